@@ -11,6 +11,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.aggregates import REDUCTIONS
+from freshgo._args.parts import check_name
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import EdgeType
@@ -97,6 +98,7 @@ def propagate(
             raise DTypeError(f"{what} must be the name of a tensor, got {checks.shown(value)}")
     hops, n_bytes = checks.count("hops", hops, 1), parse_size("memory", memory)
     called = f"{tensor}_{reduce}" if name is None else name
+    check_name(called, f"the name {called!r}")
     if not isinstance(data, Store | str | os.PathLike):
         from freshgo._data.propagation import propagated
 

@@ -11,7 +11,7 @@ import torch
 
 from freshgo._args import checks
 from freshgo._args.arrays import Array
-from freshgo._args.parts import RESERVED, EdgeParts, GraphParts, NodeParts, named_arrays, named_splits
+from freshgo._args.parts import EdgeParts, GraphParts, NodeParts, check_name, named_arrays, named_splits
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType, label_of
@@ -102,8 +102,7 @@ class _Changes:
             for name in items:
                 if not isinstance(name, str):
                     raise DTypeError(f"{label}tensors must have names for keys, got {checks.shown(name)}")
-                if name in RESERVED:
-                    raise InvalidArgumentError(f"the name {label + name!r} is taken by the batch itself")
+                check_name(name, f"the name {label + name!r}")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of what is no array: that is an error here
                 arrays = named_arrays(dict(items), label)

@@ -47,6 +47,8 @@ class Pipe:
 ArrayLike = Tensor | np.ndarray[Any, Any]
 Array = ArrayLike | NpyFile | Stream | Pipe
 
+_PIECE = 1 << 20  # numbers that are compared at a time, so that what they are compared with is small; arbitrary
+
 
 def as_tensor(value: object) -> Tensor:
     """Return a tensor as it is, and anything else as NumPy reads it: over the same memory where PyTorch has such
@@ -63,6 +65,26 @@ def as_tensor(value: object) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
         return torch.from_numpy(array)
+
+
+def is_integer(array: Array) -> bool:
+    """Whether these are integers, and no bools."""
+    dtype = array.dtype
+    if isinstance(dtype, torch.dtype):
+        return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+    return dtype.kind in "iu"
+
+
+def counts_up(array: Array) -> bool:
+    """Whether these are 0, 1, 2, ..., in memory."""
+    if not isinstance(array, Tensor | np.ndarray) or len(array.shape) != 1 or not is_integer(array):
+        return False
+    for start in range(0, array.shape[0], _PIECE):
+        part = array[start : start + _PIECE]
+        numbers = part.numpy(force=True) if isinstance(part, Tensor) else part
+        if not np.array_equal(numbers, np.arange(start, start + len(part))):
+            return False
+    return True
 
 
 def tensor_digest(tensor: Tensor) -> str:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.aggregates import keep_note
-from freshgo._args.arrays import Array, NpyFile, Stream
+from freshgo._args.arrays import Array, NpyFile, Stream, counts_up, is_integer
 from freshgo._args.frames import Frame, Frames, is_frame, take_apart
 from freshgo._args.matrices import with_edge_index
 from freshgo._args.npy_files import is_of_types, read_directory, read_npy_header, read_types
@@ -34,6 +34,17 @@ RESERVED = frozenset(
     }
 )
 """Names that a batch, or the description of a graph, uses itself."""
+
+
+def check_name(name: str, what: str) -> None:
+    """Raise InvalidArgumentError unless a tensor may have this name; ``what`` says what has it."""
+    if name in RESERVED:
+        raise InvalidArgumentError(f"{what} is taken by the batch itself: rename this tensor")
+    if not name or name.startswith("_"):  # batch["_x"] is no tensor of PyG's Data, and "_mapping" ends it
+        raise InvalidArgumentError(
+            f"{what} is {'empty' if not name else 'private'} in PyG's batches: rename this tensor"
+        )
+
 
 _NUMBERS = ("n_id", "e_id")
 """Those of them that count nodes or edges."""
@@ -142,10 +153,6 @@ def _types_of(data: object) -> dict[Any, Any]:
 def _types_of_homogeneous(data: object) -> dict[Any, Any]:
     """Sort the tensors of a homogeneous graph, by their rows, into those of its nodes and those of its edges."""
     items = _items(data, read_directory, _EXPECTED)
-    if not all(isinstance(name, str) for name in items):
-        raise DTypeError(
-            f"the keys of a graph must be strings, got {next(k for k in items if not isinstance(k, str))!r}"
-        )
     items = with_edge_index(items, "")
     if items.get("edge_index") is None and _is_data(data):
         items["edge_index"] = torch.empty((2, 0), dtype=torch.long)  # PyG's graph without edges
@@ -244,7 +251,7 @@ def _edge_index(value: object, label: str) -> Array:
         raise InvalidArgumentError(f"{name} must have shape [2, num_edges] or [num_edges, 2], got {list(array.shape)}")
     if array.shape[1] == 0:  # np.zeros((2, 0)) holds float64, and no id
         return torch.empty((2, 0), dtype=torch.long)
-    if not _is_integer(array):
+    if not is_integer(array):
         raise DTypeError(f"{name} must hold integers, got {array.dtype}")
     return array
 
@@ -264,6 +271,8 @@ def _array(name: str, value: object) -> Array | None:
             raise DTypeError(f"{name} must be a dense tensor, got layout {value.layout}")
         # Also unwraps PyG's EdgeIndex, a subclass, and writes out a sign that PyTorch only notes, as of z.conj().imag.
         return keep_note(value, value.detach().as_subclass(Tensor).resolve_neg())
+    if np.ma.is_masked(value):
+        raise DTypeError(f"{name} has masked elements, which no tensor can have: fill them, as with {name}.filled(0)")
     if isinstance(value, np.ndarray | NpyFile | Stream):
         return value
     if isinstance(value, str | os.PathLike) and os.fspath(value).endswith(".npy"):
@@ -275,16 +284,19 @@ def named_arrays(items: dict[str, Any], label: str) -> dict[str, Array]:
     """Keep what is an array with rows; whatever else is there cannot be batched and is named in one warning."""
     arrays, ignored = {}, []
     for name, value in items.items():
+        if not isinstance(name, str):
+            raise DTypeError(
+                f"the names of tensors must be strings, got {name!r} in {label.rstrip('.') or 'the graph'}"
+            )
         if value is None:
             continue
         array = _array(f"{label}{name}", value)
         if array is None or len(array.shape) == 0:
             ignored.append(f"{label}{name} ({type(value).__name__})")
-        elif name in _NUMBERS and _counts_up(array):
+        elif name in _NUMBERS and counts_up(array):
             continue  # as programs for PyG add it: every batch has it
-        elif name in RESERVED:
-            raise InvalidArgumentError(f"the name {label + name!r} is taken by the batch itself: rename this tensor")
         else:
+            check_name(name, f"the name {label + name!r}")
             arrays[name] = array
     if ignored:
         names = ", ".join(ignored)
@@ -292,18 +304,6 @@ def named_arrays(items: dict[str, Any], label: str) -> dict[str, Array]:
             f"freshgo ignores what is not a tensor or array with rows: {names}", UserWarning, stacklevel=checks.caller()
         )
     return arrays
-
-
-def _counts_up(array: Array) -> bool:
-    """Whether these are 0, 1, 2, ..., in memory."""
-    if not isinstance(array, Tensor | np.ndarray) or len(array.shape) != 1 or not _is_integer(array):
-        return False
-    for start in range(0, array.shape[0], _PIECE):
-        part = array[start : start + _PIECE]
-        numbers = part.numpy(force=True) if isinstance(part, Tensor) else part
-        if not np.array_equal(numbers, np.arange(start, start + len(part))):
-            return False
-    return True
 
 
 def _count_nodes(given: object, arrays: dict[str, Array], label: str) -> int | None:
@@ -324,13 +324,6 @@ def _is_bool(array: Array) -> bool:
     return array.dtype in (torch.bool, np.dtype(bool))
 
 
-def _is_integer(array: Array) -> bool:
-    dtype = array.dtype
-    if isinstance(dtype, torch.dtype):
-        return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
-    return dtype.kind in "iu"
-
-
 def named_splits(given: object, label: str) -> dict[str, Array]:
     """Return a mapping of splits as arrays."""
     if given is None:
@@ -347,7 +340,7 @@ def named_splits(given: object, label: str) -> dict[str, Array]:
         if array is None or len(array.shape) != 1:
             came = type(value).__name__ if array is None else f"shape {list(array.shape)}"
             raise InvalidArgumentError(f"{what} must be one-dimensional node ids or a bool mask, got {came}")
-        if not (_is_bool(array) or _is_integer(array)):
+        if not (_is_bool(array) or is_integer(array)):
             raise DTypeError(f"{what} must hold integers or bools, got {array.dtype}")
         splits[str(name)] = array
     return splits

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.npy_files import read_npy_header
-from freshgo._args.parts import RESERVED, GraphParts, NodeParts
+from freshgo._args.parts import GraphParts, NodeParts, check_name
 from freshgo._args.progress import Progress
 from freshgo._infer.columns import ranges
 from freshgo._infer.files import RESULT, Rows, written
@@ -144,8 +144,7 @@ class Stored(Output):
 
     def _check(self) -> None:
         name, store = self._name, self._store
-        if not name or name in RESERVED:
-            raise InvalidArgumentError(f"the name {name!r} of out is taken by the batch itself")
+        check_name(name, f"the name {name!r} of out")
         if not store.node_types and name in store.tensors and store.tensors[name].level == "edge":
             raise InvalidArgumentError(f"{name!r} is a tensor of edges: give the tensor of out another name")
         if not self._same:

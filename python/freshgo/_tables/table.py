@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from freshgo._args.checks import choice, flag, shown
-from freshgo._args.parts import RESERVED
+from freshgo._args.parts import check_name
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -135,8 +135,11 @@ def spec_of(of: str | EdgeType, table: object) -> Spec:
         raise DTypeError(f"{label}: tensors must be a mapping from names to columns, got {shown(table.tensors)}")
     tensors.update({name: columns for name, columns in given.items() if columns})
     for name, columns in table.tensors.items():
-        if name in tensors or name in RESERVED:
+        if not isinstance(name, str):
+            raise DTypeError(f"{label}: the names in tensors must be strings, got {shown(name)}")
+        if name in tensors:
             raise InvalidArgumentError(f"{label}: the name {name!r} in tensors is taken, choose another")
+        check_name(name, f"{label}: the name {name!r} in tensors")
         tensors[name] = _names(f"{label}: tensors[{name!r}]", columns)
         if not tensors[name]:
             raise InvalidArgumentError(f"{label}: tensors[{name!r}] has no columns")

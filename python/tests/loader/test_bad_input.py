@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from freshgo import FreshgoError, Loader, Store, convert, errors
+from freshgo import FreshgoError, Loader, Store, convert, errors, infer, propagate, update
 
 EDGES = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
 X = np.zeros((4, 2), np.float32)
@@ -92,6 +92,39 @@ def test_names_that_a_batch_uses(name: str) -> None:
     for data, nodes in ((edges, None), ({"node": {"num_nodes": 3}, ("node", "to", "node"): edges}, "node")):
         with pytest.raises(errors.InvalidArgumentError, match=rf"{name}' is taken by the batch itself: rename"):
             Loader(data, [2], nodes)
+
+
+@pytest.mark.parametrize("name", ["", "_mapping", "_x"])
+def test_names_that_no_batch_of_pyg_can_have(tmp_path: Path, name: str) -> None:
+    private = r"'(a\.)?_?\w*'( of out)? is (empty|private) in PyG's batches: rename"
+    for data in ({"edge_index": EDGES, "num_nodes": 4, name: X}, {"a": {name: X}, ("a", "to", "a"): EDGES}):
+        with pytest.raises(errors.InvalidArgumentError, match=private):
+            convert(data, tmp_path / "g", progress=False)
+    store = convert({"edge_index": EDGES, "x": X}, tmp_path / "g", progress=False)
+    with pytest.raises(errors.InvalidArgumentError, match=private):
+        update(store, tmp_path / "h", tensors={name: X}, progress=False)
+    with pytest.raises(errors.InvalidArgumentError, match=private):
+        propagate(store, name=name, progress=False)
+    with pytest.raises(errors.InvalidArgumentError, match=private):
+        infer(None, store, (store, name), layers=[lambda h, batch: h], progress=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["g"]
+
+
+def test_names_that_are_no_strings() -> None:
+    for data in ({"edge_index": EDGES, 5: X}, {"a": {5: X}, ("a", "to", "a"): EDGES}):
+        with pytest.raises(errors.DTypeError, match=r"names of tensors must be strings, got 5 in (the graph|a)"):
+            Loader(data, [2])
+
+
+def test_masked_elements(tmp_path: Path) -> None:
+    for masked in (np.ma.masked_array(X, mask=False), np.ma.masked_array(X, mask=[[False, True]] * 4)):
+        data = {"edge_index": EDGES, "x": masked}
+        for take in (lambda data: Loader(data, [2]), lambda data: convert(data, tmp_path / "g", progress=False)):
+            if np.ma.is_masked(masked):
+                with pytest.raises(errors.DTypeError, match=r"x has masked elements.*x\.filled\(0\)"):
+                    take(data)
+            else:
+                take(data).close()
 
 
 @pytest.mark.parametrize("as_numpy", [False, True])
