@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"context"
+	"fmt"
 	"unsafe"
 
 	"freshgo/core/mem"
@@ -104,7 +105,7 @@ func fg_history_stats(h *C.fg_loader, out *C.char, capacity C.int64_t, nBytes *C
 }
 
 //export fg_history_forecast
-func fg_history_forecast(h *C.fg_loader, epoch, firstBatch C.int64_t, kept *C.uint8_t, numLayers, timeoutMS C.int32_t,
+func fg_history_forecast(h *C.fg_loader, epoch, firstBatch C.int64_t, numLayers, timeoutMS C.int32_t,
 	counts *C.int64_t, err *C.fg_error) C.int32_t {
 	return export(err, func() error {
 		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
@@ -113,18 +114,16 @@ func fg_history_forecast(h *C.fg_loader, epoch, firstBatch C.int64_t, kept *C.ui
 		}
 		var t taker
 		out := list[int64](&t, counts, 4+2*int64(numLayers), "counts")
-		given := list[byte](&t, kept, int64(numLayers), "layers")
 		if t.err != nil {
 			return t.err
 		}
-		judged := make([]bool, len(given))
-		for i, k := range given {
-			judged[i] = k != 0
-		}
 		return l.within(int32(timeoutMS), func(ctx context.Context) error {
-			found, err := l.loader.ForecastHistory(ctx, int64(epoch), int64(firstBatch), judged)
+			found, err := l.loader.ForecastHistory(ctx, int64(epoch), int64(firstBatch))
 			if err != nil {
 				return err
+			}
+			if 4+2*len(found.Hits) != len(out) {
+				return fmt.Errorf("%w: counts of %d hidden layers, expected %d", prune.ErrCall, numLayers, len(found.Hits))
 			}
 			copy(out, []int64{found.Rows, found.PlainRows, found.Edges, found.PlainEdges})
 			for i := range found.Hits {

@@ -52,6 +52,7 @@ var (
 type Config struct {
 	NumNodes int64
 	Layers   int   // hidden layers, numbered from 1
+	Levels   int64 // bit l-1 says that of layer l something is kept; 0: of all
 	Bytes    int64 // the buffer
 	// the narrowest embedding for which there are tables for all of the buffer; narrower ones use a part. 0: 256
 	RowBytes int64
@@ -89,6 +90,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("history: number of nodes must be within [0, 2^32], got %d: %w", c.NumNodes, ErrConfig)
 	case c.Layers < 1 || c.Layers > math.MaxUint8:
 		return fmt.Errorf("history: hidden layers must be within [1, 255], got %d: %w", c.Layers, ErrConfig)
+	case c.Levels < 0 || c.Layers < 63 && c.Levels>>c.Layers != 0:
+		return fmt.Errorf("history: levels must be some of %d, got %b: %w", c.Layers, c.Levels, ErrConfig)
 	case c.Bytes < 0 || c.RowBytes < 0 || c.FeatureBytes < 0 || c.NumFeatures < 0:
 		return fmt.Errorf("history: sizes must not be negative, got a buffer of %d bytes, rows of %d, %d features of %d: %w",
 			c.Bytes, c.RowBytes, c.NumFeatures, c.FeatureBytes, ErrConfig)
@@ -114,23 +117,36 @@ func (c *Config) places() bool {
 	return c.NumFeatures > 0 && (c.FeatureBytes > 0 || c.FeatureEnds != nil)
 }
 
+// Keeps says whether anything is kept of a layer.
+func (c *Config) Keeps(layer int) bool {
+	return c.Levels == 0 || layer < 64 && c.Levels>>(layer-1)&1 != 0
+}
+
+// kept is of how many layers.
+func (c *Config) kept() int64 {
+	if c.Levels == 0 {
+		return int64(c.Layers)
+	}
+	return int64(bits.OnesCount64(uint64(c.Levels)))
+}
+
 // slotLimit is for how many slots there are tables.
 func (c *Config) slotLimit() int64 {
 	row := c.RowBytes
 	if row == 0 {
 		row = defaultRowBytes
 	}
-	perNode := c.NumNodes * int64(c.Layers) // at most 2^40
+	perNode := c.NumNodes * c.kept() // at most 2^40
 	return min(perNode, max(c.Bytes/row, min(c.Bytes, fewSlots)), maxSlots)
 }
 
 // tableWidth is how many bytes of a table tell slots apart, beside the two codes that are none.
 func (c *Config) tableWidth() int { return (bits.Len64(uint64(c.slotLimit()+1)) + 7) / 8 }
 
-// MetadataBytes is what New takes from the budget: for each node and hidden layer the number of a slot in as few bytes
-// as it needs, and 32 bytes and a bit for each slot.
+// MetadataBytes is what New takes from the budget: for each node and layer that is kept the number of a slot in as few
+// bytes as it needs, and 32 bytes and a bit for each slot.
 func MetadataBytes(c Config) int64 {
-	return int64(c.Layers)*tableBytes(c.NumNodes, c.tableWidth()) + slotBytes(c.slotLimit())
+	return c.kept()*tableBytes(c.NumNodes, c.tableWidth()) + slotBytes(c.slotLimit())
 }
 
 // History is the cache's state. The zero value is of no use; see New.
@@ -138,7 +154,7 @@ type History struct {
 	config Config
 	ring
 	junction
-	tables  []table // by layer, from 1: the slot of each node
+	tables  []table // by layer that is kept, from 1: the slot of each node
 	blocks  []*mem.Block
 	pinned  pins
 	judge   judge
@@ -159,6 +175,9 @@ func New(budget *mem.Budget, c Config) (*History, error) {
 	h.counts.layers = make([]LayerStats, c.Layers)
 	h.tables = make([]table, c.Layers+1)
 	for l := 1; l <= c.Layers; l++ {
+		if !c.Keeps(l) {
+			continue
+		}
 		block, err := budget.Alloc(mem.History, tableBytes(c.NumNodes, c.tableWidth()))
 		if err != nil {
 			h.Close()
@@ -216,6 +235,13 @@ func (h *History) SetRow(nBytes int64) error {
 // The nodes' places in the table are asked for first, then their slots, so that the memory answers many at a time.
 func (h *History) Lookup(i int64, layer int, nodes []int64, slots []int32, l *Lookups) {
 	t := &h.tables[layer]
+	if !h.config.Keeps(layer) {
+		for k := range nodes {
+			slots[k] = Miss
+		}
+		l.Misses[layer-1] += int64(len(nodes))
+		return
+	}
 	for from := 0; from < len(nodes); from += lookupChunk {
 		part := nodes[from:min(from+lookupChunk, len(nodes))]
 		found := slots[from:][:len(part)]
@@ -305,7 +331,7 @@ func (h *History) Update(i int64, layers []Observed, out []Admitted) error {
 		h.judge.candidates = h.judge.candidates[:0]
 		h.price.observe(layers)
 		for l := len(layers); l > 0; l-- {
-			if layers[l-1].judged() {
+			if layers[l-1].judged() && h.config.Keeps(l) {
 				h.judgeLayer(l, &layers[l-1])
 			}
 		}

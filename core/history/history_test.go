@@ -284,3 +284,44 @@ func TestUpdateAllocatesNothing(t *testing.T) {
 		require.Zero(t, testing.AllocsPerRun(50, round), policy)
 	}
 }
+
+// TestLevels: of a layer that is not kept there is no table, and nothing of it enters.
+func TestLevels(t *testing.T) {
+	c := small()
+	c.Layers, c.Levels, c.Bytes = 3, 0b010, 400
+	budget := mem.NewBudget(0)
+	h, err := New(budget, c)
+	require.NoError(t, err)
+	defer h.Close()
+	require.EqualValues(t, MetadataBytes(c), budget.Used())
+	all := c
+	all.Levels = 0
+	require.EqualValues(t, 2*tableBytes(10, c.tableWidth())+20*slotSize, MetadataBytes(all)-MetadataBytes(c),
+		"two tables, and slots for the rows of two layers")
+	require.NoError(t, h.SetRow(8))
+	o := Observed{Nodes: []int64{1, 2}, Norms: []float32{0, 0}}
+	admitted := make([]Admitted, 3)
+	require.NoError(t, h.Update(0, []Observed{o, o, o}, admitted))
+	require.Equal(t, []Admitted{{}, {Rows: []int32{0, 1}, Slots: []int32{0, 1}}, {}}, admitted)
+	lookups, slots := NewLookups(3), make([]int32, 3)
+	for layer := 1; layer <= 3; layer++ {
+		h.Lookup(1, layer, []int64{1, 2, 3}, slots, lookups)
+		if layer == 2 {
+			require.Equal(t, []int32{0, 1, Miss}, slots)
+		} else {
+			require.Equal(t, []int32{Miss, Miss, Miss}, slots)
+			require.EqualValues(t, Miss, h.Find(1, layer, 1))
+			require.EqualValues(t, -1, h.Admission(layer, 1))
+		}
+	}
+	require.Equal(t, []int64{0, 2, 0}, lookups.Hits)
+	require.Equal(t, []int64{3, 1, 3}, lookups.Misses)
+	state := h.Save()
+	other, err := New(budget, all)
+	require.NoError(t, err)
+	defer other.Close()
+	require.ErrorIs(t, other.Restore(state), ErrState)
+	c.Levels = 0b1000
+	_, err = New(budget, c)
+	require.ErrorIs(t, err, ErrConfig)
+}

@@ -28,7 +28,8 @@ func (c *Config) fingerprint() []uint64 {
 		features = c.FeatureEnds[c.NumFeatures]
 	}
 	return []uint64{
-		uint64(c.NumNodes), uint64(c.Layers), uint64(c.Bytes), uint64(c.slotLimit()), uint64(c.Stale), uint64(c.Start),
+		uint64(c.NumNodes), uint64(c.Layers), uint64(c.Levels), uint64(c.Bytes),
+		uint64(c.slotLimit()), uint64(c.Stale), uint64(c.Start),
 		math.Float64bits(c.GradFraction), uint64(policy), uint64(features), uint64(c.NumFeatures),
 	}
 }
@@ -211,7 +212,8 @@ func (h *History) readEntries(s *saved) error {
 		switch {
 		case at < 0 || int64(at) >= numSlots || taken.Has(int64(at)):
 			return damaged("has slot %d twice or beyond %d", at, numSlots)
-		case e.layer < 1 || int(e.layer) > h.config.Layers || node >= h.config.NumNodes || tail>>56 != 0:
+		case e.layer < 1 || int(e.layer) > h.config.Layers || !h.config.Keeps(int(e.layer)) ||
+			node >= h.config.NumNodes || tail>>56 != 0:
 			return damaged("has an entry of node %d, layer %d", node, tail>>48)
 		case e.admitted < h.config.Start || e.admitted > s.updated || s.updated-e.admitted >= h.config.Stale:
 			return damaged("of iteration %d has an entry of iteration %d", s.updated, e.admitted)

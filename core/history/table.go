@@ -27,6 +27,9 @@ func newTable(data []byte, width int) table {
 
 // get returns the slot, or absent or marked, which are negative.
 func (t *table) get(node int64) int32 {
+	if t.data == nil { // of a layer that is not kept
+		return absent
+	}
 	return int32(binary.LittleEndian.Uint32(t.data[node*t.width:])&t.mask) - 2
 }
 

@@ -23,13 +23,13 @@ type forecast struct {
 // ctx ends first, the next call with the same arguments goes on.
 //
 // Errors: ErrOption, those of prune.Pruner.Forecast and of drawing, and ctx's.
-func (l *Loader) ForecastHistory(ctx context.Context, epoch, first int64, judged []bool) (prune.Forecast, error) {
+func (l *Loader) ForecastHistory(ctx context.Context, epoch, first int64) (prune.Forecast, error) {
 	var found prune.Forecast
 	if err := l.usable(); err != nil {
 		return found, err
 	}
 	err := guard.Run(func() error {
-		f, err := l.beginForecast(ctx, epoch, first, judged)
+		f, err := l.beginForecast(ctx, epoch, first)
 		if err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (l *Loader) ForecastHistory(ctx context.Context, epoch, first int64, judged
 }
 
 // beginForecast returns the one that has begun, or a new one.
-func (l *Loader) beginForecast(ctx context.Context, epoch, first int64, judged []bool) (*forecast, error) {
+func (l *Loader) beginForecast(ctx context.Context, epoch, first int64) (*forecast, error) {
 	if f := l.forecast; f != nil && f.epoch == epoch && f.first == first {
 		return f, nil
 	}
@@ -67,7 +67,7 @@ func (l *Loader) beginForecast(ctx context.Context, epoch, first int64, judged [
 	f := &forecast{epoch: epoch, first: first}
 	f.turns, f.at = l.turnsFrom(first)
 	var err error
-	if f.of, err = h.Forecast(l.budget, f.at, f.turns.count, judged); err != nil {
+	if f.of, err = h.Forecast(l.budget, f.at, f.turns.count); err != nil {
 		return nil, err
 	}
 	if f.order, err = l.newSeedOrder(ctx, l.epochKey(epoch)); err != nil {

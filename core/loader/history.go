@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"freshgo/core/cache"
 	"freshgo/core/graph"
 	"freshgo/core/history"
 	"freshgo/core/mem"
@@ -19,7 +20,8 @@ type HistoryOptions struct {
 	Policy       string  `option:"policy,performance"` // who is admitted: see history.Config
 	Memory       int64   `option:"memory"`             // bytes of the buffer, or Auto: a tenth of the features
 	// Outside says that the caller has the buffer, on another device; Memory is no part of the loader's.
-	Outside bool `option:"outside"`
+	Outside bool  `option:"outside"`
+	Levels  int64 `option:"levels"` // bit l-1 says that of hidden level l something is kept; 0: of all
 	// Features puts the hottest features into the other end of the buffer, where the cache is a ranking.
 	Features bool `option:"features"`
 	Lag      int  `option:"lag"` // pruning sees the cache of so many iterations ago
@@ -55,6 +57,8 @@ func (o *HistoryOptions) validate(hops int) error {
 		return fmt.Errorf("%w: start must be at least 0, got %v", ErrOption, o.Start.Count)
 	case o.Memory < Auto || o.Memory == 0:
 		return fmt.Errorf("%w: the memory of a history must be at least 1 byte, got %d", ErrOption, o.Memory)
+	case o.Levels < 0 || hops < 64 && o.Levels>>max(hops-1, 0) != 0:
+		return fmt.Errorf("%w: levels must be some of the %d hidden ones, got %b", ErrOption, hops-1, o.Levels)
 	case o.Lag < 0:
 		return fmt.Errorf("%w: lag must be at least 0, got %d", ErrOption, o.Lag)
 	case o.ProbeEvery < 0:
@@ -131,7 +135,7 @@ func (l *Loader) openHistory(ctx context.Context) error {
 func (o *Options) historyConfig(p *parts, bytes, batches int64) history.Config {
 	h := o.History
 	return history.Config{
-		NumNodes: p.numNodes, Layers: o.hops() - 1, Bytes: bytes, Policy: h.Policy,
+		NumNodes: p.numNodes, Layers: o.hops() - 1, Levels: h.Levels, Bytes: bytes, Policy: h.Policy,
 		Stale: h.Stale.iterations(batches), Start: h.Start.iterations(batches),
 		GradFraction: h.GradFraction, Lag: int64(h.Lag),
 	}
@@ -158,16 +162,24 @@ func (l *Loader) openHistoryBuffer(bytes int64) error {
 func (l *Loader) openReuse(ctx context.Context, c *history.Config) error {
 	perIteration := 1 / float32(l.NumBatches())
 	c.Reuse = func(layer int, node int64) float32 { return l.reuse[layer-1].Hotness[node] * perIteration }
+	l.reuse = make([]*cache.Vector, c.Layers)
 	for layer := 1; layer <= c.Layers; layer++ {
+		if !weighed(c, layer) {
+			continue
+		}
 		v, err := l.expected(ctx, l.options.hops()-layer)
 		if err != nil {
 			return err
 		}
 		l.onClose(v.Close)
-		l.reuse = append(l.reuse, v)
+		l.reuse[layer-1] = v
 	}
 	return nil
 }
+
+// weighed says whether the needs of a layer's rows are estimated: of those that are kept, and of layer 1, beside whose
+// needs features are weighed.
+func weighed(c *history.Config, layer int) bool { return layer == 1 || c.Keeps(layer) }
 
 // spareLists decides whether lists on disk that would be pruned are left unread: see prune.LastHop. Edges of a node to
 // itself are counted where history.Batch.Degrees are known, so these are looked for.

@@ -52,7 +52,11 @@ func (m *sampling) historySizes(g *sizing.Graph) (of sizing.History) {
 		of.Memory += of.Buffer
 	}
 	if m.weighs() {
-		of.Memory += int64(c.Layers) * 4 * n // expect's vectors
+		for layer := 1; layer <= c.Layers; layer++ {
+			if weighed(&c, layer) {
+				of.Memory += 4 * n // expect's vector
+			}
+		}
 	}
 	if m.placesFeatures() {
 		of.Features = true

@@ -25,19 +25,18 @@ type Forecaster struct {
 	of       *Pruner
 	copied   *Pruner
 	cut      *Cut
-	kept     []bool // of which hidden layers anything is kept; nil: nobody knows before the first update
-	rowBytes int64
+	rowBytes int64 // 0: nobody knows before the first update
 	at, lag  int64
 	before   []history.LayerStats
 	found    Forecast
 }
 
-// Forecast begins one of an epoch as Begin would begin it now. judged says of which hidden layers anything is kept. It
-// takes as much memory as the history has for its tables.
+// Forecast begins one of an epoch as Begin would begin it now. It takes as much memory as the history
+// has for its tables.
 //
 // Errors: ErrCall where decisions depend on gradients or on features that share the buffer, where the size of what is
 // kept is not known before the first update, or within an epoch; mem.ErrBudget.
-func (h *Pruner) Forecast(budget *mem.Budget, from, count int64, judged []bool) (*Forecaster, error) {
+func (h *Pruner) Forecast(budget *mem.Budget, from, count int64) (*Forecaster, error) {
 	h.mu.Lock()
 	rowBytes, ahead := h.state.Stats().RowBytes, len(h.restored)
 	for i := range h.waiting {
@@ -47,8 +46,6 @@ func (h *Pruner) Forecast(budget *mem.Budget, from, count int64, judged []bool) 
 	}
 	h.mu.Unlock()
 	switch err := h.Foreseeable(); {
-	case len(judged) != h.layers:
-		return nil, fmt.Errorf("%w: a forecast for %d hidden layers, expected %d", ErrCall, len(judged), h.layers)
 	case err != nil:
 		return nil, err
 	case rowBytes == 0:
@@ -61,13 +58,13 @@ func (h *Pruner) Forecast(budget *mem.Budget, from, count int64, judged []bool) 
 	if err != nil {
 		return nil, err
 	}
-	f.kept, f.rowBytes = judged, rowBytes
+	f.rowBytes = rowBytes
 	f.begin(from, count)
 	return f, nil
 }
 
 // Follow begins one of the epoch that has begun and those after it, before any of its batches is pruned. Where nothing
-// was updated yet, Next waits for the first update of training when it has to know what is kept: see Free.
+// was updated yet, Next waits for the first update of training when it has to know how wide rows are: see Free.
 //
 // Errors: those of Forecast, but within an epoch and before the first update; ErrCall in a plain epoch.
 func (h *Pruner) Follow(budget *mem.Budget) (*Forecaster, error) {
@@ -161,22 +158,22 @@ func (f *Forecaster) Free() int64 {
 	return min(first+f.lag+1, end) - now
 }
 
-// learn takes over what is kept and how wide it is, if training has said that.
+// learn takes over how wide rows are, if training has said that.
 func (f *Forecaster) learn() bool {
-	if f.kept == nil {
+	if f.rowBytes == 0 {
 		f.of.mu.Lock()
 		defer f.of.mu.Unlock()
-		f.kept, f.rowBytes = f.of.kept, f.of.state.Stats().RowBytes
+		f.rowBytes = f.of.state.Stats().RowBytes
 	}
-	return f.kept != nil
+	return f.rowBytes > 0
 }
 
-// await waits until training has said what is kept, by the update of iteration i, which may be of an epoch that has not
-// begun.
+// await waits until training has said how wide rows are, by the update of iteration i, which may be of an epoch that
+// has not begun.
 func (f *Forecaster) await(ctx context.Context, i int64) error {
 	h := f.of
 	h.mu.Lock()
-	err := h.wait(ctx, func() bool { return h.kept != nil || h.updated > i })
+	err := h.wait(ctx, func() bool { return h.state.Stats().RowBytes > 0 || h.updated > i })
 	h.mu.Unlock()
 	if err == nil && !f.learn() {
 		err = fmt.Errorf("%w: iteration %d was not updated", ErrCall, i)
@@ -239,7 +236,7 @@ func (f *Forecaster) update(ctx context.Context) error {
 	}
 	norms := make([]Norms, len(d.layers))
 	for l := range norms {
-		if f.kept[l] {
+		if h.config.History.Keeps(l + 1) {
 			o := &d.layers[l]
 			norms[l] = Norms{Computed: make([]float32, len(o.Nodes)), Hits: make([]float32, len(o.HitNodes))}
 		}

@@ -74,16 +74,15 @@ type Pruner struct {
 	mu       sync.Mutex // guards what follows
 	waiters  []*waiter
 	state    *history.History
-	first    int64  // iteration of the epoch's batch 0, which may lie before its start
-	count    int64  // batches of the epoch
-	next     int64  // the batch that is pruned next
-	updated  int64  // every iteration before it has been updated
-	given    int64  // every iteration before it has been handed over
-	failed   int64  // the first batch that could not be made
-	plain    bool   // the epoch neither reads nor writes the history
-	shut     bool   // the epoch has stopped
-	skipped  int64  // batches that had no update
-	kept     []bool // of which hidden layers anything is kept; nil: nothing was updated since this Pruner was made
+	first    int64 // iteration of the epoch's batch 0, which may lie before its start
+	count    int64 // batches of the epoch
+	next     int64 // the batch that is pruned next
+	updated  int64 // every iteration before it has been updated
+	given    int64 // every iteration before it has been handed over
+	failed   int64 // the first batch that could not be made
+	plain    bool  // the epoch neither reads nor writes the history
+	shut     bool  // the epoch has stopped
+	skipped  int64 // batches that had no update
 	waiting  map[int64]*decision
 	spare    []*decision
 	idle     []*Cut

@@ -42,10 +42,7 @@ func (h *Pruner) Update(ctx context.Context, i, rowBytes int64, norms []Norms) (
 	if err := h.state.SetRow(rowBytes); err != nil {
 		return nil, err
 	}
-	if h.kept == nil {
-		h.kept = d.kept(norms)
-		h.wake()
-	}
+	h.wake() // whoever waits for the width of rows
 	if err := h.awaitPruned(ctx, i); err != nil {
 		return nil, err
 	}
@@ -54,18 +51,6 @@ func (h *Pruner) Update(ctx context.Context, i, rowBytes int64, norms []Norms) (
 	h.forget(i)
 	h.done(i)
 	return h.admitted, err
-}
-
-// kept says of which hidden layers anything is kept: those with norms. Where a layer has no computed row to have one,
-// nobody knows: nil.
-func (d *decision) kept(norms []Norms) []bool {
-	kept := make([]bool, len(norms))
-	for l, n := range norms {
-		if kept[l] = len(n.Computed) > 0 || len(n.Hits) > 0; !kept[l] && len(d.layers[l].Nodes) == 0 {
-			return nil
-		}
-	}
-	return kept
 }
 
 // observe takes the norms of the rows that were decided on.

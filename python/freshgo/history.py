@@ -157,6 +157,7 @@ class History:
             device=history_checks.device(device),
             features=checks.flag("features", features),
             lag=checks.count("lag", lag, 0, 1 << 20),
+            levels=sum(1 << level - 1 for level in keeps.levels or ()),
             probe_every=round(1 / sampled) if sampled else 0,
         )
         self._policy, self._keeps = policy, keeps
@@ -357,8 +358,7 @@ class History:
             raise InvalidArgumentError("with p_grad=0 or t_stale=0 nothing is kept: there is nothing to forecast")
         loader = self._live()
         assert loader is not None  # as there is a native one
-        kept, levels = self._keeps.of(self._hops), range(1, self._hops)
-        counts = native.history_forecast(*loader._upcoming(), [level in kept for level in levels])
+        counts = native.history_forecast(*loader._upcoming(), self._hops - 1)
         found = dict(zip(("rows", "plain_rows", "edges", "plain_edges"), counts, strict=False))
         layers = zip(counts[4::2], counts[5::2], strict=True)
         return {**found, "layers": [{"hits": hits, "misses": misses} for hits, misses in layers]}

@@ -49,6 +49,7 @@ typedef struct fg_history_options {
   int64_t memory;         /* bytes of the buffer, or FG_AUTO: a tenth of the features */
   int32_t outside;        /* the buffer is the caller's and no part of the loader's memory */
   int32_t features;       /* with a cache that is filled by hotness, its rows lie at the other end of the buffer */
+  int64_t levels;         /* bit l - 1 says that of hidden level l something is kept; 0: of all */
   int64_t probe_every;    /* a batch is left whole every so many iterations, to compare embeddings; 0: never */
 } fg_history_options;
 
@@ -81,13 +82,13 @@ int32_t fg_history_update(fg_loader *loader, int64_t iteration, int64_t row_byte
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED, FG_INVALID. */
 int32_t fg_history_stats(fg_loader *loader, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
 
-/* What the history will do in an epoch, if it began now where `first_batch` batches of it have been made. kept[l - 1]
- * says whether anything of hidden layer l is kept. counts is [4 + 2 * num_layers]: rows, rows of plain batches, edges,
+/* What the history will do in an epoch, if it began now where `first_batch` batches of it have been made. For
+ * num_layers hidden layers counts is [4 + 2 * num_layers]: rows, rows of plain batches, edges,
  * edges of plain batches, then hits and misses of each hidden layer. All batches are drawn; no epoch may run.
  * Blocks: up to timeout_ms; after FG_TIMEOUT the same call goes on. Threads: any. Ownership: none passes.
  * Returns: FG_OK, FG_TIMEOUT, FG_CLOSED, FG_INVALID (gradients decide, or nothing was updated yet), FG_BUDGET. */
-int32_t fg_history_forecast(fg_loader *loader, int64_t epoch, int64_t first_batch, FG_IN uint8_t *kept,
-                            int32_t num_layers, int32_t timeout_ms, int64_t *counts, fg_error *err);
+int32_t fg_history_forecast(fg_loader *loader, int64_t epoch, int64_t first_batch, int32_t num_layers,
+                            int32_t timeout_ms, int64_t *counts, fg_error *err);
 
 /* The state of the decisions, a uint8 tensor; with the buffer it is all there is.
  * Blocks: no. Threads: any. Ownership: the tensor passes to the caller. Returns: FG_OK,

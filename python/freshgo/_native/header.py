@@ -335,6 +335,7 @@ class HistoryOptions(Structure):
         ("memory", c_int64),
         ("outside", c_int32),
         ("features", c_int32),
+        ("levels", c_int64),
         ("probe_every", c_int64),
     )
 
@@ -756,7 +757,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_history_buffer": (c_void_p, c_int32, POINTER(Tensor)),
     "fg_history_update": (c_void_p, c_int64, c_int64, POINTER(HistoryLayer), c_int32, c_int32),
     "fg_history_stats": (c_void_p, c_char_p, c_int64, POINTER(c_int64)),
-    "fg_history_forecast": (c_void_p, c_int64, c_int64, POINTER(c_uint8), c_int32, c_int32, POINTER(c_int64)),
+    "fg_history_forecast": (c_void_p, c_int64, c_int64, c_int32, c_int32, POINTER(c_int64)),
     "fg_history_save": (c_void_p, c_int32, POINTER(Tensor)),
     "fg_history_restore": (c_void_p, c_void_p, c_int64),
     "fg_loader_open": (c_void_p, c_void_p, POINTER(LoaderOptions), POINTER(c_void_p)),

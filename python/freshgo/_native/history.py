@@ -69,10 +69,11 @@ class HistoryCalls:
         """What the history did."""
         return abi.read_json("fg_history_stats", self._handle())
 
-    def history_forecast(self, epoch: int, done: int, kept: Sequence[bool]) -> list[int]:
-        """What the history will do in an epoch of which ``done`` batches have been made: see ``freshgo/history.h``."""
-        layers, counts = (ctypes.c_uint8 * len(kept))(*kept), (ctypes.c_int64 * (4 + 2 * len(kept)))()
-        arguments = (self._handle(), epoch, done, layers, len(kept), POLL_MS, counts)
+    def history_forecast(self, epoch: int, done: int, layers: int) -> list[int]:
+        """What the history will do in an epoch of which ``done`` batches have been made, by so many hidden layers: see
+        ``freshgo/history.h``."""
+        counts = (ctypes.c_int64 * (4 + 2 * layers))()
+        arguments = (self._handle(), epoch, done, layers, POLL_MS, counts)
         while abi.call("fg_history_forecast", *arguments) == header.TIMEOUT:
             pass
         return list(counts)

@@ -139,6 +139,8 @@ class Settings:
     features: bool
     """Whether features lie at the other end of the buffer."""
     lag: int
+    levels: int
+    """Of which hidden levels something is kept, level l at bit l - 1; 0: of all."""
     probe_every: int
     """One of so many iterations is not pruned but brings probes; 0: none."""
 
@@ -155,5 +157,6 @@ class Settings:
             "memory": self.memory,
             "outside": self.device is not None and self.device.type != "cpu",
             "features": self.features,
+            "levels": self.levels,
             "probe_every": self.probe_every,
         }
