@@ -3,11 +3,11 @@ package history
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math"
 	"slices"
 
 	"freshgo/core/internal/bitset"
+	"freshgo/core/internal/crc"
 )
 
 // A state is little-endian 64-bit words: the magic, the configuration, what is known of rows and rates, the counters,
@@ -18,8 +18,6 @@ const (
 	stateMagic = "fghist01"
 	entryWords = 3
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // fingerprint is what a state and the history that takes it must have in common.
 func (c *Config) fingerprint() []uint64 {
@@ -70,7 +68,7 @@ func (h *History) Save() []byte {
 			word(uint64(s.admitted), uint64(s.node)|uint64(at)<<32, uint64(s.need)|uint64(s.bucket)<<32|uint64(s.layer)<<48)
 		}
 	}
-	return binary.LittleEndian.AppendUint64(state, uint64(crc32.Checksum(state, castagnoli)))
+	return binary.LittleEndian.AppendUint64(state, uint64(crc.Checksum(state)))
 }
 
 // reader takes words off a state. bad says that there were too few, or some that cannot be.
@@ -162,7 +160,7 @@ func (h *History) read(state []byte) (s saved, err error) {
 	if body < len(stateMagic) || string(state[:len(stateMagic)]) != stateMagic {
 		return s, damaged("of %d bytes does not begin like one", len(state))
 	}
-	if binary.LittleEndian.Uint64(state[body:]) != uint64(crc32.Checksum(state[:body], castagnoli)) {
+	if binary.LittleEndian.Uint64(state[body:]) != uint64(crc.Checksum(state[:body])) {
 		return s, damaged("of %d bytes is damaged", len(state))
 	}
 	r := reader{state: state[len(stateMagic):body]}

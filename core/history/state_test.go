@@ -13,6 +13,9 @@ import (
 	"freshgo/core/mutants"
 )
 
+// castagnoli is that of the standard library, which sums agree with.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
 // lived is a history with something of everything.
 func lived(t testing.TB, c Config) *History {
 	h := newHistory(t, c, 8)

@@ -3,8 +3,8 @@ package propagate
 import (
 	"context"
 	"fmt"
-	"hash/crc32"
 
+	"freshgo/core/internal/crc"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
 )
@@ -21,8 +21,6 @@ type spill struct {
 	sums   []uint32
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // count is how many rows the chunk from a row on has.
 func (s *spill) count(first int64) int64 { return min(s.chunk, s.rows-first) }
 
@@ -34,7 +32,7 @@ func (s *spill) sum(slice int, first int64) *uint32 {
 // write writes the chunk from a row on of a slice; data is padded to whole pages.
 func (s *spill) write(slice int, first int64, data []byte) error {
 	n := s.count(first) * s.width[slice]
-	*s.sum(slice, first) = crc32.Checksum(data[:n], castagnoli)
+	*s.sum(slice, first) = crc.Checksum(data[:n])
 	data = data[:ssd.WholePages(n)]
 	clear(data[n:])
 	return s.temp.Write(data, s.start[slice]+first*s.width[slice])
@@ -69,7 +67,7 @@ func (s *spill) read(ctx context.Context, lo int, first, count int64, buffers []
 		slice := lo + i
 		for at := int64(0); at < rows; at += s.chunk {
 			data := buffer[at*s.width[slice]:][:s.count(first+at)*s.width[slice]]
-			if crc32.Checksum(data, castagnoli) != *s.sum(slice, first+at) {
+			if crc.Checksum(data) != *s.sum(slice, first+at) {
 				return fmt.Errorf("the temporary file holds other bytes than were written: %w", store.ErrCorrupt)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"freshgo/core/history"
+	"freshgo/core/internal/crc"
 )
 
 // The state of a Pruner: what package history saves, behind the number of batches handed over and what those that are
@@ -53,7 +54,7 @@ func (h *Pruner) Save() ([]byte, error) {
 		}
 	}
 	out = append(out, h.state.Save()...)
-	return binary.LittleEndian.AppendUint32(out, crc32.Checksum(out, castagnoli)), nil
+	return binary.LittleEndian.AppendUint32(out, crc.Checksum(out)), nil
 }
 
 // finding is what a batch that is pruned and not handed over has found.
@@ -108,8 +109,6 @@ func (h *Pruner) ahead() map[int64]finding {
 	return all
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // Restore takes over a saved state. It calls stop first, which ends the epoch that runs. Bytes that are not the state
 // of such a history change no entry: history.ErrState.
 func (h *Pruner) Restore(data []byte, stop func()) error {
@@ -117,7 +116,7 @@ func (h *Pruner) Restore(data []byte, stop func()) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	lag, end := h.config.History.Lag, len(data)-crc32.Size
-	if end < 0 || crc32.Checksum(data[:end], castagnoli) != binary.LittleEndian.Uint32(data[end:]) {
+	if end < 0 || crc.Checksum(data[:end]) != binary.LittleEndian.Uint32(data[end:]) {
 		return damaged("of %d bytes that do not match their checksum", len(data))
 	}
 	r := stateReader{data: data[:end]}

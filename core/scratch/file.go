@@ -3,9 +3,9 @@ package scratch
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"sync"
 
+	"freshgo/core/internal/crc"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -17,8 +17,6 @@ const (
 	// growth is what the file grows by at a time, unless more is needed: seldom, and not far ahead of what is used.
 	growth = 64 << 20
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // file is the file of a Pool, in chunks that are each a range of the engine. Streams fill buffers, writers write them.
 // A stream has a buffer of its own from its beginning to its end and swaps it, when it is full, for a spare one. So the
@@ -253,7 +251,7 @@ func (j job) prepare(p *Pool) (padded []byte, err error) {
 	data := j.buffer.Bytes()
 	padded = data[:ssd.WholePages(int64(j.length))]
 	clear(padded[j.length:])
-	j.stream.crcs[j.index] = crc32.Checksum(data[:j.length], castagnoli)
+	j.stream.crcs[j.index] = crc.Checksum(data[:j.length])
 	return padded, nil
 }
 

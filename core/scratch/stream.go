@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"sync"
 	"sync/atomic"
 
+	"freshgo/core/internal/crc"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -186,7 +186,7 @@ func (s *stream) read(ctx context.Context, deliver func(i int, data []byte) erro
 		received.Add(int64(len(data)))
 		delivered.Add(1)
 		data = data[:s.size(i)]
-		if got := crc32.Checksum(data, castagnoli); got != s.crcs[i] {
+		if got := crc.Checksum(data); got != s.crcs[i] {
 			return fmt.Errorf("%w: %d bytes at offset %d have %08x, want %08x", ErrDamaged, len(data), ranges[i].Off, got,
 				s.crcs[i])
 		}

@@ -3,7 +3,6 @@ package ssd
 import (
 	"cmp"
 	"context"
-	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -11,11 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"freshgo/core/internal/crc"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 const (
 	firstBurst  = 8                    // requests: even a disk with moving parts answers these in a tenth of a second
@@ -217,7 +215,7 @@ func (s *scribe) write(ctx context.Context, n int) (timed, error) {
 			defer writes.Close()
 			for j := int(next.Add(1)) - 1; j < n && err == nil; j = int(next.Add(1)) - 1 {
 				if err = ctx.Err(); err == nil {
-					crc32.Checksum(s.block.Bytes(), castagnoli)
+					crc.Checksum(s.block.Bytes())
 					writes.Begin(s.block.Bytes(), int64(first+j*s.chunk), func(failed error) { err = cmp.Or(err, failed) })
 				}
 				if writes.Full() {

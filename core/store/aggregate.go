@@ -3,9 +3,9 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"slices"
 
+	"freshgo/core/internal/crc"
 	"freshgo/core/manifest"
 )
 
@@ -112,7 +112,7 @@ func tensorMark(tensors []*manifest.Tensor, name string) uint32 {
 	for _, t := range tensors {
 		if t.GetName() == name {
 			scales, _ := binary.Append(nil, binary.LittleEndian, t.GetNarrow().GetColumns()) // never fails: of fixed size
-			return max(crc32.Update(mark(t.GetData()), castagnoli, scales), 1)
+			return max(crc.Update(mark(t.GetData()), scales), 1)
 		}
 	}
 	return 0
@@ -129,7 +129,7 @@ func mark(arrays ...*manifest.Array) uint32 {
 	}
 	sum := uint32(0)
 	for _, w := range words {
-		sum = crc32.Update(sum, castagnoli, binary.LittleEndian.AppendUint64(nil, w))
+		sum = crc.Update(sum, binary.LittleEndian.AppendUint64(nil, w))
 	}
 	return max(sum, 1)
 }

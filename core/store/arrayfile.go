@@ -3,9 +3,9 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"path/filepath"
 
+	"freshgo/core/internal/crc"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -100,7 +100,7 @@ func (w *arrayWriter) write(p []byte) error {
 	}
 	for len(p) > 0 {
 		n := min(ssd.PageBytes-w.filled, len(p))
-		w.page = crc32.Update(w.page, castagnoli, p[:n])
+		w.page = crc.Update(w.page, p[:n])
 		w.filled += n
 		p = p[n:]
 		if w.filled == ssd.PageBytes {
@@ -115,7 +115,7 @@ func (w *arrayWriter) write(p []byte) error {
 func (w *arrayWriter) endPage() error {
 	var sum [crcBytes]byte
 	binary.LittleEndian.PutUint32(sum[:], w.page)
-	w.sumsCRC = crc32.Update(w.sumsCRC, castagnoli, sum[:])
+	w.sumsCRC = crc.Update(w.sumsCRC, sum[:])
 	w.page, w.filled = 0, 0
 	_, err := w.sums.Write(sum[:])
 	return err

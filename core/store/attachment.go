@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"syscall"
 
+	"freshgo/core/internal/crc"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -97,7 +97,7 @@ func (s *Store) readPages(ctx context.Context, a *Array, off int64, pages []byte
 	}
 	for i := 0; i < len(pages); i += ssd.PageBytes {
 		sum := binary.LittleEndian.Uint32(want[i/ssd.PageBytes*crcBytes:])
-		if got := crc32.Checksum(pages[i:i+ssd.PageBytes], castagnoli); got != sum {
+		if got := crc.Checksum(pages[i : i+ssd.PageBytes]); got != sum {
 			return &CorruptError{Path: a.Path, Off: off + int64(i),
 				Reason: fmt.Sprintf("checksum of the page is %08x, expected %08x", got, sum)}
 		}

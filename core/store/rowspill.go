@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"path/filepath"
 
+	"freshgo/core/internal/crc"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
@@ -147,7 +147,7 @@ func (s *rowSpill) flush(window int64, l *rowLane) error {
 	}
 	n := roundUp(int64(l.filled), ssd.PageBytes)
 	clear(l.buffer[l.filled:n])
-	mem.Slice[uint32](s.sums)[window*s.pieces+l.piece] = crc32.Checksum(l.buffer[:n], castagnoli)
+	mem.Slice[uint32](s.sums)[window*s.pieces+l.piece] = crc.Checksum(l.buffer[:n])
 	fresh, err := s.spill.write(l.buffer[:n], window*s.p.regionBytes(s.a)+l.piece*s.p.lane)
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (s *rowSpill) collect(ctx context.Context, window int64, rows []byte) error
 		if err != nil {
 			return nil, err
 		}
-		if crc32.Checksum(data, castagnoli) != mem.Slice[uint32](s.sums)[window*s.pieces+i] {
+		if crc.Checksum(data) != mem.Slice[uint32](s.sums)[window*s.pieces+i] {
 			return nil, s.damaged(region + off)
 		}
 		s.c.meter.add(int64(len(data)))

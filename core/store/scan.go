@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"sync/atomic"
 	"syscall"
 
+	"freshgo/core/internal/crc"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -22,12 +22,10 @@ const (
 	scanReaders = 4
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // CheckPage compares page number page of the file at path with its checksum. data is the whole page, crcs what LoadCRC
 // returned. It returns a *CorruptError when they differ.
 func CheckPage(path string, crcs []uint32, page int64, data []byte) error {
-	if got := crc32.Checksum(data, castagnoli); got != crcs[page] {
+	if got := crc.Checksum(data); got != crcs[page] {
 		return &CorruptError{
 			Path: path, Off: page * ssd.PageBytes,
 			Reason: fmt.Sprintf("checksum of the page is %08x, expected %08x", got, crcs[page]),
@@ -70,7 +68,7 @@ func (s *Store) readCRC(ctx context.Context, a *Array, into []byte) error {
 		if err := ssd.ReadFull(file, piece, int64(off)); err != nil {
 			return err
 		}
-		sum = crc32.Update(sum, castagnoli, piece)
+		sum = crc.Update(sum, piece)
 	}
 	if sum != a.crc {
 		return &CorruptError{Path: a.CRCPath, Reason: fmt.Sprintf("checksum of the file is %08x, expected %08x", sum, a.crc)}

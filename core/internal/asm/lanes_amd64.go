@@ -9,6 +9,11 @@ import (
 var hasLanes = cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL && cpu.X86.HasBMI1 && cpu.X86.HasBMI2 &&
 	cpu.X86.HasPOPCNT
 
+var hasFolds = cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VPCLMULQDQ && cpu.X86.HasSSE42
+
+//go:noescape
+func foldCRC512(register uint32, p unsafe.Pointer, n int, keys *[4]uint64) uint32
+
 //go:noescape
 func smallest512(ids unsafe.Pointer, n int, key uint64, k int) uint64
 
