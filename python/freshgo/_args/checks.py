@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +154,13 @@ def scratch(value: object, beside: Path | None) -> Path | None:
         return path
     if beside is None:
         return None
-    temporary = Path(tempfile.gettempdir())
-    return next((path for path in (beside, temporary) if _may_write(path) and not _in_memory(path)), None)
+    return next((path for path in _scratch_places(beside) if _may_write(path) and not _in_memory(path)), None)
+
+
+def _scratch_places(beside: Path) -> Iterator[Path]:
+    yield beside
+    with contextlib.suppress(FileNotFoundError):  # in a container whose file systems are read-only there is none
+        yield Path(tempfile.gettempdir())
 
 
 def _may_write(directory: Path) -> bool:

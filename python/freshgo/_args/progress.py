@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,15 +14,22 @@ Progress = Callable[[str, int, int], None]
 
 
 class _Bars:
-    """One bar per stage."""
+    """One bar per stage, as long as it can be written: whatever becomes of the terminal, the work goes on."""
 
     def __init__(self) -> None:
         self._bar: Any = None
         self._stage = ""
+        self._seen = sys.stderr is not None
 
     def __call__(self, stage: str, done: int, total: int) -> None:
+        if self._seen:
+            with self._while_seen():
+                self._show(stage, done, total)
+
+    def _show(self, stage: str, done: int, total: int) -> None:
         if self._bar is None or stage != self._stage:
-            self.close()
+            if self._bar is not None:
+                self._bar.close()
             self._stage = stage
             from tqdm.auto import tqdm  # slow to import
 
@@ -31,7 +39,15 @@ class _Bars:
 
     def close(self) -> None:
         if self._bar is not None:
-            self._bar.close()
+            with self._while_seen():
+                self._bar.close()
+
+    @contextlib.contextmanager
+    def _while_seen(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError):  # a pipe that nobody reads, a full disk; a file that is closed
+            self._seen = False
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -134,7 +135,17 @@ def test_a_store_below_an_overlay(tmp_path: Path, store_path: Path, graph: dict[
         assert {path.name: path.read_bytes() for path in below.iterdir()} == before
 
 
-def test_a_read_only_store(tmp_path: Path, store_path: Path, graph: dict[str, Any], expected: list[Any]) -> None:
+def nowhere() -> str:
+    raise FileNotFoundError(2, "No usable temporary directory found")
+
+
+def test_a_read_only_store(
+    tmp_path: Path,
+    store_path: Path,
+    graph: dict[str, Any],
+    expected: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     place = tmp_path / "place"
     place.mkdir()
     shutil.copytree(store_path, tmp_path / "there" / "g")
@@ -142,6 +153,9 @@ def test_a_read_only_store(tmp_path: Path, store_path: Path, graph: dict[str, An
         subprocess.run(["mount", "-o", "remount,ro,bind", place], check=True)
         require_epochs(place / "g", expected)
         require_epochs(place / "g", expected, scratch=tmp_path)
+        with monkeypatch.context() as patched:  # as in a container whose file systems are all read-only
+            patched.setattr(tempfile, "gettempdir", nowhere)
+            require_epochs(place / "g", expected, trace_memory=None, memory="64MiB")
         wrong: dict[str, Callable[[], Any]] = {
             "convert": lambda: freshgo.convert(graph, place / "h", progress=False),
             "convert over it": lambda: freshgo.convert(graph, place / "g", overwrite=True, progress=False),

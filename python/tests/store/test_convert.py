@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -171,6 +174,28 @@ def test_progress(graph: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureF
     assert all(0 <= done <= total for _, done, total in calls)
     assert capsys.readouterr().err == ""
     convert(graph, tmp_path / "b", memory="64MiB", progress=True).close()
+
+
+@pytest.mark.parametrize("how", ["pipe", "full", "closed", "none"])
+def test_a_bar_that_nobody_sees(
+    graph: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """An hour of work does not end because its log is on a full disk."""
+    stream: Any = None
+    if how == "pipe":
+        read, write = os.pipe()
+        os.close(read)
+        stream = os.fdopen(write, "w", buffering=1)
+    elif how != "none":
+        stream = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", buffering=1)
+    if how == "closed":
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with convert(graph, tmp_path / "g", memory="64MiB", progress=True) as store:
+        store.verify()
+    if how in ("pipe", "full"):
+        with contextlib.suppress(OSError):  # what was not written
+            stream.close()
 
 
 def test_little_memory_gives_the_same_graph(tmp_path: Path) -> None:
