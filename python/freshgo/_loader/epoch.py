@@ -232,8 +232,10 @@ class Epoch(Iterator[Any]):
             return self._loader._nodes(raw)
         try:
             return self._loader._take(raw)
-        except Exception:  # of the caller's transform: who goes on all the same goes on after this batch
+        except Exception as error:  # of the caller's transform: who goes on all the same goes on after this batch
             self._next = raw.index + 1
+            if isinstance(error, StopIteration):  # as in a generator: the loop would take it for the end of the epoch
+                raise RuntimeError("the transform raised StopIteration") from error
             raise
 
     def _count(self, batches: int) -> None:

@@ -99,6 +99,16 @@ def test_what_a_transform_raises_comes_with_its_batch(store: Any) -> None:
         assert int(next(iterator).input_id[0]) == 60  # who goes on goes on after it
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_transform_does_not_end_the_epoch(store: Any, workers: int) -> None:
+    others = iter(range(2))
+    with Loader(store, [2], batch_size=100, transform=lambda batch: next(others), transform_workers=workers) as loader:
+        batches = iter(loader)
+        assert [next(batches), next(batches)] == [0, 1]
+        with pytest.raises(RuntimeError, match="transform raised StopIteration"):
+            next(batches)
+
+
 def test_an_interrupted_wait_loses_no_batch(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from freshgo._loader import transforming
 
