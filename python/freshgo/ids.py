@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,7 @@ class Ids:
             DTypeError: the keys are not of the kind that the nodes have.
             CorruptError, ReadError: the store is damaged or cannot be read.
         """
-        given: Sequence[Any] = keys.tolist() if hasattr(keys, "tolist") else list(keys)  # type: ignore[call-overload]
+        given = _listed(keys, "keys")
         wanted = [self._as_key(place, key) for place, key in enumerate(given)]
         distinct = sorted(set(wanted))
         places: dict[Any, int] = {}
@@ -110,7 +110,7 @@ class Ids:
             InvalidArgumentError: there are not so many, or they do not ascend behind those of the store.
             DTypeError: they are not of the kind that the nodes have.
         """
-        given: Sequence[Any] = keys.tolist() if hasattr(keys, "tolist") else list(keys)  # type: ignore[call-overload]
+        given = _listed(keys, label)
         if len(given) != count:
             raise InvalidArgumentError(f"{label} has {len(given)} keys, expected {count} as there are new nodes")
         wanted = [self._as_key(place, key, label) for place, key in enumerate(given)]
@@ -141,7 +141,10 @@ class Ids:
             return int(key)
         if isinstance(key, int | float | bytes) or key is None:
             raise DTypeError(f"{label}[{place}] is {key!r}, expected a string, as the nodes have")
-        return str(key).encode()
+        try:
+            return str(key).encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgumentError(f"{label}[{place}] is {key!r}, expected text that UTF-8 can hold") from error
 
     def _search(self, low: int, high: int, wanted: list[Any], places: dict[Any, int]) -> None:
         """Find keys, which ascend, among those of the nodes from low to high."""
@@ -170,3 +173,11 @@ class Ids:
         bounds = [0, *ends] if low == 0 else ends
         text = self._native.read_rows(f"{self._name}/text", bounds[0], bounds[-1] - bounds[0]).numpy().tobytes()
         return [text[a - bounds[0] : b - bounds[0]] for a, b in itertools.pairwise(bounds)]
+
+
+def _listed(keys: object, label: str) -> list[Any]:
+    """What a user calls keys, one by one."""
+    given = keys.tolist() if hasattr(keys, "tolist") else keys
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise DTypeError(f"{label} must be a list or an array of keys, got {shown(keys)}")
+    return [key.item() if isinstance(key, Tensor) and key.dim() == 0 else key for key in given]

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
@@ -161,6 +163,20 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     with pytest.raises(errors.FreshgoError, match=r"nodes: .*b\.jsonl"):
         converted(Table(tmp_path / "b.jsonl", id="id"), edges, tmp_path / "g")
     assert names(tmp_path) == ["b.jsonl", "d.parquet", "e.csv"]
+
+
+def test_what_is_taken_for_keys(tmp_path: Path) -> None:
+    edges = Table(pa.table({"s": [1], "d": [2]}), src="s", dst="d")
+    numbers = converted(Table(pa.table({"id": [1, 2]}), id="id"), edges, tmp_path / "g").ids()
+    edges = Table(pa.table({"s": ["a"], "d": ["b"]}), src="s", dst="d")
+    texts = converted(Table(pa.table({"id": ["a", "b"]}), id="id"), edges, tmp_path / "h").ids()
+    assert numbers.lookup(list(numbers.keys([1, 0]))).tolist() == [1, 0]
+    for ids in (numbers, texts):
+        for keys in (2, np.array(2), torch.tensor(2), "ab", b"ab", None):
+            with pytest.raises(errors.DTypeError, match="keys must be a list or an array of keys, got"):
+                ids.lookup(keys)
+    with pytest.raises(Error, match=r"keys\[1\] is '\\ud800', expected text that UTF-8 can hold"):
+        texts.lookup(["a", "\ud800"])
 
 
 def test_ids_and_categories_that_a_store_does_not_have(tmp_path: Path) -> None:
