@@ -120,7 +120,8 @@ def convert(
         StoreNotFoundError: a file that the source needs is missing.
         LibraryError: PyYAML is missing, which ``metadata.yaml`` of GraphBolt needs.
         StoreExistsError: ``path`` exists and ``overwrite`` is false.
-        BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works.
+        BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works or, where
+            ``relayout`` needs more, more than was given.
         BusyError: another process is converting to ``path``.
         StorePermissionError, WriteError, ReadError: the operating system refused, the disk is full, ...
     """
