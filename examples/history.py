@@ -106,11 +106,7 @@ def report(stats: dict[str, Any]) -> None:
     for number, layer in enumerate(stats["layers"], start=1):
         looked = max(1, layer["hits"] + layer["misses"])
         print(f"  layer {number}: {layer['hits'] / looked:.1%} hits, {layer['live']:,} rows kept")
-    print(
-        f"  buffer: {stats['embedding_bytes'] / 2**20:.1f} of {stats['bytes'] / 2**20:.1f} MiB hold embeddings, ",
-        end="",
-    )
-    print(f"{stats['feature_bytes'] / 2**20:.1f} features")
+    print(f"  buffer: {stats['embedding_bytes'] / 2**20:.1f} of {stats['bytes'] / 2**20:.1f} MiB hold embeddings")
 
 
 def number(text: str) -> int | float:

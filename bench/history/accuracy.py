@@ -272,7 +272,6 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
                 levels=levels or None,
                 policy=args.policy,
                 memory=memory,
-                features=False,
                 lag=args.lag,
                 start=start % 1,
             )

@@ -188,7 +188,7 @@ def combined(options: argparse.Namespace) -> None:
             if name not in ("plain", "precomputed"):
                 keep = "aggregates" if name.endswith("a") else "rows"
                 room = 2 * 4 * options.columns * y.numel()
-                history = freshgo.History(t_stale=float(name.rstrip("a")), keep=keep, memory=room, features=False)
+                history = freshgo.History(t_stale=float(name.rstrip("a")), keep=keep, memory=room)
             of, hops = (plain, fanouts) if name == "plain" else (graph, fanouts[:-1])
             inputs, start = data["splits"]["train"], {"batch_size": options.batch, "shuffle": True, "seed": seed}
             loader = freshgo.Loader(of, hops, inputs, transpose=True, history=history, **start)

@@ -2,7 +2,8 @@
 
     python bench/history/saving.py --data DIR --graph community:1000000 --stale 0.25,0.5,1.0,2.0,4.0 --plot saving.png
 
-Every contestant has the same bytes (--memory of the features'): features alone, embeddings alone and both, by policy. A row
+Every contestant has the same bytes (--memory of the features'): for a cache of features, or for a history's buffer, or
+with a share before the policy (0.5 performance) for both, the rest being the cache's. --cache says how that works. A row
 counts as read unless the buffer or the cache has it, so the figures compare. "unlimited" has room for every embedding, and so
 shows what no policy can exceed at that t_stale. "aggregates" keeps those of level 1 (with --hidden). The graph is converted to a store, so rows come from disk.
 
@@ -56,8 +57,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--memory", type=float, default=0.1, help="bytes of every contestant, of the features'")
     parser.add_argument("--stale", default="0.25,0.5,1.0,2.0,4.0")
     parser.add_argument(
-        "--policies", default="features,gradient,gradient alone,performance,performance alone,gas,unlimited"
+        "--policies", default="features,gradient,0.5 gradient,performance,0.5 performance,gas,unlimited"
     )
+    parser.add_argument("--cache", default="expected", help="of the rows, as of a Loader")
     parser.add_argument("--p-grad", type=float, default=0.9)
     parser.add_argument("--lag", type=int, default=1)
     parser.add_argument("--fanouts", default="20,15,10")
@@ -127,14 +129,21 @@ def history_of(policy: str, stale: float, n_bytes: int, everything: int, args: a
     """The history of a contestant; None for a cache of features."""
     if policy == "features":
         return None
-    name = policy.split()[0]
+    name = policy.split()[-1]
+    n_bytes = int(n_bytes * share_of(policy))
     if name == "gas":
         return History(policy="gas", memory=n_bytes, lag=args.lag)
     if name == "unlimited":
-        return History(args.p_grad, stale, policy="gradient", memory=everything, features=False, lag=args.lag)
+        return History(args.p_grad, stale, policy="gradient", memory=everything, lag=args.lag)
     if name == "aggregates":  # of level 1; with --hidden, for there must be a layer that adds up
-        return History(t_stale=stale, keep="aggregates", memory=n_bytes, features="alone" not in policy, lag=args.lag)
-    return History(args.p_grad, stale, policy=name, memory=n_bytes, features="alone" not in policy, lag=args.lag)
+        return History(t_stale=stale, keep="aggregates", memory=n_bytes, lag=args.lag)
+    return History(args.p_grad, stale, policy=name, memory=n_bytes, lag=args.lag)
+
+
+def share_of(policy: str) -> float:
+    """Which part of the bytes a contestant's history has."""
+    share, _, of = policy.partition(" ")
+    return float(share) if of else float(policy != "features")
 
 
 def run(
@@ -156,8 +165,8 @@ def run(
         batch_size=args.batch_size,
         shuffle=True,
         seed=1,
-        cache="expected",
-        feature_cache=0 if history else n_bytes,
+        cache=args.cache,
+        feature_cache=int(n_bytes * (1 - share_of(policy))),
         history=history,
         transpose=True,
     )
@@ -180,7 +189,7 @@ def run(
                 history.update()
         seconds.append(time.perf_counter() - start)
         after = loader.stats()
-        rows = after["misses"] + after["filled"] - before["misses"] - before["filled"]
+        rows = sum(after[kind] - before[kind] for kind in ("misses", "filled", "packed"))
         waited = after["seconds_waiting"] - before["seconds_waiting"]
         read = (after["bytes_read"] - before["bytes_read"]) / 1e9
     held = history.stats() if history else {}
@@ -192,7 +201,6 @@ def run(
         "seconds": statistics.median(seconds[1:] or seconds),
         "hits": [100 * one["hits"] / max(1, one["hits"] + one["misses"]) for one in held.get("layers", [])],
         "live": sum(one["live"] for one in held.get("layers", [])),
-        "features": held.get("features", 0),
         "batch": plain / num_batches(graph, args),
     }
 
@@ -268,7 +276,6 @@ def compare(store: Store, graph: dict[str, Any], stales: list[float], args: argp
         "rows saved %",
         "hits % by layer",
         "embeddings",
-        "features",
         "GB read",
         "s/epoch",
         "waiting",
@@ -289,7 +296,7 @@ def compare(store: Store, graph: dict[str, Any], stales: list[float], args: argp
             f"{got['waited']:.2f}",
             f"{base / got['seconds']:.2f}",
         ]
-        rows.append([policy, age, f"{got['saved']:.1f}", hits, f"{got['live']:,}", f"{got['features']:,}", *seconds])
+        rows.append([policy, age, f"{got['saved']:.1f}", hits, f"{got['live']:,}", *seconds])
         print(" ".join(rows[-1]), flush=True)
         if len(rows) == 2:
             size = f"{len(graph['x']):,} nodes; a batch has {got['batch']:,.0f}, an epoch {iterations} batches"

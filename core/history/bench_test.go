@@ -18,9 +18,6 @@ func BenchmarkUpdate(b *testing.B) {
 		b.Run(policy, func(b *testing.B) {
 			c := Config{NumNodes: nodes, Layers: 2, Bytes: 400_000 * 1024, Stale: 200, GradFraction: 0.9, Policy: policy}
 			c.Reuse = func(layer int, node int64) float32 { return 100 / float32(node+100) }
-			c.FeatureBytes, c.NumFeatures, c.FeatureWorth = 512, nodes, func(rank int64) float32 {
-				return 200 / float32(rank+200)
-			}
 			h, err := New(mem.NewBudget(0), c)
 			require.NoError(b, err)
 			defer h.Close()

@@ -5,10 +5,9 @@
 // out of a sampled batch what the reused embeddings make needless, before any feature is read.
 //
 // It guarantees: an entry admitted at iteration a is found at i only if 1 <= i-a <= Stale. A slot holds what was
-// admitted to it until its entry is gone and no batch that relies on it is pinned. Slots and the features at the other
-// end of the buffer never overlap. The same node has at most one entry in a layer. Every answer is a function of the
-// arguments and the calls so far: ties go to the lower position, the older entry, the lower slot. A restored History
-// continues as the saved one would have.
+// admitted to it until its entry is gone and no batch that relies on it is pinned. The same node has at most one entry
+// in a layer. Every answer is a function of the arguments and the calls so far: ties go to the lower position, the
+// older entry, the lower slot. A restored History continues as the saved one would have.
 //
 // The loader calls it and serialises all calls; nothing here is locked and nothing waits. A Lookup costs two dependent
 // reads of memory, an Update a few passes over the rows of the batch, without a sort: 50 and 75 ns for a row, of
@@ -67,15 +66,6 @@ type Config struct {
 	// Reuse is how many times in an iteration the row of a node is needed at a layer, on average, if nothing is pruned.
 	// For Performance.
 	Reuse func(layer int, node int64) float32
-
-	// The hottest features lie at the other end of the buffer, feature 0 at the very end. NumFeatures is how many there
-	// are to place. Each takes FeatureBytes; or, where their rows differ in width, FeatureEnds[k] is what the k hottest
-	// take together, ascending from FeatureEnds[0] = 0. The caller keeps it. FeatureWorth is how many reads in an
-	// iteration a feature saves, on average, if nothing is pruned, descending. For Performance.
-	FeatureBytes int64
-	FeatureEnds  []int64
-	NumFeatures  int64
-	FeatureWorth func(rank int64) float32
 }
 
 const (
@@ -92,12 +82,9 @@ func (c *Config) check() error {
 		return fmt.Errorf("history: hidden layers must be within [1, 255], got %d: %w", c.Layers, ErrConfig)
 	case c.Levels < 0 || c.Layers < 63 && c.Levels>>c.Layers != 0:
 		return fmt.Errorf("history: levels must be some of %d, got %b: %w", c.Layers, c.Levels, ErrConfig)
-	case c.Bytes < 0 || c.RowBytes < 0 || c.FeatureBytes < 0 || c.NumFeatures < 0:
-		return fmt.Errorf("history: sizes must not be negative, got a buffer of %d bytes, rows of %d, %d features of %d: %w",
-			c.Bytes, c.RowBytes, c.NumFeatures, c.FeatureBytes, ErrConfig)
-	case c.FeatureEnds != nil && !c.endsFit():
-		return fmt.Errorf("history: the ends of %d features must ascend from 0, got %d of them: %w", c.NumFeatures,
-			len(c.FeatureEnds), ErrConfig)
+	case c.Bytes < 0 || c.RowBytes < 0:
+		return fmt.Errorf("history: sizes must not be negative, got a buffer of %d bytes, rows of %d: %w", c.Bytes,
+			c.RowBytes, ErrConfig)
 	case c.Stale < 0 || c.Start < 0:
 		return fmt.Errorf("history: stale and start must not be negative, got %d and %d: %w", c.Stale, c.Start, ErrConfig)
 	case !(c.GradFraction >= 0 && c.GradFraction <= 1): // NaN fails
@@ -105,16 +92,10 @@ func (c *Config) check() error {
 	case c.Policy != Gradient && c.Policy != Performance && c.Policy != All:
 		return fmt.Errorf("history: policy must be one of %q, got %q: %w", []string{Gradient, Performance, All}, c.Policy,
 			ErrConfig)
-	case c.Policy == Performance && (c.Reuse == nil || c.places() && c.FeatureWorth == nil):
-		return fmt.Errorf("history: policy %q needs Reuse, and FeatureWorth where features are placed: %w", Performance,
-			ErrConfig)
+	case c.Policy == Performance && c.Reuse == nil:
+		return fmt.Errorf("history: policy %q needs Reuse: %w", Performance, ErrConfig)
 	}
 	return nil
-}
-
-// places says whether features lie in the buffer.
-func (c *Config) places() bool {
-	return c.NumFeatures > 0 && (c.FeatureBytes > 0 || c.FeatureEnds != nil)
 }
 
 // Keeps says whether anything is kept of a layer.
@@ -153,14 +134,15 @@ func MetadataBytes(c Config) int64 {
 type History struct {
 	config Config
 	ring
-	junction
-	tables  []table // by layer that is kept, from 1: the slot of each node
-	blocks  []*mem.Block
-	pinned  pins
-	judge   judge
-	price   prices
-	counts  counters
-	updated int64 // the iteration of the latest update, or -1
+	rowBytes int64   // 0: not known yet
+	numSlots int32   // that fit into the buffer and the tables
+	tables   []table // by layer that is kept, from 1: the slot of each node
+	blocks   []*mem.Block
+	pinned   pins
+	judge    judge
+	price    prices
+	counts   counters
+	updated  int64 // the iteration of the latest update, or -1
 }
 
 // New makes an empty history, or returns ErrConfig or mem.ErrBudget.
@@ -193,7 +175,6 @@ func New(budget *mem.Budget, c Config) (*History, error) {
 	}
 	h.blocks = append(h.blocks, block)
 	h.ring.init(block.Bytes(), c.slotLimit())
-	h.junction.config = &h.config
 	h.price.init(&h.config)
 	return h, nil
 }
@@ -228,6 +209,27 @@ func (h *History) SetRow(nBytes int64) error {
 	}
 	h.setRow(nBytes)
 	return nil
+}
+
+func (h *History) setRow(nBytes int64) {
+	h.rowBytes, h.numSlots = nBytes, int32(h.config.numSlots(nBytes))
+}
+
+// numSlots is how many rows of a size fit.
+func (c *Config) numSlots(rowBytes int64) int64 {
+	if rowBytes == 0 {
+		return 0
+	}
+	return min(c.Bytes/rowBytes, c.slotLimit())
+}
+
+// grow adds a slot to the region, or returns -1 when it ends at the buffer's end.
+func (h *History) grow() int32 {
+	if h.top >= h.numSlots {
+		return -1
+	}
+	h.top++
+	return h.top - 1
 }
 
 // Lookup sets slots to where the rows of nodes at a layer lie for iteration i, or to Miss, and notes that in l.

@@ -23,27 +23,20 @@ func looked(h *History, i int64, layer int, node int64) int32 {
 }
 
 func TestConfigErrors(t *testing.T) {
-	reuse, worth := func(int, int64) float32 { return 1 }, func(int64) float32 { return 1 }
 	for name, change := range map[string]func(c *Config){
-		"nodes":         func(c *Config) { c.NumNodes = -1 },
-		"too many":      func(c *Config) { c.NumNodes = 1<<32 + 1 },
-		"layers":        func(c *Config) { c.Layers = 0 },
-		"many layers":   func(c *Config) { c.Layers = 256 },
-		"bytes":         func(c *Config) { c.Bytes = -1 },
-		"row":           func(c *Config) { c.RowBytes = -1 },
-		"stale":         func(c *Config) { c.Stale = -1 },
-		"start":         func(c *Config) { c.Start = -1 },
-		"negative":      func(c *Config) { c.GradFraction = -0.1 },
-		"above one":     func(c *Config) { c.GradFraction = 1.1 },
-		"not a number":  func(c *Config) { c.GradFraction = math.NaN() },
-		"policy":        func(c *Config) { c.Policy = "lru" },
-		"no reuse":      func(c *Config) { c.Policy = Performance },
-		"no worth":      func(c *Config) { c.Policy, c.Reuse, c.FeatureBytes, c.NumFeatures = Performance, reuse, 8, 2 },
-		"feature bytes": func(c *Config) { c.FeatureBytes = -1 },
-		"features":      func(c *Config) { c.NumFeatures = -1 },
-		"few ends":      func(c *Config) { c.NumFeatures, c.FeatureEnds = 2, []int64{0, 8} },
-		"ends":          func(c *Config) { c.NumFeatures, c.FeatureEnds = 2, []int64{0, 8, 8} },
-		"first end":     func(c *Config) { c.NumFeatures, c.FeatureEnds = 1, []int64{4, 8} },
+		"nodes":        func(c *Config) { c.NumNodes = -1 },
+		"too many":     func(c *Config) { c.NumNodes = 1<<32 + 1 },
+		"layers":       func(c *Config) { c.Layers = 0 },
+		"many layers":  func(c *Config) { c.Layers = 256 },
+		"bytes":        func(c *Config) { c.Bytes = -1 },
+		"row":          func(c *Config) { c.RowBytes = -1 },
+		"stale":        func(c *Config) { c.Stale = -1 },
+		"start":        func(c *Config) { c.Start = -1 },
+		"negative":     func(c *Config) { c.GradFraction = -0.1 },
+		"above one":    func(c *Config) { c.GradFraction = 1.1 },
+		"not a number": func(c *Config) { c.GradFraction = math.NaN() },
+		"policy":       func(c *Config) { c.Policy = "lru" },
+		"no reuse":     func(c *Config) { c.Policy = Performance },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := small()
@@ -55,7 +48,7 @@ func TestConfigErrors(t *testing.T) {
 		})
 	}
 	c := small()
-	c.Policy, c.Reuse, c.FeatureBytes, c.NumFeatures, c.FeatureWorth = Performance, reuse, 8, 2, worth
+	c.Policy, c.Reuse = Performance, func(int, int64) float32 { return 1 }
 	newHistory(t, c, 8)
 }
 
@@ -162,31 +155,23 @@ func TestAges(t *testing.T) {
 	require.Equal(t, int32(Miss), h.Find(5, 1, 5))
 }
 
-// TestFeaturesComeBack: embeddings displace the coldest features and give the room back.
-func TestFeaturesComeBack(t *testing.T) {
+// TestPinsOutliveEntries: the region ends behind a slot that a batch relies on, until it does no more.
+func TestPinsOutliveEntries(t *testing.T) {
 	c := small()
-	c.FeatureBytes, c.NumFeatures, c.GradFraction = 16, 4, 1
-	h := newHistory(t, c, 0)
-	require.EqualValues(t, 4, h.FeatureRoom())
-	require.NoError(t, h.SetRow(8))
+	h := newHistory(t, c, 8)
 	out := make([]Admitted, 2)
-	for i, room := range []int64{4, 4, 3, 3, 2} { // 80 bytes, 64 of them features: the third embedding reaches one
-		o := Observed{Nodes: []int64{int64(i)}, Norms: []float32{0}}
-		require.NoError(t, h.Update(int64(i), []Observed{o, {}}, out))
-		if i < 3 { // from then on as many expire as enter
-			require.Equal(t, room, h.FeatureRoom(), "iteration %d", i)
-		}
+	for i := range int64(3) {
+		o := Observed{Nodes: []int64{i}, Norms: []float32{0}}
+		require.NoError(t, h.Update(i, []Observed{o, {}}, out))
 	}
-	require.EqualValues(t, 3, h.FeatureRoom())
 	h.Pin(5, []int32{2})
-	for i := int64(5); i < 10; i++ {
+	for i := int64(3); i < 10; i++ {
 		require.NoError(t, h.Update(i, nil, nil))
 	}
 	require.Zero(t, h.Stats().Layers[0].Live)
-	require.EqualValues(t, 3, h.FeatureRoom(), "a batch relies on slot 2")
+	require.EqualValues(t, 24, h.Stats().EmbeddingBytes, "a batch relies on slot 2")
 	h.Unpin(5)
-	require.EqualValues(t, 4, h.FeatureRoom())
-	require.EqualValues(t, 1, h.Stats().Displaced)
+	require.Zero(t, h.Stats().EmbeddingBytes)
 	h.Unpin(5)
 	h.Unpin(77)
 }

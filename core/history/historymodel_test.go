@@ -36,7 +36,6 @@ type trainer struct {
 	c      Config
 	row    int64
 	buffer []byte
-	held   int64 // features in the buffer
 	ahead  map[int64]*aheadBatch
 	norms  int // how norms are drawn
 }
@@ -58,31 +57,9 @@ func stamp(n int64, a, b, c int64) []byte {
 }
 
 func (r *trainer) at(slot int32) []byte { return r.buffer[int64(slot)*r.row:][:r.row] }
-func (r *trainer) feature(rank int64) []byte {
-	end := r.c.Bytes
-	for k := range rank {
-		end -= widthOf(&r.c, k)
-	}
-	return r.buffer[end-widthOf(&r.c, rank) : end]
-}
-
-// place writes the features that have come back; those beyond are given up.
-func (r *trainer) place() {
-	room := r.h.FeatureRoom()
-	require.Equal(r.t, r.ref.room(r.ref.top), room)
-	for ; r.held < room; r.held++ {
-		copy(r.feature(r.held), stamp(widthOf(&r.c, r.held), -1, 0, r.held))
-	}
-	r.held = room
-}
 
 // check compares every byte that must be there.
 func (r *trainer) check() {
-	for rank := range r.held {
-		if !bytes.Equal(stamp(widthOf(&r.c, rank), -1, 0, rank), r.feature(rank)) {
-			r.t.Fatalf("feature %d of %d is written over", rank, r.held)
-		}
-	}
 	for i, b := range r.ahead {
 		for slot, row := range b.relied {
 			if !bytes.Equal(row, r.at(slot)) {
@@ -188,7 +165,6 @@ func (r *trainer) update(i int64) {
 	want := r.ref.update(i, layers)
 	got := make([]Admitted, r.c.Layers)
 	require.NoError(r.t, r.h.Update(i, layers, got))
-	r.held = min(r.held, r.h.FeatureRoom())
 	written := map[int32]bool{}
 	for l := range layers {
 		require.Equal(r.t, len(want[l].Rows), len(got[l].Rows))
@@ -200,12 +176,10 @@ func (r *trainer) update(i int64) {
 			copy(r.at(slot), stamp(r.row, int64(l+1), layers[l].Nodes[got[l].Rows[k]], i))
 		}
 	}
-	r.place()
 	r.check()
 	delete(r.ahead, i)
 	r.ref.unpin(i)
 	r.h.Unpin(i)
-	r.place()
 	r.check()
 }
 
@@ -234,7 +208,6 @@ func (r *trainer) restart() {
 		}
 		h.Pin(i, r.ref.pinned[i])
 	}
-	r.place()
 	r.check()
 }
 
@@ -246,17 +219,6 @@ func randomConfig(rng *rand.Rand, policy string) (c Config, row int64) {
 	c.Stale = []int64{0, 1, 2, 3, 5, 20, Forever}[rng.IntN(7)]
 	c.Start = []int64{0, 0, 0, 7}[rng.IntN(4)]
 	c.GradFraction = []float64{0, 0.1, 0.5, 0.9, 0.9, 1}[rng.IntN(6)]
-	if rng.IntN(4) > 0 {
-		c.FeatureBytes = 1 + rng.Int64N(40)
-		c.NumFeatures = rng.Int64N(c.NumNodes + 1)
-		c.FeatureWorth = func(rank int64) float32 { return 4 / float32(rank+1) }
-		if rng.IntN(2) == 0 { // of several widths
-			c.FeatureBytes, c.FeatureEnds = 0, []int64{0}
-			for k := range c.NumFeatures {
-				c.FeatureEnds = append(c.FeatureEnds, c.FeatureEnds[k]+1+rng.Int64N(40))
-			}
-		}
-	}
 	kinds := int64(4 + rng.IntN(2))
 	c.Reuse = func(layer int, node int64) float32 {
 		return []float32{0, 0.5, 1 / float32(node+1), 5, float32(math.NaN())}[node%kinds] / float32(layer)
@@ -278,7 +240,6 @@ func TestHistoryEqualsReference(t *testing.T) {
 				r.h, err = New(r.budget, c)
 				require.NoError(t, err)
 				require.Equal(t, MetadataBytes(c), r.budget.Used())
-				r.place()
 				pruned, updated := int64(0), int64(0)
 				for updated < 40 {
 					epoch := updated + 1 + rng.Int64N(12)
@@ -295,7 +256,6 @@ func TestHistoryEqualsReference(t *testing.T) {
 								r.h.Unpin(i)
 							}
 							pruned = updated
-							r.place()
 							r.check()
 							break
 						}

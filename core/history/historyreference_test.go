@@ -16,10 +16,8 @@ type historyReference struct {
 	top     int32
 	clock   int64 // admissions so far
 	stats   Stats
-	plain   float64
 
-	hits, expected           []float64
-	computed, observedWeight float64
+	hits, expected []float64
 }
 
 type refKey struct {
@@ -49,11 +47,6 @@ func newHistoryReference(c Config) *historyReference {
 	r.stats.Policy, r.stats.Lag, r.stats.Layers, r.stats.Ages = c.Policy, c.Lag, make([]LayerStats, c.Layers), []int64{}
 	if c.Policy == All {
 		r.c.Stale, r.c.GradFraction = Forever, 1
-	}
-	if c.Policy == Performance && (c.FeatureBytes > 0 || c.FeatureEnds != nil) && c.NumFeatures > 0 {
-		for node := range c.NumNodes {
-			r.plain += float64(c.Reuse(1, node))
-		}
 	}
 	return r
 }
@@ -133,23 +126,6 @@ func (r *historyReference) settle() {
 	}
 }
 
-func (r *historyReference) room(top int32) (count int64) {
-	left := r.c.Bytes - int64(top)*r.row
-	for count < r.c.NumFeatures && widthOf(&r.c, count) > 0 && left >= widthOf(&r.c, count) {
-		left -= widthOf(&r.c, count)
-		count++
-	}
-	return count
-}
-
-// widthOf is the bytes of a feature; 0: there is none.
-func widthOf(c *Config, rank int64) int64 {
-	if c.FeatureEnds != nil {
-		return c.FeatureEnds[rank+1] - c.FeatureEnds[rank]
-	}
-	return c.FeatureBytes
-}
-
 func (r *historyReference) numSlots() int32 {
 	if r.row == 0 {
 		return 0
@@ -196,8 +172,6 @@ func (r *historyReference) learn(layers []Observed) {
 		r.hits[l] = r.hits[l]*31/32 + float64(len(layers[l].HitNodes))
 		r.expected[l] = r.expected[l]*31/32 + float64(sum)/(1<<30)
 	}
-	r.computed = r.computed*31/32 + float64(len(layers[0].Nodes))
-	r.observedWeight = r.observedWeight*31/32 + 1
 }
 
 func finite(x float32) bool { return !math.IsNaN(float64(x)) && !math.IsInf(float64(x), 0) }
@@ -285,14 +259,6 @@ func (r *historyReference) weigh(layer, row int, o *Observed) refCandidate {
 	return c
 }
 
-func (r *historyReference) featureLevel(rank int64) int {
-	share := 1.0
-	if r.plain > 0 && r.observedWeight > 0 {
-		share = min(1, r.computed/r.observedWeight/r.plain)
-	}
-	return level(float64(r.c.FeatureWorth(rank)) * float64(r.row) / float64(widthOf(&r.c, rank)) * share * 2.5)
-}
-
 func (r *historyReference) admit(i int64, candidates []refCandidate, layers []Observed, out []Admitted) {
 	for x, c := range candidates {
 		key := refKey{c.layer, layers[c.layer-1].Nodes[c.row]}
@@ -317,7 +283,6 @@ func (r *historyReference) admit(i int64, candidates []refCandidate, layers []Ob
 			}
 		}
 		if slot >= r.top {
-			r.stats.Displaced += r.room(r.top) - r.room(slot+1)
 			r.top = slot + 1
 		}
 		r.clock++
@@ -333,11 +298,7 @@ func (r *historyReference) place(i int64, c refCandidate) (slot int32, why *int6
 	for r.occupied(lowest) {
 		lowest++
 	}
-	weighs, places := r.c.Policy == Performance, r.c.NumFeatures > 0 && widthOf(&r.c, 0) > 0
-	if lowest < r.top { // a hole
-		if room := r.room(r.top); weighs && places && room < r.c.NumFeatures && c.bucket < r.featureLevel(room) {
-			return -1, &r.stats.RefusedWorth
-		}
+	if lowest < r.top || r.top < r.numSlots() {
 		return lowest, nil
 	}
 	var victim *refEntry
@@ -353,28 +314,12 @@ func (r *historyReference) place(i int64, c refCandidate) (slot int32, why *int6
 			}
 		}
 	}
-	grows := r.top < r.numSlots()
-	if grows && !weighs {
-		return lowest, nil
-	}
-	if grows && (!places || r.room(r.top) == 0 || r.room(r.top+1) == r.c.NumFeatures) {
-		return lowest, nil
-	}
-	if grows {
-		price := r.featureLevel(r.room(r.top) - 1)
-		if victim == nil || price <= victim.bucket {
-			if price < c.bucket {
-				return lowest, nil
-			}
-			return -1, &r.stats.RefusedWorth
-		}
-	}
 	switch {
 	case victim == nil && pinned:
 		return -1, &r.stats.RefusedPinned
 	case victim == nil:
 		return -1, &r.stats.RefusedFull
-	case weighs && victim.bucket >= c.bucket:
+	case r.c.Policy == Performance && victim.bucket >= c.bucket:
 		return -1, &r.stats.RefusedWorth
 	}
 	delete(r.entries, victim.refKey)
@@ -390,10 +335,6 @@ func (r *historyReference) figures() Stats {
 		s.Layers[e.layer-1].Live++
 	}
 	s.RowBytes, s.Slots, s.EmbeddingBytes = r.row, int64(r.numSlots()), int64(r.top)*r.row
-	s.FeatureRows = r.room(r.top)
-	for rank := range s.FeatureRows {
-		s.FeatureBytes += widthOf(&r.c, rank)
-	}
 	s.Pinned = int64(len(r.pinned))
 	return s
 }

@@ -28,7 +28,7 @@ const numBuckets = 1024
 // in the order of admission, so that what is too old stands at the heads. When no slot is free and there is no room to
 // grow, the oldest entry of the lowest bucket gives way: with one bucket that is the paper's ring, whose header writes
 // over the oldest rows, without the rows that its reset left behind. A new entry takes the lowest free slot. That is a
-// header that is reset at every iteration: the region ends as low as it can, so features come back early. Rejected: a
+// header that is reset at every iteration: the region ends as low as it can. Rejected: a
 // cursor that continues where it was, which spreads entries over the region.
 type ring struct {
 	slots []slot

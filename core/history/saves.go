@@ -6,17 +6,14 @@ import "fmt"
 // saves[l-1][i] for output i of hidden layer l, 1 <= l < L, with as many elements as Levels[l].Computed. FreshGNN says
 // only that an estimate of the saving should rank the entries; this one is ours.
 //
-// Loading row r of level 0 costs cost(its node): 1, or 0 where a cache has it. It is saved when no row that uses it is
-// computed. A row of level l-1 that u computed rows use (each edge counts, and each target's own row) so gives each of
-// them its cost * h^(u-1): that much less is read if this one is a hit and each of the others is one with chance h, the
-// share of the level's rows that history gave in this batch. What a computed row is given is its cost in the next
-// level; a hit costs nothing.
+// Loading row r of level 0 costs cost(its node): 1, or 0 where its type has no features. It is saved when no row that
+// uses it is computed. A row of level l-1 that u computed rows use (each edge counts, and each target's own row) so
+// gives each of them its cost * h^(u-1): that much less is read if this one is a hit and each of the others is one with
+// chance h, the share of the level's rows that history gave in this batch. What a computed row is given is its cost in
+// the next level; a hit costs nothing.
 //
-// So entries do not compete with features for rows that are read anyway. While there are few hits, only what a row
-// needs for itself counts, which is never more than is saved; an entry's neighbours count as hits become frequent.
-// Rejected: equal shares, cost/u, which expect that all u become hits. Where most of the graph is in every batch they
-// gave the buffer away to entries: with 1000 seeds of ogbn-arxiv, rows of two features and a tenth of the features'
-// bytes, 15.8 % of the reads were saved, with a fifth 26.2 %; features alone save 17.3 and 33.9 %.
+// While there are few hits, only what a row needs for itself counts, which is never more than is saved; an entry's
+// neighbours count as hits become frequent. Rejected: equal shares, cost/u, which expect that all u become hits.
 //
 // It fails with mem.ErrBudget.
 //

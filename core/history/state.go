@@ -15,27 +15,24 @@ import (
 // that only pins keep is free.
 
 const (
-	stateMagic = "fghist01"
+	stateMagic = "fghist02"
 	entryWords = 3
 )
 
 // fingerprint is what a state and the history that takes it must have in common.
 func (c *Config) fingerprint() []uint64 {
-	policy, features := slices.Index([]string{Gradient, Performance, All}, c.Policy), c.FeatureBytes
-	if c.FeatureEnds != nil {
-		features = c.FeatureEnds[c.NumFeatures]
-	}
+	policy := slices.Index([]string{Gradient, Performance, All}, c.Policy)
 	return []uint64{
 		uint64(c.NumNodes), uint64(c.Layers), uint64(c.Levels), uint64(c.Bytes),
 		uint64(c.slotLimit()), uint64(c.Stale), uint64(c.Start),
-		math.Float64bits(c.GradFraction), uint64(policy), uint64(features), uint64(c.NumFeatures),
+		math.Float64bits(c.GradFraction), uint64(policy),
 	}
 }
 
 // sums are the counters that a state has, beside those by layer and age.
 func (s *Stats) sums() []*int64 {
 	return []*int64{
-		&s.Replaced, &s.Evicted, &s.Overwritten, &s.Expired, &s.Displaced,
+		&s.Replaced, &s.Evicted, &s.Overwritten, &s.Expired,
 		&s.RefusedNotFinite, &s.RefusedPinned, &s.RefusedFull, &s.RefusedWorth,
 	}
 }
@@ -50,7 +47,7 @@ func (h *History) Save() []byte {
 		}
 	}
 	word(h.config.fingerprint()...)
-	word(uint64(h.rowBytes), uint64(h.updated), math.Float64bits(h.price.computed), math.Float64bits(h.price.weight))
+	word(uint64(h.rowBytes), uint64(h.updated))
 	for _, sum := range h.counts.sums() {
 		word(uint64(*sum))
 	}
@@ -170,8 +167,7 @@ func (h *History) read(state []byte) (s saved, err error) {
 		}
 	}
 	s.rowBytes, s.updated = r.count(), int64(r.word())
-	s.price = prices{config: &h.config, plain: h.price.plain, needs: make([]uint64, h.config.Layers)}
-	s.price.computed, s.price.weight = r.average(), r.average()
+	s.price = prices{needs: make([]uint64, h.config.Layers)}
 	for _, sum := range s.counts.sums() {
 		*sum = r.count()
 	}

@@ -43,7 +43,6 @@ func lived(t testing.TB, c Config) *History {
 func ofPolicy(policy string) Config {
 	c := Config{NumNodes: 20, Layers: 2, Bytes: 8 * 16, Stale: 7, GradFraction: 0.8, Policy: policy}
 	c.Reuse = func(layer int, node int64) float32 { return 1 / float32(node+1) }
-	c.FeatureBytes, c.NumFeatures, c.FeatureWorth = 8, 5, func(rank int64) float32 { return 1 / float32(rank+2) }
 	return c
 }
 
@@ -118,7 +117,7 @@ func TestRestoreRefuses(t *testing.T) {
 			refused(seal(state), ErrState, name)
 		}
 		negative := append([]byte{}, good...)
-		negative[8+10*8+4*8+7] = 0x80 // the first counter
+		negative[8+9*8+2*8+7] = 0x80 // the first counter
 		refused(seal(negative), ErrState, "a negative counter")
 		for name, change := range map[string]func(c *Config){
 			"nodes":    func(c *Config) { c.NumNodes++ },
@@ -127,9 +126,7 @@ func TestRestoreRefuses(t *testing.T) {
 			"stale":    func(c *Config) { c.Stale, c.Policy = 8, Gradient },
 			"fraction": func(c *Config) { c.GradFraction, c.Policy = 0.7, Gradient },
 			"start":    func(c *Config) { c.Start = 1 },
-			"features": func(c *Config) { c.NumFeatures-- },
-			"ends":     func(c *Config) { c.FeatureEnds = []int64{0, 1, 2, 3, 4, 5} },
-			"width":    func(c *Config) { c.FeatureBytes++ },
+			"levels":   func(c *Config) { c.Levels = 1 },
 		} {
 			c := ofPolicy(policy)
 			change(&c)

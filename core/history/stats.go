@@ -12,7 +12,6 @@ type Stats struct {
 	Evicted     int64 `json:"evicted"`     // because of their gradients
 	Overwritten int64 `json:"overwritten"` // because there was no room
 	Expired     int64 `json:"expired"`     // because of their age
-	Displaced   int64 `json:"displaced"`   // features that gave way to embeddings, each time
 
 	RefusedNotFinite int64 `json:"refused_not_finite"` // norms that were not finite, of computed rows and of hits
 	// candidates, because batches rely on the entries that would give way
@@ -24,9 +23,7 @@ type Stats struct {
 	RowBytes       int64 `json:"row_bytes"`       // 0: not known yet
 	Slots          int64 `json:"slots"`           // that fit into the buffer
 	EmbeddingBytes int64 `json:"embedding_bytes"` // of the embeddings' end of the buffer, free slots included
-	FeatureBytes   int64 `json:"feature_bytes"`   // of the features' end
-	FeatureRows    int64 `json:"feature_rows"`
-	Pinned         int64 `json:"pinned"` // batches that pin slots
+	Pinned         int64 `json:"pinned"`          // batches that pin slots
 }
 
 // LayerStats is one hidden layer.
@@ -82,8 +79,6 @@ func (h *History) Stats() Stats {
 	}
 	s.Ages = append([]int64{}, h.counts.ages[:last]...)
 	s.RowBytes, s.Slots, s.EmbeddingBytes = h.rowBytes, int64(h.numSlots), int64(h.top)*h.rowBytes
-	s.FeatureRows = h.FeatureRoom()
-	s.FeatureBytes = h.config.featureEnd(s.FeatureRows)
 	s.Pinned = int64(len(h.pinned.held))
 	return s
 }

@@ -9,7 +9,7 @@ import (
 
 // openCache makes the cache that the split has room for, and what decides over it.
 func (l *Loader) openCache(ctx context.Context) error {
-	if len(l.onDisk) == 0 || l.cacheKind == "none" || l.hot != nil {
+	if len(l.onDisk) == 0 || l.cacheKind == "none" {
 		return nil
 	}
 	widths := l.columns

@@ -32,7 +32,7 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 	return p.timed(func() {
 		for _, t := range l.onDisk {
 			dst := tensors[t.index]
-			if len(p.lookup.hitRows) > 0 && l.hot == nil {
+			if len(p.lookup.hitRows) > 0 {
 				hits, slots := p.hitsOf(t)
 				l.fromSlots(t, dst, hits, slots)
 				if invariants.Enabled {
@@ -43,9 +43,7 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 			}
 			p.repeatRows(t, dst)
 		}
-		if l.hot != nil && !p.apart {
-			l.hot.BringBack(p.lookup.cold, p.roster.rows, p.placeIn(tensors))
-		} else if invariants.Enabled {
+		if invariants.Enabled {
 			p.deliveries.check(p)
 		}
 		if !blind && !p.apart {

@@ -29,8 +29,8 @@
 //   - aggregate: a row and its aggregate are one tensor (parts.choose in source.go); Python makes views of it.
 //   - held: of rows that the consumer holds on its device a batch brings the place alone (held.go, roster.go).
 //   - history: between sampling and tensors a batch waits for its turn and loses what kept embeddings make needless
-//     (history.go opens it, pruning.go asks package prune, history_tensors.go hands over the levels, expected.go and
-//     hotfeatures.go serve the policies of admission and the features in the history's buffer).
+//     (history.go opens it, pruning.go asks package prune, history_tensors.go hands over the levels, expected.go
+//     serves the policies of admission).
 //   - reorder: batches of a block change places before they are planned (blocks.go).
 //   - Batches on demand (Loader.Sample) are made by a preparer of no epoch, with a worker and scratch of its own; it
 //     reads what is not in memory for good, and moves nothing (ask.go).

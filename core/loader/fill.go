@@ -21,7 +21,7 @@ func (p *preparer) fill(b *Batch) error {
 	if invariants.Enabled {
 		p.deliveries.begin(p)
 	}
-	if err := p.resolve(b, tensors); err != nil {
+	if err := p.resolve(b); err != nil {
 		return err
 	}
 	if p.super != nil {

@@ -91,14 +91,8 @@ func (l *Loader) forecastOne(f *forecast) error {
 	if err := l.draw(ctx, worker, f.order.batchKey(number), &r, &drawn); err != nil {
 		return fmt.Errorf("loader: forecast of batch %d: %w", f.at, err)
 	}
-	_, err := f.of.Next(ctx, &drawn, int64(len(r.inputs)), l.costsAhead())
+	_, err := f.of.Next(ctx, &drawn, int64(len(r.inputs)), l.rowCost())
 	return err
-}
-
-// costsAhead are what rows cost where none lies in the buffer with the embeddings.
-func (l *Loader) costsAhead() prune.Costs {
-	cost := l.rowCost()
-	return func(estimate func(func(int64) float32)) { estimate(cost) }
 }
 
 // dropForecast ends one that has begun.

@@ -23,7 +23,7 @@ import (
 // One goroutine at a time uses it.
 type foresight struct {
 	of    *prune.Forecaster // nil: there is none, or no more
-	costs prune.Costs
+	cost  func(node int64) float32
 	wrong *atomic.Int64 // counts what was wrong: rows, or that training did not go on as was foreseen
 }
 
@@ -35,7 +35,7 @@ func (l *Loader) foresees() bool {
 
 // foresee begins with the epoch that has begun, where that is possible and there is memory for it.
 func (l *Loader) foresee(wrong *atomic.Int64) foresight {
-	f := foresight{costs: l.costsAhead(), wrong: wrong}
+	f := foresight{cost: l.rowCost(), wrong: wrong}
 	if l.foresees() {
 		f.of, _ = l.pruner.(*prune.Pruner).Follow(l.budget) // an error: batches are planned as they are drawn
 	}
@@ -68,7 +68,7 @@ func (f *foresight) next(ctx context.Context, g *sample.Subgraph, numSeeds int64
 	if f.of == nil {
 		return nil, false
 	}
-	places, err := f.of.Next(ctx, g, numSeeds, f.costs)
+	places, err := f.of.Next(ctx, g, numSeeds, f.cost)
 	if err != nil {
 		f.end(err)
 	}

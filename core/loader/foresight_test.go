@@ -20,7 +20,7 @@ import (
 // foreseeable adds a history whose decisions depend on no gradient, and room in which entries compete.
 func (f *form) foreseeable(o Options, policy string) Options {
 	o = f.withHistory(o, policy)
-	o.History.GradFraction, o.History.Features, o.Cache = 1, false, "belady"
+	o.History.GradFraction, o.Cache = 1, "belady"
 	return o
 }
 

@@ -22,9 +22,7 @@ type HistoryOptions struct {
 	// Outside says that the caller has the buffer, on another device; Memory is no part of the loader's.
 	Outside bool  `option:"outside"`
 	Levels  int64 `option:"levels"` // bit l-1 says that of hidden level l something is kept; 0: of all
-	// Features puts the hottest features into the other end of the buffer, where the cache is a ranking.
-	Features bool `option:"features"`
-	Lag      int  `option:"lag"` // pruning sees the cache of so many iterations ago
+	Lag     int   `option:"lag"`    // pruning sees the cache of so many iterations ago
 	// ProbeEvery is after how many iterations one is not pruned, and its embeddings are compared; 0: never.
 	ProbeEvery int64 `option:"probe_every"`
 }
@@ -116,12 +114,6 @@ func (l *Loader) openHistory(ctx context.Context) error {
 			return err
 		}
 	}
-	if l.split.InHistory {
-		if err := l.openHotFeatures(ctx, &c.History); err != nil {
-			return err
-		}
-		c.MakeRoom = l.hot.Resize
-	}
 	made, err := prune.New(l.budget, c)
 	if err != nil {
 		return err
@@ -164,7 +156,7 @@ func (l *Loader) openReuse(ctx context.Context, c *history.Config) error {
 	c.Reuse = func(layer int, node int64) float32 { return l.reuse[layer-1].Hotness[node] * perIteration }
 	l.reuse = make([]*cache.Vector, c.Layers)
 	for layer := 1; layer <= c.Layers; layer++ {
-		if !weighed(c, layer) {
+		if !c.Keeps(layer) {
 			continue
 		}
 		v, err := l.expected(ctx, l.options.hops()-layer)
@@ -176,10 +168,6 @@ func (l *Loader) openReuse(ctx context.Context, c *history.Config) error {
 	}
 	return nil
 }
-
-// weighed says whether the needs of a layer's rows are estimated: of those that are kept, and of layer 1, beside whose
-// needs features are weighed.
-func weighed(c *history.Config, layer int) bool { return layer == 1 || c.Keeps(layer) }
 
 // spareLists decides whether lists on disk that would be pruned are left unread: see prune.LastHop. Edges of a node to
 // itself are counted where history.Batch.Degrees are known, so these are looked for.
@@ -244,18 +232,13 @@ func (l *Loader) RestoreHistory(data []byte) error {
 // HistoryStats is what the history did.
 type HistoryStats struct {
 	prune.Stats
-	Bytes    int64 `json:"bytes"`    // of the buffer
-	Features int64 `json:"features"` // rows of features in it
+	Bytes int64 `json:"bytes"` // of the buffer
 }
 
 // HistoryStats returns the figures so far.
 func (l *Loader) HistoryStats() (HistoryStats, error) {
 	of, err := l.pruner.Stats()
-	s := HistoryStats{Stats: of, Bytes: l.split.History}
-	if l.hot != nil {
-		s.Features = l.hot.Held()
-	}
-	return s, err
+	return HistoryStats{Stats: of, Bytes: l.split.History}, err
 }
 
 // HistoryBuffer is the memory of the embeddings, the loader's until Close: whoever holds it longer takes a reference.

@@ -143,9 +143,6 @@ func TestHistoryWithinItsMemory(t *testing.T) {
 			for _, more := range explore.Part(t, fmt.Sprint(f, kind), []int64{0, 100 << 10, 4 << 20}) {
 				o.Memory = least + more
 				r := f.train(t, open(t, source, o))
-				if kind == "expected" && more == 0 {
-					require.NotNil(t, r.l.hot)
-				}
 				r.epochOf(0)
 				r.epochOf(1)
 				require.Positive(t, r.hits)

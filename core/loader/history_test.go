@@ -7,12 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"freshgo/core/cache"
 	"freshgo/core/history"
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
-	"freshgo/core/sample"
 	"freshgo/core/ssd"
 )
 
@@ -54,10 +52,7 @@ func TestHistoryDecidesAlike(t *testing.T) {
 				if pick(0, 1) == 1 {
 					o.Scratch = t.TempDir()
 				}
-				h := *o.History
-				h.Features = pick(0, 1) == 1
-				o.History = &h
-				t.Run(fmt.Sprintf("%s lag %d %s %s features %v", f, lag, o.Cache, o.Transfer, h.Features), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s lag %d %s %s", f, lag, o.Cache, o.Transfer), func(t *testing.T) {
 					r := f.train(t, open(t, OpenStore(s), o))
 					for epoch := range want {
 						got := r.epochOf(int64(epoch))
@@ -126,88 +121,6 @@ func TestHistoryThatDoesNothing(t *testing.T) {
 				require.Zero(t, stats.Skipped)
 			})
 		}
-	}
-}
-
-// TestHistoryLeavesFeaturesAlone holds the two ends of the buffer apart while embeddings come and go: rows of all types
-// are right, whatever their width, those of batches that read them again come back, and batches are those of a history
-// that has the buffer to itself.
-func TestHistoryLeavesFeaturesAlone(t *testing.T) {
-	for _, f := range forms(someDataset()) {
-		s := f.store(t, ssd.OS)
-		for _, policy := range explore.Part(t, f.String(), some(f, history.Gradient, history.Performance, history.All)) {
-			o := f.withHistory(f.options(), policy)
-			o.Cache, o.FeatureCache, o.Prefetch = "expected", 1, 4 // no room to hold a type whole
-			o.History.Memory, o.History.Stale = 120<<10, Span{Count: 9}
-			if len(f.names) == 1 {
-				o.FeatureCache, o.History.Memory = 8*someNodes, 200<<10 // but y
-			}
-			r := f.train(t, open(t, OpenStore(s), o))
-			full := r.l.hot.Held()
-			r.requireFull(full)
-			o.History.Features = false
-			alone := f.train(t, open(t, OpenStore(s), o))
-			require.Nil(t, alone.l.hot)
-			least := full
-			for epoch := range int64(3) {
-				require.NoError(t, r.l.Start(epoch, 0, Train))
-				require.NoError(t, alone.l.Start(epoch, 0, Train))
-				for b := r.next(); b != nil; b = r.next() {
-					if policy != history.Performance { // which asks what features are worth
-						requireSame(t, []*seen{alone.next()}, []*seen{b})
-					}
-					r.update(b)
-					if policy != history.Performance {
-						alone.update(b)
-					}
-					held := r.l.Stats().CachedRows
-					least = min(least, held)
-					stats, err := r.l.HistoryStats()
-					require.NoError(t, err)
-					require.LessOrEqual(t, held, stats.FeatureRows)
-					require.LessOrEqual(t, stats.EmbeddingBytes+stats.FeatureBytes, stats.Bytes)
-				}
-			}
-			require.Positive(t, r.hits)
-			require.Less(t, least, full, "embeddings displaced no feature")
-			stats, err := r.l.HistoryStats()
-			require.NoError(t, err)
-			require.Equal(t, stats.Features, r.l.Stats().CachedRows)
-			if policy == history.All {
-				continue
-			}
-			// everything grows old: batches that are not updated; those that are prepared after that bring rows back
-			for range 100 {
-				if r.next() == nil {
-					require.NoError(t, r.l.Start(7, 0, Train))
-				}
-			}
-			require.Greater(t, r.l.Stats().CachedRows, least, "no feature came back")
-		}
-	}
-}
-
-// requireFull holds that the buffer is full of features, of all types that have tensors on disk.
-func (r *trainer) requireFull(full int64) {
-	l := r.l
-	widths, held, bytes := make([]int64, l.parts.types.types()), map[int]bool{}, int64(0)
-	for _, table := range l.onDisk {
-		widths[table.typ] += int64(table.width)
-	}
-	for row := range uint32(l.parts.numNodes) {
-		if l.policy.(*cache.Static).Slot(row) >= 0 {
-			typ := sample.TypeOf(l.parts.types.first, int64(row))
-			held[typ] = true
-			bytes += widths[typ]
-		}
-	}
-	require.Len(r, held, min(len(widths), 2))
-	require.LessOrEqual(r, bytes, l.options.History.Memory)
-	require.Less(r, l.options.History.Memory-bytes, slices.Max(widths))
-	require.Positive(r, full)
-	require.Equal(r, full, l.Stats().CachedRows)
-	if len(widths) > 1 {
-		require.NotEqual(r, widths[0], widths[1])
 	}
 }
 

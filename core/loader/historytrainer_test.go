@@ -33,7 +33,7 @@ type trainer struct {
 func (f *form) withHistory(o Options, policy string) Options {
 	o.Fanouts = []int64{4, 3, 3}
 	o.History = &HistoryOptions{
-		GradFraction: 0.7, Stale: Span{Count: 20}, Policy: policy, Memory: 30000, Lag: 2, Features: true,
+		GradFraction: 0.7, Stale: Span{Count: 20}, Policy: policy, Memory: 30000, Lag: 2,
 	}
 	if len(f.names) > 1 {
 		o.RelationFanouts = [][]int64{{4, 3, 2}, {3, 2, 2}, {2, 2, 2}, {5, 0, 1}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}}
@@ -191,7 +191,7 @@ func (r *trainer) checkRows(b *seen, name string, x GraphTensor, ids []int64, lo
 // known is what the history has now, where a batch is pruned by just that: nil elsewhere.
 func (r *trainer) known() *history.History {
 	o := &r.l.options
-	if o.History.Lag > 0 || o.History.Policy == history.All || r.l.hot != nil {
+	if o.History.Lag > 0 || o.History.Policy == history.All {
 		return nil
 	}
 	state, err := r.l.SaveHistory()
@@ -200,7 +200,7 @@ func (r *trainer) known() *history.History {
 	c.Reuse = func(int, int64) float32 { return 0 }
 	h, err := history.New(mem.NewBudget(0), c)
 	require.NoError(r, err)
-	require.NoError(r, h.Restore(state[bytes.Index(state, []byte("fghist01")):len(state)-4]))
+	require.NoError(r, h.Restore(state[bytes.Index(state, []byte("fghist02")):len(state)-4]))
 	return h
 }
 

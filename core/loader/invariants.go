@@ -7,7 +7,7 @@ import (
 )
 
 // deliveries counts how often each row of a batch's tensors of the tables on disk was written: from the cache, from a
-// pack or from the store. Where features lie in the history's buffer they are not counted.
+// pack or from the store.
 type deliveries struct{ written map[*table][]atomic.Int32 }
 
 // begin forgets the batch before.

@@ -10,7 +10,6 @@ import (
 	"freshgo/core/cache"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
-	"freshgo/core/prune"
 	"freshgo/core/sizing"
 )
 
@@ -34,7 +33,6 @@ type Loader struct {
 	pruner      pruner
 	forecast    *forecast       // of what it will do; nil: none has begun
 	embeddings  mem.Buffer      // the history's; nil: there is none, or the caller has it
-	hot         *prune.Features // in the history's buffer; nil: none
 	reuse       []*cache.Vector // by hidden layer: how often a node is needed in an epoch
 	sparesLists bool            // lists on disk that would be pruned are not read
 	taken       Share           // of the epochs that start; the zero value is all batches

@@ -99,25 +99,8 @@ func (p *preparer) adapt() error {
 	return nil
 }
 
-// estimate computes what each new embedding would have saved, for the update. Loading a row costs nothing where it lies
-// in the buffer with the embeddings.
-func (p *preparer) estimate() error {
-	l := p.loader
-	cost := l.rowCost()
-	if l.hot == nil {
-		return p.cut.Estimate(func(estimate func(func(node int64) float32)) { estimate(cost) })
-	}
-	return p.cut.Estimate(func(estimate func(func(node int64) float32)) {
-		l.hot.Inspect(func(has func(row uint32) bool) {
-			estimate(func(node int64) float32 {
-				if has(l.listing.rowOf(node)) {
-					return 0
-				}
-				return cost(node)
-			})
-		})
-	})
-}
+// estimate computes what each new embedding would have saved, for the update.
+func (p *preparer) estimate() error { return p.cut.Estimate(p.loader.rowCost()) }
 
 // rowCost is what loading a node's rows costs: nothing where its type has none, but other types have some.
 func (l *Loader) rowCost() func(node int64) float32 {

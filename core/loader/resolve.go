@@ -1,7 +1,5 @@
 package loader
 
-import "freshgo/core/prune"
-
 // lookup is where the rows of a batch are, by position.
 type lookup struct {
 	hitRows, hitSlots []int32 // tensor rows that are cached, and their slots
@@ -17,7 +15,7 @@ type lookup struct {
 func lookupBytes(rows int64) int64 { return rows * (4 + 4 + 4 + 1 + 8 + 4 + 4 + 4 + 8 + 2*16 + 12) }
 
 // resolve finds out where the rows of a batch are, once for all tables.
-func (p *preparer) resolve(b *Batch, tensors [][]byte) error {
+func (p *preparer) resolve(b *Batch) error {
 	l, k := p.loader, &p.lookup
 	found := int64(len(p.batch.Nodes)) // but for those that are cold
 	if p.cut.On() {
@@ -34,7 +32,7 @@ func (p *preparer) resolve(b *Batch, tensors [][]byte) error {
 	}
 	switch {
 	case p.super != nil: // planned
-	case l.policy == nil, p.apart && (l.online || l.hot != nil):
+	case l.policy == nil, p.apart && l.online:
 		p.step.Slots = nil
 	case l.online:
 		if err := p.epoch.decided.enter(b.Index); err != nil {
@@ -44,9 +42,6 @@ func (p *preparer) resolve(b *Batch, tensors [][]byte) error {
 		p.epoch.decided.leave()
 	default:
 		l.policy.Step(p.roster.rows, &p.step.Step)
-		if l.hot != nil {
-			l.hot.Take(p.step.Slots, p.placeIn(tensors))
-		}
 	}
 	err := p.loader.compute(p.epoch.ctx, func() { k.sort(p.step.Slots, &p.roster) })
 	l.counters.hits.Add(found - int64(len(k.cold)))
@@ -73,15 +68,3 @@ func (k *lookup) sort(slots []int32, r *roster) {
 
 // base is the tensor row, counted over all types, where the rows of a table begin.
 func (p *preparer) base(t *table) int32 { return int32(p.sections.rows[t.typ]) }
-
-// placeIn is where the rows of tables go in the tensors of the batch at hand: a prune.Place.
-func (p *preparer) placeIn(tensors [][]byte) prune.Place {
-	return func(table int, pos int32) []byte {
-		t, r := p.loader.onDisk[table], &p.roster
-		if !t.has(r.rows[pos]) {
-			return nil
-		}
-		at := int(r.tensorRow(pos)-p.base(t)) * t.width
-		return tensors[t.index][at : at+t.width]
-	}
-}

@@ -3,12 +3,10 @@ package loader
 import (
 	"cmp"
 	"runtime"
-	"slices"
 
 	"freshgo/core/cache"
 	"freshgo/core/graph"
 	"freshgo/core/history"
-	"freshgo/core/prune"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
 	"freshgo/core/store"
@@ -53,16 +51,9 @@ func (m *sampling) historySizes(g *sizing.Graph) (of sizing.History) {
 	}
 	if m.weighs() {
 		for layer := 1; layer <= c.Layers; layer++ {
-			if weighed(&c, layer) {
+			if c.Keeps(layer) {
 				of.Memory += 4 * n // expect's vector
 			}
-		}
-	}
-	if m.placesFeatures() {
-		of.Features = true
-		of.Memory += cache.PolicyBytes("static", n, 1) + n // addresses; present, at most
-		if !m.parts.types.unnamed() {
-			of.Memory += (n + 1) * prune.EndBytes // at most
 		}
 	}
 	return of
@@ -71,13 +62,6 @@ func (m *sampling) historySizes(g *sizing.Graph) (of sizing.History) {
 // weighs says whether the history's policy weighs what embeddings save.
 func (m *sampling) weighs() bool {
 	return m.options.History != nil && m.options.History.Policy == history.Performance
-}
-
-// placesFeatures says whether the history's buffer holds features too: those that a ranking puts first. Caches that
-// move rows have memory of their own.
-func (m *sampling) placesFeatures() bool {
-	o := m.options.History
-	return o != nil && o.Features && !o.Outside && slices.Contains(rankings, m.options.Cache) && m.parts.store != nil
 }
 
 // graphSizes is what there is to hold of the graph.

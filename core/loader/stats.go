@@ -121,9 +121,4 @@ func byPurpose(bytes [mem.NumPurposes]int64) map[string]int64 {
 }
 
 // cachedRows is how many rows are cached.
-func (l *Loader) cachedRows() int64 {
-	if l.hot != nil {
-		return l.hot.Held()
-	}
-	return l.resident.held.Load()
-}
+func (l *Loader) cachedRows() int64 { return l.resident.held.Load() }

@@ -139,13 +139,9 @@ func (c *Cut) Build(drawn *sample.Subgraph) (places []int32) {
 	return c.places
 }
 
-// Costs calls estimate with what loading the rows of a node costs, by its global number, while no cost changes.
-type Costs func(estimate func(cost func(node int64) float32))
-
 // Estimate computes what each new embedding of the batch at hand would have saved, for the update, if the history's
-// policy asks for it. It calls costs without a lock, for what keeps them from changing may have one that an update
-// waits for.
-func (c *Cut) Estimate(costs Costs) (err error) {
+// policy asks for it. Loading the rows of a node, by its global number, costs so much.
+func (c *Cut) Estimate(cost func(node int64) float32) error {
 	h := c.pruner
 	if h.config.History.Policy != history.Performance {
 		return nil
@@ -162,6 +158,5 @@ func (c *Cut) Estimate(costs Costs) (err error) {
 		o.Saves = slices.Grow(o.Saves[:0], len(o.Nodes))[:len(o.Nodes)]
 		c.saves = append(c.saves, o.Saves)
 	}
-	costs(func(cost func(node int64) float32) { err = c.Batch.Saves(cost, c.saves) })
-	return err
+	return c.Batch.Saves(cost, c.saves)
 }

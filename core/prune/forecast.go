@@ -34,7 +34,7 @@ type Forecaster struct {
 // Forecast begins one of an epoch as Begin would begin it now. It takes as much memory as the history
 // has for its tables.
 //
-// Errors: ErrCall where decisions depend on gradients or on features that share the buffer, where the size of what is
+// Errors: ErrCall where decisions depend on gradients, where the size of what is
 // kept is not known before the first update, or within an epoch; mem.ErrBudget.
 func (h *Pruner) Forecast(budget *mem.Budget, from, count int64) (*Forecaster, error) {
 	h.mu.Lock()
@@ -87,13 +87,8 @@ func (h *Pruner) Follow(budget *mem.Budget) (*Forecaster, error) {
 
 // Foreseeable says why nobody knows ahead what the history will keep, or nil.
 func (h *Pruner) Foreseeable() error {
-	switch c := &h.config.History; {
-	case c.GradFraction < 1:
-		return fmt.Errorf("%w: with p_grad=%v gradients decide what is kept, which nobody knows ahead", ErrCall,
-			c.GradFraction)
-	case c.Policy == history.Performance && c.NumFeatures > 0:
-		return fmt.Errorf("%w: features share the buffer, and which of them it holds is not known ahead: "+
-			"use features=False", ErrCall)
+	if p := h.config.History.GradFraction; p < 1 {
+		return fmt.Errorf("%w: with p_grad=%v gradients decide what is kept, which nobody knows ahead", ErrCall, p)
 	}
 	return nil
 }
@@ -110,7 +105,6 @@ func (h *Pruner) forecaster(budget *mem.Budget) (*Forecaster, error) {
 	h.mu.Lock()
 	config := h.config
 	h.mu.Unlock()
-	config.MakeRoom = nil
 	state, err := h.Save()
 	if err != nil {
 		return nil, err
@@ -191,7 +185,7 @@ func (f *Forecaster) Close() {
 // its features are not read; nil: it is not pruned. That is valid until the next call. The errors are those of
 // Cut.Prune and Cut.Estimate; after Follow also ErrCall, where training has not updated a batch, and ctx's.
 func (f *Forecaster) Next(
-	ctx context.Context, drawn *sample.Subgraph, numSeeds int64, costs Costs,
+	ctx context.Context, drawn *sample.Subgraph, numSeeds int64, cost func(node int64) float32,
 ) (places []int32, err error) {
 	if f.at > f.copied.next {
 		panic(errors.New("history: batches of a forecast out of order"))
@@ -211,7 +205,7 @@ func (f *Forecaster) Next(
 	if f.cut.On() {
 		places = f.cut.Build(drawn)
 		nodes, edges = int64(len(f.cut.Batch.Loaded())), int64(len(f.cut.Batch.Graph().Row))
-		if err := f.cut.Estimate(costs); err != nil {
+		if err := f.cut.Estimate(cost); err != nil {
 			return nil, err
 		}
 	}

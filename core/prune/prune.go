@@ -24,13 +24,12 @@
 //     csr2.go). A batch of several types is merged, pruned as one graph and split again (core/history/merge.go).
 //   - What remains is numbered again: a table for each level, a bipartite graph for each layer (core/history/levels.go,
 //     renumber.go). A planned cache does what is left of its step (core/plan/presence.go).
-//   - Rows of level 0 are read that neither the buffer's features (features.go) nor the cache have.
+//   - Rows of level 0 are read that the cache does not have.
 //   - The levels go to Python beside the batch (core/loader/history_tensors.go; python/freshgo/_batch/structure.py,
 //     tables.py, levels.py), where each layer merges computed and kept rows, or what it adds up for them
 //     (python/freshgo/_history/attach.py, layer_call.py, aggregates.py, training_step.py).
 //   - The update takes the norms of the gradients and returns the rows and slots that are admitted (update.go,
-//     core/history/admit.go, performance.go, saves.go); PyTorch copies these rows. Where the embeddings' end of the
-//     buffer has moved, features give way or come back (core/history/junction.go).
+//     core/history/admit.go, performance.go, saves.go); PyTorch copies these rows.
 //
 // Go decides and never sees an embedding; PyTorch moves rows and decides nothing. So a decision is a function of the
 // calls in their order, and the state that is saved is that of package history within that of this package (state.go),
@@ -60,9 +59,6 @@ type Config struct {
 	History    history.Config
 	Shape      history.Shape // of the graph
 	ProbeEvery int64         // the last of so many iterations is not pruned and its embeddings are compared; 0: none
-
-	// MakeRoom is told after every update how many features the embeddings leave room for in the buffer. It may be nil.
-	MakeRoom func(features int64)
 }
 
 // Pruner prunes the batches of one loader.
@@ -103,9 +99,6 @@ func New(budget *mem.Budget, c Config) (*Pruner, error) {
 	state, err := history.New(budget, c.History)
 	if err != nil {
 		return nil, err
-	}
-	if c.MakeRoom == nil {
-		c.MakeRoom = func(int64) {}
 	}
 	h := &Pruner{config: c, budget: budget, layers: c.History.Layers, state: state, waiting: map[int64]*decision{}}
 	return h, nil

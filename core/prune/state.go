@@ -147,7 +147,6 @@ func (h *Pruner) Restore(data []byte, stop func()) error {
 		return errors.Join(err, h.state.Restore(before), h.pinRestored(restoredBefore))
 	}
 	h.given, h.updated = given, given
-	h.config.MakeRoom(h.state.FeatureRoom())
 	return nil
 }
 

@@ -114,7 +114,6 @@ func (h *Pruner) awaitPruned(ctx context.Context, i int64) error {
 // done counts an iteration as updated.
 func (h *Pruner) done(i int64) {
 	h.updated = i + 1
-	h.config.MakeRoom(h.state.FeatureRoom())
 	h.wake()
 }
 

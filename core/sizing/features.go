@@ -35,8 +35,6 @@ func (z *division) holdFeatures(s *Split, rest int64) {
 		s.unplanned("everything is held in memory")
 	case s.Cache == "belady":
 		z.plan(s, room, shared)
-	case z.ask.History.Features:
-		s.Cache, s.InHistory = z.ask.Cache, true
 	default:
 		if s.Cache = z.ask.Cache; s.Cache == "auto" {
 			s.Cache = "degree" // the ranking that costs least

@@ -80,7 +80,7 @@ func anyDivision(rng *rand.Rand) (Request, Graph, Costs) {
 		r.Superbatch = Auto
 	}
 	if r.Cache == "degree" && rng.IntN(2) == 0 {
-		r.History = History{Buffer: 1 + some(1<<20), Memory: some(1 << 20), Features: rng.IntN(2) == 0}
+		r.History = History{Buffer: 1 + some(1<<20), Memory: some(1 << 20)}
 	}
 	g := Graph{
 		OnDisk: rng.IntN(4) > 0, Fixed: some(1 << 20), Order: some(1<<16, 0), Checks: some(1<<16, 0), Loading: some(1 << 22),

@@ -44,10 +44,9 @@ type Request struct {
 
 // History is what a cache of historical embeddings takes. The zero value is none.
 type History struct {
-	Buffer   int64 // bytes of the embeddings' buffer, wherever it is
-	Memory   int64 // what the history takes of Request.Memory, the buffer included where that is part of it
-	Features bool  // the cached rows lie in the buffer
-	Ahead    int64 // the tables of a copy, which foresees what planned batches will read; 0: there is none
+	Buffer int64 // bytes of the embeddings' buffer, wherever it is
+	Memory int64 // what the history takes of Request.Memory, the buffer included where that is part of it
+	Ahead  int64 // the tables of a copy, which foresees what planned batches will read; 0: there is none
 }
 
 // Graph is what there is to hold: sizes of arrays and tensors, in bytes unless said otherwise.
@@ -136,8 +135,7 @@ type Split struct {
 	Scratch    int64 // bytes of the scratch file
 	EpochBytes int64 // that an epoch is predicted to move, for comparing divisions
 
-	History   int64 // bytes of the history's buffer
-	InHistory bool  // the cached rows are in that
+	History int64 // bytes of the history's buffer
 
 	Batches  int64 // bytes that batches may have, in flight and at the consumer
 	Pool     int64 // bytes of freed buffers that the allocator may keep for reuse

@@ -89,10 +89,6 @@ class History:
         start: iterations or epochs before the cache is used: embeddings change fast at first.
         memory: the size of the buffer in bytes or as ``"512MiB"``; on the CPU it is part of the loader's ``memory``.
             None is a tenth of the bytes of the features, of all node types together.
-        features: the other end of the buffer may hold the hottest features, as far as embeddings leave room. This
-            applies to a loader that reads from a store with a ranking as ``cache``, and to a buffer on the CPU.
-            Otherwise the buffer holds only embeddings, whatever this option says, and features are cached as without
-            history; ``"feature_bytes"`` of :meth:`stats` says how many bytes of them there are.
         lag: a batch is pruned by the cache as it was this many iterations before its own, so that it can be prepared
             ahead; the bound on the age includes it. It is less where the loader's ``memory`` has no room for as many
             batches: ``"lag"`` of :meth:`stats` says what it is.
@@ -114,7 +110,6 @@ class History:
         policy: str = "performance",
         start: int | float = 0,
         memory: int | str | None = None,
-        features: bool = True,
         lag: int = 1,
         device: torch.device | str | None = None,
         sample_error: float = 0.0,
@@ -155,7 +150,6 @@ class History:
             start=history_checks.span("start", start),
             memory=n_bytes,
             device=history_checks.device(device),
-            features=checks.flag("features", features),
             lag=checks.count("lag", lag, 0, 1 << 20),
             levels=sum(1 << level - 1 for level in keeps.levels or ()),
             probe_every=round(1 / sampled) if sampled else 0,
@@ -312,7 +306,7 @@ class History:
         Once there is a loader, from the library: ``"layers"`` (``"hits"``, ``"misses"``, ``"admitted"``, ``"live"`` of
         each hidden layer), ``"ages"`` of hits (element k counts ages from 2^k), why entries ended (``"replaced"``,
         ``"evicted"`` by their gradients, ``"overwritten"``, ``"expired"``) and why rows were refused
-        (``"refused_..."``), the division of the buffer (``"embedding_bytes"``, ``"feature_bytes"``), and ``"lag"``.
+        (``"refused_..."``), the bytes of the buffer that hold rows (``"embedding_bytes"``), and ``"lag"``.
 
         ``"rows_saved"``, ``"edges_saved"``: how many more plain batches would have had; ``"bytes_saved"``: the same for
         the features that the first layer reads. Rows count even if they would have been cached. ``"saving"``: the same
@@ -346,7 +340,7 @@ class History:
 
         Raises:
             InvalidArgumentError: gradients decide; nothing has been updated yet, so that it is not known how many rows
-                have room; the history is in evaluation; an epoch runs; features share the buffer; or batches are
+                have room; the history is in evaluation; an epoch runs; or batches are
                 reordered.
             BudgetError: there is no room for a second set of the history's tables.
             ClosedError: there is no open loader.
@@ -582,7 +576,6 @@ class History:
             "t_stale": history_checks.spoken(s.t_stale),
             "start": history_checks.spoken(s.start),
             "memory": s.memory,
-            "features": s.features,
             "lag": s.lag,
             "probe_every": s.probe_every,
         }

@@ -48,7 +48,6 @@ typedef struct fg_history_options {
   FG_IN char *policy;     /* "gradient", "performance" or "all" */
   int64_t memory;         /* bytes of the buffer, or FG_AUTO: a tenth of the features */
   int32_t outside;        /* the buffer is the caller's and no part of the loader's memory */
-  int32_t features;       /* with a cache that is filled by hotness, its rows lie at the other end of the buffer */
   int64_t levels;         /* bit l - 1 says that of hidden level l something is kept; 0: of all */
   int64_t probe_every;    /* a batch is left whole every so many iterations, to compare embeddings; 0: never */
 } fg_history_options;

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from freshgo._history.interfaces import Decisions
     from freshgo._history.training_step import Buffer
 
-VERSION = 2
+VERSION = 3
 
 
 def checksum(value: object, crc: int = 0) -> int:
@@ -46,19 +46,19 @@ def entries(native: Decisions, buffer: Buffer) -> dict[str, Any]:
 
 def check(state: object, settings: dict[str, Any]) -> tuple[Trail, Estimation]:
     """Return the figures of a state that is whole and of these settings; what its entries say the library checks."""
-    if not isinstance(state, dict) or repr(state.get("version")) != repr(VERSION):
+    saved = state.get("settings") if isinstance(state, dict) else None
+    if not isinstance(state, dict) or not isinstance(saved, dict):
         raise InvalidArgumentError("expected what state_dict() of a freshgo.History returned")
-    saved = state.get("settings")
-    if not isinstance(saved, dict):
-        raise InvalidArgumentError("expected what state_dict() of a freshgo.History returned")
-    saved = {"keep": "rows", "levels": None, **saved}  # as before there was a choice
+    if repr(state.get("version")) != repr(VERSION):
+        raise InvalidArgumentError(
+            f"the state of a history has version {state.get('version')!r}, expected {VERSION}: it needs the freshgo "
+            "that saved it; without it the history fills again within t_stale"
+        )
     different = [
         f"{key} was {saved.get(key)!r}, is {value!r}"
         for key, value in settings.items()
         if repr(saved.get(key)) != repr(value)  # a damaged one may be anything, a tensor too
     ]
-    if saved.get("catch_up"):
-        different.append("catch_up was True, which there is no more")
     if different:
         raise InvalidArgumentError(f"the state belongs to a history with other options: {'; '.join(different)}")
     _check_rows(state)

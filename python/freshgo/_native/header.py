@@ -334,7 +334,6 @@ class HistoryOptions(Structure):
         ("policy", c_char_p),
         ("memory", c_int64),
         ("outside", c_int32),
-        ("features", c_int32),
         ("levels", c_int64),
         ("probe_every", c_int64),
     )

@@ -136,8 +136,6 @@ class Settings:
     """Bytes of the buffer; None lets the loader choose."""
     device: torch.device | None
     """Where the buffer is; None is the CPU, where the loader allocates it."""
-    features: bool
-    """Whether features lie at the other end of the buffer."""
     lag: int
     levels: int
     """Of which hidden levels something is kept, level l at bit l - 1; 0: of all."""
@@ -156,7 +154,6 @@ class Settings:
             "policy": self.policy,
             "memory": self.memory,
             "outside": self.device is not None and self.device.type != "cpu",
-            "features": self.features,
             "levels": self.levels,
             "probe_every": self.probe_every,
         }

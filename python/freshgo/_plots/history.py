@@ -63,10 +63,11 @@ def draw_ages(axes: Any, ages: list[int]) -> None:
 
 
 def draw_buffer(axes: Any, stats: dict[str, Any]) -> None:
-    """Draw what the ends of the buffer hold."""
-    parts = [(name, stats.get(f"{name}_bytes", 0) / _MIB) for name in ("embedding", "feature")]
-    bars = axes.barh(["embeddings", "features"], [n for _, n in parts], color=["C2", "C0"])
-    axes.bar_label(bars, [f" {n:,.1f}" for _, n in parts])
+    """Draw how much of the buffer is in use."""
+    held = stats.get("embedding_bytes", 0)
+    parts = [n / _MIB for n in (held, stats.get("bytes", held) - held)]
+    bars = axes.barh(["embeddings", "free"], parts, color=["C2", "C7"])
+    axes.bar_label(bars, [f" {n:,.1f}" for n in parts])
     axes.invert_yaxis()
     axes.margins(x=0.2)
     axes.set(title="the buffer holds", xlabel="MiB")

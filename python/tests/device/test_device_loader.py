@@ -169,7 +169,7 @@ def test_history_prunes_batches_on_their_way(store: Any, prefetch: int) -> None:
     """Batches, levels and hits are those of the CPU; each batch is sent after the update of the one before."""
     seen: dict[str, list[Any]] = {"cpu": [], "cuda": []}
     for device, found in seen.items():
-        history = History(memory="1MiB", policy="gradient", features=False)
+        history = History(memory="1MiB", policy="gradient")
         with Loader(store, **options(transpose=True, prefetch=prefetch), device=device, history=history) as loader:
             for _ in range(3):
                 for batch in loader:

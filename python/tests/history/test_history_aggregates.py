@@ -32,7 +32,7 @@ STALE = 9
 
 
 def aggregates(**options: Any) -> History:
-    return History(**{"t_stale": STALE, "keep": "aggregates", "memory": "1MiB", "features": False, **options})
+    return History(**{"t_stale": STALE, "keep": "aggregates", "memory": "1MiB", **options})
 
 
 def levels_of(batch: Any) -> Any:
@@ -299,18 +299,12 @@ def test_a_resumed_run_continues_identically(batches: int | None) -> None:
         part.load_state_dict(state[name])
     second.epoch()
     assert second.seen == first.seen[done:]
-    rows = History(p_grad=1.0, t_stale=STALE, memory="1MiB", features=False)
+    rows = History(p_grad=1.0, t_stale=STALE, memory="1MiB")
     with pytest.raises(errors.InvalidArgumentError, match="keep was 'aggregates', is 'rows'"):
         rows.load_state_dict(first.history.state_dict())
-    late = rows.state_dict()
-    late["settings"]["catch_up"] = True
-    with pytest.raises(errors.InvalidArgumentError, match="catch_up was True, which there is no more"):
-        rows.load_state_dict(late)
-    old = rows.state_dict()
-    for name in ("keep", "levels"):  # as states were before there was a choice
-        del old["settings"][name]
-    with pytest.raises(errors.InvalidArgumentError, match=r"keep was 'rows', is 'aggregates'; levels was None"):
-        aggregates().load_state_dict(old)
+    old = {**rows.state_dict(), "version": 2}
+    with pytest.raises(errors.InvalidArgumentError, match="has version 2, expected 3: it needs the freshgo"):
+        rows.load_state_dict(old)
 
 
 def test_a_compiled_model_has_the_numbers_of_the_eager_one() -> None:
@@ -332,7 +326,7 @@ def test_a_compiled_model_has_the_numbers_of_the_eager_one() -> None:
 
 
 def test_of_rows_too_some_levels_may_be_kept() -> None:
-    model, history = model_of("GraphSAGE"), History(t_stale=STALE, levels=2, memory="1MiB", features=False)
+    model, history = model_of("GraphSAGE"), History(t_stale=STALE, levels=2, memory="1MiB")
     history.attach(model)
     with Loader(GRAPH, HOPS, history=history, **OPTIONS) as loader:
         for batch in loader:
@@ -412,7 +406,7 @@ def test_layers_called_over_blocks_have_the_numbers_of_an_attached_model(kind: s
     found = []
     for attached in (True, False):
         model = model_of(kind)
-        history = History(t_stale=STALE, keep=keep, levels=levels, memory="1MiB", features=False)
+        history = History(t_stale=STALE, keep=keep, levels=levels, memory="1MiB")
         by_hand = ByHand(model, history)
         if attached:
             history.attach(model, layers=model.convs)

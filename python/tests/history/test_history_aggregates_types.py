@@ -146,7 +146,7 @@ def test_level_1_is_plain_training_on_samples_that_stand_until_they_end(lag: int
     """To the last bit, along relations of several layers, widths and weights."""
     graph, net = typed(), Net()
     frozen = Frozen(copy.deepcopy(net), graph, lag)
-    history = History(t_stale=STALE, keep="aggregates", memory="1MiB", features=False, lag=lag)
+    history = History(t_stale=STALE, keep="aggregates", memory="1MiB", lag=lag)
     if not by_hand:
         history.attach(net, layers=net.convs)
     optimizers = [torch.optim.SGD(one.parameters(), lr=0.05) for one in (net, frozen.net)]
@@ -189,7 +189,7 @@ def test_of_a_model_that_stands_still_rows_are_those_of_plain_training(attention
     plainly.after = net.after  # type: ignore[method-assign]
     if fast:
         accelerate(net)
-    history = History(t_stale=1000, keep="aggregates", memory="1MiB", features=False)
+    history = History(t_stale=1000, keep="aggregates", memory="1MiB")
     history.attach(net, layers=net.convs)
     with (
         Loader(graph, [-1] * 3, "a", history=history, **OPTIONS) as loader,

@@ -50,7 +50,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:history.update:UserWarning")
         ({"memory": 0}, errors.InvalidArgumentError, r"memory must be at least 1 byte"),
         ({"memory": "12 parsecs"}, errors.InvalidArgumentError, r"memory.*'12 parsecs'"),
         ({"memory": 1.5}, errors.DTypeError, r"memory.*1.5"),
-        ({"features": 1}, errors.DTypeError, r"features must be True or False"),
         ({"lag": -1}, errors.InvalidArgumentError, r"lag must be at least 0, got -1"),
         ({"lag": 0.5}, errors.DTypeError, r"lag must be an int"),
         ({"lag": True}, errors.DTypeError, r"lag must be an int"),
@@ -395,7 +394,7 @@ def test_another_width_at_a_level_is_refused(keep: str, restored: bool) -> None:
     def graph(columns: int) -> dict[str, Any]:
         return {**GRAPH, "x": GRAPH["x"][:, :columns] if keep == "aggregates" else GRAPH["x"]}
 
-    history = History(1.0, 30, keep=keep, memory="1MiB", features=False, policy="performance")
+    history = History(1.0, 30, keep=keep, memory="1MiB", policy="performance")
     first = model(12)
     history.attach(first)
     with Loader(graph(12), [3, 3, 3], batch_size=40, history=history) as loader:
@@ -403,7 +402,7 @@ def test_another_width_at_a_level_is_refused(keep: str, restored: bool) -> None:
         history.detach()
         if restored:
             state = history.state_dict()
-            history = History(1.0, 30, keep=keep, memory="1MiB", features=False, policy="performance")
+            history = History(1.0, 30, keep=keep, memory="1MiB", policy="performance")
             loader = Loader(graph(12), [3, 3, 3], batch_size=40, history=history)
             history.load_state_dict(state)
         second = model(8)

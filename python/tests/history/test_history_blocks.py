@@ -332,18 +332,3 @@ def test_rows_of_types_that_do_not_fit(typed: Form) -> None:
             history.update()
     with pytest.raises(errors.InvalidArgumentError, match=r"at least 2 layers"):
         loader_of(typed, [4], history=History())
-
-
-@pytest.mark.parametrize("cache", ["degree", "expected", "belady"])
-def test_features_share_the_buffer(form: Form, cache: str) -> None:
-    """Rows of types of all widths lie at its other end where the cache is a ranking, and change no batch."""
-    runs = []
-    for features in (True, False):
-        history = History(p_grad=1.0, t_stale=2.0, policy="gradient", memory="64KiB", features=features)
-        losses, seen, _, stats = train(form, history, graph=form.path, cache=cache, feature_cache="10kB")
-        shared = features and cache != "belady"
-        assert (stats["displaced"] > 0) == shared
-        assert stats["embedding_bytes"] + stats["feature_bytes"] <= stats["bytes"] == 64 << 10
-        assert sum(layer["hits"] for layer in stats["layers"]) > 0
-        runs.append((losses, seen))
-    assert runs[0] == runs[1]

@@ -49,7 +49,7 @@ def epoch(loader: Any, model: Any, history: History) -> dict[str, Any]:
 
 def made(options: dict[str, Any]) -> tuple[nn.Module, History]:
     age = {} if options.get("policy") == "gas" else {"t_stale": 11}
-    history = History(**{**age, "memory": "1MiB", "features": False, **options})
+    history = History(**{**age, "memory": "1MiB", **options})
     model = model_of("GraphSAGE")
     history.attach(model)
     return model, history
@@ -149,9 +149,4 @@ def test_what_nobody_knows_ahead_is_refused(store: Path) -> None:
     with Loader(GRAPH, HOPS, history=history, **OPTIONS) as loader:
         epoch(loader, model, history)
         with pytest.raises(errors.InvalidArgumentError, match=r"p_grad=0\.5 gradients decide"):
-            history.forecast()
-    model, history = made({"keep": "aggregates", "features": True, "memory": "4KiB"})
-    with Loader(store, HOPS, history=history, cache="degree", feature_cache=4096, **OPTIONS) as loader:
-        epoch(loader, model, history)
-        with pytest.raises(errors.InvalidArgumentError, match=r"features share the buffer.*features=False"):
             history.forecast()

@@ -91,7 +91,7 @@ def test_equals_the_layers_above_it(tmp_path: Path, kind: str, keep: str, where:
             rows = batch.x_gcn if kind == "gcn" else torch.cat([batch.x, batch.x_mean], 1)
             wide = torch.empty_like(wide).index_copy_(0, batch.n_id, rows)
     dropout = 0.3 if keep == "aggregates" else 0.0  # rows of a model of PyG are kept before dropout
-    options: dict[str, Any] = {"t_stale": 9, "keep": keep, "memory": "1MiB", "features": False}
+    options: dict[str, Any] = {"t_stale": 9, "keep": keep, "memory": "1MiB"}
     ours, history = model_of(kind, dropout), History(**options)
     assert precomputed(ours).first_layer == REDUCE[kind]
     loader = Loader(graph, [3, 3], history=history, first_layer=REDUCE[kind], **OPTIONS)
@@ -157,7 +157,7 @@ def test_types(fast: bool) -> None:
         if fast:
             accelerate(model)
         precomputed(model, layers=list(model.convs[0].convs.values()))  # type: ignore[union-attr,operator]
-        history = History(t_stale=9, keep="aggregates", memory="1MiB", features=False)
+        history = History(t_stale=9, keep="aggregates", memory="1MiB")
         loader = Loader(graph, [3, 3], ("a", None), history=history, first_layer="mean", **OPTIONS)
         if way != "by hand":
             history.attach(model, layers=list(model.convs)[0 if way == "all" else 1 :])
@@ -176,7 +176,7 @@ def test_models_that_do_not_fit() -> None:
         (3, [3, 3], "SAGEConv was called over a batch whose first layer is precomputed: 'x_mean' stands for it"),
         (4, [3, 3], "4 message-passing layers, the loader samples 2 hops .num_neighbors. and brings a precomputed"),
     ):
-        history = History(t_stale=9, keep="aggregates", memory="1MiB", features=False)
+        history = History(t_stale=9, keep="aggregates", memory="1MiB")
         loader = Loader(graph, hops, history=history, first_layer="mean", **OPTIONS)
         model = pyg.GraphSAGE(12, 8, layers, 5)
         if layers == 4:
