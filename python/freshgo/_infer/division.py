@@ -28,7 +28,11 @@ MOST_ROWS = 1 << 17
 """Rows at a time, where there is room for more: what an interrupt waits for."""
 
 READING = 6 << 20
-"""Bytes that stay free for reading the input. Arbitrary: a loader of short rows needs half of it."""
+"""Bytes that stay free for reading the input, at least. Arbitrary: a loader of short rows needs half of it."""
+
+BATCHES = 1 << 20
+"""Bytes that stay free for rows of the input beside what a loader needs at least, so that its batches are not of few
+rows. Arbitrary."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +99,8 @@ class Sizes:
     """Bytes of a number of the rows on disk."""
     weights: int
     """Bytes of weights that are in memory."""
+    reading: int
+    """Bytes without which the input cannot be read."""
 
 
 Parts = tuple[Linear, Callable[[Tensor], Tensor], Callable[[Tensor, slice], Tensor] | None]
@@ -110,7 +116,7 @@ def divide(layers: Sequence[Parts], sizes: Sizes, device: str | torch.device | N
     normed = any(parts.norm is not None for parts, _, _ in layers)
     fixed = offset_bytes(sizes.edges) * (sizes.nodes + 1) + (8 * sizes.nodes if normed else 0) + sizes.weights
     free = sizes.memory - fixed
-    least = 4 * FLOAT * sizes.nodes + READING
+    least = max(4 * FLOAT * sizes.nodes + READING, sizes.reading)
     if free < least:
         raise BudgetError(f"infer needs {fixed + least} bytes of memory, got {sizes.memory}", fixed + least)
     working = min(int(free * WORKING), MOST_WORKING)
@@ -166,7 +172,8 @@ def _stage(
     slices = math.ceil(columns / min(columns, max(1, (free - working) // column)))
     widest = math.ceil(columns / slices)
     beside = widest if after_columns is not None else columns + own
-    held = first and (slices == 1 or after_columns is not None) and beside * column <= free - max(working, READING)
+    reading = max(working, READING, sizes.reading + BATCHES)
+    held = first and (slices == 1 or after_columns is not None) and beside * column <= free - reading
     # Half of what is free to work with has sums: those that are made, and those of a piece of the edges. By columns
     # there are also the own rows and those that are made.
     adding = _rows(working // 2, (2 if after_columns is None else 4) * FLOAT * widest)

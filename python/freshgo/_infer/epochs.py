@@ -139,15 +139,26 @@ class Epochs(Run):
             result = {"": result}
         elif not isinstance(result, Mapping):
             raise DTypeError(f"layer {layer + 1} must return a dict of rows by node type, got {checks.shown(result)}")
+        unknown = [name for name in result if name not in self._types.node_types]
+        if unknown:
+            known = ", ".join(map(repr, self._types.node_types))
+            raise InvalidArgumentError(f"layer {layer + 1} returned rows of {unknown[0]!r}, expected of {known}")
         begin, first = self._state["batches"] * self._batch_size, 0
         for node_type in self._types.node_types:
             count = counts.get(node_type, 0)
             lo, hi = max(begin, first), min(begin + self._batch_size, first + count)
+            path = self._rows_path(layer, node_type)
+            if lo < hi and lo > first and path.exists() != (node_type in result):
+                raise InvalidArgumentError(
+                    f"layer {layer + 1} returned rows of {node_type!r} for some batches and left them out for others"
+                )
             if lo < hi and node_type in result:
                 rows = self._checked(layer, node_type, result[node_type], hi - lo)
-                path = self._rows_path(layer, node_type)
                 self._file(path, (count, *rows.shape[1:]), NUMPY[self._dtype]).write(lo - first, rows)
             first += count
+        ends = layer == len(self._layers) - 1 and first <= begin + self._batch_size
+        if ends and not any(self._rows_path(layer, node_type).exists() for node_type in self._types.node_types):
+            raise InvalidArgumentError(f"layer {layer + 1} returned no rows, and it is the last one")
 
     def _rows_of(self, batch: Any) -> Any:
         """The rows of the layer before."""
@@ -164,7 +175,7 @@ class Epochs(Run):
         if not isinstance(rows, Tensor) or rows.dim() < 2 or rows.size(0) != count or not rows.is_floating_point():
             raise InvalidArgumentError(
                 f"layer {layer + 1} must return rows of floats{of}, one for each of the {count} nodes that come first "
-                f"in the batch, got {checks.shown(rows)}"
+                f"in the batch, got {checks.shown(rows)}{f' and {rows.dtype}' if isinstance(rows, Tensor) else ''}"
             )
         return rows.detach().to("cpu", self._dtype)
 

@@ -30,6 +30,14 @@ class Input:
         self._width = int(store.tensors[tensor].shape[1])
         self._order = order_of(store, moved)
 
+    def least(self) -> int:
+        """The smallest memory in which rows are read."""
+        try:
+            self._open(self._nodes(0, min(_NODES, self._store.num_nodes)), 1, 1).close()
+        except BudgetError as error:
+            return error.minimum
+        return 1
+
     def rows(self, first: int, memory: int) -> Iterator[tuple[int, Tensor]]:
         """The rows of all nodes from one place on: the place of the first of some, and these as float32.
 
@@ -57,18 +65,21 @@ class Input:
     def _loader(self, nodes: Tensor, memory: int, batch_size: int) -> Loader:
         """The rows of some nodes, in batches of so many or the most that fit."""
         try:
-            return Loader(
-                self._store,
-                [],
-                nodes,
-                batch_size=batch_size,
-                memory=memory,
-                checksums=True,
-                cache=None,
-                device=self._device,
-            )
+            return self._open(nodes, memory, batch_size)
         except BudgetError as error:
             if batch_size > 1:
                 return self._loader(nodes, memory, batch_size // 2)
             least = error.minimum + self._memory - memory
             raise BudgetError(f"infer needs {least} bytes of memory, got {self._memory}", least) from None
+
+    def _open(self, nodes: Tensor, memory: int, batch_size: int) -> Loader:
+        return Loader(
+            self._store,
+            [],
+            nodes,
+            batch_size=batch_size,
+            memory=memory,
+            checksums=True,
+            cache=None,
+            device=self._device,
+        )

@@ -53,6 +53,8 @@ class Streamed(Run):
             weight = self._norm.edge_weight
         self._weight = weight
         apart = weight is not None and self._store.weight_attr != weight
+        self._now = Moved()
+        self._input = Input(self._store, self._tensor, self._device, self._memory, self._now)
         sizes = Sizes(
             self._store.num_nodes,
             self._store.num_edges,
@@ -60,11 +62,11 @@ class Streamed(Run):
             self._memory,
             self._dtype.itemsize,
             FLOAT * self._store.num_edges if apart else 0,
+            self._input.least(),
         )
         layers = [(of.linear, of.after, of.after_columns) for of in self._layers if of.linear and of.after]
         self._division = divide(layers, sizes, self._device)
         stages = self._division.stages
-        self._now = Moved()
         self._order = order_of(self._store, self._now)
         self._steps: list[Step] = [] if self._order is None else [("places", 0)]
         self._steps += [("degrees", 0)] if self._norm is not None else []
@@ -81,7 +83,6 @@ class Streamed(Run):
         self.moved_before = Moved()
         self._columns: dict[str, Columns] = {}
         self._asked: Result | None = None
-        self._input = Input(self._store, self._tensor, self._device, self._memory, self._now)
         return f"{self._steps} {[str(stage) for stage in stages]}"
 
     def complete(self) -> dict[str, Made]:

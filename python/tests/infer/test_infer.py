@@ -174,6 +174,33 @@ def test_types_of_nodes(tmp_path: Path) -> None:
     assert_near(some / "paper.npy", want["paper"][:400])
 
 
+@pytest.mark.parametrize(
+    ("layer", "error", "words"),
+    [
+        (
+            lambda h, batch: {"writer": h["author"]},
+            INVALID,
+            "layer 1 returned rows of 'writer', expected of 'paper', 'author'",
+        ),
+        (lambda h, batch: {}, INVALID, "layer 1 returned no rows, and it is the last one"),
+        (lambda h, batch: {"paper": h["paper"].long()}, INVALID, r"rows of floats of 'paper'.* and torch\.int64"),
+        (lambda h, batch: {"paper": h["paper"][1:]}, INVALID, "one for each of the"),
+        (lambda h, batch: h["paper"], DTYPE, "a dict of rows by node type"),
+        (
+            lambda h, batch: {"paper": h["paper"][: batch["paper"].batch_size]} if batch["paper"].n_id[0] < 50 else {},
+            INVALID,
+            "returned rows of 'paper' for some batches and left them out for others",
+        ),
+    ],
+    ids=["unknown type", "no rows", "integers", "too few", "no dict", "some batches"],
+)
+def test_what_layers_return_of_types(tmp_path: Path, layer: Any, error: type[Exception], words: str) -> None:
+    convert(hetero_graph(150), tmp_path / "graph", progress=False).close()
+    with pytest.raises(error, match=words):
+        infer(None, tmp_path / "graph", tmp_path / "out", layers=[layer], **{**HOW, "batch_size": 40})
+    assert not (tmp_path / "out").exists()
+
+
 WIDE: dict[str, Callable[[], Any]] = {
     "sage": lambda: tg.GraphSAGE(900, 1000, 3, 5),
     "sage, sums of wide rows": lambda: tg.GraphSAGE(900, 950, 2, 920, aggr="sum", bias=False),

@@ -145,6 +145,20 @@ def test_goes_on_wherever_it_was_ended(path: Path, graph: dict[str, Any], tmp_pa
     torch.testing.assert_close(torch.from_numpy(np.load(out)), want, rtol=1e-4, atol=1e-4 * want.abs().max().item())
 
 
+def test_what_reading_a_relaid_store_takes_is_in_the_memory(tmp_path: Path) -> None:
+    """The first slice goes to memory only beside a loader, which has the places of all nodes."""
+    nodes = 300_000
+    rng = np.random.default_rng(seed_of(5))
+    graph = {"x": rng.random((nodes, 64), np.float32), "edge_index": rng.integers(0, nodes, (2, 1000))}
+    convert(graph, tmp_path / "graph", progress=False, relayout="community").close()
+    torch.manual_seed(0)
+    model = tg.GraphSAGE(64, 64, 3, 4).eval()
+    out = infer(model, tmp_path / "graph", tmp_path / "out.npy", memory=47_300_000, batch_size=8192, progress=False)
+    with torch.no_grad():
+        want = model(torch.from_numpy(graph["x"]), torch.from_numpy(graph["edge_index"]))
+    torch.testing.assert_close(torch.from_numpy(np.load(out)), want, rtol=1e-4, atol=1e-4 * want.abs().max().item())
+
+
 def test_a_damaged_order(path: Path, tmp_path: Path) -> None:
     shutil.copytree(path, tmp_path / "graph")
     file = tmp_path / "graph" / "order.bin"
