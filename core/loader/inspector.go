@@ -160,7 +160,7 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 		if !l.options.Lookahead || failures > 0 {
 			known = nil
 		}
-		l.planned.planner.SetLoad(l.planned.windows.load())
+		l.planned.planner.SetLoad(l.planned.windows.load(len(*current)))
 		p, err := l.planned.planner.Plan(in.ctx, first, rowsOf(*current), rowsOf(known))
 		if err == nil {
 			for _, b := range *current {

@@ -17,7 +17,7 @@ import (
 func TestTheLoadIsThatOfTheLastWindows(t *testing.T) {
 	var w windows
 	share := 1 / float64(runtime.NumCPU())
-	require.Equal(t, plan.Load{Share: share, Pace: share}, w.load(), "nothing has run")
+	require.Equal(t, plan.Load{Share: share, Pace: share}, w.load(10), "nothing has run")
 	window := func(wall, waited, processor, late float64) Window {
 		return Window{
 			Batches: 10, Choice: plan.Choice{DeviceSeconds: 2, ProcessorSeconds: processor},
@@ -25,13 +25,14 @@ func TestTheLoadIsThatOfTheLastWindows(t *testing.T) {
 		}
 	}
 	w.last = []Window{window(20, 10, 0.01, 0.05)}
-	require.InDelta(t, (share*paceUnproven+0.05)/(paceUnproven+0.01), w.load().Pace, 1e-12, "a short window")
+	require.InDelta(t, (share*paceUnproven+0.05)/(paceUnproven+0.01), w.load(10).Pace, 1e-12, "a short window")
+	require.InDelta(t, share, w.load(10*muchShorter+1).Pace, 1e-12, "of which a long one learns nothing")
 	w.last = []Window{
 		window(1000, 0, 1, 500), // too long ago
 		window(20, 10, 0.01, 0.05), window(30, 10, 200, 100), window(5, 10, 0, 0),
 		window(90, 10, 100, 50), window(20, 0, 100, -1),
 	}
-	load := w.load()
+	load := w.load(10)
 	require.InDelta(t, 150./400, load.Pace, 0.001)
 	require.Equal(t, plan.Load{LoopSeconds: 2, Pace: load.Pace, Share: share}, load)
 }

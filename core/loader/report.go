@@ -158,12 +158,15 @@ const (
 	// paceUnproven is for how many seconds of the processor reading is taken to be late by a share of them, beside what
 	// windows have shown. Arbitrary.
 	paceUnproven = 0.25
+	// muchShorter is by which factor. Arbitrary.
+	muchShorter = 16
 )
 
 // load is what the loop does beside reading, by the last windows: the median of what it takes for a batch, and how late
-// reading was in all of them together. The first window is a single batch, read while nothing is warm. Its lateness
-// alone says little of windows that are a hundred times as long.
-func (w *windows) load() plan.Load {
+// reading was in those together that are not much shorter than the window to come, of so many batches. The first window
+// is a single batch, read while nothing is warm and on a disk whose limit may not yet have been felt: its lateness says
+// nothing of windows that are a hundred times as long.
+func (w *windows) load(batches int) plan.Load {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	share := 1 / float64(runtime.NumCPU())
@@ -171,7 +174,7 @@ func (w *windows) load() plan.Load {
 	var loop []float64
 	for _, of := range w.last[max(0, len(w.last)-loadWindows):] {
 		loop = append(loop, max(0, of.WallSeconds-of.WaitedSeconds)/float64(of.Batches))
-		if of.ProcessorSeconds > 0 {
+		if of.ProcessorSeconds > 0 && of.Batches*muchShorter >= batches {
 			late += max(0, of.MeasuredSeconds-of.DeviceSeconds)
 			processor += of.ProcessorSeconds
 		}
