@@ -1,19 +1,24 @@
 """A graph whose topology does not fit and whose rows are narrow: what an epoch moves beside what a plan of it must.
 
     python bench/loader/narrow.py DIRECTORY [--nodes 20000000] [--edges 300000000] [--memory 2GiB] [--batches 64]
-                                  [--fanouts 10,10] [--no-edge-id]
+                                  [--fanouts 10,10] [--no-edge-id] [--disk 63000,750]
 
 A batch touches most pages of the features and of the neighbour lists, so that reading by the page is reading almost
 everything. The floor is one scan of the features, with each row that is not cached written once and read once. What
 neighbour lists read is counted as moved, and is not in the floor. DIRECTORY takes three times the size of the features
-and 24 bytes an edge while the graph is made; it is made once. The processor's share and the disk's are of one run.
+and 24 bytes an edge while the graph is made; it is made once. The processor's share and the disk's are of one run. With
+--disk the kernel lets the run have so many requests and megabytes a second.
 """
 
 import argparse
+import os
+import subprocess
+import sys
 import time
 import warnings
 from pathlib import Path
 
+import limited
 import numpy as np
 import torch
 
@@ -47,6 +52,18 @@ def make(directory: Path, nodes: int, edges: int) -> Path:
     return path
 
 
+def slowed(directory: Path, disk: limited.Rates, arguments: list[str]) -> int:
+    """Run this program again in a control group whose disk is slow."""
+    group = limited.make(f"freshgo-bench-{os.getpid()}")
+    group.slow(directory, disk)
+    environment = {**os.environ, "XDG_CACHE_HOME": str(directory / "cache")}  # calibrations of this disk
+    try:
+        command = [sys.executable, __file__, str(directory), *arguments]
+        return subprocess.run(command, env=environment, preexec_fn=group.enter).returncode
+    finally:
+        group.remove()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
@@ -57,10 +74,17 @@ def main() -> None:
     parser.add_argument("--fanouts", default="10,10")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--no-edge-id", action="store_true", help="batches without e_id")
+    parser.add_argument("--disk", type=limited.rates, metavar="REQUESTS,MB", help="at most so many a second")
     args = parser.parse_args()
     warnings.filterwarnings("ignore", category=FutureWarning)
     args.directory.mkdir(parents=True, exist_ok=True)
     path = make(args.directory, args.nodes, args.edges)
+    if args.disk:
+        given = {
+            "--" + k.replace("_", "-"): v for k, v in vars(args).items() if k not in ("directory", "disk", "no_edge_id")
+        }
+        arguments = [str(word) for pair in given.items() for word in pair] + ["--no-edge-id"] * args.no_edge_id
+        sys.exit(slowed(args.directory, args.disk, arguments))
     seeds = torch.randperm(args.nodes, generator=torch.Generator().manual_seed(0))[: args.batches * 1024]
     fanouts = [int(fanout) for fanout in args.fanouts.split(",")]
     options = {"memory": args.memory, "return_edge_id": not args.no_edge_id}

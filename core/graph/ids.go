@@ -69,18 +69,17 @@ func (a *IDs) Hold(block *mem.Block, of *store.Array) {
 }
 
 // Gather writes the ids of the drawn edges, in their order. out may be the memory
-// of d.Pos. An array in memory needs no scratch.
+// of d.Pos. An array in memory needs no scratch. What the context wants of others
+// on disk (Wanted) it may fail with sample.ErrDeferred.
 func (a *IDs) Gather(ctx context.Context, s *Scratch, d sample.Drawn, out []int64) error {
 	switch {
 	case a.lists != nil:
 		if err := a.lists.serve(ctx, s, d, out); err != nil {
 			return err
 		}
-		a.count(len(out)-len(s.pos), len(s.pos))
-		return a.read(ctx, &s.Merger, s.pos, s.at, out)
+		return a.fetch(ctx, s, s.pos, s.at, out)
 	case a.disk != nil:
-		a.count(0, len(out))
-		return a.read(ctx, &s.Merger, d.Pos, nil, out)
+		return a.fetch(ctx, s, d.Pos, nil, out)
 	case a.narrow != nil:
 		for i, p := range d.Pos {
 			out[i] = int64(a.narrow[p])
@@ -105,18 +104,39 @@ func (a *IDs) count(hits, misses int) {
 	}
 }
 
-// read writes the ids at these positions to out, each to the place that at gives
-// it, or in order where at is nil.
-func (a *IDs) read(ctx context.Context, m *ssd.Merger, pos []int64, at []int32, out []int64) error {
+// fetch writes the ids at these positions, which no list in memory holds, to out, each
+// to the place that at gives it, or in order where at is nil.
+func (a *IDs) fetch(ctx context.Context, s *Scratch, pos []int64, at []int32, out []int64) error {
+	missed := len(pos)
+	w, _ := ctx.Value(wantedKey{}).(*Wanted)
+	if w != nil && missed > 0 {
+		done, err := w.fetch(a, pos, at, out)
+		if err != nil {
+			return err
+		}
+		if done {
+			pos = nil
+		}
+	}
+	if w == nil || w.last {
+		a.count(len(out)-missed, missed)
+	}
+	return a.readEach(ctx, &s.Merger, pos, func(i int32, id int64) {
+		if at != nil {
+			i = at[i]
+		}
+		out[i] = id
+	})
+}
+
+// readEach reads the ids at these positions and puts each, from engine threads.
+func (a *IDs) readEach(ctx context.Context, m *ssd.Merger, pos []int64, put func(i int32, id int64)) error {
 	return a.disk.Read(ctx, m, pos, func(i int32, row []byte) error {
 		id := idOf(row)
 		if uint64(id) >= uint64(a.limit) {
 			return a.badID(id, pos[i])
 		}
-		if at != nil {
-			i = at[i]
-		}
-		out[i] = id
+		put(i, id)
 		return nil
 	})
 }

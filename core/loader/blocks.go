@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"freshgo/core/graph"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
@@ -25,6 +26,7 @@ type blocks struct {
 	order     *seedOrder
 	ready     []*sampled // of a reordered block, not yet taken
 	scratch   []samplerScratch
+	together  together
 }
 
 func newBlocks(in *inspector, at place) blocks {
@@ -59,7 +61,7 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 		}
 		if l.split.Reorder == 0 {
 			turns, first := s.inspector.turnsOf(s.at.epoch), s.at.position
-			n = min(n, sampledAtOnce, turns.count-first)
+			n = min(n, max(sampledAtOnce, s.together.most(l)), turns.count-first)
 			batches, err := s.sample(n, func(i int64) int64 { return turns.number(first + i) })
 			s.at.position += int64(len(batches))
 			return batches, err
@@ -126,6 +128,15 @@ func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
 // sample samples count batches of these numbers. With an error it returns those
 // before the first that failed.
 func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, error) {
+	wanted := s.readTogether(count, number)
+	defer freeWanted(wanted)
+	if wanted[0] == nil {
+		_, before := s.inspector.loader.neighborCounts()
+		defer func() {
+			_, after := s.inspector.loader.neighborCounts()
+			s.together.apart(count, after-before)
+		}()
+	}
 	batches, errs := make([]*sampled, count), make([]error, count)
 	var next atomic.Int64 // the batch that nobody has taken
 	turn := newTurnstile(0)
@@ -133,7 +144,7 @@ func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, er
 		at := int64(0)
 		defer func() { turn.endAt(at) }() // those after one that fails, or panics, wait for it no more
 		for at = next.Add(1) - 1; at < count; at = next.Add(1) - 1 {
-			batches[at], errs[at] = s.sampleOne(number(at), &s.scratch[i], func(foresee func()) error {
+			batches[at], errs[at] = s.sampleOne(number(at), wanted[at], &s.scratch[i], func(foresee func()) error {
 				if err := turn.enter(at); err != nil {
 					return err
 				}
@@ -166,31 +177,21 @@ func compact(batches []*sampled) (present []*sampled) {
 	return present
 }
 
-// sampleOne samples a batch of the current epoch. What it gives to inTurn is called when all batches before have been
-// there.
-func (s *blocks) sampleOne(index int64, own *samplerScratch, inTurn func(func()) error) (*sampled, error) {
-	l, ctx := s.inspector.loader, s.inspector.ctx
-	if err := s.order.batch(ctx, index, &own.request); err != nil {
+// sampleOne samples a batch of the current epoch, of which some neighbours may have been read. What it gives to inTurn
+// is called when all batches before have been there.
+func (s *blocks) sampleOne(
+	index int64, wanted *graph.Wanted, own *samplerScratch, inTurn func(func()) error,
+) (*sampled, error) {
+	l := s.inspector.loader
+	giveBack, err := s.draw(index, wanted, true, own)
+	if err != nil {
 		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, s.order.key.Epoch, err)
 	}
+	defer giveBack()
+	g := &own.graph
 	b := &sampled{
 		loader: l, epoch: int64(s.order.key.Epoch), index: index,
 		numSeeds: int64(len(own.request.inputs)), ends: int64(len(own.request.places.Ends)),
-	}
-	var worker *sample.Worker
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case worker = <-l.workers:
-	}
-	giveBack := sync.OnceFunc(func() { l.workers <- worker })
-	defer giveBack()
-	start := time.Now()
-	g := &own.graph
-	err := l.draw(ctx, worker, s.order.batchKey(index), &own.request, g)
-	since(&l.counters.sampling, start)
-	if err != nil {
-		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, b.epoch, err)
 	}
 	if s.inspector.foresees {
 		keep(&own.drawn, g)
@@ -210,6 +211,32 @@ func (s *blocks) sampleOne(index int64, own *samplerScratch, inTurn func(func())
 	}
 	own.narrow = b.keep(l, g, &own.request, own.narrow)
 	return b, nil
+}
+
+// draw draws a batch of the current epoch. Its subgraph is in the memory of a worker until that is given back.
+func (s *blocks) draw(
+	index int64, wanted *graph.Wanted, last bool, own *samplerScratch,
+) (giveBack func(), err error) {
+	l, ctx := s.inspector.loader, s.inspector.ctx
+	if err := s.order.batch(ctx, index, &own.request); err != nil {
+		return nil, err
+	}
+	var worker *sample.Worker
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case worker = <-l.workers:
+	}
+	giveBack = sync.OnceFunc(func() { l.workers <- worker })
+	defer since(&l.counters.sampling, time.Now())
+	if wanted != nil {
+		ctx = wanted.With(ctx, last)
+	}
+	if err := l.draw(ctx, worker, s.order.batchKey(index), &own.request, &own.graph); err != nil {
+		giveBack()
+		return nil, err
+	}
+	return giveBack, nil
 }
 
 // foresee leaves in the roster of a batch what it will read, as far as that is known.

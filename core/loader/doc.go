@@ -23,7 +23,8 @@
 //     (package links) and adds the tensors that say which seeds are the ends of which link.
 //   - Neighbour lists on disk: topology.go opens them, neighbors.go caches those of the most important nodes of all
 //     relations, which listchoice.go ranks together; for the others, the pages with the positions that a hop has drawn
-//     are read together (core/graph/ids.go, cached.go).
+//     are read together (core/graph/ids.go, cached.go), for many of the batches that are sampled ahead at once
+//     (together.go, core/graph/together.go).
 //   - transpose: edges come grouped by source too, for the derivative (transpose.go).
 //   - Tensors of fewer bytes are widened as the last step of a fill (finish; core/narrow).
 //   - aggregate: a row and its aggregate are one tensor (parts.choose in source.go); Python makes views of it.

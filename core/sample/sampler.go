@@ -41,6 +41,8 @@ var (
 	ErrTooLarge = errors.New("batch too large")
 	ErrConfig   = errors.New("invalid sampler")
 	ErrNegative = errors.New("no negative to draw")
+	// ErrDeferred is what Adjacency.Fetch returns that will know the neighbours another time: see Worker.Draw.
+	ErrDeferred = errors.New("neighbours are read later")
 )
 
 const (
@@ -84,7 +86,7 @@ type Relation struct {
 type Adjacency interface {
 	// Fetch sets out[i] to element d.Pos[i] of the index array, each the number of a node, which the implementation
 	// checks. It is called once in a hop with all edges of that hop, and by several Workers at a time. d is valid
-	// during the call only and must not be changed.
+	// during the call only and must not be changed. After ErrDeferred the other relations of the hop are fetched too.
 	Fetch(ctx context.Context, d Drawn, out []int64) error
 }
 
@@ -228,6 +230,15 @@ func (s *Sampler) add(g *Graph, cfg *Config, i int) error {
 	s.relations = append(s.relations, r)
 	s.groups[r.Source] = append(s.groups[r.Source], i)
 	return nil
+}
+
+// FetchesOnce says whether every relation that fetches neighbours does so once in a hop, when it knows which, and
+// nothing else is fetched but what requests exclude.
+func (s *Sampler) FetchesOnce() bool {
+	return s.subgraph == Directional && !slices.ContainsFunc(s.relations, func(r relation) bool {
+		m, weighted := r.method.(*weighted)
+		return r.method != nil && (!weighted || m.weights.Source != nil)
+	})
 }
 
 // in is an error of a relation, which it names where relations have names.

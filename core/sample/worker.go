@@ -2,7 +2,9 @@ package sample
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"freshgo/core/internal/guard"
 	"freshgo/core/internal/invariants"
@@ -75,8 +77,9 @@ func (w *Worker) Close() {
 
 // Draw draws the batch of key for a request and sets out. It fails with ErrSeed where a seed is not a node, ErrConfig,
 // ErrTooLarge, mem.ErrBudget, the error of ctx, or that of Adjacency.Fetch; out is then untouched and the Worker
-// remains usable. A graph that is not as Relation demands gives a *guard.PanicError. It looks at ctx at least every few
-// milliseconds.
+// remains usable. After ErrDeferred all relations of the hop have asked for their neighbours, and a Draw of the same
+// request asks for the same. A graph that is not as Relation demands gives a *guard.PanicError. It looks at ctx at
+// least every few milliseconds.
 func (w *Worker) Draw(ctx context.Context, key Key, r Request, out *Subgraph) error {
 	return guard.Run(func() error {
 		if err := w.begin(ctx, &r); err != nil {
@@ -151,14 +154,23 @@ func (w *Worker) hop(ctx context.Context, key Key, r *Request, hop int) error {
 			return err
 		}
 	}
+	var deferred atomic.Bool
 	err := w.share(hop, func(group, threads int) error {
 		for _, i := range w.sampler.groups[group] {
-			if err := w.expand(ctx, key, r, hop, i, threads); err != nil {
+			err := w.expand(ctx, key, r, hop, i, threads)
+			if errors.Is(err, ErrDeferred) {
+				deferred.Store(true)
+				continue
+			}
+			if err != nil {
 				return w.sampler.in(i, err)
 			}
 		}
 		return nil
 	})
+	if err == nil && deferred.Load() {
+		return ErrDeferred
+	}
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func (z *division) worthwhile(s *Split) int64 {
 // unplanned takes back what reserve decided.
 func (s *Split) unplanned(why string) {
 	s.Cache, s.CacheWhy = "none", why
-	s.Traces, s.Packs, s.reserved = 0, 0, 0
+	s.Traces, s.Packs, s.Together, s.reserved = 0, 0, 0, 0
 }
 
 // plan sizes a planned loader. Of room for the features and of shared, what the caller's own sizes leave beside them,

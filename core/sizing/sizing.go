@@ -116,6 +116,7 @@ type Split struct {
 	EdgeIDs       bool  // edge numbers are held whole
 	Weights       bool  // weights or times of edges are held whole
 	NeighborLists int64 // bytes for single lists of those of the first two that are on disk; 0: none
+	Together      int64 // bytes for reading the lists of planned batches together; 0: each reads its own
 
 	Resident  []bool // by tensor: held whole
 	Columns   []int  // widths of the columns of a cache slot, see columns
@@ -229,7 +230,7 @@ func (z *division) sumUp(s *Split) {
 	of := &s.Shares
 	of.Topology = z.graph.Fixed
 	if z.ask.Memory > 0 {
-		of.Working = z.cost(s.Working) - z.graph.Fixed
+		of.Working = z.cost(s.Working) - z.graph.Fixed + s.Together
 	}
 	if s.Neighbors {
 		of.NeighborCache += z.graph.Neighbors

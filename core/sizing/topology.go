@@ -7,6 +7,11 @@ const (
 	// neighbours at opening. Arbitrary; a twentieth of the bytes served 15 to 29 % of the edges drawn.
 	fewLists = 256
 
+	// togetherShare is the part, as a divisor, of what is free that planned batches take while they read lists together.
+	// Arbitrary, as its bounds: what tens of batches want of lists that are not cached.
+	togetherShare               = 32
+	leastTogether, mostTogether = 4 << 20, 128 << 20
+
 	// widestEdge is the most that an in-edge takes: a neighbour and its edge's number.
 	widestEdge = 8 + 8
 )
@@ -22,6 +27,12 @@ func (z *division) topology() int64 { return z.graph.Neighbors + z.graph.EdgeIDs
 // of halves, lists alone and rows alone did in the cases summed up; neighbours first, as in Ginex, down to 0.4 of it.
 // Everything is held from three quarters on: that saves up to a tenth less, but no sampling waits for the disk.
 func (z *division) holdTopology(s *Split, rest int64) int64 {
+	if s.Cache == "belady" {
+		if s.Together = min(rest/togetherShare, mostTogether); s.Together < leastTogether {
+			s.Together = 0
+		}
+		rest -= s.Together
+	}
 	room, lists := z.ask.NeighborCache, z.ask.NeighborCache
 	if lists == Auto {
 		spare := rest - z.wanted()
@@ -46,6 +57,9 @@ func (z *division) holdTopology(s *Split, rest int64) int64 {
 	if z.graph.Weights > 0 && s.Neighbors && z.graph.Weights+z.graph.UserWeights <= room-held {
 		s.Weights = true
 		held += z.graph.Weights
+	}
+	if s.Neighbors {
+		rest, s.Together = rest+s.Together, 0
 	}
 	if z.ask.NeighborCache == Auto {
 		return max(0, rest-held)

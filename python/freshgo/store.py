@@ -113,7 +113,7 @@ class StoredNodes(_Stored):
 
     def split(self, name: str) -> Tensor:
         """Read the node ids of a split: int64 ``[size]``."""
-        if not checks.known(name, self.splits):
+        if name not in self.splits:
             raise checks.no_split(self._owner, name, self.splits, self.tensors, checks.NO_STORED_MASK)
         return self._native.read(name, kind="split", place=self._place)
 
@@ -299,11 +299,7 @@ class Store:
         Raises:
             InvalidArgumentError: the store has no such type, or no keys: it was not converted from tables.
         """
-        nodes = (
-            self._nodes[""]
-            if self._types.homogeneous and isinstance(node_type, str) and not node_type
-            else self._nodes_of(node_type)
-        )
+        nodes = self._nodes[""] if self._types.homogeneous and not node_type else self._nodes_of(node_type)
         return self._attached(f"ids/{node_type}", f"{nodes._owner} has no keys: it was not converted from tables")
 
     def categories(self, column: str, of: str | EdgeType = "") -> list[str]:
@@ -367,7 +363,7 @@ class Store:
                 f"the tensor {name!r} needs its node type or edge type, one of {_names(self._nodes)}, "
                 f"{_names(self._edges)}"
             )
-        if not checks.known(name, self.tensors):
+        if name not in self.tensors:
             raise InvalidArgumentError(f"the store has no tensor {name!r}, only {_names(self.tensors)}")
         return self._nodes[""] if self.tensors[name].level == "node" else self._edges[UNNAMED]
 
@@ -377,14 +373,14 @@ class Store:
     def _nodes_of(self, node_type: str) -> StoredNodes:
         if self._types.homogeneous:
             raise InvalidArgumentError(f"the store is homogeneous, got the node type {node_type!r}")
-        if not checks.known(node_type, self._nodes):
+        if node_type not in self._nodes:
             raise InvalidArgumentError(f"the store has no node type {node_type!r}, only {_names(self._nodes)}")
         return self._nodes[node_type]
 
     def _edges_of(self, edge_type: EdgeType) -> StoredEdges:
         if self._types.homogeneous:
             raise InvalidArgumentError(f"the store is homogeneous, got the edge type {edge_type!r}")
-        if not checks.known(edge_type, self._edges):
+        if edge_type not in self._edges:
             raise InvalidArgumentError(f"the store has no edge type {edge_type!r}, only {_names(self._edges)}")
         return self._edges[edge_type]
 

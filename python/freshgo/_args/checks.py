@@ -134,14 +134,6 @@ def choice(name: str, value: object, allowed: Sequence[str]) -> str:
     return value
 
 
-def known(name: object, names: Container[Any]) -> bool:
-    """Whether something, of whatever type, is one of these names."""
-    try:
-        return name in names
-    except TypeError:  # a list has no hash
-        return False
-
-
 def reorder(value: object) -> int | None:
     """Return how many batches may change places among each other: 0 is none, None lets the loader choose."""
     if isinstance(value, bool | np.bool_):
@@ -207,7 +199,7 @@ def fanouts(value: object, *, name: str = "num_neighbors") -> list[int]:
     """Return the neighbours per hop: 0 for none, or -1 for all."""
     if isinstance(value, Mapping):
         raise DTypeError(f"{name} must be a list of ints: a dict is for the edge types of a heterogeneous graph")
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray | Tensor) or _is_scalar(value):
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray | Tensor):
         raise DTypeError(f"{name} must be a list of ints such as [15, 10, 5], got {shown(value)}")
     hops = [count(f"{name}[{hop}]", _item(fanout), None) for hop, fanout in enumerate(value)]
     for hop, fanout in enumerate(hops):
@@ -216,10 +208,6 @@ def fanouts(value: object, *, name: str = "num_neighbors") -> list[int]:
         if fanout > 2**63 - 1:
             raise InvalidArgumentError(f"{name}[{hop}] must be at most {2**63 - 1}, got {fanout}")
     return hops
-
-
-def _is_scalar(value: object) -> bool:
-    return isinstance(value, np.ndarray | Tensor) and value.ndim == 0
 
 
 def _item(value: object) -> object:

@@ -48,7 +48,7 @@ def levels(value: object) -> tuple[int, ...] | None:
     if value is None:
         return None
     given = [value] if isinstance(value, int | np.integer) else value
-    if isinstance(given, str) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) == 0:
+    if isinstance(given, str) or not isinstance(given, Iterable):
         raise DTypeError(f"levels must be a level, several or None, got {value!r}")
     found = list(given)
     for level in found:

@@ -35,7 +35,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:history.update:UserWarning")
         ({"p_grad": True}, errors.DTypeError, r"p_grad must be a number, got True"),
         ({"p_grad": "0.9"}, errors.DTypeError, r"p_grad.*'0.9'"),
         ({"p_grad": b"1"}, errors.DTypeError, r"p_grad.*b'1'"),
-        ({"levels": torch.tensor(1)}, errors.DTypeError, r"levels must be a level, several or None"),
         ({"t_stale": -1}, errors.InvalidArgumentError, r"t_stale must be at least 0.*epochs.*-1"),
         ({"t_stale": -0.5}, errors.InvalidArgumentError, r"t_stale.*-0.5"),
         ({"t_stale": math.nan}, errors.InvalidArgumentError, r"t_stale.*nan"),

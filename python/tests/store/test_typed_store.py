@@ -225,10 +225,6 @@ def test_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             (lambda: store.split("train"), "the split 'train' needs its node type, one of 'user', 'item'"),
             (lambda: store["user"]["y"], "node type 'user' has no tensor 'y', only 'x'"),
             (lambda: store.read("y", ("user", "likes", "item")), "has no tensor 'y', only 'time'"),
-            (lambda: store[["user"]], r"no node type \['user'\], only 'user', 'item'"),
-            (lambda: store["user", ["likes"], "item"], "no edge type"),
-            (lambda: store["user"].split(["train"]), r"no split \['train'\]"),
-            (lambda: store.ids(torch.tensor([1, 2])), "no node type tensor"),
             (lambda: store.split("train", "item"), "node type 'item' has no split 'train', only none at all"),
         ):
             with pytest.raises(errors.InvalidArgumentError, match=message):
