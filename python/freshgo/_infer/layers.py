@@ -100,7 +100,8 @@ def _of_basic(model: Any, edge_weight: str | None, edge_attr: str | None) -> lis
     for name, given in (("edge_weight", edge_weight), ("edge_attr", edge_attr)):
         if given is not None and not getattr(model, f"supports_{name}"):
             raise InvalidArgumentError(f"{type(model).__name__} takes no {name}")
-    for norm in model.norms:
+    within = (part for part in model.convs.modules() if type(part).__module__.startswith("torch_geometric.nn.norm."))
+    for norm in (*model.norms, *within):  # the MLP of a GINConv has norms, too
         whole = getattr(norm, "mode", "node") != "node" or type(norm).__name__ not in _NODEWISE
         if whole:
             raise InvalidArgumentError(

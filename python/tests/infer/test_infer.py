@@ -433,6 +433,7 @@ def test_damage_of_what_streams(path: Path, tmp_path: Path) -> None:
         ({"model": 3}, DTYPE, "torch.nn.Module or None, got int"),
         ({"model": None}, INVALID, "needs a model of PyG's BasicGNN, or layers"),
         ({"model": made(lambda: tg.GraphSAGE(24, 8, 2, 5, jk="cat"))}, INVALID, "jk='cat'"),
+        ({"model": made(lambda: tg.GIN(24, 8, 1, 5, norm="LayerNorm"))}, INVALID, "LayerNorm over all nodes"),
         ({"model": made(lambda: tg.GraphSAGE(24, 8, 2, 5, norm="GraphNorm"))}, INVALID, "GraphNorm over all nodes"),
         ({"edge_weight": "edge_weight"}, INVALID, "GraphSAGE takes no edge_weight"),
         ({"model": made(MODELS["gcn"]), "edge_weight": "z"}, INVALID, "no edge-level tensor 'z'"),
