@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"freshgo/core/internal/explore"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/ssd/faultfs"
@@ -81,7 +80,7 @@ func TestReadingTogetherFails(t *testing.T) {
 	fault := faultfs.Fault{Op: faultfs.Read, Path: filepath.Base(s.EdgeTypes()[0].Indices.Path), Errno: syscall.EIO}
 	o := f.readsTogether(0)
 	survived := 0
-	for fault.Nth = 1; fault.Nth < explore.Rounds(60); fault.Nth += 1 + fault.Nth/5 {
+	for fault.Nth = 1; fault.Nth < 60; fault.Nth += 1 + fault.Nth/5 {
 		fault.Times = 1
 		l := open(t, OpenStore(s), o)
 		acted := new(atomic.Bool)
