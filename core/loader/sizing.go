@@ -168,6 +168,3 @@ func (m *sampling) weightSizes(g *graphSizes) {
 	times, largest := m.parts.types.sizeTimes(m)
 	g.Weights, g.UserWeights = g.Weights+times, max(g.UserWeights, largest)
 }
-
-// rankings are the caches that are filled once, by hotness.
-var rankings = append([]string{"vector"}, metrics...)

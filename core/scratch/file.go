@@ -32,9 +32,12 @@ type file struct {
 	spares  int // one for each writer, and those that wait; fewer where there is little memory
 	writers sync.WaitGroup
 
-	mu    sync.Mutex // guards space
-	space space
-	used  int64 // chunks
+	mu      sync.Mutex // guards all below
+	space   space
+	used    int64     // chunks
+	leaving int       // buffers that are on their way to the disk and free afterwards
+	left    int64     // those that were
+	changed sync.Cond // leaving and left have
 }
 
 // job is a filled buffer on its way to the disk.
@@ -80,6 +83,7 @@ func (p *Pool) needFile() (*file, error) {
 		return nil, ErrClosed
 	}
 	f := &file{pool: p, chunk: p.engine.TempChunk()}
+	f.changed.L = &f.mu
 	f.space = newSpace(p.options.FileBytes / int64(f.chunk))
 	f.spares = int(min(max(p.options.reserve()/int64(2*f.chunk), 1), int64(p.engine.TempFlight()+maxQueue)))
 	f.queue, f.spare = make(chan job, min(f.spares, maxQueue)), make(chan *mem.Block, f.spares)
@@ -211,6 +215,16 @@ func (f *file) drain() {
 	}
 }
 
+// leave counts a buffer that starts on its way to be free, or has ended it.
+func (f *file) leave(change int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.leaving += change; change < 0 {
+		f.left++
+		f.changed.Broadcast()
+	}
+}
+
 // refuse is what a writer does after a panic: nothing is written any more, and nobody waits for it.
 func (f *file) refuse(why error) {
 	f.pool.fail(why)
@@ -255,10 +269,31 @@ func (j job) prepare(p *Pool) (padded []byte, err error) {
 	return padded, nil
 }
 
+// buffer returns a buffer for a new stream. Where there is none it waits for those that ended streams are about to free.
+func (f *file) buffer(size int64) (*mem.Block, error) {
+	f.mu.Lock()
+	waits, left := f.leaving, f.left
+	f.mu.Unlock()
+	for {
+		block, err := f.pool.alloc(size, false)
+		if err == nil || waits == 0 {
+			return block, err
+		}
+		f.mu.Lock()
+		for f.left == left {
+			f.changed.Wait()
+		}
+		waits = max(0, waits-int(f.left-left))
+		left = f.left
+		f.mu.Unlock()
+	}
+}
+
 // end gives the buffer of a job back and tells its stream.
 func (f *file) end(j job, err error) {
 	if j.last {
 		f.pool.free(j.buffer, false)
+		f.leave(-1)
 	} else {
 		f.spare <- j.buffer
 	}

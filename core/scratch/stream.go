@@ -59,7 +59,7 @@ func (f *file) newStream(n int64, payload, lastPayload int) (*stream, error) {
 		room = int(ssd.WholePages(int64(lastPayload))) // and it is never swapped
 	}
 	var err error
-	if s.buffer, err = p.alloc(int64(room), false); err != nil {
+	if s.buffer, err = f.buffer(int64(room)); err != nil {
 		s.freeTables()
 		return nil, err
 	}
@@ -105,6 +105,9 @@ func (s *stream) submit(last bool) {
 	s.mu.Lock()
 	s.pending++
 	s.mu.Unlock()
+	if last {
+		s.file.leave(1)
+	}
 	s.file.queue <- job{s, s.index, s.filled, s.buffer, last}
 	s.buffer = nil
 	s.length, s.filled = s.filled, 0
