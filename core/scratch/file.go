@@ -269,7 +269,8 @@ func (j job) prepare(p *Pool) (padded []byte, err error) {
 	return padded, nil
 }
 
-// buffer returns a buffer for a new stream. Where there is none it waits for those that ended streams are about to free.
+// buffer returns a buffer for a new stream. Where there is none it waits for those that ended streams are about to
+// free.
 func (f *file) buffer(size int64) (*mem.Block, error) {
 	f.mu.Lock()
 	waits, left := f.leaving, f.left
