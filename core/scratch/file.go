@@ -192,7 +192,12 @@ func (f *file) count() {
 // drain is a writer. Whatever becomes of a job, its buffer goes back and its stream hears of it.
 func (f *file) drain() {
 	writes := f.pool.engine.Writes(f.temp)
-	defer writes.Close()
+	defer func() {
+		for writes.InFlight() > 0 { // after a panic
+			writes.Await()
+		}
+		writes.Close()
+	}()
 	for {
 		if writes.InFlight() == 0 {
 			j, more := <-f.queue
