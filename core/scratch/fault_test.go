@@ -3,6 +3,7 @@ package scratch_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -185,7 +186,8 @@ func TestDiskFull(t *testing.T) {
 
 // A directory that is missing is found out when the file is needed, and only then.
 func TestMissingDirectory(t *testing.T) {
-	r := newRigIn(t, "/nonexistent/scratch", ssd.Options{Depth: 8}, inFile)
+	none := filepath.Join(t.TempDir(), "none")
+	r := newRigIn(t, none, ssd.Options{Depth: 8}, inFile)
 	defer r.Close()
 	k, err := r.pool.NewPack(100, 100)
 	require.NoError(t, err)
@@ -200,7 +202,7 @@ func TestMissingDirectory(t *testing.T) {
 	}
 	_, err = r.pool.NewBlob(10)
 	require.ErrorIs(t, err, scratch.ErrFull)
-	require.Contains(t, r.pool.Stats().Why, "/nonexistent/scratch")
+	require.Contains(t, r.pool.Stats().Why, none)
 }
 
 // flipFS damages the nth write to a file, or with drop loses it without a word.

@@ -57,7 +57,7 @@ func TestCalibrateWithoutWriting(t *testing.T) {
 		fault faultfs.Fault
 	}{
 		"no directory":            {},
-		"no such file":            {dir: "/nonexistent"},
+		"no such file":            {dir: filepath.Join(t.TempDir(), "none")},
 		"read-only file system":   {dir: t.TempDir(), fault: faultfs.Fault{Op: faultfs.Open, Errno: syscall.EROFS}},
 		"no space left on device": {dir: t.TempDir(), fault: faultfs.Fault{Op: faultfs.Allocate, Errno: syscall.ENOSPC}},
 		"input/output error":      {dir: t.TempDir(), fault: faultfs.Fault{Op: faultfs.Write, Errno: syscall.EIO}},
@@ -213,7 +213,7 @@ func TestSavedDevicesOnABadDisk(t *testing.T) {
 			require.Equal(t, someDevice, got)
 		}
 	}
-	require.False(t, ssd.SaveDevice(ssd.OS, "/nonexistent/device.json", "a", other))
+	require.False(t, ssd.SaveDevice(ssd.OS, filepath.Join(t.TempDir(), "none", "device.json"), "a", other))
 }
 
 func TestDeviceKey(t *testing.T) {
