@@ -7,6 +7,7 @@ import (
 	"math"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -20,6 +21,7 @@ import (
 // Wanted is the neighbours on disk that the draws of one batch want. The context of a draw carries it: see With.
 type Wanted struct {
 	budget *mem.Budget
+	room   *atomic.Int64 // bytes that are left for it and others
 
 	mu     sync.Mutex // relations are fetched at the same time
 	of     map[*IDs]*wantedOf
@@ -34,9 +36,10 @@ type wantedOf struct {
 	asked    *mem.Block   // the positions of the fetch after those; nil: none
 }
 
-// NewWanted is the wants of a batch, of which nothing is known; they take memory of a budget.
-func NewWanted(budget *mem.Budget) *Wanted {
-	return &Wanted{budget: budget, of: make(map[*IDs]*wantedOf), asking: true}
+// NewWanted is the wants of a batch, of which nothing is known. They take memory of a budget, those of all batches that
+// share room no more than that in bytes.
+func NewWanted(budget *mem.Budget, room *atomic.Int64) *Wanted {
+	return &Wanted{budget: budget, room: room, of: make(map[*IDs]*wantedOf), asking: true}
 }
 
 type wantedKey struct{}
@@ -68,10 +71,10 @@ func (w *Wanted) Asks() bool {
 func (w *Wanted) Free() {
 	for _, of := range w.of {
 		for _, block := range of.answered {
-			block.Free()
+			w.free(block)
 		}
 		if of.asked != nil {
-			of.asked.Free()
+			w.free(of.asked)
 		}
 	}
 	w.of = nil
@@ -115,7 +118,7 @@ func (w *Wanted) fetch(ids *IDs, pos []int64, at []int32, out []int64) (done boo
 	if !w.asking {
 		return false, nil
 	}
-	block, err := w.budget.Alloc(mem.Trace, int64(len(pos))*8)
+	block, err := w.alloc(int64(len(pos)) * 8)
 	if errors.Is(err, mem.ErrBudget) {
 		w.asking = false // so that what is answered is what a draw wants first
 		return false, nil
@@ -126,6 +129,24 @@ func (w *Wanted) fetch(ids *IDs, pos []int64, at []int32, out []int64) (done boo
 	copy(mem.Slice[int64](block), pos)
 	of.asked = block
 	return false, sample.ErrDeferred
+}
+
+// alloc takes so many bytes, or fails with mem.ErrBudget.
+func (w *Wanted) alloc(n int64) (*mem.Block, error) {
+	if w.room.Add(-n) < 0 {
+		w.room.Add(n)
+		return nil, mem.ErrBudget
+	}
+	block, err := w.budget.Alloc(mem.Trace, n)
+	if err != nil {
+		w.room.Add(n)
+	}
+	return block, err
+}
+
+func (w *Wanted) free(block *mem.Block) {
+	w.room.Add(int64(len(block.Bytes())))
+	block.Free()
 }
 
 // Together reads what batches want. It belongs to one goroutine.

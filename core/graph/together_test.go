@@ -3,6 +3,7 @@ package graph
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -59,7 +60,7 @@ func TestTogetherReadsWhatDrawsRead(t *testing.T) {
 		var together Together
 		wanted, draws, total := []*Wanted{}, [][][]int64{}, int64(0)
 		for range batches {
-			wanted, draws = append(wanted, NewWanted(budget)), append(draws, randomHops(rng, hops, n))
+			wanted, draws = append(wanted, NewWanted(budget, roomFor(1<<40))), append(draws, randomHops(rng, hops, n))
 		}
 		before := a.disk.engine.Stats()
 		for hop := range hops {
@@ -109,8 +110,15 @@ func TestTogetherWithoutMemory(t *testing.T) {
 	const n, hops = 50_000, 3
 	a, ids := someIDs(t, n)
 	rng := rand.New(rand.NewPCG(3, 3))
-	for _, room := range []int64{1, 8_000, 20_000, 40_000} {
-		draw, w := randomHops(rng, hops, n), NewWanted(mem.NewBudget(room))
+	for i, room := range []int64{1, 8_000, 20_000, 40_000, 1, 8_000, 20_000, 40_000} {
+		draw, left, w := randomHops(rng, hops, n), roomFor(1<<40), (*Wanted)(nil)
+		if i < 4 {
+			w = NewWanted(mem.NewBudget(room), left)
+		} else {
+			left = roomFor(room)
+			w = NewWanted(mem.NewBudget(0), left)
+		}
+		before := left.Load()
 		var together Together
 		for range hops {
 			_, err := drawOf(w.With(context.Background(), false), a, draw)
@@ -127,15 +135,23 @@ func TestTogetherWithoutMemory(t *testing.T) {
 				require.Equal(t, ids[p], found[hop][k])
 			}
 		}
+		require.LessOrEqual(t, w.Bytes(), room)
 		w.Free()
+		require.Equal(t, before, left.Load())
 	}
+}
+
+func roomFor(n int64) *atomic.Int64 {
+	room := new(atomic.Int64)
+	room.Store(n)
+	return room
 }
 
 // TestTogetherFails reports an id that is none, and what is wanted is then read by the draw.
 func TestTogetherFails(t *testing.T) {
 	a := handMade(t, []int64{1, 2, 99}, 8, 10, 64<<10)
 	ctx := context.Background()
-	good, bad := NewWanted(mem.NewBudget(0)), NewWanted(mem.NewBudget(0))
+	good, bad := NewWanted(mem.NewBudget(0), roomFor(100)), NewWanted(mem.NewBudget(0), roomFor(100))
 	for w, pos := range map[*Wanted]int64{good: 1, bad: 2} {
 		_, err := drawOf(w.With(ctx, false), a, [][]int64{{pos}})
 		require.ErrorIs(t, err, sample.ErrDeferred)
@@ -143,6 +159,6 @@ func TestTogetherFails(t *testing.T) {
 	require.ErrorIs(t, new(Together).Read(ctx, []*Wanted{good, bad}, 10), store.ErrCorrupt)
 	good.Free()
 	bad.Free()
-	_, err := drawOf(NewWanted(mem.NewBudget(0)).With(ctx, true), a, [][]int64{{2}})
+	_, err := drawOf(NewWanted(mem.NewBudget(0), roomFor(0)).With(ctx, true), a, [][]int64{{2}})
 	require.ErrorIs(t, err, store.ErrCorrupt)
 }

@@ -39,8 +39,11 @@ func (t *together) most(l *Loader) int64 {
 	if t.each == 0 || l.split.Together == 0 || excludes || !l.sampler.FetchesOnce() {
 		return 0
 	}
-	return min(mostTogether, (l.split.Together-graph.TogetherBytes(l.atOnce()))/t.each)
+	return min(mostTogether, l.wantedRoom()/t.each)
 }
+
+// wantedRoom is the memory for what batches want.
+func (l *Loader) wantedRoom() int64 { return l.split.Together - graph.TogetherBytes(l.atOnce()) }
 
 // apart learns from batches that were not read together, and read so many neighbours.
 func (t *together) apart(batches, read int64) { t.each = max(t.each, 10*read/max(1, batches)) }
@@ -54,9 +57,10 @@ func (s *blocks) readTogether(count int64, number func(i int64) int64) []*graph.
 	if most < 2 {
 		return wanted
 	}
-	pending := make([]int64, most)
+	pending, room := make([]int64, most), new(atomic.Int64)
+	room.Store(l.wantedRoom())
 	for i := range pending {
-		wanted[i], pending[i] = graph.NewWanted(l.budget), int64(i)
+		wanted[i], pending[i] = graph.NewWanted(l.budget, room), int64(i)
 	}
 	for range l.parts.types.hops {
 		if pending = s.ask(wanted, pending, number); len(pending) == 0 {
