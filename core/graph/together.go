@@ -104,14 +104,11 @@ func (w *Wanted) fetch(ids *IDs, pos []int64, at []int32, out []int64) (done boo
 		if of.next++; len(found) != len(pos) {
 			panic(fmt.Sprintf("graph: a draw that is repeated wants %d neighbours, not %d", len(pos), len(found)))
 		}
-		if at == nil {
-			for i, id := range found {
-				out[i] = ^id
-			}
-			return true, nil
-		}
 		for i, id := range found {
-			out[at[i]] = ^id
+			if at != nil {
+				i = int(at[i])
+			}
+			out[i] = ^id
 		}
 		return true, nil
 	}
@@ -195,7 +192,6 @@ func (t *Together) read(ctx context.Context, ids *IDs, wants []*wantedOf, atOnce
 	each := (rows + passes - 1) / passes
 	s := &t.scratch
 	for lo := int64(0); lo < rows; lo += each {
-		s.pos, s.at = s.pos[:0], s.at[:0]
 		for i, positions := range t.wants {
 			for k, p := range positions { // ids are negative, and so in no range
 				if p < lo || p >= lo+each {

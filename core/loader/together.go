@@ -72,7 +72,8 @@ func (s *blocks) readTogether(count int64, number func(i int64) int64) []*graph.
 		}
 		if err := t.reading.Read(s.inspector.ctx, asking, l.atOnce()); err != nil {
 			freeWanted(wanted)
-			return make([]*graph.Wanted, count)
+			clear(wanted)
+			return wanted
 		}
 	}
 	for _, w := range wanted[:most] {

@@ -29,7 +29,7 @@ type file struct {
 
 	queue   chan job // streams wait when it is full
 	spare   chan *mem.Block
-	spares  int // one for each writer, and those that wait; fewer where there is little memory
+	spares  int // one for each write in flight, and those that wait; fewer where there is little memory
 	writers sync.WaitGroup
 
 	mu      sync.Mutex // guards all below

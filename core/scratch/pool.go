@@ -11,9 +11,9 @@
 // process. Memory and file space are hard bounds (Options), and all memory is counted in the budget: Pack, and Trace
 // for a blob that is loaded.
 //
-// Rows cost a copy past the caches; one that is added alone also costs a lock. The file
-// takes rows in chunks of 64 to 256 KiB, which goroutines of the pool write while others fill, and gives them back in
-// ranges as long through the engine.
+// Rows cost a copy past the caches; one that is added alone also costs a lock. The file takes rows in chunks of 64 to
+// 256 KiB, which goroutines of the pool write while others fill, and gives them back in ranges as long through the
+// engine.
 package scratch
 
 import (

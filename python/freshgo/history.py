@@ -340,8 +340,7 @@ class History:
 
         Raises:
             InvalidArgumentError: gradients decide; nothing has been updated yet, so that it is not known how many rows
-                have room; the history is in evaluation; an epoch runs; or batches are
-                reordered.
+                have room; the history is in evaluation; an epoch runs; or batches are reordered.
             BudgetError: there is no room for a second set of the history's tables.
             ClosedError: there is no open loader.
         """

@@ -49,8 +49,6 @@ def check_name(name: str, what: str) -> None:
 _NUMBERS = ("n_id", "e_id")
 """Those of them that count nodes or edges."""
 
-_PIECE = 1 << 20  # numbers that are compared at a time, so that what they are compared with is small; arbitrary
-
 _GLOBAL = "_global_store"  # what PyG calls attributes of the graph as a whole in HeteroData.to_dict()
 
 _EXPECTED = (
