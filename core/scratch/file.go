@@ -12,8 +12,10 @@ import (
 )
 
 const (
-	// maxQueue is how many filled buffers wait for a writer at most, beside those that are being written.
-	maxQueue = 8
+	// minQueue and queueShare are how many filled buffers wait for a writer at most, beside those that are being written:
+	// so many, and a part of all buffers, a divisor. What a batch sets aside then waits while the next one is filled.
+	minQueue   = 8
+	queueShare = 9
 	// growth is what the file grows by at a time, unless more is needed: seldom, and not far ahead of what is used.
 	growth = 64 << 20
 )
@@ -27,8 +29,9 @@ type file struct {
 	temp  *ssd.Temp
 	chunk int
 
+	buffers buffers
 	queue   chan job // streams wait when it is full
-	spare   chan *mem.Block
+	spare   chan *buffer
 	spares  int // one for each write in flight, and those that wait; fewer where there is little memory
 	writers sync.WaitGroup
 
@@ -45,7 +48,7 @@ type job struct {
 	stream *stream
 	index  int // of the chunk in its stream
 	length int // of what is filled
-	buffer *mem.Block
+	buffer *buffer
 	last   bool // the stream needs no buffer after this one
 }
 
@@ -83,10 +86,12 @@ func (p *Pool) needFile() (*file, error) {
 		return nil, ErrClosed
 	}
 	f := &file{pool: p, chunk: p.engine.TempChunk()}
+	f.buffers = buffers{pool: p, chunk: f.chunk}
 	f.changed.L = &f.mu
 	f.space = newSpace(p.options.FileBytes / int64(f.chunk))
-	f.spares = int(min(max(p.options.reserve()/int64(2*f.chunk), 1), int64(p.engine.TempFlight()+maxQueue)))
-	f.queue, f.spare = make(chan job, min(f.spares, maxQueue)), make(chan *mem.Block, f.spares)
+	reserve := p.options.reserve() / int64(f.chunk)
+	f.spares = int(min(max(reserve/2, 1), int64(p.engine.TempFlight()+minQueue)+reserve/queueShare))
+	f.queue, f.spare = make(chan job, f.spares), make(chan *buffer, f.spares)
 	if err := f.fillSpare(); err != nil {
 		return nil, err
 	}
@@ -116,19 +121,19 @@ func (p *Pool) isClosed() bool {
 
 func (f *file) fillSpare() error {
 	for range f.spares {
-		block, err := f.pool.alloc(int64(f.chunk), false)
+		one, err := f.buffers.take(f.chunk)
 		if err != nil {
 			f.freeSpare()
 			return err
 		}
-		f.spare <- block
+		f.spare <- one
 	}
 	return nil
 }
 
 func (f *file) freeSpare() {
 	for len(f.spare) > 0 {
-		f.pool.free(<-f.spare, false)
+		f.buffers.give(<-f.spare)
 	}
 }
 
@@ -267,7 +272,7 @@ func (j job) prepare(p *Pool) (padded []byte, err error) {
 	if err := p.failed(); err != nil {
 		return nil, err
 	}
-	data := j.buffer.Bytes()
+	data := j.buffer.data
 	padded = data[:ssd.WholePages(int64(j.length))]
 	clear(padded[j.length:])
 	j.stream.crcs[j.index] = crc.Checksum(data[:j.length])
@@ -276,14 +281,14 @@ func (j job) prepare(p *Pool) (padded []byte, err error) {
 
 // buffer returns a buffer for a new stream. Where there is none it waits for those that ended streams are about to
 // free.
-func (f *file) buffer(size int64) (*mem.Block, error) {
+func (f *file) buffer(size int) (*buffer, error) {
 	f.mu.Lock()
 	waits, left := f.leaving, f.left
 	f.mu.Unlock()
 	for {
-		block, err := f.pool.alloc(size, false)
+		one, err := f.buffers.take(size)
 		if err == nil || waits == 0 {
-			return block, err
+			return one, err
 		}
 		f.mu.Lock()
 		for f.left == left {
@@ -298,7 +303,7 @@ func (f *file) buffer(size int64) (*mem.Block, error) {
 // end gives the buffer of a job back and tells its stream.
 func (f *file) end(j job, err error) {
 	if j.last {
-		f.pool.free(j.buffer, false)
+		f.buffers.give(j.buffer)
 		f.leave(-1)
 	} else {
 		f.spare <- j.buffer

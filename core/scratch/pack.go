@@ -150,7 +150,7 @@ func (k *Pack) part() (data []byte, held, most int) {
 	}
 	s, record := k.stream, k.recordBytes()
 	perChunk := s.payload / record
-	return s.buffer.Bytes(), s.filled / record, int(min(int64(perChunk), k.rows-int64(s.index)*int64(perChunk)))
+	return s.buffer.data, s.filled / record, int(min(int64(perChunk), k.rows-int64(s.index)*int64(perChunk)))
 }
 
 // took counts rows that were added.

@@ -189,6 +189,13 @@ func (p *Pool) take(n int64, pack bool) bool {
 	return true
 }
 
+// left is what nothing has of MemoryBytes.
+func (p *Pool) left() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.options.MemoryBytes - p.stats.Memory
+}
+
 func (p *Pool) give(n int64, pack bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

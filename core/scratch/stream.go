@@ -22,12 +22,12 @@ type stream struct {
 	extents []extent
 	tables  int64 // bytes of offsets and crcs counted in the pool
 
-	buffer  *mem.Block // filling; nil after the last chunk
-	filled  int        // of buffer
-	index   int        // of the chunk that fills
-	length  int        // of the last chunk handed over
-	offsets []int64    // by chunk: where it lies
-	crcs    []uint32   // by chunk: set by a writer before it reports it written
+	buffer  *buffer  // filling; nil after the last chunk
+	filled  int      // of buffer
+	index   int      // of the chunk that fills
+	length  int      // of the last chunk handed over
+	offsets []int64  // by chunk: where it lies
+	crcs    []uint32 // by chunk: set by a writer before it reports it written
 
 	cancelled atomic.Bool // by close, seen by writers: what is queued need not be written
 
@@ -59,12 +59,12 @@ func (f *file) newStream(n int64, payload, lastPayload int) (*stream, error) {
 		room = int(ssd.WholePages(int64(lastPayload))) // and it is never swapped
 	}
 	var err error
-	if s.buffer, err = f.buffer(int64(room)); err != nil {
+	if s.buffer, err = f.buffer(room); err != nil {
 		s.freeTables()
 		return nil, err
 	}
 	if s.extents, err = f.take(n); err != nil {
-		p.free(s.buffer, false)
+		f.buffers.give(s.buffer)
 		s.freeTables()
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (s *stream) room() []byte {
 	if s.buffer == nil {
 		return nil
 	}
-	return s.buffer.Bytes()[s.filled:min(s.payload, len(s.buffer.Bytes()))]
+	return s.buffer.data[s.filled:min(s.payload, len(s.buffer.data))]
 }
 
 // advance takes n more bytes as filled, and ends the chunk when fewer than least are free then. It waits for the
@@ -102,6 +102,10 @@ func (s *stream) advance(n, least int) {
 
 // submit hands the chunk over to the writers, and takes another buffer unless it is the last.
 func (s *stream) submit(last bool) {
+	var spare *buffer
+	if !last { // before the job is handed over, so that there is always room where its buffer goes
+		spare = <-s.file.spare
+	}
 	s.mu.Lock()
 	s.pending++
 	s.mu.Unlock()
@@ -109,12 +113,9 @@ func (s *stream) submit(last bool) {
 		s.file.leave(1)
 	}
 	s.file.queue <- job{s, s.index, s.filled, s.buffer, last}
-	s.buffer = nil
+	s.buffer = spare
 	s.length, s.filled = s.filled, 0
 	s.index++
-	if !last {
-		s.buffer = <-s.file.spare
-	}
 }
 
 // flush hands over the rest. It returns what has failed so far.
@@ -135,7 +136,7 @@ func (s *stream) failed() error {
 
 func (s *stream) freeBuffer() {
 	if s.buffer != nil {
-		s.file.pool.free(s.buffer, false)
+		s.file.buffers.give(s.buffer)
 		s.buffer = nil
 	}
 }

@@ -180,6 +180,9 @@ const (
 	mostHeld     = 64 << 20
 	leastBuffers = 24
 
+	// moreBuffers is the part of them, a divisor, that there is beside them for what a batch sets aside at once.
+	moreBuffers = 8
+
 	// worthStoring is by how much windows must move less that are planned in the file. Arbitrary.
 	worthStoring = 1.00
 
@@ -215,7 +218,7 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 		return bytes
 	}
 	buffer := int64(min(z.slot(), mostBuffer))
-	packs := func(n int64) int64 { return (2*n + leastBuffers) * buffer }
+	packs := func(n int64) int64 { return (2*n + leastBuffers) * (moreBuffers + 1) / moreBuffers * buffer }
 	more := func(n int64) int64 { return traces(n) - s.Traces + packs(n) - s.Packs }
 	fits := func(n int64) bool { return traces(n) <= mostTraces && packs(n) <= mostPacks && more(n) <= *pot }
 	n := min(mostBatches, max(ask.EpochBatches, leastStored), mostStored/(2*nodes))
