@@ -3,7 +3,9 @@ package cache
 import (
 	"fmt"
 	"math"
+	"sync/atomic"
 
+	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 )
 
@@ -16,6 +18,9 @@ type Rows struct {
 	tables [][]byte
 	widths []int
 	blocks []*mem.Block
+
+	closing   atomic.Bool
+	populated chan struct{} // closed when Populate has ended; nil: it was not called
 }
 
 // RowsBytes is what the rows of a cache cost, without the policy's tables.
@@ -56,8 +61,31 @@ func (c *Rows) Row(table int, slot int64) []byte {
 // Table is the memory of all slots of a table, one after the other.
 func (c *Rows) Table(table int) []byte { return c.tables[table] }
 
+// populatedBytes is how much memory is asked for at a time: some milliseconds, which Close waits for.
+const populatedBytes = 4 << 20
+
+// Populate has the system give the slots their memory in the background. Else whoever writes a slot first waits for
+// that, and what reads rows in the order of the file is one thread. It is called once.
+func (c *Rows) Populate() {
+	c.populated = make(chan struct{})
+	guard.Go(func() {
+		defer close(c.populated)
+		for _, b := range c.blocks {
+			for data := b.Bytes(); len(data) >= populatedBytes; data = data[populatedBytes:] {
+				if c.closing.Load() || !mem.Populate(data[:populatedBytes]) {
+					return
+				}
+			}
+		}
+	}, func(*guard.PanicError) {}) // slots are then slower
+}
+
 // Close frees the memory. No other call may be running or follow.
 func (c *Rows) Close() {
+	c.closing.Store(true)
+	if c.populated != nil {
+		<-c.populated
+	}
 	for _, b := range c.blocks {
 		b.Free()
 	}

@@ -40,6 +40,7 @@ func (l *Loader) openRowsOf(capacity int64, widths []int) error {
 	if err != nil {
 		return err
 	}
+	rows.Populate()
 	l.onClose(rows.Close)
 	l.cached = rows
 	return nil

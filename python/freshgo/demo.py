@@ -5,11 +5,13 @@ Both runs see the same batches, so their losses are equal to the last digit; the
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import itertools
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +179,18 @@ def evaluate(name: str, model: nn.Module, data: Any, memory: int | None) -> floa
     return right / total
 
 
+@contextlib.contextmanager
+def fewer_threads() -> Iterator[int]:
+    """Let PyTorch compute with one thread fewer: threads of a model wait for the slowest of them at every operator, so
+    that one which shares its processor with the loader holds all of them up."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads - 1))
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(threads)
+
+
 def draw(disk: Run, memory: Run, path: Path) -> None:
     """Write a picture of both runs."""
     figure = new_figure(figsize=(11, 7))
@@ -218,8 +232,10 @@ def demo(out: Path, num_nodes: int = 400_000, epochs: int = 2) -> None:
         print(f"so small a graph needs a larger budget beside its features: {format_size(smallest)}")
         budget = smallest
 
-    disk = train("out of core", store, epochs, budget)
-    memory = train("in memory", graph, epochs, None)
+    with fewer_threads() as threads:
+        print(f"threads of the model: {threads}, which leaves the loader a processor where there are several")
+        disk = train("out of core", store, epochs, budget)
+        memory = train("in memory", graph, epochs, None)
     for run in (disk, memory):
         print(f"{run.name:12} {run.seconds:.1f} s, last loss {run.losses[-1]:.6f}, test accuracy {run.accuracy:.2%}")
     if disk.losses != memory.losses or disk.accuracy != memory.accuracy:
