@@ -15,6 +15,9 @@ import (
 // Arbitrary.
 const earlyChunk = 1 << 12
 
+// buffersPause is how long a prologue that runs early waits before it looks for buffers again: some batches. Arbitrary.
+const buffersPause = 10 * time.Millisecond
+
 // lull tells whether batches are being filled.
 type lull struct {
 	mu      sync.Mutex
@@ -62,6 +65,7 @@ func (s *superbatch) runEarly(ctx context.Context) {
 	if in.isBlind(s.first) {
 		return
 	}
+	s.awaitBuffers(ctx)
 	s.openPacks(0, len(s.batches))
 	work := earlyWork{superbatch: s}
 	work.resume()
@@ -70,6 +74,28 @@ func (s *superbatch) runEarly(ctx context.Context) {
 		return in.survive(s.first, err)
 	})
 	work.pause()
+}
+
+// awaitBuffers waits until the packs that are opened early find buffers, or the superbatch begins: what the superbatch
+// before has not executed holds some.
+func (s *superbatch) awaitBuffers(ctx context.Context) {
+	packs := 0
+	for _, size := range s.plan.Packs {
+		if int(size.Dest) < len(s.batches) {
+			packs += len(s.inspector.loader.columns)
+		}
+	}
+	again := time.NewTicker(buffersPause)
+	defer again.Stop()
+	for !s.inspector.loader.planned.pool.Fits(packs) {
+		select {
+		case <-again.C:
+		case <-s.early.begun:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // earlyWork counts what runEarly does between its pauses.

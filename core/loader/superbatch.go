@@ -88,6 +88,11 @@ func (s *superbatch) step(ctx context.Context, n int64, own *plan.Step) error {
 func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	l := s.inspector.loader
 	s.inspector.forget(s)
+	if from := s.inspector.before(s); from != nil { // it leaves no more rows, and they need no buffers
+		for _, p := range from.packs[min(s.first-from.first, int64(len(from.packs))):] {
+			p.seal()
+		}
+	}
 	s.started, s.before = time.Now(), l.movedInTime()
 	s.waited = time.Duration(l.counters.waiting.Load())
 	defer close(s.ready)

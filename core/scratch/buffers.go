@@ -1,8 +1,10 @@
 package scratch
 
 import (
+	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"freshgo/core/mem"
 )
@@ -12,10 +14,15 @@ import (
 // went at 1.4 GB/s instead of 0.8.
 const slabBytes = 4 << 20
 
+// tablesShare is the part of the pool's memory, a divisor, that buffers leave for the tables of streams: 12 bytes for a
+// chunk of 64 KiB, whether it is in a buffer or in the file.
+const tablesShare = 64
+
 // buffers are those that streams fill, out of the pool's memory. It is safe for concurrent use.
 type buffers struct {
 	pool  *Pool
 	chunk int // bytes of most of them
+	held  atomic.Int64
 
 	mu    sync.Mutex
 	slabs []*slab // with a free buffer, the first that had one first
@@ -34,14 +41,12 @@ type buffer struct {
 	slab *slab
 }
 
-// take returns a buffer, or ErrFull.
+// take returns a buffer of at least so many bytes, at most a chunk, or ErrFull.
 func (b *buffers) take(size int) (*buffer, error) {
 	if size < b.chunk {
-		s, err := b.newSlab(size, 1)
-		if err != nil {
-			return nil, err
-		}
-		return s.free[0], nil
+		if s, err := b.newSlab(size, 1); err == nil {
+			return s.free[0], nil
+		} // a whole one may be free
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -60,11 +65,32 @@ func (b *buffers) take(size int) (*buffer, error) {
 	return one, nil
 }
 
+// room is how many bytes there are for buffers.
+func (b *buffers) room() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	free := max(b.left(), 0)
+	for _, s := range b.slabs {
+		free += int64(len(s.free) * b.chunk)
+	}
+	return free
+}
+
+// left is what neither packs nor buffers have of the pool's memory, without what tables may take.
+func (b *buffers) left() int64 {
+	packs, left := b.pool.left()
+	return min(left, b.pool.options.MemoryBytes-b.pool.options.MemoryBytes/tablesShare-packs-b.held.Load())
+}
+
 // newSlab returns one of so many buffers, or of fewer: where there is more than one, half of the memory that is left
-// stays for others.
+// stays for others, and always what tables may take.
 func (b *buffers) newSlab(each, count int) (*slab, error) {
-	for left := b.pool.left(); count > 1 && int64(2*each*count) > left; {
+	left := b.left()
+	for count > 1 && int64(2*each*count) > left {
 		count /= 2
+	}
+	if int64(each*count) > left {
+		return nil, fmt.Errorf("%w for %d bytes in memory", ErrFull, each)
 	}
 	block, err := b.pool.alloc(int64(each*count), false)
 	if err != nil && count > 1 { // the budget of all has less
@@ -74,6 +100,7 @@ func (b *buffers) newSlab(each, count int) (*slab, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.held.Add(int64(each * count))
 	s := &slab{block: block, count: count}
 	for i := range count {
 		s.free = append(s.free, &buffer{block.Bytes()[i*each : (i+1)*each : (i+1)*each], s})
@@ -85,7 +112,7 @@ func (b *buffers) newSlab(each, count int) (*slab, error) {
 func (b *buffers) give(one *buffer) {
 	s := one.slab
 	if len(one.data) < b.chunk {
-		b.pool.free(s.block, false)
+		b.drop(s)
 		return
 	}
 	b.mu.Lock()
@@ -95,6 +122,12 @@ func (b *buffers) give(one *buffer) {
 	}
 	if len(s.free) == s.count {
 		b.slabs = slices.DeleteFunc(b.slabs, func(other *slab) bool { return other == s })
-		b.pool.free(s.block, false)
+		b.drop(s)
 	}
+}
+
+func (b *buffers) drop(s *slab) {
+	n := int64(len(s.block.Bytes()))
+	b.pool.free(s.block, false)
+	b.held.Add(-n)
 }

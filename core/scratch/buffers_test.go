@@ -36,22 +36,23 @@ func TestBuffers(t *testing.T) {
 		one, err := b.take(size)
 		if err != nil {
 			require.ErrorIs(t, err, ErrFull)
-			require.Less(t, pool.left(), int64(size))
-			require.True(t, size < chunk || len(b.slabs) == 0)
+			require.Less(t, b.left(), int64(size))
+			require.Empty(t, b.slabs, "a whole one is free")
 			refused++
 			continue
 		}
-		require.Len(t, one.data, size)
+		require.True(t, len(one.data) == size || len(one.data) == chunk)
 		for i := range one.data {
 			one.data[i] = mark
 		}
+		require.Equal(t, roomOf(b), b.room())
 		held[mark] = one
 	}
 	for _, one := range held {
 		b.give(one)
 	}
 	require.Zero(t, budget.Used())
-	require.EqualValues(t, most, pool.left())
+	require.EqualValues(t, most-most/tablesShare, b.left())
 	require.LessOrEqual(t, budget.Peak(), int64(most))
 	require.Positive(t, refused)
 
@@ -63,4 +64,12 @@ func TestBuffers(t *testing.T) {
 	}
 	_, err := b.take(chunk)
 	require.ErrorIs(t, err, mem.ErrBudget)
+}
+
+// roomOf is room as takes of single chunks would find it.
+func roomOf(b *buffers) (n int64) {
+	for _, s := range b.slabs {
+		n += int64(len(s.free) * b.chunk)
+	}
+	return n + max(0, b.pool.options.MemoryBytes-b.pool.options.MemoryBytes/tablesShare-b.pool.budget.Used())
 }

@@ -15,7 +15,7 @@ const (
 	// minQueue and queueShare are how many filled buffers wait for a writer at most, beside those that are being written:
 	// so many, and a part of all buffers, a divisor. What a batch sets aside then waits while the next one is filled.
 	minQueue   = 8
-	queueShare = 9
+	queueShare = 10
 	// growth is what the file grows by at a time, unless more is needed: seldom, and not far ahead of what is used.
 	growth = 64 << 20
 )

@@ -44,6 +44,8 @@ const (
 	// for the buffers of those in the file: 32 MiB are buffers for 500 packs that fill at once. Arbitrary.
 	reserveShare = 4
 	maxReserve   = 32 << 20
+	// beside is how many buffers are for blobs that are written while packs fill. Arbitrary.
+	beside = 4
 )
 
 // Options of a Pool.
@@ -155,6 +157,17 @@ func (p *Pool) leave(c closer) {
 	delete(p.open, c) // of a nil map, after Close, this does nothing
 }
 
+// Fits tells whether there is memory now for so many packs more that lie in the file, each of which has a buffer while
+// it fills, and for what else may be written meanwhile.
+func (p *Pool) Fits(packs int) bool {
+	p.filing.Lock()
+	defer p.filing.Unlock()
+	if p.file == nil {
+		return true
+	}
+	return p.file.buffers.room() >= int64(packs+beside)*int64(p.file.chunk)
+}
+
 // alloc takes a block of n bytes out of MemoryBytes. For packs in memory less is left than for buffers.
 func (p *Pool) alloc(n int64, pack bool) (*mem.Block, error) {
 	if !p.take(n, pack) {
@@ -189,11 +202,11 @@ func (p *Pool) take(n int64, pack bool) bool {
 	return true
 }
 
-// left is what nothing has of MemoryBytes.
-func (p *Pool) left() int64 {
+// left is what nothing has of MemoryBytes, beside what packs in memory have.
+func (p *Pool) left() (packs, left int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.options.MemoryBytes - p.stats.Memory
+	return p.packs, p.options.MemoryBytes - p.stats.Memory
 }
 
 func (p *Pool) give(n int64, pack bool) {

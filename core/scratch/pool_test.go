@@ -3,6 +3,7 @@ package scratch_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -334,4 +335,32 @@ func TestCloseInAnyState(t *testing.T) {
 		wait.Wait()
 		r.Close()
 	}
+}
+
+// Packs for which Fits tells that there is memory find it, whatever else is open and however short they are.
+func TestFits(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	r := newRig(t, kinds(t)[0], scratch.Options{MemoryBytes: 4 * mib, FileBytes: 64 * mib, BufferBytes: 4 * mib})
+	defer r.Close()
+	require.True(t, r.pool.Fits(1000), "there is no file yet, and nobody knows")
+	var packs []*scratch.Pack
+	fitted, refused := 0, 0
+	for range 200 {
+		many := 1 + rng.IntN(20)
+		if fits := r.pool.Fits(many); !fits && len(packs) > 0 {
+			refused++
+			at := rng.IntN(len(packs))
+			packs[at].Close()
+			packs = append(packs[:at], packs[at+1:]...)
+			continue
+		}
+		for range many {
+			k, err := r.pool.NewPack(1+rng.IntN(300), 508)
+			require.NoError(t, err)
+			packs = append(packs, k)
+		}
+		fitted++
+	}
+	require.Positive(t, refused)
+	require.Greater(t, fitted, 10)
 }

@@ -178,7 +178,7 @@ const (
 	leastStored  = 16 // batches of a window
 	mostStored   = 1 << 25
 	mostHeld     = 64 << 20
-	leastBuffers = 24
+	leastBuffers = 32
 
 	// moreBuffers is the part of them, a divisor, that there is beside them for what a batch sets aside at once.
 	moreBuffers = 8
