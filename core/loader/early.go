@@ -79,12 +79,7 @@ func (s *superbatch) runEarly(ctx context.Context) {
 // awaitBuffers waits until the packs that are opened early find buffers, or the superbatch begins: what the superbatch
 // before has not executed holds some.
 func (s *superbatch) awaitBuffers(ctx context.Context) {
-	packs := 0
-	for _, size := range s.plan.Packs {
-		if int(size.Dest) < len(s.batches) {
-			packs += len(s.inspector.loader.columns)
-		}
-	}
+	packs := len(s.packSizes(0, len(s.batches))) * len(s.inspector.loader.columns)
 	again := time.NewTicker(buffersPause)
 	defer again.Stop()
 	for !s.inspector.loader.planned.pool.Fits(packs) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"sync/atomic"
 	"time"
 
@@ -89,7 +90,7 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	l := s.inspector.loader
 	s.inspector.forget(s)
 	if from := s.inspector.before(s); from != nil { // it leaves no more rows, and they need no buffers
-		for _, p := range from.packs[min(s.first-from.first, int64(len(from.packs))):] {
+		for _, p := range from.packs[len(from.batches):] {
 			p.seal()
 		}
 	}
@@ -127,14 +128,20 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	})
 }
 
+// packSizes is what this plan leaves for the batches from lo to before hi, counted from its first.
+func (s *superbatch) packSizes(lo, hi int) []plan.PackSize {
+	sizes := s.plan.Packs
+	from := func(batch int) int {
+		return sort.Search(len(sizes), func(i int) bool { return int(sizes[i].Dest) >= batch })
+	}
+	return sizes[from(lo):from(hi)]
+}
+
 // openPacks makes room for the rows that this plan leaves for the batches from lo to
 // hi, counted from its first, the nearest first. What finds none is read when it is needed.
 func (s *superbatch) openPacks(lo, hi int) {
 	l := s.inspector.loader
-	for _, size := range s.plan.Packs {
-		if at := int(size.Dest); at < lo || at >= hi {
-			continue
-		}
+	for _, size := range s.packSizes(lo, hi) {
 		p := &batchPacks{make([]*scratch.Pack, len(l.columns))}
 		for column, width := range l.columns {
 			p.columns[column], _ = l.planned.pool.NewPack(int(size.Rows), width) // ErrFull: without
