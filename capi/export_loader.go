@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"freshgo/core/loader"
+	"freshgo/csrc"
 )
 
 //export fg_loader_open
@@ -25,8 +26,9 @@ func fg_loader_open(s *C.fg_store, g *C.fg_graph, in *C.fg_loader_options, out *
 			from.drop()
 			return err
 		}
+		buffers := csrc.Allocator{Locked: in.lock_memory != 0}
 		beginJob(out, func(ctx context.Context, _ report) (result, error) {
-			h, err := openLoader(ctx, from, o)
+			h, err := openLoader(ctx, from, o, buffers)
 			if err != nil {
 				return result{}, err
 			}

@@ -54,7 +54,7 @@ func TestHeteroBatchesBecomeTensors(t *testing.T) {
 		BufferMemory: loader.Auto,
 		Transpose:    true, Labor: &sample.Labor{BatchDependency: 1},
 	}
-	h, err := openLoader(t.Context(), s.opened(), o)
+	h, err := openLoader(t.Context(), s.opened(), o, csrc.Allocator{})
 	require.NoError(t, err)
 	s.drop()
 	require.NoError(t, h.alone(func() error { return h.loader.Start(0, 0, loader.Train) }))

@@ -25,6 +25,7 @@ type loaderHandle struct {
 	loader     *loader.Loader
 	source     *shared
 	maxTensors int
+	buffers    csrc.Allocator
 	pool       int64         // what it lets the pool of buffers keep
 	reserved   int64         // and of that which its batches leave unused
 	turn       chan struct{} // holds one token; whoever has taken it may call the loader
@@ -45,16 +46,18 @@ type sampledHandle struct {
 func (*sampledHandle) kind() string { return "sampled batch" }
 
 // openLoader opens a loader over a source that the caller has begun to use; the loader drops it.
-func openLoader(ctx context.Context, from opened, o loader.Options) (*loaderHandle, error) {
-	l, err := loader.Open(ctx, from.source, o, csrc.Allocator{})
+func openLoader(ctx context.Context, from opened, o loader.Options, buffers csrc.Allocator) (*loaderHandle, error) {
+	l, err := loader.Open(ctx, from.source, o, buffers)
 	if err != nil {
 		from.drop()
 		return nil, err
 	}
 	most := from.numTensors + l.HistoryTensors() + linkTensors(&o) + typeTensors(0, len(o.Metapaths))
-	h := &loaderHandle{loader: l, source: from.shared, maxTensors: most, turn: make(chan struct{}, 1)}
+	h := &loaderHandle{
+		loader: l, source: from.shared, maxTensors: most, buffers: buffers, turn: make(chan struct{}, 1),
+	}
 	h.pool, h.reserved = l.PoolBytes()
-	csrc.GrowPool(h.pool, h.reserved)
+	buffers.GrowPool(h.pool, h.reserved)
 	h.waits, h.cancel = context.WithCancel(context.Background())
 	h.turn <- struct{}{}
 	return h, nil
@@ -142,7 +145,7 @@ func (h *loaderHandle) close() error {
 	h.mu.Lock()
 	h.cancel()
 	h.mu.Unlock()
-	csrc.GrowPool(-h.pool, -h.reserved)
+	h.buffers.GrowPool(-h.pool, -h.reserved)
 	h.source.drop()
 	return err
 }

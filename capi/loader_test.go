@@ -57,7 +57,7 @@ func testLoader(t *testing.T, s *storeHandle) *loaderHandle {
 		Cache: "auto", Superbatch: loader.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: loader.Auto,
 		BufferMemory: loader.Auto,
 	}
-	h, err := openLoader(t.Context(), s.opened(), o)
+	h, err := openLoader(t.Context(), s.opened(), o, csrc.Allocator{})
 	require.NoError(t, err)
 	return h
 }
@@ -203,7 +203,7 @@ func TestFailedOpenFreesTheSource(t *testing.T) {
 	noBuffers(t)
 	s := testStore(t)
 	require.NoError(t, s.use())
-	_, err := openLoader(t.Context(), s.opened(), loader.Options{Fanouts: []int64{2}})
+	_, err := openLoader(t.Context(), s.opened(), loader.Options{Fanouts: []int64{2}}, csrc.Allocator{})
 	require.ErrorIs(t, err, loader.ErrOption)
 	s.drop()
 	assert.ErrorIs(t, s.use(), errClosed)

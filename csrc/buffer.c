@@ -46,14 +46,15 @@ struct fgi_pool {
   fgi_buffer_counters count;
 };
 
-fgi_pool fgi_batches = {.lock = PTHREAD_MUTEX_INITIALIZER}, fgi_results = {.lock = PTHREAD_MUTEX_INITIALIZER};
+fgi_pool fgi_batches = {.lock = PTHREAD_MUTEX_INITIALIZER}, fgi_sent = {.lock = PTHREAD_MUTEX_INITIALIZER},
+         fgi_results = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void lock(fgi_pool *p) { pthread_mutex_lock(&p->lock); }
 static void unlock(fgi_pool *p) { pthread_mutex_unlock(&p->lock); }
 
 /* Tensors may be deleted in a forked child, whatever another thread of the parent was doing in a pool. */
-static void lock_pools(void) { lock(&fgi_batches), lock(&fgi_results); }
-static void unlock_pools(void) { unlock(&fgi_results), unlock(&fgi_batches); }
+static void lock_pools(void) { lock(&fgi_batches), lock(&fgi_sent), lock(&fgi_results); }
+static void unlock_pools(void) { unlock(&fgi_results), unlock(&fgi_sent), unlock(&fgi_batches); }
 __attribute__((constructor)) static void keep_pools_whole_across_fork(void) {
   pthread_atfork(lock_pools, unlock_pools, unlock_pools);
 }
@@ -91,7 +92,7 @@ static fgi_buffer *allocate(fgi_pool *pool, int size_class, size_t capacity) {
   if (b == NULL) return NULL;
   b->size_class = size_class;
   b->capacity = capacity;
-  b->shared = pool == &fgi_batches && fgi_shared_begun();
+  b->shared = pool != &fgi_results && fgi_shared_begun();
   b->data = b->shared            ? fgi_shared_take(size_class, capacity)
             : capacity >= MAPPED ? map(capacity)
                                  : aligned_alloc(ALIGNMENT, capacity);
@@ -99,7 +100,7 @@ static fgi_buffer *allocate(fgi_pool *pool, int size_class, size_t capacity) {
     free(b);
     return NULL;
   }
-  if (capacity >= MAPPED && !b->shared) b->lock = fgi_lock(b->data, capacity);
+  if (capacity >= MAPPED && pool == &fgi_sent && !b->shared) b->lock = fgi_lock(b->data, capacity);
   return b;
 }
 

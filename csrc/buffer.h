@@ -17,8 +17,9 @@
 typedef struct fgi_buffer fgi_buffer;
 typedef struct fgi_pool fgi_pool;
 
-/* Where buffers go back to: those of the loaders' batches, whose budgets they count in, and results of operators. */
-extern fgi_pool fgi_batches, fgi_results;
+/* Where buffers go back to: those of the loaders' batches, whose budgets they count in; the same of loaders that send
+ * their batches to a device themselves, which alone are locked (fg_buffers_lock); and results of operators. */
+extern fgi_pool fgi_batches, fgi_sent, fgi_results;
 
 /* A buffer of at least n_bytes with one reference; contents undefined. NULL: no memory. */
 fgi_buffer *fgi_buffer_acquire(fgi_pool *pool, size_t n_bytes);

@@ -38,14 +38,24 @@ type Buffer struct {
 }
 
 // Allocator hands out Buffers of batches. It implements mem.Allocator and is safe for concurrent use.
-type Allocator struct{}
+type Allocator struct {
+	// Locked: of memory that is locked for devices, see fg_buffers_lock. It has a pool of its own.
+	Locked bool
+}
+
+func (a Allocator) pool() *C.fgi_pool {
+	if a.Locked {
+		return &C.fgi_sent
+	}
+	return &C.fgi_batches
+}
 
 // Acquire returns a buffer of n bytes with undefined contents. Its error wraps mem.ErrBudget.
-func (Allocator) Acquire(n int64) (mem.Buffer, error) {
+func (a Allocator) Acquire(n int64) (mem.Buffer, error) {
 	if n < 0 {
 		panic(fmt.Sprintf("csrc: negative buffer size %d", n))
 	}
-	c := C.fgi_buffer_acquire(&C.fgi_batches, C.size_t(n))
+	c := C.fgi_buffer_acquire(a.pool(), C.size_t(n))
 	if c == nil {
 		return nil, fmt.Errorf("csrc: the system has no memory for a buffer of %d bytes: %w", n, mem.ErrBudget)
 	}
@@ -96,15 +106,18 @@ func (b *Buffer) Tensor(name string, dtype DType, shape []int64, versioned bool)
 // Delete calls the deleter, for a tensor that nobody will receive.
 func (t Tensor) Delete() { C.fgi_tensor_delete(t.Managed, t.versioned) }
 
-// GrowPool lets the pool keep so many bytes more (fewer if negative) of unused buffers, and so many more that are
+// GrowPool lets its pool keep so many bytes more (fewer if negative) of unused buffers, and so many more that are
 // reserved for buffers in use as long as these do not need them. It begins with none.
-func GrowPool(kept, reserved int64) {
-	C.fgi_pool_grow(&C.fgi_batches, C.int64_t(kept), C.int64_t(reserved))
+func (a Allocator) GrowPool(kept, reserved int64) {
+	C.fgi_pool_grow(a.pool(), C.int64_t(kept), C.int64_t(reserved))
 }
 
-// Counters says how many buffers are in use, how much memory they are, and how much more the pool keeps.
+// Counters says how many buffers are in use, how much memory they are, and how much more their pools keep.
 func Counters() (live, liveBytes, pooledBytes int64) {
-	var c C.fgi_buffer_counters
-	C.fgi_buffer_count(&C.fgi_batches, &c)
-	return int64(c.live), int64(c.live_bytes), int64(c.pooled_bytes)
+	for _, a := range []Allocator{{}, {Locked: true}} {
+		var c C.fgi_buffer_counters
+		C.fgi_buffer_count(a.pool(), &c)
+		live, liveBytes, pooledBytes = live+int64(c.live), liveBytes+int64(c.live_bytes), pooledBytes+int64(c.pooled_bytes)
+	}
+	return live, liveBytes, pooledBytes
 }

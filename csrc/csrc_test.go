@@ -55,16 +55,16 @@ func nothingLeft(t *testing.T) {
 func withPool(t *testing.T, n int64) {
 	t.Helper()
 	nothingLeft(t)
-	GrowPool(n, 0)
-	t.Cleanup(func() { GrowPool(-n, 0) })
+	Allocator{}.GrowPool(n, 0)
+	t.Cleanup(func() { Allocator{}.GrowPool(-n, 0) })
 }
 
 // TestThePoolKeepsWhatIsReservedForBuffersInUse: what those in use leave of the reserve is kept, and given up as they
 // grow.
 func TestThePoolKeepsWhatIsReservedForBuffersInUse(t *testing.T) {
 	nothingLeft(t)
-	GrowPool(0, 8<<20)
-	t.Cleanup(func() { GrowPool(0, -8<<20) })
+	Allocator{}.GrowPool(0, 8<<20)
+	t.Cleanup(func() { Allocator{}.GrowPool(0, -8<<20) })
 	one, other := acquire(t, 4<<20), acquire(t, 4<<20)
 	one.Release()
 	_, live, pooled := Counters()

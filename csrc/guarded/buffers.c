@@ -132,7 +132,7 @@ static held make(uint64_t *state) {
   } else {
     size_t n = dtype.bits / 8;
     for (int32_t i = 0; i < ndim; i++) n *= (size_t)shape[i];
-    fgi_buffer *b = fgi_buffer_acquire(&fgi_batches, n);
+    fgi_buffer *b = fgi_buffer_acquire(below(state, 2) ? &fgi_sent : &fgi_batches, n);
     REQUIRE(b != NULL);
     h.managed = fgi_tensor_new(b, dtype, ndim, shape, h.versioned, "name", (size_t)below(state, 5));
     REQUIRE(h.managed != NULL);
@@ -196,9 +196,9 @@ static void *work(void *number) {
       case 9: capsules(&state); break;
       case 10:
         kept = below(&state, 1 << 22);
-        fgi_pool_grow(&fgi_batches, kept, kept / 2);
+        fgi_pool_grow(&fgi_batches, kept, kept / 2), fgi_pool_grow(&fgi_sent, kept, kept / 2);
         if (h->managed != NULL) check(*h);
-        fgi_pool_grow(&fgi_batches, -kept, -kept / 2);
+        fgi_pool_grow(&fgi_batches, -kept, -kept / 2), fgi_pool_grow(&fgi_sent, -kept, -kept / 2);
         break;
     }
   }
@@ -230,9 +230,11 @@ int main(int argc, char **argv) {
   for (int i = 0; i < forks; i++) forked(&state);
   for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
   for (int i = 0; i < SHARED; i++) drop(&shared[i]);
-  fgi_buffer_counters batches, results;
-  fgi_buffer_count(&fgi_batches, &batches), fgi_buffer_count(&fgi_results, &results);
+  fgi_buffer_counters batches, sent, results;
+  fgi_buffer_count(&fgi_batches, &batches), fgi_buffer_count(&fgi_sent, &sent);
+  fgi_buffer_count(&fgi_results, &results);
   REQUIRE(batches.live == 0 && batches.live_bytes == 0 && batches.pooled_bytes == 0);
+  REQUIRE(sent.live == 0 && sent.live_bytes == 0 && sent.pooled_bytes == 0);
   REQUIRE(results.live == 0 && results.live_bytes == 0);
   printf("%lld steps of %d threads, %d forks: nothing left\n", (long long)steps, THREADS, forks);
   return 0;

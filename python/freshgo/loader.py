@@ -248,9 +248,9 @@ class Loader(Generic[BatchType]):
             ``history``), and the host waits for none. A device that cannot be used raises what ``torch.zeros(1,
             device=device)`` raises.
         pin_memory (bool, default False): batches come in page-locked memory of the host, from which
-            ``batch.to("cuda", non_blocking=True)`` copies while the host goes on. The library locks its buffers in
-            place; those below 64 KiB, or that the system does not let it lock, are copied to PyTorch's pinned memory.
-            Without CUDA there is a warning, and memory as usual. ``device`` needs it not.
+            ``batch.to("cuda", non_blocking=True)`` copies while the host goes on. Every batch is copied into PyTorch's
+            pinned memory, by the thread that asks for it; ``device`` does without that copy. Without CUDA there is a
+            warning, and memory as usual.
         device_cache (bytes, default None: no cache): memory of the device for the hottest rows; a batch then transfers
             only the other rows (FGNN, 6.1). The ranking is ``cache`` if that is a hotness, else expected visits, over
             the rows of all node types.

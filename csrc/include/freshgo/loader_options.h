@@ -105,7 +105,7 @@ typedef struct fg_loader_options {
   int64_t scratch_size;    /* bytes that the file may take, or FG_AUTO; 0: none */
   FG_IN char *calibration; /* file that keeps what the device was found to do; NULL: measured anew */
   int32_t checksums;       /* check every page that is read */
-  int32_t reserved2;       /* zero */
+  int32_t lock_memory;     /* tensors come in memory that is locked, see fg_buffers_lock */
   FG_IN char *aggregate;   /* tensor of fg_propagate_start that batches bring, instead of what it was made from; NULL:
                               none of these */
   FG_IN char *feature_dtype; /* floats that are stored in fewer bytes come as "float32", or "stored"; NULL: "float32" */

@@ -62,7 +62,11 @@ class OnHost:
 
 
 class Pinned:
-    """The batches of an epoch in page-locked memory."""
+    """The batches of an epoch in PyTorch's page-locked memory.
+
+    It knows which streams copy from it, and uses it again when they have. Memory that the library locks is used again
+    when the tensor dies, and so is only for copies of :class:`Mover`, which waits for them.
+    """
 
     def __init__(self, source: Batches) -> None:
         self._source = source
@@ -73,9 +77,9 @@ class Pinned:
 
 
 def pinned(raw: RawBatch) -> RawBatch:
-    """The batch with the tensors that the library has not locked in PyTorch's pinned memory."""
+    """The batch in PyTorch's pinned memory."""
     with stage("freshgo.pin"):
-        tensors = {name: t if t.is_pinned() else t.pin_memory() for name, t in raw.tensors.items()}
+        tensors = {name: t.pin_memory() for name, t in raw.tensors.items()}
     return dataclasses.replace(raw, tensors=tensors)
 
 
@@ -102,7 +106,7 @@ class OnDevice:
 
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         held = None if self._cache is None else self._cache.held
-        adapted = {**options, "holds": HELD, "held": held}
+        adapted = {**options, "holds": HELD, "held": held, "lock_memory": True}
         return {**adapted, "feature_dtype": "stored"} if self._narrow else adapted
 
     def batches(self, made: Batches) -> Ahead:
@@ -154,7 +158,8 @@ def open_delivery(
     they may be in page-locked memory."""
     if device is None:
         return _on_pinned() if pin_memory else OnHost()
-    _lock(device.index)
+    if not pinned_memory.lock_buffers(device.index):
+        LOG.warning("the driver does not lock the library's buffers: batches go through PyTorch's pinned memory")
     streams = CudaStreams(device)
     look = options["prefetch"] > 0 and options["history"] is None  # whose update comes before the next batch
     stay = on_host(source.types, options["num_relations"])
@@ -183,11 +188,4 @@ def _on_pinned() -> OnHost:
             stacklevel=checks.caller(),
         )
         return OnHost()
-    torch.cuda.init()  # type: ignore[no-untyped-call]
-    _lock(torch.cuda.current_device())
     return OnPinned()
-
-
-def _lock(device: int) -> None:
-    if not pinned_memory.lock_buffers(device):
-        LOG.warning("the driver does not lock the library's buffers: batches go through PyTorch's pinned memory")

@@ -445,7 +445,7 @@ class LoaderOptions(Structure):
         ("scratch_size", c_int64),
         ("calibration", c_char_p),
         ("checksums", c_int32),
-        ("reserved2", c_int32),
+        ("lock_memory", c_int32),
         ("aggregate", c_char_p),
         ("feature_dtype", c_char_p),
         ("history", POINTER(HistoryOptions)),

@@ -118,6 +118,27 @@ def test_batches_used_on_another_stream() -> None:
             assert n_id.item() == want.n_id.sum().item()
 
 
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("pin_memory", [False, True])
+def test_copies_that_the_consumer_queues(pin_memory: bool) -> None:
+    """They run long after the batch is gone, also beside a loader whose memory the library locks."""
+    generator = torch.Generator().manual_seed(2)
+    edges = torch.randint(0, 4000, (2, 60_000), generator=generator)
+    data = {"num_nodes": 4000, "edge_index": edges, "x": torch.randn(4000, 150, generator=generator)}
+    given: dict[str, Any] = {"num_neighbors": [5, 5], "batch_size": 256, "shuffle": True}
+    with (
+        Loader(data, **given, device="cuda") as other,
+        Loader(data, **given, pin_memory=pin_memory) as loader,
+        Loader(data, **given) as plain,
+    ):
+        next(iter(other))
+        torch.cuda._sleep(100 * MILLISECONDS)
+        late = [batch.to("cuda", non_blocking=True) for batch in loader]
+        for want, got in zip(plain, late, strict=True):
+            assert got.x.cpu().equal(want.x)
+            assert got.edge_index.cpu().equal(want.edge_index)
+
+
 def layer(x: Tensor, weight: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
     h = ops.aggregate(x, index, ptr, weight).relu() + ops.aggregate(x, index, ptr, reduce="max")
     h = h + ops.aggregate(x, index, ptr, reduce="mean") + ops.gcn(x, index, ptr, weight)
