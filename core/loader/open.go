@@ -68,13 +68,10 @@ func (l *Loader) open(ctx context.Context) error {
 	return nil
 }
 
-// shareRows says how many threads copy the rows of a batch: one when several batches are prepared at a time, all
-// otherwise, and where batches take turns at the cache.
+// shareRows says how many threads copy the rows of a batch: as many as it has, and where batches take turns at the
+// cache all.
 func (l *Loader) shareRows() {
-	l.threads = l.split.Workers
-	if l.split.Prefetch > 1 {
-		l.threads = 1
-	}
+	_, l.threads = l.share()
 	l.movers = l.threads
 	if l.changing() {
 		l.movers = l.split.Workers

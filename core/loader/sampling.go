@@ -146,11 +146,7 @@ func (m *sampling) openSampler(ctx context.Context) error {
 	if err := m.makeSampler(ctx); err != nil {
 		return err
 	}
-	count, threads := m.split.Workers, 1
-	if inFlight := max(m.split.Prefetch, 1); inFlight < count {
-		// Fewer batches than threads: the threads share a batch.
-		count, threads = inFlight, (count+inFlight-1)/inFlight
-	}
+	count, threads := m.share()
 	m.cpu = make(chan struct{}, count)
 	m.workers = make(chan *sample.Worker, count)
 	for range count {
@@ -162,6 +158,13 @@ func (m *sampling) openSampler(ctx context.Context) error {
 		m.workers <- w
 	}
 	return nil
+}
+
+// share says how many batches are computed at a time, and how many threads each has: more than one where there are
+// fewer batches than threads.
+func (m *sampling) share() (batches, threads int) {
+	batches = min(max(m.split.Prefetch, 1), m.split.Workers)
+	return batches, (m.split.Workers + batches - 1) / batches
 }
 
 // makeSampler makes the sampler of what is open.
