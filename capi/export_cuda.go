@@ -88,8 +88,11 @@ func queue(on *C.fg_cuda_queue, err *C.fg_error, plan func(status uintptr) ([]gp
 }
 
 //export fg_cuda_aggregate
-func fg_cuda_aggregate(in *C.fg_aggregation, on *C.fg_cuda_queue, err *C.fg_error) C.int32_t {
-	return queue(on, err, func(status uintptr) ([]gpu.Launch, error) { return cuda.Aggregate(unsafe.Pointer(in), status) })
+func fg_cuda_aggregate(in *C.fg_aggregation, scratch unsafe.Pointer, scratchBytes *C.int64_t, on *C.fg_cuda_queue,
+	err *C.fg_error) C.int32_t {
+	return queue(on, err, func(status uintptr) ([]gpu.Launch, error) {
+		return cuda.Aggregate(unsafe.Pointer(in), scratch, (*int64)(scratchBytes), status)
+	})
 }
 
 //export fg_cuda_attention_forward

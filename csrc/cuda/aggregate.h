@@ -6,13 +6,16 @@
  * columns; source rows are streamed, four of them on their way at a time. The paper keeps both in shared memory; a
  * register is nearer, and nobody else wants them.
  *
- * A row is summed in the order of its edges by one team. A row of more than FGC_LONG edges is cut into as many parts as
- * its block has teams, whose results are joined in their order: no atomics, so bits never differ.
+ * A row is summed in the order of its edges by one team. A row of two segments of the graph's edges or more is cut
+ * where these begin: its own team takes the edges before its first segment, and a second launch has a team for each
+ * segment. Whichever of these is last joins the results, in their order: nothing is added by atomics, so bits never
+ * differ. Segments and not blocks, since the sources of a batch are most unequal: of a million nodes in the order of
+ * their popularity, the first eight had 300,000 of 15 million edges, which one block would work on alone.
  */
 #ifndef FRESHGO_CUDA_AGGREGATE_H
 #define FRESHGO_CUDA_AGGREGATE_H
 
-#include "number.h"
+#include "dot.h"
 
 namespace fgc {
 
@@ -96,7 +99,7 @@ struct Sum {
     FGC_UNROLL
     for (int v = 0; v < V; v++) r->sum[v] += next.sum[v];
   }
-  static FGC_FN void finish(const fgc_aggregate &a, const Place &p, bool, const Part &r) {
+  static FGC_FN void finish(const fgc_aggregate &a, const Place &p, const Part &r) {
     const Real scale = a.row_scale != nullptr ? ((const Real *)a.row_scale)[p.row] : 1;
     Pack<E, V> out;
     if (a.self_weight != nullptr && p.row < a.self_rows) {
@@ -153,12 +156,13 @@ struct Extreme {
     FGC_UNROLL
     for (int v = 0; v < V; v++) take(next.best[v], next.count[v], &r->best[v], &r->count[v]);
   }
-  static FGC_FN void finish(const fgc_aggregate &a, const Place &p, bool any, const Part &r) {
+  static FGC_FN void finish(const fgc_aggregate &a, const Place &p, const Part &r) {
     const int64_t at = p.row * a.columns + p.column;
     Pack<E, V> out;
     FGC_UNROLL
     for (int v = 0; v < V; v++) {
       const Real best = a.least ? -r.best[v] : r.best[v];
+      const bool any = r.count[v] > 0;
       out.e[v] = E::store(any ? best : 0);
       if (a.count != nullptr) ((Real *)a.count)[at + v] = any ? r.count[v] : 1;
     }
@@ -205,7 +209,7 @@ struct ExtremeBack {
     FGC_UNROLL
     for (int v = 0; v < V; v++) r->sum[v] += next.sum[v];
   }
-  static FGC_FN void finish(const fgc_aggregate &a, const Place &p, bool, const Part &r) {
+  static FGC_FN void finish(const fgc_aggregate &a, const Place &p, const Part &r) {
     Pack<E, V> out;
     FGC_UNROLL
     for (int v = 0; v < V; v++) out.e[v] = E::store(r.sum[v]);
@@ -213,13 +217,12 @@ struct ExtremeBack {
   }
 };
 
-/* Edges k to stop - 1 of a row. Returns whether one of them was there. */
+/* Edges k to stop - 1 of a row. */
 template <class Op>
-FGC_FN bool walk(const fgc_aggregate &a, const Team &t, const Place &p, int64_t k, int64_t stop, typename Op::Part *r) {
+FGC_FN void walk(const fgc_aggregate &a, const Team &t, const Place &p, int64_t k, int64_t stop, typename Op::Part *r) {
   typedef typename Op::Real Real;
   /* rows on their way: with 16 bytes a lane and 64 warps, more than memory's latency asks for */
   constexpr int AHEAD = FGC_FEWEST_LANES;
-  bool any = false;
   for (int n, got; k < stop; k += n) {
     n = stop - k < t.size ? (int)(stop - k) : t.size;
     Staged<Real> mine;
@@ -244,87 +247,82 @@ FGC_FN bool walk(const fgc_aggregate &a, const Team &t, const Place &p, int64_t 
       }
       FGC_UNROLL
       for (int u = 0; u < AHEAD; u++)
-        if (source[u] >= 0) {
-          any = true;
-          if (p.active) Op::add(a, x[u], weight[u], r);
-        }
+        if (source[u] >= 0 && p.active) Op::add(a, x[u], weight[u], r);
     }
     if (got < n) break;
   }
-  return any;
 }
 
-/* Where the list from k to stop - 1 is cut, at least k. */
-FGC_FN int64_t cut_at(const fgc_graph &g, const Team &t, int64_t k, int64_t stop) {
-  for (; k < stop; k += t.size) {
-    const unsigned beyond = ballot(t, k + t.lane < stop && integer_at(g.index, g.wide, k + t.lane) >= g.cut);
-    if (beyond != 0) return k + first_one(beyond);
-  }
-  return stop;
-}
-
+/* Joins the results of a long row's segments, `first` to `last`, of which `stride` teams lie beside each other. */
 template <class Op>
-FGC_FN Place place_of(const fgc_aggregate &a, const Team &t, int64_t item) {
-  Place p;
-  p.row = item / a.tiles;
-  p.column = ((int)(item % a.tiles) * t.size + t.lane) * Op::columns;
-  p.active = p.row < a.graph.rows && p.column < a.columns;
-  p.head = p.active ? p.column / a.width : 0;
-  return p;
+FGC_FN void join_segments(const typename Op::Part *of, int64_t stride, int64_t first, int64_t last,
+    typename Op::Part *r) {
+  constexpr int AHEAD = 4; /* on their way at a time */
+  for (int64_t i = first; i <= last; i += AHEAD) {
+    typename Op::Part next[AHEAD];
+    FGC_UNROLL
+    for (int u = 0; u < AHEAD; u++)
+      if (i + u <= last) next[u] = of[(i + u) * stride];
+    FGC_UNROLL
+    for (int u = 0; u < AHEAD; u++)
+      if (i + u <= last) Op::join(next[u], r);
+  }
 }
 
 template <class Op>
 FGC_FN void aggregate(const fgc_aggregate &a) {
   typedef typename Op::Part Part;
   const Team t = team_of(a.lanes);
-  const int64_t item = team_index(a.lanes);
-  Place p = place_of<Op>(a, t, item);
-  int64_t first = 0, end = 0;
-  Part r;
-  if (p.row < a.graph.rows) edges_of(a.graph, p.row, t.lane == 0, &first, &end);
-  const bool is_long = end - first > FGC_LONG;
-  if (p.row < a.graph.rows && !is_long) {
-    Op::begin(a, p, &r);
-    const bool any = walk<Op>(a, t, p, first, end, &r);
-    if (p.active) Op::finish(a, p, any, r);
+  const int64_t item = team_index(a.lanes), tile = item % a.tiles;
+  int64_t k = 0;
+  Place p;
+  p.row = item / a.tiles;
+  if (a.of_segments) {
+    k = p.row << a.segment_bits;
+    if (k >= a.graph.num_index) return;
+    p.row = row_of(a.graph.ptr, a.graph.rows, k);
   }
-  if (!any_in_block(is_long)) return;
+  if (p.row >= a.graph.rows) return;
+  p.column = ((int)tile * t.size + t.lane) * Op::columns;
+  p.active = p.column < a.columns;
+  p.head = p.active ? p.column / a.width : 0;
 
-  const int teams = FGC_THREADS / t.size, mine = thread_index() / t.size;
-  fgc_shared_row *s = (fgc_shared_row *)shared();
-  Part *parts = (Part *)(shared() + sizeof(fgc_shared_row));
-  if (t.lane == 0) s->is_long[mine] = is_long;
-  sync_block();
-  for (int which = 0; which < teams; which++) {
-    if (!s->is_long[which]) continue; /* so says every lane of the block */
-    p = place_of<Op>(a, t, item - mine + which);
-    edges_of(a.graph, p.row, false, &first, &end);
-    const int64_t n = end - first, k = first + n * mine / teams;
-    int64_t stop = first + n * (mine + 1) / teams;
-    if (a.graph.cut >= 0) {
-      const int64_t here = cut_at(a.graph, t, k, stop);
-      if (t.lane == 0) s->cut[mine] = here < stop ? here : end;
-      sync_block();
-      for (int q = 0; q < mine; q++)
-        if (s->cut[q] < end) stop = k; /* cut before it gets here */
-      if (stop > here) stop = here > k ? here : k;
-    }
-    Op::begin(a, p, &r);
-    const bool any = walk<Op>(a, t, p, k, stop, &r);
-    parts[thread_index()] = r;
-    if (t.lane == 0) s->any[mine] = any;
-    sync_block();
-    if (mine == which) {
-      bool some = s->any[0];
-      r = parts[t.lane];
-      for (int q = 1; q < teams; q++) {
-        Op::join(parts[q * t.size + t.lane], &r);
-        some = some || s->any[q];
-      }
-      if (p.active) Op::finish(a, p, some, r);
-    }
-    sync_block();
+  int64_t first, end;
+  edges_of(a.graph, p.row, t.lane == 0 && !a.of_segments, &first, &end);
+  const int64_t size = (int64_t)1 << a.segment_bits;
+  const bool is_long = end - first >= 2 * size;
+  const int64_t first_segment = (first + size - 1) >> a.segment_bits, last_segment = (end - 1) >> a.segment_bits;
+  int64_t stop = end;
+  if (a.of_segments) {
+    if (!is_long || first > k || end <= k) return;
+    if (stop > k + size) stop = k + size;
+  } else {
+    k = first;
+    if (is_long) stop = first_segment << a.segment_bits;
   }
+  Part r;
+  Op::begin(a, p, &r);
+  walk<Op>(a, t, p, k, stop, &r);
+
+  if (is_long) {
+    const int64_t stride = (int64_t)a.tiles * t.size, mine = tile * t.size + t.lane;
+    Part *begun = (Part *)a.begun + first_segment * stride + mine, *segments = (Part *)a.segments + mine;
+    uint32_t *missing = a.missing + first_segment * a.tiles + tile;
+    if (!a.of_segments) {
+      *begun = r;
+      if (t.lane == 0) *missing = (uint32_t)(last_segment - first_segment + 1);
+      return;
+    }
+    segments[(k >> a.segment_bits) * stride] = r;
+    fence();
+    sync_team(t);
+    const int is_last = shuffle(t, t.lane == 0 ? (int)(atomic_decrement(missing) == 1) : 0, 0);
+    if (!is_last) return;
+    fence();
+    r = *begun;
+    join_segments<Op>(segments, stride, first_segment, last_segment, &r);
+  }
+  if (p.active) Op::finish(a, p, r);
 }
 
 }  // namespace fgc

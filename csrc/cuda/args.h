@@ -16,7 +16,11 @@ enum {
   FGC_FEWEST_LANES = 4,              /* that work on a row of a sum: as many as it has loads on their way at a time */
   /* edges of a team of fg_dot_*: a search of their target costs two products or so */
   FGC_RUN = 8,
-  FGC_LONG = 1024,                   /* a row with more edges is shared by the warps of its block */
+  FGC_LONG = 1024,                   /* fg_attention_*: a row with more edges is shared by the warps of its block */
+  /* fg_sum_* and such: the edges of a graph are cut into segments, of at least 2^FGC_SEGMENT_BITS, and of so many more
+   * that there are at most FGC_SEGMENTS and one */
+  FGC_SEGMENT_BITS = 8,
+  FGC_SEGMENTS = 16384,
   FGC_DIGITS = 256,                  /* of the sort: eight bits at a time */
   FGC_CHUNK = 1024,                  /* consecutive elements that one warp sorts or numbers */
   FGC_TILE = FGC_WARPS * FGC_CHUNK   /* and a block */
@@ -47,13 +51,11 @@ typedef struct fgc_aggregate {
   int32_t lanes;      /* that work on one row: a power of two; fg_dot_*: on one product */
   int32_t tiles;      /* that a row is cut into */
   int32_t skip_self, least;
+  int32_t segment_bits;
+  int32_t of_segments; /* this launch works on the segments of long rows, the one before it on rows */
+  void *begun, *segments; /* [segments, tiles, lanes] partial results: of a long row's first edges, and of segments */
+  uint32_t *missing;      /* [segments, tiles]: how many of a row's segments are not done, at its first */
 } fgc_aggregate;
-
-/* What teams of a block tell each other of a row that they share: in shared memory, before their parts of it. */
-typedef struct fgc_shared_row {
-  int64_t cut[FGC_THREADS / FGC_FEWEST_LANES];
-  int32_t is_long[FGC_THREADS / FGC_FEWEST_LANES], any[FGC_THREADS / FGC_FEWEST_LANES];
-} fgc_shared_row;
 
 /* fg_attention_*, fg_attention_back_*. */
 typedef struct fgc_attention {

@@ -39,10 +39,11 @@ func (r *Refused) Error() string { return r.Message }
 // The structs below are those of freshgo.h; cgo has a type of its own for each in every package, so they come without
 // one.
 
-// Aggregate plans fg_cuda_aggregate. `in` is an *fg_aggregation, status a word of the device or 0.
-func Aggregate(in unsafe.Pointer, status uintptr) ([]gpu.Launch, error) {
+// Aggregate plans fg_cuda_aggregate. `in` is an *fg_aggregation, scratch its memory of n bytes, status a word of the
+// device or 0. Without scratch there is nothing to launch and *n becomes what is needed.
+func Aggregate(in, scratch unsafe.Pointer, n *int64, status uintptr) ([]gpu.Launch, error) {
 	return launches(func(p *C.fgc_plan) C.int32_t {
-		return C.fgc_plan_aggregate((*C.fg_aggregation)(in), C.uintptr_t(status), p)
+		return C.fgc_plan_aggregate((*C.fg_aggregation)(in), scratch, (*C.int64_t)(n), C.uintptr_t(status), p)
 	})
 }
 
@@ -57,15 +58,14 @@ func Attention(in unsafe.Pointer, back bool, status uintptr) ([]gpu.Launch, erro
 	})
 }
 
-// Transpose plans fg_cuda_transpose. `in` is an *fg_transposition, scratch its memory of n bytes. Without scratch there
-// is nothing to launch and *n becomes what is needed.
+// Transpose plans fg_cuda_transpose. `in` is an *fg_transposition, scratch as for Aggregate.
 func Transpose(in, scratch unsafe.Pointer, n *int64, status uintptr) ([]gpu.Launch, error) {
 	return launches(func(p *C.fgc_plan) C.int32_t {
 		return C.fgc_plan_transpose((*C.fg_transposition)(in), scratch, (*C.int64_t)(n), C.uintptr_t(status), p)
 	})
 }
 
-// Map plans fg_cuda_map. `in` is an *fg_mapping, scratch as for Transpose.
+// Map plans fg_cuda_map. `in` is an *fg_mapping, scratch as for Aggregate.
 func Map(in, scratch unsafe.Pointer, n *int64, status uintptr) ([]gpu.Launch, error) {
 	return launches(func(p *C.fgc_plan) C.int32_t {
 		return C.fgc_plan_map((*C.fg_mapping)(in), scratch, (*C.int64_t)(n), C.uintptr_t(status), p)

@@ -59,6 +59,33 @@ static void add(fgc_plan *p, const char *kernel, int64_t threads, int64_t shared
 
 static bool aligned(const void *p, int64_t n) { return (uintptr_t)p % (uintptr_t)n == 0; }
 
+/* ---- scratch -------------------------------------------------------------- */
+
+/* Deals out scratch memory in pieces that are aligned as an allocator would. */
+typedef struct purse {
+  uintptr_t at;
+  int64_t spent;
+} purse;
+
+static void *spend(purse *p, int64_t n_bytes) {
+  void *piece = (void *)(p->at + (uintptr_t)p->spent); /* an address of the device: never read here */
+  p->spent += parts(n_bytes, 256) * 256;
+  return piece;
+}
+
+/* Whether the call only asks; else whether there is enough, with a code. */
+static bool settled(fgc_plan *p, const void *scratch, int64_t *scratch_bytes, int64_t spent, int32_t *code) {
+  *code = FG_OK;
+  if (scratch == NULL) {
+    *scratch_bytes = spent;
+    return true;
+  }
+  if (*scratch_bytes >= spent && aligned(scratch, 16)) return false;
+  *code = refuse(p, FG_INVALID, "operators: scratch of %lld bytes, aligned to 16, is needed, got %lld",
+                 (long long)spent, (long long)*scratch_bytes);
+  return true;
+}
+
 /* ---- aggregation ---------------------------------------------------------- */
 
 static const char *dtype_name(DLDataType t) {
@@ -78,7 +105,8 @@ static bool fits(const fg_aggregation *in, int64_t element, int64_t columns) {
          (in->kind == FG_DOT || aligned(in->out, size));
 }
 
-int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, uintptr_t status, fgc_plan *p) {
+int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, void *scratch, int64_t *scratch_bytes, uintptr_t status,
+    fgc_plan *p) {
   int32_t code = begin(p, in->struct_size, sizeof *in);
   if (code != FG_OK) return code;
   const char *dtype = dtype_name(in->dtype);
@@ -92,7 +120,11 @@ int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, uintptr_t status, fgc_plan 
   if (too_many(p, "rows", in->rows) || too_many(p, "rows", in->x_rows) || too_many(p, "edges", in->num_index) ||
       too_many(p, "columns", in->columns) || too_many(p, "weights", in->num_weights))
     return FG_INVALID;
-  if (in->columns == 0) return FG_OK;
+  purse money = {.at = (uintptr_t)scratch};
+  if (in->columns == 0) {
+    settled(p, scratch, scratch_bytes, money.spent, &code);
+    return code;
+  }
 
   const int64_t element = in->dtype.bits / 8, real = element == 8 ? 8 : 4;
   int32_t columns = (int32_t)(16 / element);
@@ -112,6 +144,7 @@ int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, uintptr_t status, fgc_plan 
   char kernel[32];
   snprintf(kernel, sizeof kernel, "fg_%s_%sx%d", names[in->kind], dtype, columns);
   if (in->kind == FG_DOT) {
+    if (settled(p, scratch, scratch_bytes, money.spent, &code)) return code;
     a.lanes = power(parts(a.width, columns), 1, FGC_WARP);
     ADD(p, kernel, parts(in->num_index, FGC_RUN) * a.lanes, 0, a);
     return FG_OK;
@@ -120,8 +153,19 @@ int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, uintptr_t status, fgc_plan 
   a.tiles = (int32_t)parts(a.columns, a.lanes * columns);
   const int64_t threads = in->rows * a.tiles * a.lanes;
   if (parts(threads, FGC_THREADS) > MOST) return refuse(p, FG_INVALID, "operators: a result too large for one launch");
-  const int64_t part = columns * real * (in->kind == FG_SUM ? 1 : 2);
-  ADD(p, kernel, threads, (int64_t)sizeof(fgc_shared_row) + FGC_THREADS * part, a);
+  a.segment_bits = FGC_SEGMENT_BITS;
+  while (in->num_index >> a.segment_bits > FGC_SEGMENTS) a.segment_bits++;
+  const int64_t segments = parts(in->num_index, (int64_t)1 << a.segment_bits);
+  if (segments > 1) {
+    const int64_t part = columns * real * (in->kind == FG_SUM ? 1 : 2), teams = segments * a.tiles;
+    a.begun = spend(&money, teams * a.lanes * part);
+    a.segments = spend(&money, teams * a.lanes * part);
+    a.missing = spend(&money, teams * (int64_t)sizeof *a.missing);
+  }
+  if (settled(p, scratch, scratch_bytes, money.spent, &code)) return code;
+  ADD(p, kernel, threads, 0, a);
+  a.of_segments = 1;
+  ADD(p, kernel, segments > 1 ? segments * a.tiles * a.lanes : 0, 0, a);
   return FG_OK;
 }
 
@@ -151,33 +195,6 @@ int32_t fgc_plan_attention(FG_IN fg_attention *in, int32_t back, uintptr_t statu
     return refuse(p, FG_INVALID, "operators: too many rows and heads for one launch");
   ADD(p, kernel, threads, FGC_WARPS * FGC_WARP * (in->is_double ? 8 : 4), a);
   return FG_OK;
-}
-
-/* ---- scratch -------------------------------------------------------------- */
-
-/* Deals out scratch memory in pieces that are aligned as an allocator would. */
-typedef struct purse {
-  uintptr_t at;
-  int64_t spent;
-} purse;
-
-static void *spend(purse *p, int64_t n_bytes) {
-  void *piece = (void *)(p->at + (uintptr_t)p->spent); /* an address of the device: never read here */
-  p->spent += parts(n_bytes, 256) * 256;
-  return piece;
-}
-
-/* Whether the call only asks; else whether there is enough, with a code. */
-static bool settled(fgc_plan *p, const void *scratch, int64_t *scratch_bytes, int64_t spent, int32_t *code) {
-  *code = FG_OK;
-  if (scratch == NULL) {
-    *scratch_bytes = spent;
-    return true;
-  }
-  if (*scratch_bytes >= spent && aligned(scratch, 16)) return false;
-  *code = refuse(p, FG_INVALID, "operators: scratch of %lld bytes, aligned to 16, is needed, got %lld",
-                 (long long)spent, (long long)*scratch_bytes);
-  return true;
 }
 
 /* ---- grouping ------------------------------------------------------------- */

@@ -28,7 +28,8 @@ typedef struct fgc_plan {
 
 /* All return FG_OK, or a code and the plan's message. With `scratch` NULL, *scratch_bytes becomes what is needed and
  * the plan is empty. `status` is an address of the device, or 0. */
-int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, uintptr_t status, fgc_plan *out);
+int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, void *scratch, int64_t *scratch_bytes, uintptr_t status,
+    fgc_plan *out);
 int32_t fgc_plan_attention(FG_IN fg_attention *in, int32_t back, uintptr_t status, fgc_plan *out);
 int32_t fgc_plan_transpose(FG_IN fg_transposition *in, void *scratch, int64_t *scratch_bytes, uintptr_t status,
     fgc_plan *out);

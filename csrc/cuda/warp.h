@@ -61,6 +61,7 @@ FGC_FN unsigned ballot(const Team &t, bool v) {
   return __ballot_sync(t.mask, v) >> (__ffs((int)t.mask) - 1);
 }
 FGC_FN void sync_warp() { __syncwarp(); }
+FGC_FN void sync_team(const Team &t) { __syncwarp(t.mask); }
 /* Of a whole warp: the lanes whose v is this lane's. */
 FGC_FN unsigned same_as(uint32_t v) { return __match_any_sync(~0u, v); }
 
@@ -72,6 +73,10 @@ FGC_FN uint64_t compare_and_swap(uint64_t *p, uint64_t old, uint64_t v) {
 }
 FGC_FN void atomic_max(uint64_t *p, uint64_t v) { atomicMax((unsigned long long *)p, (unsigned long long)v); }
 FGC_FN void atomic_min(uint32_t *p, uint32_t v) { atomicMin(p, v); }
+/* Subtracts 1 and returns what was there. */
+FGC_FN uint32_t atomic_decrement(uint32_t *p) { return atomicSub(p, 1u); }
+/* What the lane has written is there for whoever sees what it writes next; and the other way round. */
+FGC_FN void fence() { __threadfence(); }
 /* What is there now, which others change meanwhile. */
 template <typename T>
 FGC_FN T peek(const T *p) {
@@ -97,6 +102,7 @@ FGC_FN T shuffle_xor(const Team &t, T v, int with) {
 FGC_FN unsigned ballot(bool v) { return emulator::vote(~0u, v); }
 FGC_FN unsigned ballot(const Team &t, bool v) { return emulator::vote(t.mask, v) >> __builtin_ctz(t.mask); }
 FGC_FN void sync_warp() { emulator::vote(~0u, false); }
+FGC_FN void sync_team(const Team &t) { emulator::vote(t.mask, false); }
 FGC_FN unsigned same_as(uint32_t v) { return emulator::match(~0u, v); }
 FGC_FN int count_ones(unsigned v) { return __builtin_popcount(v); }
 FGC_FN int first_one(unsigned v) { return __builtin_ffs((int)v) - 1; }
@@ -114,6 +120,11 @@ FGC_FN void atomic_min(uint32_t *p, uint32_t v) {
   emulator::perhaps_yield();
   if (*p > v) *p = v;
 }
+FGC_FN uint32_t atomic_decrement(uint32_t *p) {
+  emulator::perhaps_yield();
+  return (*p)--;
+}
+FGC_FN void fence() { emulator::perhaps_yield(); }
 template <typename T>
 FGC_FN T peek(const T *p) {
   const T v = *p;

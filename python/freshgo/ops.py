@@ -359,7 +359,9 @@ def gat(
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute ``torch.nn.functional.linear`` of 2-dimensional rows, reusing the memory of earlier results."""
+    """Compute ``torch.nn.functional.linear`` of 2-dimensional rows, on the CPU in the memory of earlier results."""
+    if x.is_cuda:  # where PyTorch keeps such memory itself
+        return F.linear(x, weight, bias)
     out: Tensor = torch.ops.freshgo.linear(x, weight, bias)
     return out
 

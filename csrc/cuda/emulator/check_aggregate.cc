@@ -8,7 +8,8 @@ using namespace fgc;
 namespace {
 
 const std::vector<int64_t> LENGTHS = {0, 1, 31, 32, 33, 5, 0, 64, 2, 100, 7, 1};
-const std::vector<int64_t> WITH_LONG = {3, FGC_LONG, FGC_LONG + 1, 0, 2 * FGC_LONG + 77, 1, 20};
+constexpr int64_t SEGMENT = 1 << FGC_SEGMENT_BITS, LONG = 2 * SEGMENT; /* a row of so many edges is cut */
+const std::vector<int64_t> WITH_LONG = {3, LONG - 1, LONG, 0, LONG + 1, 4 * LONG + 77, 2 * LONG - 3, 1, 20};
 
 template <class E>
 struct Dtype;
@@ -68,6 +69,7 @@ struct Call {
   Array<int64_t> ptr;
   Array<uint64_t> status{1};
   fg_aggregation in = {};
+  int more_bits = 0; /* of segments, as graphs with more edges have them */
   Call(const Graph &graph, bool wide, int32_t kind, int64_t columns, int64_t heads)
       : g(graph), index(graph.index, wide), ptr(graph.ptr) {
     in.struct_size = sizeof in;
@@ -88,7 +90,21 @@ struct Call {
   template <typename T>
   void run_twice(Array<T> &out) {
     fgc_plan p;
-    REQUIRE(fgc_plan_aggregate(&in, (uintptr_t)status.data(), &p) == FG_OK, "%s", p.message);
+    int64_t n = 0;
+    REQUIRE(fgc_plan_aggregate(&in, nullptr, &n, (uintptr_t)status.data(), &p) == FG_OK, "%s", p.message);
+    REQUIRE(p.num_launches == 0, "asked for scratch and got %d launches", p.num_launches);
+    Array<uint64_t> scratch(n / 8 + 2);
+    char *start = (char *)(((uintptr_t)scratch.data() + 15) / 16 * 16);
+    REQUIRE(fgc_plan_aggregate(&in, start, &n, (uintptr_t)status.data(), &p) == FG_OK, "%s", p.message);
+    for (int i = 0; i < p.num_launches && more_bits > 0; i++) {
+      fgc_aggregate a;
+      memcpy((void *)&a, p.launches[i].words, sizeof a);
+      a.segment_bits += more_bits;
+      if (a.of_segments)
+        p.launches[i].blocks =
+            (((a.graph.num_index >> a.segment_bits) + 1) * a.tiles * a.lanes + FGC_THREADS - 1) / FGC_THREADS;
+      memcpy(p.launches[i].words, (void *)&a, sizeof a);
+    }
     run(p, 1);
     std::vector<T> first(out.data(), out.data() + out.size());
     memset((void *)out.data(), 0xfb, (size_t)out.size() * sizeof(T));
@@ -111,11 +127,11 @@ struct Total {
     magnitude += fabs((double)w * (double)x);
     n++;
   }
-  /* A row that one team sums: to the bit. One that is shared: no team takes more than an eighth of it, and each
-   * addition and multiplication costs half a unit in the last place of what was summed so far. */
+  /* A row that one team sums: to the bit. One that is cut: by segments, and then over these, and each addition and
+   * multiplication costs half a unit in the last place of what was summed so far. */
   void compare(typename E::Stored got, double scale, Real more, const char *what, int64_t row, int64_t column) const {
     const Real value = E::load(got);
-    if (n <= FGC_LONG) {
+    if (n < LONG) {
       const Real want = E::load(E::store(sum * (Real)scale + more));
       REQUIRE(isnan(want) ? isnan(value) : value == want, "%s[%ld, %ld]: %g, got %g", what, (long)row, (long)column,
           (double)want, (double)value);
@@ -124,7 +140,7 @@ struct Total {
     const double want = exact * scale + (double)more;
     const double half_unit = sizeof(Real) == 8 ? 0x1p-53 : 0x1p-24,
         rounding = Dtype<E>::get().code == kDLBfloat ? 0x1p-8 : sizeof(got) == 2 ? 0x1p-11 : half_unit;
-    const double summing = (double)(n / 8 + 80) * half_unit * magnitude * fabs(scale);
+    const double summing = (double)(4 * SEGMENT + n / SEGMENT + 80) * half_unit * magnitude * fabs(scale);
     const double allowed = summing + 2 * rounding * fabs(want) + 1e-6;
     REQUIRE(isnan(want) ? isnan(value) : fabs((double)value - want) <= allowed, "%s[%ld, %ld]: %g, got %g, allowed %g",
         what, (long)row,
@@ -145,12 +161,14 @@ struct Options {
 };
 
 template <class E>
-void check_sum(const std::vector<int64_t> &lengths, int64_t columns, const Options &o) {
+void check_sum(const std::vector<int64_t> &lengths, int64_t columns, const Options &o, int more_bits = 0) {
   typedef typename E::Real Real;
   const int64_t rows = (int64_t)lengths.size(), sources = rows + 9;
   Graph g = graph_of(lengths, sources);
-  /* lists that ascend, as those of a part of a larger graph; others end at the first beyond, too */
-  if (o.cut >= 0 && o.wide)
+  /* lists that ascend, as those of a part of a larger graph; others end at the first beyond, too, while nothing cuts
+   * them */
+  const bool any_long = std::any_of(lengths.begin(), lengths.end(), [](int64_t n) { return n >= LONG; });
+  if (o.cut >= 0 && (o.wide || any_long))
     for (int64_t r = 0; r < rows; r++)
       std::sort(g.index.begin() + g.ptr[(size_t)r], g.index.begin() + g.ptr[(size_t)r + 1]);
   const int64_t edges = (int64_t)g.index.size(), weights = o.edge ? edges + 5 : edges;
@@ -178,6 +196,7 @@ void check_sum(const std::vector<int64_t> &lengths, int64_t columns, const Optio
   c.in.self_rows = own ? rows - 1 : 0;
   c.in.self_heads = own ? o.heads : 1;
   c.in.out = out.data();
+  c.more_bits = more_bits;
   c.run_twice(out);
   REQUIRE(c.status[0] == 0, "status %lx", (unsigned long)c.status[0]);
 
@@ -375,7 +394,10 @@ void check_sums() {
   Options o = {};
   o.heads = 1;
   o.cut = -1;
-  check_sum<F32>({2, 100000, 3}, 4, o);
+  for (int more_bits : {0, 2}) {
+    check_sum<F32>({2, 100000, 3}, 4, o, more_bits);
+    check_sum<F32>({2, 5000, 3, 2047, 2048, 0, 4100}, 40, o, more_bits);
+  }
   check_sum<F32>({}, 4, o);
   check_sum<F32>({0, 0}, 4, o);
 }
@@ -399,7 +421,7 @@ void check_dots() {
 
 /* What is wrong is noted, absent, and never a wild read: the arrays end at a page that ends the program. */
 void check_bad_graphs() {
-  const std::vector<int64_t> lengths = {3, 40, 0, FGC_LONG + 50, 6};
+  const std::vector<int64_t> lengths = {3, 40, 0, 2 * LONG + 50, 6};
   const int64_t rows = (int64_t)lengths.size(), sources = 20, columns = 12;
   for (int kind = 0; kind < 7; kind++)
     for (int64_t bad : {(int64_t)-1, sources, (int64_t)INT32_MAX, (int64_t)INT32_MIN}) {

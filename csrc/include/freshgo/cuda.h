@@ -53,10 +53,13 @@ int32_t fg_cuda_register_host(int32_t device, void *data, int64_t n_bytes, void 
 /* Blocks: while pages are unlocked. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_CUDA. */
 int32_t fg_cuda_unregister_host(int32_t device, void *data, fg_error *err);
 
-/* fg_aggregate on a device; of `threads` no notice is taken. Rows of up to 1024 edges are summed in their order, longer
- * ones in a fixed number of parts.
+/* fg_aggregate on a device; of `threads` no notice is taken. Rows of up to 512 edges are summed in their order, longer
+ * ones in parts, which depend on `ptr` alone. With `cut`, lists ascend. With `scratch` NULL nothing is queued and
+ * *scratch_bytes becomes what is needed; else it is the size of `scratch`, memory of the device that may be reused by
+ * what is queued later on the same stream.
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_DTYPE, FG_CUDA. */
-int32_t fg_cuda_aggregate(FG_IN fg_aggregation *in, FG_IN fg_cuda_queue *on, fg_error *err);
+int32_t fg_cuda_aggregate(FG_IN fg_aggregation *in, void *scratch, int64_t *scratch_bytes, FG_IN fg_cuda_queue *on,
+                          fg_error *err);
 
 /* fg_attention_forward on a device.
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_CUDA. */
@@ -68,8 +71,7 @@ int32_t fg_cuda_attention_back(FG_IN fg_attention *in, FG_IN fg_cuda_queue *on, 
 
 /* fg_transpose on a device: a stable sort, so its result is the same as there. With `ptr` and `target` NULL it groups
  * `index` alone, as fg_group does: source_ptr is then its `ptr` and edge its `order`, which is always written. Fewer
- * than 2^31 edges and sources. With `scratch` NULL nothing is queued and *scratch_bytes becomes what is needed; else it
- * is the size of `scratch`, memory of the device that may be reused by what is queued later on the same stream.
+ * than 2^31 edges and sources. `scratch` as for fg_cuda_aggregate.
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_CUDA. */
 int32_t fg_cuda_transpose(FG_IN fg_transposition *in, void *scratch, int64_t *scratch_bytes, FG_IN fg_cuda_queue *on,
                           fg_error *err);
@@ -86,7 +88,7 @@ typedef struct fg_mapping {
   int64_t *count;      /* out, on the device */
 } fg_mapping;
 
-/* `scratch` as for fg_cuda_transpose.
+/* `scratch` as for fg_cuda_aggregate.
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_CUDA. */
 int32_t fg_cuda_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes, FG_IN fg_cuda_queue *on,
                     fg_error *err);

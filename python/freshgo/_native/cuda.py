@@ -79,17 +79,19 @@ def check_device(name: str, tensor: Tensor, index: Tensor) -> None:
 
 
 def run(function: str, raw: ctypes.Structure, device: torch.device) -> None:
-    """Queue the twin on ``device`` of an operator of the CPU, such as fg_aggregate."""
-    _call(function.replace("fg_", "fg_cuda_"), ctypes.byref(raw), on=device)
+    """Queue an operator on ``device``."""
+    _raise_noted(device.index or 0)
+    abi.call(function, ctypes.byref(raw), _queue(device))
 
 
 def run_with_scratch(function: str, raw: ctypes.Structure, device: torch.device) -> None:
     """The same of one that needs memory of the device for as long as it runs."""
-    n_bytes = c_int64()
-    _call(function, ctypes.byref(raw), None, ctypes.byref(n_bytes), on=device)
+    _raise_noted(device.index or 0)
+    n_bytes, queue = c_int64(), _queue(device)
+    abi.call(function, ctypes.byref(raw), None, ctypes.byref(n_bytes), queue)
     # Freed when this returns, for use by what is queued later on the same stream.
     scratch = torch.empty(max(n_bytes.value, 1), dtype=torch.uint8, device=device)
-    _call(function, ctypes.byref(raw), scratch.data_ptr(), ctypes.byref(n_bytes), on=device)
+    abi.call(function, ctypes.byref(raw), scratch.data_ptr(), ctypes.byref(n_bytes), queue)
 
 
 def number(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -132,7 +134,7 @@ def assemble(table: Tensor, missed: Tensor, place: Tensor) -> Tensor:
         cache_stride=row_bytes,
         out=out.data_ptr(),
     )
-    _call("fg_cuda_gather", ctypes.byref(raw), on=table.device)
+    run("fg_cuda_gather", raw, table.device)
     return out
 
 
@@ -147,13 +149,17 @@ def check() -> None:
         _raise_noted(device)
 
 
-def _call(function: str, *args: Any, on: torch.device) -> None:
-    index = on.index or 0
-    _raise_noted(index)
-    queue = CudaQueue(
-        struct_size=ctypes.sizeof(CudaQueue), device=index, stream=_stream(on), status=_status_of(index).data_ptr()
+def _queue(device: torch.device) -> Any:
+    """A pointer to where what is called now is to run."""
+    index = device.index or 0
+    return ctypes.pointer(
+        CudaQueue(
+            struct_size=ctypes.sizeof(CudaQueue),
+            device=index,
+            stream=_stream(device),
+            status=_status_of(index).data_ptr(),
+        )
     )
-    abi.call(function, *args, ctypes.byref(queue))
 
 
 def _stream(device: torch.device) -> int:

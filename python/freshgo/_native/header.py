@@ -784,7 +784,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "fg_cuda_memory": (c_int32, c_void_p, c_void_p),
     "fg_cuda_register_host": (c_int32, c_void_p, c_int64, POINTER(c_void_p)),
     "fg_cuda_unregister_host": (c_int32, c_void_p),
-    "fg_cuda_aggregate": (POINTER(Aggregation), POINTER(CudaQueue)),
+    "fg_cuda_aggregate": (POINTER(Aggregation), c_void_p, c_void_p, POINTER(CudaQueue)),
     "fg_cuda_attention_forward": (POINTER(Attention), POINTER(CudaQueue)),
     "fg_cuda_attention_back": (POINTER(Attention), POINTER(CudaQueue)),
     "fg_cuda_transpose": (POINTER(Transposition), c_void_p, c_void_p, POINTER(CudaQueue)),

@@ -79,14 +79,6 @@ def empty(on: Tensor, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
     return from_dlpack(abi.new_capsules(out, 1, versioned)[0])
 
 
-def _run(function: str, raw: ctypes.Structure, on: Tensor) -> None:
-    """Call an operator where ``on`` is: at once on the CPU, queued on a device."""
-    if cuda.takes(on):
-        cuda.run(function, raw, on.device)
-    else:
-        abi.operate(function, ctypes.byref(raw))
-
-
 def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
@@ -163,7 +155,10 @@ def aggregate(
         count=_address(count),
         dot=_address(dot),
     )
-    _run("fg_aggregate", raw, x)
+    if cuda.takes(x):
+        cuda.run_with_scratch("fg_cuda_aggregate", raw, x.device)
+    else:
+        abi.operate("fg_aggregate", ctypes.byref(raw))
 
 
 def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors: Tensor | None) -> None:
@@ -190,7 +185,10 @@ def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors
         slope=slope,
         **{name: _address(t) for name, t in kept.items()},
     )
-    _run(function, raw, src)
+    if cuda.takes(src):
+        cuda.run(function.replace("fg_", "fg_cuda_"), raw, src.device)
+    else:
+        abi.operate(function, ctypes.byref(raw))
 
 
 def heads(kind: int, x: Tensor, y: Tensor | None, d: Tensor, out: Tensor | None = None) -> None:

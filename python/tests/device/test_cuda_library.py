@@ -197,7 +197,7 @@ for dtype, code, bits in dtypes:
             raw = abi.Aggregation(**pointers(dict(plain, struct_size=sizeof(abi.Aggregation), kind=kind, cut=-1,
                 dtype=abi.DataType(code, bits, 1), columns=columns, heads=heads if kind in (0, 4) else 1, x=x, y=y,
                 x_rows=sources, x_stride=columns, own=own, own_stride=columns, out=out, count=count, **more)))
-            call(name, byref(raw), *([queue()] if "cuda" in name else []))
+            (with_scratch if "cuda" in name else lambda name, raw: call(name, byref(raw)))(name, raw)
             results.append((out, count))
         (a, n), (b, m) = results
         tolerance = {64: 1e-12, 32: 1e-4, 16: 2e-2}[bits]
@@ -278,14 +278,17 @@ raw = abi.Attention(**pointers(dict(plain, struct_size=sizeof(abi.Attention), he
 assert "device 7" in call("fg_cuda_attention_forward", byref(raw), queue(device=7), want=10)
 raw = abi.Aggregation(struct_size=sizeof(abi.Aggregation), dtype=abi.DataType(2, 32, 1), index_bytes=4, heads=1,
     self_heads=1, cut=-1)
-call("fg_cuda_aggregate", byref(raw), queue())  # nothing to do
+with_scratch("fg_cuda_aggregate", raw)  # nothing to do
+n = c_int64(100)
 raw.dtype.bits = 8
-assert "dtype" in call("fg_cuda_aggregate", byref(raw), queue(), want=11)
+assert "dtype" in call("fg_cuda_aggregate", byref(raw), None, byref(n), queue(), want=11)
 raw.struct_size -= 8
-assert "struct_size" in call("fg_cuda_aggregate", byref(raw), queue(), want=10)
+assert "struct_size" in call("fg_cuda_aggregate", byref(raw), None, byref(n), queue(), want=10)
+raw = abi.Aggregation(**pointers(dict(plain, struct_size=sizeof(abi.Aggregation), dtype=abi.DataType(2, 32, 1), heads=1,
+    columns=4, x_rows=1, x_stride=4, self_heads=1, cut=-1)))
+assert "scratch" in call("fg_cuda_aggregate", byref(raw), ptr.data_ptr(), byref(n), queue(), want=10)
 raw = abi.Transposition(**pointers(dict(plain, struct_size=sizeof(abi.Transposition), sources=sources, target=index,
     edge=index, source_ptr=ptr)))
-n = c_int64(100)
 assert "scratch" in call("fg_cuda_transpose", byref(raw), ptr.data_ptr(), byref(n), queue(), want=10)
 raw.num_index = 1 << 40
 assert "edges" in call("fg_cuda_transpose", byref(raw), None, byref(n), queue(), want=10)

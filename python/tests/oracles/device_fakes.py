@@ -139,8 +139,10 @@ class HostKernels:
         raw.contents.threads = 1
         abi.operate(name, raw, *rest)
 
-    def fg_cuda_aggregate(self, raw: Any, queue: Any) -> None:
+    def fg_cuda_aggregate(self, raw: Any, scratch: int | None, n_bytes: Any, queue: Any) -> None:
         self.check_queue(queue)
+        if not self.scratch(scratch, n_bytes):
+            return
         assert raw.contents.dot is None  # the device has no kernel for both at a time
         self.twin("fg_aggregate", raw)
 
