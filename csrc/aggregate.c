@@ -299,7 +299,7 @@ static int32_t check(const fg_aggregation *in, fg_error *err) {
   if (in->kind < FG_SUM || in->kind > FG_DOT || (in->index_bytes != 4 && in->index_bytes != 8) || in->columns < 0 ||
       in->heads < 1 || in->columns % in->heads != 0 || in->x_rows < 0 || in->rows < 0 || in->num_index < 0 ||
       (in->self_heads != 1 && in->self_heads != in->heads && in->self_weight != NULL) || in->self_rows > in->rows ||
-      in->self_rows > in->x_rows || in->cut > in->x_rows ||
+      in->self_rows > in->x_rows || in->cut > in->x_rows || in->cut_at != NULL ||
       (in->dot != NULL && (in->kind != FG_SUM || in->weight == NULL || in->own == NULL)))
     return fgi_fail(err, FG_INVALID, "operators: sizes that do not fit together");
   return fgi_check_ptr(in->ptr, in->rows, in->num_index, err);

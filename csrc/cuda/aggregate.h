@@ -37,12 +37,13 @@ struct Staged {
 
 /* Stages the edges from k on, a lane each. Returns how many there are, fewer than `n` where the list is cut. */
 template <bool weighted, typename Real>
-FGC_FN int stage(const fgc_aggregate &a, const Team &t, const Place &p, int64_t k, int n, Staged<Real> *s) {
+FGC_FN int stage(const fgc_aggregate &a, const Team &t, const Place &p, int64_t k, int n, int64_t cut,
+    Staged<Real> *s) {
   const int64_t at = k + t.lane;
   bool here = t.lane < n;
   const int64_t source = here ? integer_at(a.graph.index, a.graph.wide, at) : -1;
-  if (a.graph.cut >= 0) {
-    const unsigned beyond = ballot(t, here && source >= a.graph.cut);
+  if (cut >= 0) {
+    const unsigned beyond = ballot(t, here && source >= cut);
     if (beyond != 0) n = first_one(beyond);
     here = t.lane < n;
   }
@@ -223,10 +224,11 @@ FGC_FN void walk(const fgc_aggregate &a, const Team &t, const Place &p, int64_t 
   typedef typename Op::Real Real;
   /* rows on their way: with 16 bytes a lane and 64 warps, more than memory's latency asks for */
   constexpr int AHEAD = FGC_FEWEST_LANES;
+  const int64_t cut = a.graph.cut_at != nullptr ? *a.graph.cut_at : a.graph.cut;
   for (int n, got; k < stop; k += n) {
     n = stop - k < t.size ? (int)(stop - k) : t.size;
     Staged<Real> mine;
-    got = stage<Op::weighted>(a, t, p, k, n, &mine);
+    got = stage<Op::weighted>(a, t, p, k, n, cut, &mine);
     for (int j = 0; j < got; j += AHEAD) {
       int source[AHEAD];
       Real weight[AHEAD];

@@ -33,6 +33,7 @@ typedef struct fgc_graph {
   int64_t rows, num_index;
   int64_t limit;       /* what index is below */
   int64_t cut;         /* a list ends at its first index that is not below it; -1: at its end */
+  const int64_t *cut_at; /* where that is, and index goes on after the last row; or NULL */
   int32_t wide;        /* index and edge have 8 bytes, not 4 */
   int32_t reserved;
   uint64_t *status;    /* see fg_cuda_queue; or NULL */

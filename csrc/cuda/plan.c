@@ -131,7 +131,7 @@ int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, void *scratch, int64_t *scr
   while (!fits(in, element, columns)) columns = columns > 2 ? 2 : 1;
   fgc_aggregate a = {
       .graph = {.ptr = in->ptr, .index = in->index, .rows = in->rows, .num_index = in->num_index, .limit = in->x_rows,
-                .cut = in->cut, .wide = in->index_bytes == 8, .status = (uint64_t *)status},
+                .cut = in->cut, .cut_at = in->cut_at, .wide = in->index_bytes == 8, .status = (uint64_t *)status},
       .x = in->x, .y = in->y, .own = in->own, .x_stride = in->x_stride, .own_stride = in->own_stride,
       .edge = in->edge, .weight = in->weight, .row_scale = in->row_scale, .col_scale = in->col_scale,
       .self_weight = in->self_weight, .out = in->out, .count = in->count, .num_weights = in->num_weights,

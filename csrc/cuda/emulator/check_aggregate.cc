@@ -70,6 +70,7 @@ struct Call {
   Array<uint64_t> status{1};
   fg_aggregation in = {};
   int more_bits = 0; /* of segments, as graphs with more edges have them */
+  Array<int64_t> cut{1};
   Call(const Graph &graph, bool wide, int32_t kind, int64_t columns, int64_t heads)
       : g(graph), index(graph.index, wide), ptr(graph.ptr) {
     in.struct_size = sizeof in;
@@ -172,20 +173,24 @@ void check_sum(const std::vector<int64_t> &lengths, int64_t columns, const Optio
     for (int64_t r = 0; r < rows; r++)
       std::sort(g.index.begin() + g.ptr[(size_t)r], g.index.begin() + g.ptr[(size_t)r + 1]);
   const int64_t edges = (int64_t)g.index.size(), weights = o.edge ? edges + 5 : edges;
+  const bool of_larger = o.cut >= 0 && any_long; /* the lists, and the device has the cut */
+  if (of_larger) g.index.resize((size_t)edges + 700, -5);
   Call<E> c(g, o.wide, FG_SUM, columns, o.heads);
+  c.cut[0] = o.cut;
   Rows<E> x(sources, columns, columns + o.stride_more, 0, o.shift);
   if (o.nan) x.data[3 * x.stride] = E::store((Real)NAN);
   auto weight = reals<Real>(o.weight, weights * o.heads);
   auto row_scale = reals<Real>(o.row_scale, rows), col_scale = reals<Real>(o.col_scale, sources);
   auto own = reals<Real>(o.self_weight, (rows - 1) * o.heads);
-  std::vector<int64_t> of_edge((size_t)edges);
+  std::vector<int64_t> of_edge(g.index.size());
   for (auto &e : of_edge) e = below(weights);
   Indices edge(of_edge, o.wide);
   Array<typename E::Stored> out(rows * columns);
   c.in.x = x.data.data();
   c.in.x_rows = sources;
   c.in.x_stride = x.stride;
-  c.in.cut = o.cut;
+  c.in.cut = of_larger ? -1 : o.cut;
+  c.in.cut_at = of_larger ? c.cut.data() : nullptr;
   c.in.skip_self = o.skip_self;
   c.in.weight = address(weight);
   c.in.num_weights = weight ? weights : 0;

@@ -33,6 +33,8 @@ typedef struct fg_aggregation {
   DLDataType dtype;          /* of x, y, own, out: float32, float64, bfloat16 or float16 */
   int32_t skip_self;         /* edges from a row to itself count for nothing (FG_SUM, FG_DOT) */
   int64_t cut;               /* a list ends at its first index that is not below it, at most x_rows; -1: at its end */
+  FG_IN int64_t *cut_at;     /* where the device has `cut`, for fg_cuda_aggregate alone: the lists are then of a larger
+                                graph, whose last edges may be of rows beyond these; NULL: it is `cut` */
   int64_t columns;           /* of every row */
   int64_t heads;             /* weights of an edge: each for columns / heads columns */
   FG_IN void *x;             /* the rows that index selects */

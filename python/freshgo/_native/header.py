@@ -547,6 +547,7 @@ class Aggregation(Structure):
         ("dtype", DataType),
         ("skip_self", c_int32),
         ("cut", c_int64),
+        ("cut_at", c_void_p),
         ("columns", c_int64),
         ("heads", c_int64),
         ("x", c_void_p),

@@ -106,11 +106,12 @@ def aggregate(
     col_scale: Tensor | None = None,
     self_weight: Tensor | None = None,
     skip_self: bool = False,
-    cut: int = -1,
+    cut: int | Tensor = -1,
     count: Tensor | None = None,
     dot: Tensor | None = None,
 ) -> None:
-    """fg_aggregate over 2-dimensional ``x``; ``out``, ``count`` and ``dot`` are contiguous and filled."""
+    """fg_aggregate over 2-dimensional ``x``; ``out``, ``count`` and ``dot`` are contiguous and filled. On a device
+    ``cut`` may be a number there, int64 ``[1]``, with lists of a larger graph."""
     if not _ready:
         prepare()
     if y is not None:
@@ -130,7 +131,8 @@ def aggregate(
         index_bytes=index.element_size(),
         dtype=header.DataType(code, bits, 1),
         skip_self=skip_self,
-        cut=cut,
+        cut=cut if isinstance(cut, int) else -1,
+        cut_at=None if isinstance(cut, int) else cut.data_ptr(),
         columns=x.size(1),
         heads=heads,
         x=x.data_ptr(),

@@ -69,16 +69,15 @@ _define("group(Tensor target, SymInt targets) -> (Tensor, Tensor)", _group, _gro
 
 def _grouped_by_source(
     index: Tensor, ptr: Tensor, sources: int, source_ptr: _Optional, target: _Optional, edge: _Optional
-) -> tuple[Tensor, Tensor, Tensor, int]:
-    """The graph by source, and how many targets have edges here: the lists end at the first that has none."""
+) -> tuple[Tensor, Tensor, Tensor, int | Tensor]:
+    """The graph by source, and how many targets have edges here: the lists end at the first that has none. On a device
+    that is a number there."""
     if source_ptr is None or target is None or edge is None:
-        return *kernels.transpose(index, ptr, sources), ptr.numel() - 1
-    if cuda.takes(index) and target.numel() != index.numel():
-        # Where its lists end is a number on the device: sorting costs less than waiting for it.
         return *kernels.transpose(index, ptr, sources), ptr.numel() - 1
     source_ptr = source_ptr[: sources + 1]
     if cuda.takes(index):
-        return source_ptr, target, edge, ptr.numel() - 1
+        whole = target.numel() == index.numel()
+        return source_ptr, target, edge, ptr.numel() - 1 if whole else torch.searchsorted(ptr, ptr[-1:])
     end = int(source_ptr[-1])
     return source_ptr, target[:end], edge[:end], int(torch.searchsorted(ptr, ptr[-1:]))
 
@@ -423,9 +422,10 @@ def _by_source(
     edge: _Optional,
     sources: int,
 ) -> Tensor:
-    source_ptr, _, edge, _ = _grouped_by_source(index, ptr, sources, source_ptr, target, edge)
+    source_ptr, _, edge, cut = _grouped_by_source(index, ptr, sources, source_ptr, target, edge)
     out = kernels.empty(of_edge, sources, of_edge.size(1), of_edge.dtype)
-    kernels.aggregate(header.SUM, of_edge, edge, source_ptr, out, cut=of_edge.size(0))
+    end = ptr[-1:] if isinstance(cut, Tensor) else of_edge.size(0)
+    kernels.aggregate(header.SUM, of_edge, edge, source_ptr, out, cut=end)
     out[: of_self.size(0)] += of_self
     return out
 

@@ -143,7 +143,11 @@ class HostKernels:
         self.check_queue(queue)
         if not self.scratch(scratch, n_bytes):
             return
-        assert raw.contents.dot is None  # the device has no kernel for both at a time
+        a = raw.contents
+        assert a.dot is None  # the device has no kernel for both at a time
+        if a.cut_at:
+            word = ctypes.c_int64.from_address
+            a.cut, a.cut_at, a.num_index = word(a.cut_at).value, None, word(a.ptr + 8 * a.rows).value
         self.twin("fg_aggregate", raw)
 
     def fg_cuda_attention_forward(self, raw: Any, queue: Any) -> None:
