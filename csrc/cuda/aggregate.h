@@ -259,7 +259,7 @@ FGC_FN void walk(const fgc_aggregate &a, const Team &t, const Place &p, int64_t 
 template <class Op>
 FGC_FN void join_segments(const typename Op::Part *of, int64_t stride, int64_t first, int64_t last,
     typename Op::Part *r) {
-  constexpr int AHEAD = 4; /* on their way at a time */
+  constexpr int AHEAD = sizeof(typename Op::Part) > 16 ? 1 : 4; /* on their way at a time */
   for (int64_t i = first; i <= last; i += AHEAD) {
     typename Op::Part next[AHEAD];
     FGC_UNROLL
@@ -293,20 +293,21 @@ FGC_FN void aggregate(const fgc_aggregate &a) {
   edges_of(a.graph, p.row, t.lane == 0 && !a.of_segments, &first, &end);
   const int64_t size = (int64_t)1 << a.segment_bits;
   const bool is_long = end - first >= 2 * size;
-  const int64_t first_segment = (first + size - 1) >> a.segment_bits, last_segment = (end - 1) >> a.segment_bits;
   int64_t stop = end;
   if (a.of_segments) {
     if (!is_long || first > k || end <= k) return;
     if (stop > k + size) stop = k + size;
   } else {
     k = first;
-    if (is_long) stop = first_segment << a.segment_bits;
+    if (is_long) stop = (first + size - 1) >> a.segment_bits << a.segment_bits;
   }
   Part r;
   Op::begin(a, p, &r);
   walk<Op>(a, t, p, k, stop, &r);
 
   if (is_long) {
+    edges_of(a.graph, p.row, false, &first, &end); /* again: registers are scarcer in between */
+    const int64_t first_segment = (first + size - 1) >> a.segment_bits, last_segment = (end - 1) >> a.segment_bits;
     const int64_t stride = (int64_t)a.tiles * t.size, mine = tile * t.size + t.lane;
     Part *begun = (Part *)a.begun + first_segment * stride + mine, *segments = (Part *)a.segments + mine;
     uint32_t *missing = a.missing + first_segment * a.tiles + tile;

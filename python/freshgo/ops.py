@@ -31,9 +31,10 @@ from torch import Tensor
 from freshgo._batch.structure import Transposed
 from freshgo._native import cuda as _cuda
 from freshgo._native.cuda import check
-from freshgo._ops import gat_operators, linear_operator, torch_library  # noqa: F401  (they register torch.ops.freshgo)
+from freshgo._ops import gat_operators, linear_operator, torch_library  # noqa: F401  (they fill operators)
 from freshgo._ops import kernels as _kernels
 from freshgo._ops.numbering import number
+from freshgo._ops.registry import operators as _operators
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 __all__ = ["Transposed", "aggregate", "attention", "check", "gcn", "group", "number", "transpose"]
@@ -63,7 +64,7 @@ def transpose(index: Tensor, ptr: Tensor, num_rows: int) -> Transposed:
     """
     ptr = _check_graph(index, ptr)
     _check_count("num_rows", num_rows)
-    return Transposed(*torch.ops.freshgo.transpose(index, ptr, num_rows))
+    return Transposed(*_operators.transpose(index, ptr, num_rows))
 
 
 def group(edge_index: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,7 +86,7 @@ def group(edge_index: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]
     if edge_index.dtype not in _kernels.INDEX_DTYPES:
         raise DTypeError(f"edge_index has dtype {edge_index.dtype}, expected int64 or int32")
     _cuda.check_device("edge_index", edge_index, edge_index)
-    ptr, order = torch.ops.freshgo.group(edge_index[1], num_targets)
+    ptr, order = _operators.group(edge_index[1], num_targets)
     return edge_index[0].index_select(0, order), ptr, order
 
 
@@ -125,7 +126,7 @@ def aggregate(
         counted = torch.is_grad_enabled() and x.requires_grad
         rows = _flat(x)
         graph = _for_derivative(transposed, x)
-        out = torch.ops.freshgo.extreme(rows, index, ptr, reduce == "min", counted, *graph)[0]
+        out = _operators.extreme(rows, index, ptr, reduce == "min", counted, *graph)[0]
         return _shaped(out, x)
     if weight is not None:
         heads = _heads_of(x, weight, index)
@@ -301,7 +302,7 @@ def attention(
     edge = None if alpha_edge is None else alpha_edge.to(real)
     self_rows = min(rows, targets) if add_self_loops else 0
     graph = _for_derivative(transposed, src, dst, edge)
-    alpha, own = torch.ops.freshgo.attention(src, dst, edge, index, ptr, self_rows, negative_slope, *graph)
+    alpha, own = _operators.attention(src, dst, edge, index, ptr, self_rows, negative_slope, *graph)
     if training and dropout > 0:
         # the edges and then the targets, in one draw: PyG's order where it adds self-loops
         both = F.dropout(torch.cat([alpha, own]), dropout)
@@ -352,17 +353,17 @@ def gat(
         keep = F.dropout(x.new_ones(index.size(0) + self_rows, heads), dropout)  # drawn as by attention
     dst = None if alpha_dst is None else alpha_dst.to(x.dtype)
     graph = _for_derivative(transposed, x, att_src, att_dst, dst)
-    made: tuple[Tensor, ...] = torch.ops.freshgo.gat(
+    made: tuple[Tensor, ...] = _operators.gat(
         x, att_src, att_dst, dst, keep, index, ptr, self_rows, negative_slope, *graph
     )
     return made[0]
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute ``torch.nn.functional.linear`` of 2-dimensional rows, on the CPU in the memory of earlier results."""
-    if x.is_cuda:  # where PyTorch keeps such memory itself
+    """Compute ``torch.nn.functional.linear`` of 2-dimensional rows, a large result in the memory of earlier ones."""
+    if not _kernels.reused(x, x.size(0), weight.size(0), x.dtype):
         return F.linear(x, weight, bias)
-    out: Tensor = torch.ops.freshgo.linear(x, weight, bias)
+    out: Tensor = _operators.linear(x, weight, bias)
     return out
 
 
@@ -379,9 +380,7 @@ def _sum(
     transposed: Transposed | None = None,
 ) -> Tensor:
     graph = _for_derivative(transposed, x)
-    out: Tensor = torch.ops.freshgo.sum(
-        _flat(x), index, ptr, weight, self_weight, row_scale, col_scale, skip_self, *graph
-    )
+    out: Tensor = _operators.sum(_flat(x), index, ptr, weight, self_weight, row_scale, col_scale, skip_self, *graph)
     return out
 
 

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from freshgo._native import header
 from freshgo._ops import kernels
-from freshgo._ops.torch_library import _GRAPH, _define, _Optional
-
-ops = torch.ops.freshgo
+from freshgo._ops.registry import define, operators
+from freshgo._ops.torch_library import _GRAPH, _Optional
 
 
 def _dropped(alpha: Tensor, own: Tensor, keep: _Optional) -> tuple[Tensor, Tensor]:
@@ -37,11 +36,13 @@ def _gat(
     edge: _Optional,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     targets, heads = ptr.numel() - 1, att_src.size(0)
-    src = ops.row_dot(x, att_src.reshape(1, -1), heads)
-    made = src[:0].clone() if att_dst is None else ops.row_dot(x[:targets], att_dst.reshape(1, -1), heads)
-    alpha, own = ops.attention(src, made if dst is None else dst, None, index, ptr, self_rows, slope, None, None, None)
+    src = operators.row_dot(x, att_src.reshape(1, -1), heads)
+    made = src[:0].clone() if att_dst is None else operators.row_dot(x[:targets], att_dst.reshape(1, -1), heads)
+    alpha, own = operators.attention(
+        src, made if dst is None else dst, None, index, ptr, self_rows, slope, None, None, None
+    )
     weight, self_weight = _dropped(alpha, own, keep)
-    return ops.sum(x, index, ptr, weight, self_weight, None, None, False, None, None, None), alpha, own, src, made
+    return operators.sum(x, index, ptr, weight, self_weight, None, None, False, None, None, None), alpha, own, src, made
 
 
 def _gat_fake(
@@ -87,13 +88,13 @@ def _gat_back(
         by_source = kernels.transpose(index, ptr, x.size(0))
     rows, heads, edges = own.size(0), alpha.size(1), alpha.size(0)
     weight, self_weight = _dropped(alpha, own, keep)
-    of_x, of_alpha = ops.sum_back_both(x, grad, index, ptr, weight, self_weight, None, None, False, *by_source)
-    of_own = ops.row_dot(x[:rows], grad[:rows], heads)
+    of_x, of_alpha = operators.sum_back_both(x, grad, index, ptr, weight, self_weight, None, None, False, *by_source)
+    of_own = operators.row_dot(x[:rows], grad[:rows], heads)
     if keep is not None:
         of_alpha.mul_(keep[:edges])
         of_own.mul_(keep[edges:])
-    of_edge, of_self, of_dst = ops.attention_back(alpha, own, of_alpha, of_own, src, dst, None, index, ptr, slope)
-    of_src = ops.by_source(of_edge, of_self, index, ptr, *by_source, x.size(0))
+    of_edge, of_self, of_dst = operators.attention_back(alpha, own, of_alpha, of_own, src, dst, None, index, ptr, slope)
+    of_src = operators.by_source(of_edge, of_self, index, ptr, *by_source, x.size(0))
     of_att_src, of_att_dst = torch.zeros_like(att_src), att_src[:0].clone()
     _add_projection(x, att_src, of_src, of_x, of_att_src)
     if att_dst is not None:
@@ -138,12 +139,12 @@ def _gat_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) ->
 def _gat_backward(ctx: Any, grad: Tensor, *others: _Optional) -> tuple[_Optional, ...]:
     *rows, source_ptr, target, edge = ctx.saved_tensors
     by_source = (source_ptr, target, edge)
-    of_x, of_src, of_dst, of_logit = ops.gat_back(grad, *rows, ctx.slope, *by_source)
+    of_x, of_src, of_dst, of_logit = operators.gat_back(grad, *rows, ctx.slope, *by_source)
     need = ctx.needs_input_grad
     return (of_x, of_src, of_dst if need[2] else None, of_logit if need[3] else None, *(None,) * 8)
 
 
-_define(
+define(
     "gat(Tensor x, Tensor att_src, Tensor? att_dst, Tensor? dst, Tensor? keep, Tensor index, Tensor ptr, "
     f"SymInt self_rows, float slope, {_GRAPH}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     _gat,
@@ -151,7 +152,7 @@ _define(
     _gat_setup,
     _gat_backward,
 )
-_define(
+define(
     "gat_back(Tensor grad, Tensor alpha, Tensor own, Tensor src, Tensor x, Tensor att_src, Tensor? att_dst, "
     f"Tensor dst, Tensor? keep, Tensor index, Tensor ptr, float slope, {_GRAPH}) -> (Tensor, Tensor, Tensor, Tensor)",
     _gat_back,

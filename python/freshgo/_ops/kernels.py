@@ -65,12 +65,14 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 _REUSED_FROM = 2 << 20  # bytes; below, malloc keeps what is freed by itself
 
 
-def empty(on: Tensor, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-    """A result ``[rows, columns]`` with undefined contents where ``on`` is.
+def reused(on: Tensor, rows: int, columns: int, dtype: torch.dtype) -> bool:
+    """Whether :func:`empty` has memory of earlier results: of a device PyTorch keeps such memory itself."""
+    return not cuda.takes(on) and rows * columns * dtype.itemsize >= _REUSED_FROM
 
-    On the CPU memory of earlier results, where it is large; of a device PyTorch keeps such memory itself.
-    """
-    if cuda.takes(on) or rows * columns * dtype.itemsize < _REUSED_FROM:
+
+def empty(on: Tensor, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """A result ``[rows, columns]`` with undefined contents where ``on`` is."""
+    if not reused(on, rows, columns, dtype):
         return torch.empty(rows, columns, dtype=dtype, device=on.device)
     code, bits = _DTYPES[dtype]
     versioned = use_versioned()

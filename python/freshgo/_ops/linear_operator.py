@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from freshgo._ops import kernels
-from freshgo._ops.torch_library import _define, _Optional
+from freshgo._ops.registry import define, operators
+from freshgo._ops.torch_library import _Optional
 
 
 def _linear(x: Tensor, weight: Tensor, bias: _Optional) -> Tensor:
@@ -31,12 +32,12 @@ def _linear_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _linear_backward(ctx: Any, grad: Tensor) -> tuple[_Optional, ...]:
     x, weight = ctx.saved_tensors
     return (
-        torch.ops.freshgo.linear(grad, weight.t(), None) if ctx.needs_input_grad[0] else None,
+        operators.linear(grad, weight.t(), None) if ctx.needs_input_grad[0] else None,
         grad.t().mm(x) if ctx.needs_input_grad[1] else None,
         grad.sum(0) if ctx.needs_input_grad[2] else None,
     )
 
 
-_define(
+define(
     "linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor", _linear, _linear_fake, _linear_setup, _linear_backward
 )

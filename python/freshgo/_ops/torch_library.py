@@ -1,7 +1,7 @@
 """The operators as torch sees them: schemas, shapes for tracing, the kernels, derivatives.
 
-They are registered in the namespace ``freshgo`` of ``torch.ops``. ``freshgo.ops`` is what users call: it checks
-arguments and brings them to the few forms that these take. All are functional, none keeps state. Rows are
+They are registered (``registry``) in the namespace ``freshgo`` of ``torch.ops``. ``freshgo.ops`` is what users call: it
+checks arguments and brings them to the few forms that these take. All are functional, none keeps state. Rows are
 2-dimensional; ``index`` is [edges], ``ptr`` int64 [targets + 1]; weights are [edges, heads] of the dtype of sums.
 
 The way back through a graph needs it grouped by source: ``source_ptr``, ``target``, ``edge``, in which every list
@@ -11,34 +11,16 @@ then ends where its edges do. Where they are absent, the derivative makes them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from freshgo._native import cuda, header
 from freshgo._ops import kernels
-from freshgo.errors import InvalidArgumentError
+from freshgo._ops.registry import define, operators
 
-_library: Any = torch.library.Library("freshgo", "DEF")  # type: ignore[no-untyped-call]
 _Optional = Tensor | None
-
-
-def _define(schema: str, run: Any, fake: Any, setup: Any = None, backward: Any = None) -> None:
-    name = schema.partition("(")[0]
-    _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    for key in ("CPU", "CUDA"):  # kernels looks where the tensors are
-        _library.impl(name, run, key)
-    torch.library.register_fake(f"freshgo::{name}", fake, lib=_library)
-    torch.library.register_autograd(f"freshgo::{name}", backward or _never, setup_context=setup, lib=_library)
-
-
-def _never(ctx: Any, *grads: _Optional) -> NoReturn:
-    """The derivative of a derivative. Without it torch would take zero, and only warn."""
-    raise InvalidArgumentError(
-        "the operators of freshgo.ops, and layers of freshgo.nn.accelerate, have no second derivatives, which a loss "
-        "over gradients (create_graph=True) needs: use PyG's own layers for it; report.undo() restores them"
-    )
 
 
 # ---- grouping ----------------------------------------------------------------------------------------------------
@@ -48,7 +30,7 @@ def _transpose_fake(index: Tensor, ptr: Tensor, sources: int) -> tuple[Tensor, T
     return ptr.new_empty(sources + 1), torch.empty_like(index), torch.empty_like(index)
 
 
-_define(
+define(
     "transpose(Tensor index, Tensor ptr, SymInt sources) -> (Tensor, Tensor, Tensor)",
     kernels.transpose,
     _transpose_fake,
@@ -64,7 +46,7 @@ def _group_fake(target: Tensor, targets: int) -> tuple[Tensor, Tensor]:
     return target.new_empty(targets + 1, dtype=torch.int64), torch.empty_like(target)
 
 
-_define("group(Tensor target, SymInt targets) -> (Tensor, Tensor)", _group, _group_fake)
+define("group(Tensor target, SymInt targets) -> (Tensor, Tensor)", _group, _group_fake)
 
 
 def _grouped_by_source(
@@ -197,42 +179,41 @@ def _sum_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _sum_backward(ctx: Any, grad: Tensor) -> tuple[_Optional, ...]:
     x, index, ptr, weight, self_weight, row_scale, col_scale, *transposed = ctx.saved_tensors
-    ops = torch.ops.freshgo
     of_x = of_weight = of_self = None
     how = (weight, self_weight, row_scale, col_scale, ctx.skip_self, *transposed)
     if ctx.needs_input_grad[0] and ctx.needs_input_grad[3]:
-        of_x, of_weight = ops.sum_back_both(x, grad, index, ptr, *how)
+        of_x, of_weight = operators.sum_back_both(x, grad, index, ptr, *how)
     elif ctx.needs_input_grad[0]:
-        of_x = ops.sum_back(grad, index, ptr, *how, ctx.sources)
+        of_x = operators.sum_back(grad, index, ptr, *how, ctx.sources)
     elif ctx.needs_input_grad[3]:
-        of_weight = ops.dot(x, grad, index, ptr, row_scale, col_scale, ctx.skip_self, weight.size(1))
+        of_weight = operators.dot(x, grad, index, ptr, row_scale, col_scale, ctx.skip_self, weight.size(1))
     if ctx.needs_input_grad[4]:
         rows, heads = self_weight.shape
-        of_self = ops.row_dot(x[:rows], grad[:rows], heads)
+        of_self = operators.row_dot(x[:rows], grad[:rows], heads)
     return of_x, None, None, of_weight, of_self, None, None, None, None, None, None
 
 
 _GRAPH = "Tensor? source_ptr, Tensor? target, Tensor? edge"
 _FACTORS = "Tensor? weight, Tensor? self_weight, Tensor? row_scale, Tensor? col_scale, bool skip_self"
 
-_define(
+define(
     f"sum(Tensor x, Tensor index, Tensor ptr, {_FACTORS}, {_GRAPH}) -> Tensor",
     _sum,
     _sum_fake,
     _sum_setup,
     _sum_backward,
 )
-_define(
+define(
     f"sum_back(Tensor grad, Tensor index, Tensor ptr, {_FACTORS}, {_GRAPH}, SymInt sources) -> Tensor",
     _sum_back,
     _sum_back_fake,
 )
-_define(
+define(
     f"sum_back_both(Tensor x, Tensor grad, Tensor index, Tensor ptr, {_FACTORS}, {_GRAPH}) -> (Tensor, Tensor)",
     _sum_back_both,
     _sum_back_both_fake,
 )
-_define(
+define(
     "dot(Tensor x, Tensor grad, Tensor index, Tensor ptr, Tensor? row_scale, Tensor? col_scale, bool skip_self, "
     "SymInt heads) -> Tensor",
     _dot,
@@ -253,7 +234,7 @@ def _row_dot_fake(x: Tensor, y: Tensor, heads: int) -> Tensor:
     return x.new_empty(x.size(0), heads, dtype=kernels.real(x.dtype))
 
 
-_define("row_dot(Tensor x, Tensor y, SymInt heads) -> Tensor", _row_dot, _row_dot_fake)
+define("row_dot(Tensor x, Tensor y, SymInt heads) -> Tensor", _row_dot, _row_dot_fake)
 
 
 # ---- maximum and minimum -------------------------------------------------------------------------------------------
@@ -317,18 +298,18 @@ def _extreme_backward(ctx: Any, grad: Tensor, of_count: _Optional) -> tuple[_Opt
     if not ctx.counted:
         raise RuntimeError("freshgo::extreme was called without counted=True, which its derivative needs")
     share = (grad / count).to(x.dtype)  # rows that tie share evenly, as in torch.scatter_reduce
-    of_x = torch.ops.freshgo.extreme_back(x, out, share, index, ptr, *transposed)
+    of_x = operators.extreme_back(x, out, share, index, ptr, *transposed)
     return of_x, None, None, None, None, None, None, None
 
 
-_define(
+define(
     f"extreme(Tensor x, Tensor index, Tensor ptr, bool least, bool counted, {_GRAPH}) -> (Tensor, Tensor)",
     _extreme,
     _extreme_fake,
     _extreme_setup,
     _extreme_backward,
 )
-_define(
+define(
     f"extreme_back(Tensor x, Tensor out, Tensor share, Tensor index, Tensor ptr, {_GRAPH}) -> Tensor",
     _extreme_back,
     _extreme_back_fake,
@@ -442,13 +423,12 @@ def _attention_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Te
 
 def _attention_backward(ctx: Any, grad: Tensor, grad_self: Tensor) -> tuple[_Optional, ...]:
     src, dst, logit, index, ptr, alpha, alpha_self, *transposed = ctx.saved_tensors
-    ops = torch.ops.freshgo
-    of_edge, of_self, of_dst = ops.attention_back(
+    of_edge, of_self, of_dst = operators.attention_back(
         alpha, alpha_self, grad, grad_self, src, dst, logit, index, ptr, ctx.slope
     )
     of_src = None
     if ctx.needs_input_grad[0]:
-        of_src = ops.by_source(of_edge, of_self, index, ptr, *transposed, src.size(0))
+        of_src = operators.by_source(of_edge, of_self, index, ptr, *transposed, src.size(0))
     return (
         of_src,
         of_dst if ctx.needs_input_grad[1] else None,
@@ -457,7 +437,7 @@ def _attention_backward(ctx: Any, grad: Tensor, grad_self: Tensor) -> tuple[_Opt
     )
 
 
-_define(
+define(
     "attention(Tensor src, Tensor? dst, Tensor? logit, Tensor index, Tensor ptr, SymInt self_rows, float slope, "
     f"{_GRAPH}) -> (Tensor, Tensor)",
     _attention,
@@ -465,13 +445,13 @@ _define(
     _attention_setup,
     _attention_backward,
 )
-_define(
+define(
     "attention_back(Tensor alpha, Tensor alpha_self, Tensor grad, Tensor grad_self, Tensor src, Tensor? dst, "
     "Tensor? logit, Tensor index, Tensor ptr, float slope) -> (Tensor, Tensor, Tensor)",
     _attention_back,
     _attention_back_fake,
 )
-_define(
+define(
     f"by_source(Tensor of_edge, Tensor of_self, Tensor index, Tensor ptr, {_GRAPH}, SymInt sources) -> Tensor",
     _by_source,
     _by_source_fake,
