@@ -104,18 +104,13 @@ typedef struct fgc_group {
   uint64_t *status;
 } fgc_group;
 
-/* An id of the table, and where it occurs first; then its number. Side by side: the table is read at random. */
-typedef struct fgc_slot {
-  uint64_t key;
-  uint32_t first, reserved;
-} fgc_slot;
-
 /* fg_map_*: see map.h. */
 typedef struct fgc_map {
   const void *id;
   int64_t n;
   void *node, *local;
-  fgc_slot *slots;
+  uint64_t *keys;      /* [slots] */
+  uint32_t *first;     /* [slots]: where the id occurs first; then its number */
   uint32_t *slot;      /* [n]: of each id */
   uint32_t *firsts;    /* [n / FGC_WARP]: a bit for each id, whether it stands where it occurs first */
   uint32_t *counts;    /* [tiles] */

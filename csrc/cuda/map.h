@@ -23,8 +23,8 @@ enum : uint32_t { NOWHERE = ~0u };
 FGC_FN void map_clear(const fgc_map &m) {
   const int64_t i = block_index() * FGC_THREADS + thread_index();
   if (i > m.slot_mask) return;
-  m.slots[i].key = EMPTY;
-  m.slots[i].first = NOWHERE;
+  m.keys[i] = EMPTY;
+  m.first[i] = NOWHERE;
 }
 
 /* The low bits of a product with 2^64 / golden ratio depend on the low bits only: take the high ones. */
@@ -41,11 +41,11 @@ FGC_FN void map_insert(const fgc_map &m) {
   }
   uint32_t at = map_hash((uint64_t)id) & m.slot_mask;
   for (;; at = (at + 1) & m.slot_mask) { /* half of the slots stay empty, so this ends */
-    uint64_t key = peek(&m.slots[at].key); /* written once: what is not EMPTY is final */
-    if (key == EMPTY) key = compare_and_swap(&m.slots[at].key, EMPTY, (uint64_t)id);
+    uint64_t key = peek(&m.keys[at]); /* written once: what is not EMPTY is final */
+    if (key == EMPTY) key = compare_and_swap(&m.keys[at], EMPTY, (uint64_t)id);
     if (key == EMPTY || key == (uint64_t)id) break;
   }
-  if (peek(&m.slots[at].first) > i) atomic_min(&m.slots[at].first, (uint32_t)i); /* it only falls */
+  if (peek(&m.first[at]) > i) atomic_min(&m.first[at], (uint32_t)i); /* it only falls */
   m.slot[i] = at;
 }
 
@@ -62,7 +62,7 @@ FGC_FN void map_count(const fgc_map &m) {
       slot[u] = at < m.n ? m.slot[at] : NOWHERE;
     }
     FGC_UNROLL
-    for (int u = 0; u < AHEAD; u++) place[u] = slot[u] != NOWHERE ? m.slots[slot[u]].first : NOWHERE;
+    for (int u = 0; u < AHEAD; u++) place[u] = slot[u] != NOWHERE ? m.first[slot[u]] : NOWHERE;
     FGC_UNROLL
     for (int u = 0; u < AHEAD; u++) {
       const int64_t at = first + i + u * FGC_WARP;
@@ -83,7 +83,7 @@ FGC_FN void map_number(const fgc_map &m) {
     if (firsts >> lane_index() & 1) {
       const uint32_t number = next + (uint32_t)count_ones(firsts & ((1u << lane_index()) - 1));
       put_integer(m.node, m.wide, number, integer_at(m.id, m.wide, at + lane_index()));
-      m.slots[m.slot[at + lane_index()]].first = number;
+      m.first[m.slot[at + lane_index()]] = number;
     }
     next += (uint32_t)count_ones(firsts);
   }
@@ -92,7 +92,7 @@ FGC_FN void map_number(const fgc_map &m) {
 FGC_FN void map_local(const fgc_map &m) {
   const int64_t i = block_index() * FGC_THREADS + thread_index();
   if (i >= m.n) return;
-  put_integer(m.local, m.wide, i, m.slot[i] == NOWHERE ? -1 : (int64_t)m.slots[m.slot[i]].first);
+  put_integer(m.local, m.wide, i, m.slot[i] == NOWHERE ? -1 : (int64_t)m.first[m.slot[i]]);
 }
 
 }  // namespace fgc

@@ -259,7 +259,8 @@ int32_t fgc_plan_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes
   purse money = {.at = (uintptr_t)scratch};
   fgc_map m = {.id = in->id, .n = in->n, .node = in->node, .local = in->local, .tiles = parts(in->n, FGC_CHUNK),
                .slot_mask = (uint32_t)(slots - 1), .wide = in->index_bytes == 8, .status = (uint64_t *)status};
-  m.slots = spend(&money, slots * (int64_t)sizeof *m.slots);
+  m.keys = spend(&money, slots * 8);
+  m.first = spend(&money, slots * 4);
   m.slot = spend(&money, in->n * 4);
   m.firsts = spend(&money, parts(in->n, FGC_WARP) * 4);
   m.counts = spend(&money, m.tiles * 4);
