@@ -181,9 +181,9 @@ class Loader(Generic[BatchType]):
         exchange (str, default ``"auto"``): with ``features="sharded"``, how rows are handed over. ``"all_to_all"``:
             every rank with all others at a time. ``"rounds"``: in rounds of disjoint pairs, a bounded number of bytes
             at a time (FreshGNN). ``"auto"`` measures both in the first batches.
-        num_workers (int, default 0): threads that sample; more than 1024 count as 1024. 0 is as many as there are cores
-            that this process may use, by its affinity and the quotas of its control groups, divided among the ranks of
-            this host (``LOCAL_WORLD_SIZE``).
+        num_workers (int, default 0): threads that sample and copy rows, divided among the batches in preparation; more
+            than 1024 count as 1024. 0 is as many as there are cores that this process may use, by its affinity and the
+            quotas of its control groups, divided among the ranks of this host (``LOCAL_WORLD_SIZE``).
         prefetch (int, default 4): batches prepared ahead, while ``memory`` has room for them; more than 1024 count as
             1024. 0 prepares each batch when it is requested.
 
