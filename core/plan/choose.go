@@ -88,6 +88,7 @@ type sample struct {
 	readAt []int32  // where a method reads each: a batch, atHand, scanned
 	runs   []run    // by batch; scratch
 	scale  float64  // how many cold rows each stands for
+	part   float64  // how many requests, and pages, one of the sample stands for
 }
 
 const (
@@ -120,7 +121,20 @@ func (w *window) choose(ctx context.Context) (method, string, error) {
 		c.Options[best].Cost, c.Options[0].Cost, c.Options[0].Name), nil
 }
 
-// sample takes a part of the cold rows.
+// sampled tells whether a region is in a sample of every so many.
+func sampled(region, stride uint32) bool { return stride == 1 || mix(region+1)%stride == 0 } // mix(0) is 0
+
+func inSample(regions int, stride uint32) (n int) {
+	for r := range regions {
+		if sampled(uint32(r), stride) {
+			n++
+		}
+	}
+	return n
+}
+
+// sample takes a part of the cold rows: all of some regions. Requests are as many as all regions have for each of
+// these, however many rows one of them has, for where rows crowd they share requests.
 func (w *window) sample(ctx context.Context) (*sample, error) {
 	total := 0
 	for _, n := range w.cold.rows {
@@ -129,11 +143,12 @@ func (w *window) sample(ctx context.Context) (*sample, error) {
 	wanted := min(max(total/sampleShare, sampleMin), sampleMax)
 	regions := int(w.config.NumRows>>w.regionBits) + 1
 	var rows []coldRow
+	part := 1.
 	for stride := uint32(max(1, min(total/wanted, regions/minRegions))); ; stride /= 2 {
-		rows = rows[:0]
+		rows, part = rows[:0], float64(regions)/float64(max(1, inSample(regions, stride)))
 		err := w.cold.each(ctx, w.storage, func(_ int, all []coldRow, _ []leaver) error {
 			for _, r := range all {
-				if stride == 1 || mix(r.row>>w.regionBits)%stride == 0 {
+				if sampled(r.row>>w.regionBits, stride) {
 					rows = append(rows, r)
 				}
 			}
@@ -148,7 +163,7 @@ func (w *window) sample(ctx context.Context) (*sample, error) {
 	}
 	n := len(rows)
 	s := &sample{window: w, rows: sortByRow(slices.Grow(rows, n)), batch: make([]uint32, n), readAt: make([]int32, n),
-		runs: make([]run, len(w.batches)), scale: 1}
+		runs: make([]run, len(w.batches)), scale: 1, part: part}
 	for i, c := range s.rows {
 		s.batch[i] = w.batchOf(c.at & accessMask)
 	}
@@ -209,7 +224,7 @@ func (s *sample) price(m method) Option {
 	for table := range s.spans {
 		s.count(table, int64(inOrder.hole(slotPages)), &n)
 	}
-	at := func(n int64) float64 { return float64(n) * s.scale }
+	at := func(n int64) float64 { return float64(n) * s.part }
 	seconds := func(p price, r reads) float64 { return p.of(at(r.requests), at(r.pages)) }
 	o.prologue = min(seconds(inOrder, n.prologue), seconds(anywhere, n.prologue))
 	o.AheadSeconds, o.processorAhead = seconds(anywhere, n.ahead), seconds(processor, n.ahead)

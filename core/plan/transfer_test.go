@@ -3,8 +3,10 @@ package plan
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -113,6 +115,33 @@ func TestPredictionsAreWhatHappens(t *testing.T) {
 	for _, name := range Transfers() {
 		require.Equal(t, name == "random", used[name] == 0, "%s sets rows aside", name)
 	}
+}
+
+// TestRowsThatCrowdShareRequests: hubs lie side by side in the first pages of many stores. They make rows of a sample and
+// no requests, which are predicted within a tenth.
+func TestRowsThatCrowdShareRequests(t *testing.T) {
+	const numRows, hubs, others = 1 << 21, 2000, 38_000
+	rng := rand.New(rand.NewPCG(5, 5)) // constant: it is the sample that may be off
+	rows := map[uint32]bool{}
+	for row := range uint32(hubs) {
+		rows[row] = true
+	}
+	for len(rows) < hubs+others {
+		rows[uint32(rng.IntN(numRows))] = true
+	}
+	trace := []Batch{slices.Collect(maps.Keys(rows))}
+	c := testConfig(numRows, 0, "random")
+	c.Tables = []ssd.Layout{{RowBytes: 512, RowsPerPage: 8, NumRows: numRows}}
+	p, err := New(mem.NewBudget(0), c)
+	require.NoError(t, err)
+	defer p.Close()
+	s, err := planned(context.Background(), p, 0, trace, nil)
+	require.NoError(t, err)
+	defer s.Release()
+	batch := func(i int64) Batch { return trace[i] }
+	requests, bytes := deviceCount(c, s, func(int64, int32) bool { return false }, batch)
+	require.InEpsilon(t, requests, s.Choice.Requests, 0.1)
+	require.InEpsilon(t, bytes, s.Choice.BytesRead, 0.1)
 }
 
 // wide is a trace whose every batch has rows of all pages: a scan serves them all.
