@@ -85,12 +85,10 @@ func (r *run) add(p span, hole, slotPages int64, to *reads) {
 // packSeconds is what writing and reading so many rows takes that are put into packs. The nearest are in memory.
 func (w *window) packSeconds(rows float64) (seconds float64) {
 	bytes := max(0, rows-float64(w.transfer.room.memory)) * float64(w.config.recordBytes())
-	for _, speed := range []float64{w.config.Device.WriteBytesPerSecond, w.config.Device.ReadBytesPerSecond} {
-		if speed > 0 {
-			seconds += bytes / speed
-		}
+	if speed := w.config.Device.ReadBytesPerSecond; speed > 0 {
+		seconds = bytes / speed
 	}
-	return seconds
+	return seconds + w.config.Device.WriteSeconds(bytes)
 }
 
 // packProcessor is what so many rows that are put into packs take of the processor.
@@ -137,9 +135,7 @@ func (w *window) addPacks(o *Option, m method, c cuts, early []float64) {
 	o.ProcessorSeconds += w.packedProcessor(rows, inFile, inFile+float64(w.backlog)/record)
 	o.processorAhead += w.packedProcessor(0, 0, inFileAhead)
 	d := w.config.Device
-	if d.WriteBytesPerSecond > 0 {
-		o.Seconds += inFile * record / d.WriteBytesPerSecond
-	}
+	o.Seconds += d.WriteSeconds(inFile * record)
 	if d.ReadBytesPerSecond > 0 {
 		o.AheadSeconds += inFileAhead * record / d.ReadBytesPerSecond
 		o.Seconds += (inFile*record + float64(w.backlog)) / d.ReadBytesPerSecond

@@ -3,6 +3,7 @@ package ssd
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -16,16 +17,18 @@ import (
 )
 
 const (
-	firstBurst  = 8                    // requests: even a disk with moving parts answers these in a tenth of a second
-	burstGrowth = 4                    // from one burst to the next, until one lasts
-	maxBurst    = 1 << 15              // requests: half a MiB of ranges, and a third of a second at 100k IOPS
-	maxWritten  = 128 << 20            // bytes of the file that is written
-	steadyPart  = 4                    // a burst of this many times the depth is counted only while the queue is full
-	tempChunk   = 256 << 10            // the longest chunk that is written to a Temp
-	tempFlight  = 1 << 20              // bytes of writes to a Temp that are in flight
-	fewWriters  = 4                    // that write them, at least
-	manyWriters = 16                   // and at most
-	tinyTime    = time.Nanosecond * 50 // what a clock may show as nothing
+	firstBurst   = 8                    // requests: even a disk with moving parts answers these in a tenth of a second
+	burstGrowth  = 4                    // from one burst to the next, until one lasts
+	lasting      = 2                    // the part of its share, a divisor, that a burst lasts which counts
+	maxBurst     = 1 << 15              // requests: half a MiB of ranges, and a third of a second at 100k IOPS
+	maxWritten   = 128 << 20            // bytes of the file that is written
+	leastWritten = 16 << 20             // bytes of it that are written again and again; arbitrary
+	writtenFrom  = 4 << 20              // bytes of memory, so that it has huge pages, as that has which packs fill
+	tempChunk    = 256 << 10            // the longest chunk that is written to a Temp
+	tempFlight   = 1 << 20              // bytes of writes to a Temp that are in flight
+	fewWriters   = 4                    // that write them, at least
+	manyWriters  = 16                   // and at most
+	tinyTime     = time.Nanosecond * 50 // what a clock may show as nothing
 )
 
 // TempChunk returns how many bytes to write to a Temp at a time so that each is one range for the engine: up to 256
@@ -48,29 +51,23 @@ func (e *Engine) tempDepth() int {
 	return 1
 }
 
-// tally is what bursts of requests of one length took.
+// tally is what bursts of requests of one length took, in all: a disk that gives its requests out by the tenth of a
+// second answers one burst at once and lets the next one wait, so that a median of them would say nothing.
 type tally struct {
-	pages   int64     // of a request
-	next    int       // requests of the next burst
-	seconds []float64 // per request, by round
-	// per request, by round: of the processor
-	processor []float64
+	pages     int64 // of a request
+	next      int   // requests of the next burst
+	count     int64
+	took      time.Duration
+	processor []float64 // by burst: seconds per request, of all threads of the process
 }
 
-// perRequest is the median: a machine that is busy with something else disturbs one round and not all.
-func (t tally) perRequest() float64 { return median(t.seconds) }
+func (t tally) perRequest() float64 { return perRequest(t.took, t.count) }
 
-func (t tally) processorPerRequest() float64 { return median(t.processor) }
+// processorPerRequest is the least that was seen: other threads of the process have work of their own meanwhile.
+func (t tally) processorPerRequest() float64 { return slices.Min(t.processor) }
 
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
-}
-
-// timed is what a burst took: the requests that were made, and the time of those among them that were timed.
-type timed struct {
-	made, count int
-	took        time.Duration
+func perRequest(d time.Duration, count int64) float64 {
+	return max(d, tinyTime).Seconds() / float64(max(count, 1))
 }
 
 // processorTime is what of the processor this process has used, by all threads.
@@ -84,23 +81,31 @@ func processorTime() time.Duration {
 
 func (t tally) bytesPerSecond() float64 { return float64(t.pages*PageBytes) / t.perRequest() }
 
-// burst runs ever longer bursts of about n requests until one takes a good part of its share, and counts that one.
-func (t *tally) burst(share time.Duration, run func(n int) (timed, error)) error {
+// burst runs ever longer bursts of at most n requests until one lasts, and counts that one. run makes no more requests
+// once a share has passed, and returns how many it made.
+func (t *tally) burst(
+	ctx context.Context, share time.Duration, run func(ctx context.Context, n int) (int64, error),
+) error {
 	t.next = max(t.next, firstBurst)
 	for {
 		start, used := time.Now(), processorTime()
-		of, err := run(t.next)
-		if err != nil {
+		part, cancel := context.WithTimeout(ctx, share)
+		made, err := run(part, t.next)
+		cancel()
+		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 			return err
 		}
-		if time.Since(start) >= share/burstGrowth || t.next >= maxBurst {
-			t.seconds = append(t.seconds, max(of.took, tinyTime).Seconds()/float64(of.count))
-			t.processor = append(t.processor, max(processorTime()-used, tinyTime).Seconds()/float64(of.made))
+		if took := time.Since(start); took >= share/lasting || t.next >= maxBurst {
+			t.count, t.took = t.count+made, t.took+took
+			t.processor = append(t.processor, perRequest(processorTime()-used, made))
 			return nil
 		}
 		t.next *= burstGrowth
 	}
 }
+
+// forget makes what was counted count no more.
+func (t *tally) forget() { t.count, t.took, t.processor = 0, 0, nil }
 
 // reader makes bursts of reads.
 type reader struct {
@@ -112,7 +117,7 @@ type reader struct {
 }
 
 // scattered reads n ranges at random places.
-func (r *reader) scattered(ctx context.Context, n int, pages int64) (timed, error) {
+func (r *reader) scattered(ctx context.Context, n int, pages int64) (int64, error) {
 	return r.read(ctx, n, func(int) Range {
 		begin := r.random.Int64N(r.pages - pages + 1)
 		return pageRange(begin, begin+pages)
@@ -121,7 +126,7 @@ func (r *reader) scattered(ctx context.Context, n int, pages int64) (timed, erro
 
 // inOrder reads n ranges one after the other from a random place on, and from the beginning again after the last whole
 // one.
-func (r *reader) inOrder(ctx context.Context, n int, pages int64) (timed, error) {
+func (r *reader) inOrder(ctx context.Context, n int, pages int64) (int64, error) {
 	whole := r.pages / pages
 	first := r.random.Int64N(whole)
 	return r.read(ctx, n, func(i int) Range {
@@ -130,29 +135,16 @@ func (r *reader) inOrder(ctx context.Context, n int, pages int64) (timed, error)
 	})
 }
 
-// read times a Read. A long one is timed between two deliveries while the queue was full, for its beginning and its end
-// say nothing about a device at depth.
-func (r *reader) read(ctx context.Context, n int, at func(i int) Range) (timed, error) {
+// read reads up to n ranges and returns how many it did: what is in flight when ctx ends counts as well.
+func (r *reader) read(ctx context.Context, n int, at func(i int) Range) (int64, error) {
 	r.ranges = r.ranges[:0]
 	for i := range n {
 		r.ranges = append(r.ranges, at(i))
 	}
-	from, to := 0, n
-	if depth := r.engine.depth; n >= steadyPart*depth {
-		from, to = depth, n-depth
-	}
-	var delivered, began, ended atomic.Int64 // deliveries are concurrent; the two of them that take the time are unique
-	start := time.Now()
-	err := r.engine.Read(ctx, r.handle, r.ranges, func(int, []byte) error {
-		switch int(delivered.Add(1)) {
-		case from:
-			began.Store(int64(time.Since(start)))
-		case to:
-			ended.Store(int64(time.Since(start)))
-		}
-		return nil
-	})
-	return timed{n, to - from, time.Duration(ended.Load() - began.Load())}, err
+	before, _ := r.handle.Moved()
+	err := r.engine.Read(ctx, r.handle, r.ranges, func(int, []byte) error { return nil })
+	after, _ := r.handle.Moved()
+	return after - before, err
 }
 
 // scribe makes bursts of writes to a Temp, as packs are written.
@@ -160,10 +152,11 @@ type scribe struct {
 	tally
 	engine *Engine
 	temp   *Temp
-	block  *mem.Block // a chunk, which all writers write
+	block  *mem.Block // chunks, which all writers write
 	chunk  int
-	end    int // of what is written
-	count  int // of writers
+	made   int64 // chunks that were written
+	limit  int64 // so many lie in the file; then they are written again
+	count  int   // of writers
 }
 
 func newScribe(e *Engine, c Calibration) (*scribe, error) {
@@ -171,10 +164,13 @@ func newScribe(e *Engine, c Calibration) (*scribe, error) {
 		return nil, errNotAsked
 	}
 	s := &scribe{engine: e, chunk: e.TempChunk(), count: e.TempWriters()}
+	s.limit = int64(maxWritten / s.chunk)
 	s.pages = int64(s.chunk / PageBytes)
 	var err error
-	if s.block, err = c.Budget.Alloc(mem.Staging, int64(s.chunk)); err != nil {
-		return nil, err
+	if s.block, err = c.Budget.Alloc(mem.Staging, int64(max(s.chunk, writtenFrom))); err != nil {
+		if s.block, err = c.Budget.Alloc(mem.Staging, int64(s.chunk)); err != nil {
+			return nil, err
+		}
 	}
 	noise := rand.New(rand.NewPCG(1, 1)) // zeros might cost a disk less
 	words := mem.Slice[uint64](s.block)
@@ -193,30 +189,34 @@ func (s *scribe) close() {
 	s.block.Free()
 }
 
-// write appends n chunks, each with a checksum as packs have it, or as many as may be written in all, and begins at the
+// settle keeps to the part of the file that has been written, where that is large enough for no cache to hold it: most
+// chunks of packs lie where others have lain.
+func (s *scribe) settle() {
+	if s.made*int64(s.chunk) >= leastWritten {
+		s.limit = min(s.made, s.limit)
+	}
+}
+
+// write writes up to n chunks, each with a checksum as packs have it, after those that are written, and begins at the
 // front again when there is no room.
-func (s *scribe) write(ctx context.Context, n int) (timed, error) {
-	n = min(n, maxWritten/s.chunk)
-	if s.end+n*s.chunk > maxWritten {
-		s.end = 0
+func (s *scribe) write(ctx context.Context, n int) (int64, error) {
+	first := s.made
+	if err := s.temp.Grow(min(first+int64(n), s.limit) * int64(s.chunk)); err != nil {
+		return 0, err
 	}
-	first := s.end
-	s.end += n * s.chunk
-	if err := s.temp.Grow(int64(s.end)); err != nil {
-		return timed{}, err
-	}
-	var next atomic.Int64 // of the chunks, shared out among the writers
+	var next, made atomic.Int64 // of the chunks, shared out among the writers
 	errs := make(chan error, s.count)
-	start := time.Now()
 	for range s.count {
 		guard.Go(func() {
 			var err error
 			writes := s.engine.Writes(s.temp)
 			defer writes.Close()
-			for j := int(next.Add(1)) - 1; j < n && err == nil; j = int(next.Add(1)) - 1 {
+			for j := next.Add(1) - 1; j < int64(n) && err == nil; j = next.Add(1) - 1 {
 				if err = ctx.Err(); err == nil {
-					crc.Checksum(s.block.Bytes())
-					writes.Begin(s.block.Bytes(), int64(first+j*s.chunk), func(failed error) { err = cmp.Or(err, failed) })
+					data := s.data(j)
+					crc.Checksum(data)
+					writes.Begin(data, (first+j)%s.limit*int64(s.chunk), func(failed error) { err = cmp.Or(err, failed) })
+					made.Add(1)
 				}
 				if writes.Full() {
 					writes.Await()
@@ -232,5 +232,67 @@ func (s *scribe) write(ctx context.Context, n int) (timed, error) {
 	for range s.count {
 		err = cmp.Or(err, <-errs)
 	}
-	return timed{n, n, time.Since(start)}, err
+	s.made += made.Load()
+	return made.Load(), err
+}
+
+// data is what is written as chunk j.
+func (s *scribe) data(j int64) []byte {
+	all := s.block.Bytes()
+	at := int(j) % (len(all) / s.chunk) * s.chunk
+	return all[at : at+s.chunk]
+}
+
+// mixture makes bursts of writes, and of reads in order besides.
+type mixture struct {
+	tally   // of the writes beside reads
+	reading *reader
+	writing *scribe
+	pages   int64 // of a read
+	read    int64 // requests
+}
+
+// mostBeside bounds the part of writing that costs reading nothing, so that what is learned later can find it to be
+// less.
+const mostBeside = 7. / 8
+
+// measure runs bursts of writes by turns alone and beside reads.
+func (m *mixture) measure(ctx context.Context, share time.Duration) error {
+	w := m.writing
+	if err := w.burst(ctx, share, w.write); err != nil {
+		return err
+	}
+	w.forget()
+	w.settle()
+	for range rounds {
+		if err := w.burst(ctx, share, w.write); err != nil {
+			return err
+		}
+		if err := m.burst(ctx, share, m.both); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// both writes and reads until ctx ends, and returns how many chunks it wrote.
+func (m *mixture) both(ctx context.Context, n int) (written int64, err error) {
+	ended := make(chan error, 1)
+	guard.Go(func() {
+		var err error
+		written, err = m.writing.write(ctx, n)
+		ended <- err
+	}, func(p *guard.PanicError) { ended <- p })
+	read, err := m.reading.inOrder(ctx, n, m.pages)
+	m.read += read
+	return written, cmp.Or(<-ended, err)
+}
+
+// share is Device.WriteBeside: what is left of the time of the bursts, beside what their reads alone would have taken,
+// is what writing cost. Where reads and writes have a limit each, that is nothing until writes take longer than reads.
+func (m *mixture) share(d Device) float64 {
+	reads := float64(m.read*m.pages*PageBytes) / d.ReadBytesPerSecond
+	cost := (m.took.Seconds() - reads) / float64(max(m.count, 1))
+	alone := m.writing.perRequest()
+	return max(0, min(1-cost/alone, d.WriteBytesPerSecond/d.ReadBytesPerSecond, mostBeside))
 }

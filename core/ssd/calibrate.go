@@ -19,6 +19,8 @@ type Device struct {
 	// in the order of the file, in ranges of the engine's slot size
 	ReadBytesPerSecond  float64 `json:"read_bytes_per_second"`
 	WriteBytesPerSecond float64 `json:"write_bytes_per_second"`
+	// the part of the time of writing in which reading goes on as if nothing was written
+	WriteBeside float64 `json:"write_beside"`
 	// what of the processor, of all threads, it takes besides: a request, a page of it, and a page that is written, with
 	// its checksum
 	RequestProcessor float64 `json:"request_processor_seconds"`
@@ -35,18 +37,26 @@ func (d Device) Seconds(requests, pages int64) float64 {
 	return float64(requests)*d.RequestSeconds + float64(pages)*d.PageSeconds
 }
 
+// WriteSeconds returns by how much reading takes longer when so many bytes are written meanwhile.
+func (d Device) WriteSeconds(bytes float64) float64 {
+	if d.WriteBytesPerSecond <= 0 {
+		return 0
+	}
+	return bytes / d.WriteBytesPerSecond * (1 - d.WriteBeside)
+}
+
 // Calibration says how Calibrate measures.
 type Calibration struct {
 	WriteDir string        // where writing is measured, in a Temp; empty: nowhere
 	Budget   *mem.Budget   // required: a chunk of Staging is taken from it meanwhile
-	Limit    time.Duration // of all bursts together, a third more at worst; 0 is DefaultCalibration
+	Limit    time.Duration // of all bursts together, and what is in flight at the end of each; 0 is DefaultCalibration
 }
 
 const (
-	// DefaultCalibration leaves room, within two seconds, for bursts that take a third longer than their share.
+	// DefaultCalibration leaves room, within two seconds, for what is in flight when the shares of bursts have passed.
 	DefaultCalibration = 1400 * time.Millisecond
 
-	rounds      = 3                // of all kinds of bursts; the median of each counts
+	rounds      = 3                // of all kinds of bursts, so that what others do meanwhile is spread over them
 	fastestPage = PageBytes / 1e12 // seconds; no disk reads a page in less
 )
 
@@ -77,34 +87,42 @@ func Calibrate(ctx context.Context, e *Engine, h *Handle, c Calibration) (Device
 	if refused == nil {
 		defer writing.close()
 	}
-	share := c.Limit / time.Duration(rounds*(len(points)+2))
+	// Before what counts, a share of each way uses up what a disk has saved while nobody used it.
+	share := c.Limit / time.Duration(rounds*(len(points)+3)+2)
+	scanning := func(ctx context.Context, n int) (int64, error) { return reading.inOrder(ctx, n, longest) }
+	if err := scan.burst(ctx, share, scanning); err != nil {
+		return Device{}, err
+	}
+	scan.forget()
 	for range rounds {
 		for i := range points {
 			t := &points[i]
-			if err := t.burst(share, func(n int) (timed, error) {
+			if err := t.burst(ctx, share, func(ctx context.Context, n int) (int64, error) {
 				return reading.scattered(ctx, n, t.pages)
 			}); err != nil {
 				return Device{}, err
 			}
 		}
-		if err := scan.burst(share, func(n int) (timed, error) {
-			return reading.inOrder(ctx, n, longest)
-		}); err != nil {
+		if err := scan.burst(ctx, share, scanning); err != nil {
 			return Device{}, err
 		}
-		if refused == nil {
-			refused = writing.tally.burst(share, func(n int) (timed, error) { return writing.write(ctx, n) })
-		}
-		if err := ctx.Err(); err != nil {
-			return Device{}, err
-		}
+	}
+	beside := mixture{reading: reading, writing: writing, tally: tally{next: maxBurst}, pages: longest}
+	if refused == nil {
+		refused = beside.measure(ctx, share)
+	}
+	if err := ctx.Err(); err != nil {
+		return Device{}, err
 	}
 	d := Device{Engine: e.Name(), Depth: e.Depth(), ReadBytesPerSecond: scan.bytesPerSecond()}
 	d.RequestSeconds, d.PageSeconds = fit(points[:], tally.perRequest)
 	d.RequestProcessor, d.PageProcessor = fit(points[:], tally.processorPerRequest)
+	// What comes in order is no slower than if it did not.
+	d.ReadBytesPerSecond = max(d.ReadBytesPerSecond, float64(longest*PageBytes)/d.Seconds(1, longest))
 	if refused == nil {
-		d.WriteBytesPerSecond = writing.tally.bytesPerSecond()
-		d.WriteProcessor = writing.tally.processorPerRequest() / float64(writing.tally.pages)
+		d.WriteBytesPerSecond = writing.bytesPerSecond()
+		d.WriteProcessor = writing.processorPerRequest() / float64(writing.pages)
+		d.WriteBeside = beside.share(d)
 	} else {
 		d.WriteBytesPerSecond, d.WriteAssumed = d.ReadBytesPerSecond, refused.Error()
 		d.WriteProcessor = d.PageProcessor

@@ -20,7 +20,7 @@ import (
 func requireUsable(t *testing.T, d ssd.Device) {
 	t.Helper()
 	for _, v := range []float64{d.RequestSeconds, d.PageSeconds, d.ReadBytesPerSecond, d.WriteBytesPerSecond,
-		d.RequestProcessor, d.PageProcessor, d.WriteProcessor} {
+		d.RequestProcessor, d.PageProcessor, d.WriteProcessor, d.WriteBeside} {
 		require.False(t, math.IsNaN(v) || math.IsInf(v, 0) || v < 0, "%+v", d)
 	}
 	require.Positive(t, d.PageSeconds)
@@ -28,6 +28,8 @@ func requireUsable(t *testing.T, d ssd.Device) {
 	require.Positive(t, d.WriteProcessor)
 	require.Positive(t, d.ReadBytesPerSecond)
 	require.Positive(t, d.WriteBytesPerSecond)
+	require.LessOrEqual(t, d.WriteBeside, 7./8)
+	require.InEpsilon(t, (1-d.WriteBeside)*1e6/d.WriteBytesPerSecond, d.WriteSeconds(1e6), 1e-9)
 }
 
 // Files of any size will do, down to one of a few bytes.
@@ -90,7 +92,9 @@ func TestCalibrateFailsWhereReadingDoes(t *testing.T) {
 	defer r.Close()
 	c := ssd.Calibration{WriteDir: t.TempDir(), Budget: r.budget, Limit: 20 * time.Millisecond}
 	for _, nth := range []int{1, 30} {
-		r.fs.Arm(faultfs.Fault{Op: faultfs.Read, Nth: nth, Errno: syscall.EIO, Path: filepath.Base(r.path)})
+		r.fs.Arm(faultfs.Fault{
+			Op: faultfs.Read, Nth: nth, Times: faultfs.Forever, Errno: syscall.EIO, Path: filepath.Base(r.path),
+		})
 		_, err := ssd.Calibrate(context.Background(), r.engine, r.handle, c)
 		require.ErrorIs(t, err, syscall.EIO)
 		r.fs.Clear()
@@ -169,7 +173,7 @@ func TestUnusableSavedDevices(t *testing.T) {
 	require.NoError(t, err)
 	for name, data := range map[string]string{
 		"empty": "", "no JSON": "\x00\x01", "cut": string(good[:len(good)/2]),
-		"another version": strings.Replace(string(good), `"version": 2`, `"version": 1`, 1),
+		"another version": strings.Replace(string(good), `"version": 3`, `"version": 2`, 1),
 		"zero":            strings.Replace(string(good), "0.00001,", "-1,", 1),
 		"no page":         strings.Replace(string(good), "0.000002", "0", 1),
 		"huge":            string(good) + strings.Repeat(" ", 100_000), "a number": "1",

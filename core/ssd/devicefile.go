@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	deviceVersion = 2        // of the file; another is not read
+	deviceVersion = 3        // of the file; another is not read
 	maxDeviceFile = 64 << 10 // bytes; a file of ours has a few hundred for each key
 	maxDevices    = 16       // keys kept in a file
 )

@@ -1,5 +1,7 @@
 package ssd
 
+import "time"
+
 const (
 	MaxRetries  = maxRetries
 	DirtyBytes  = dirtyBytes
@@ -15,7 +17,7 @@ func NewEngineOn(stub *KernelStub, o Options, probeDir string) (*Engine, error) 
 func Fit(pages []int64, seconds []float64) (request, page float64) {
 	points := make([]tally, len(pages))
 	for i := range points {
-		points[i] = tally{pages: pages[i], seconds: []float64{seconds[i]}}
+		points[i] = tally{pages: pages[i], count: 1000, took: time.Duration(seconds[i] * 1e12)}
 	}
 	return fit(points, tally.perRequest)
 }
