@@ -19,7 +19,7 @@ func overlapping(t *testing.T, fs ssd.FS, stored int64) (*Loader, Options) {
 	o := belady()
 	o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
 	l := open(t, OpenStore(someStore(t, fs)), o)
-	l.planned.device = ssd.Device{}
+	l.planned.device = ssd.Learn(ssd.Device{}, l.engine.SlotBytes(), ssd.Full{})
 	storePlans(t, l, stored)
 	return l, o
 }

@@ -160,13 +160,15 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 		if !l.options.Lookahead || failures > 0 {
 			known = nil
 		}
-		l.planned.planner.SetLoad(l.planned.windows.load(len(*current)))
+		device := l.planned.device.Device()
+		l.planned.planner.SetDevice(device)
+		l.planned.planner.SetLoad(l.planned.windows.load(len(*current), device))
 		p, err := l.planned.planner.Plan(in.ctx, first, rowsOf(*current), rowsOf(known))
 		if err == nil {
 			for _, b := range *current {
 				b.dropRows()
 			}
-			return newSuperbatch(in, first, *current, len(known), p), nil
+			return newSuperbatch(in, first, *current, len(known), p, device), nil
 		}
 		n := len(*current)
 		if !in.fewer(err, failures, n) {

@@ -17,7 +17,7 @@ import (
 func TestTheLoadIsThatOfTheLastWindows(t *testing.T) {
 	var w windows
 	share := 1 / float64(runtime.NumCPU())
-	require.Equal(t, plan.Load{Share: share, Pace: share}, w.load(10), "nothing has run")
+	require.Equal(t, plan.Load{Share: share, Pace: share}, w.load(10, ssd.Device{}), "nothing has run")
 	window := func(wall, waited, processor, late float64) Window {
 		return Window{
 			Batches: 10, Choice: plan.Choice{DeviceSeconds: 2, ProcessorSeconds: processor},
@@ -25,25 +25,46 @@ func TestTheLoadIsThatOfTheLastWindows(t *testing.T) {
 		}
 	}
 	w.last = []Window{window(20, 10, 0.01, 0.05)}
-	require.InDelta(t, (share*paceUnproven+0.05)/(paceUnproven+0.01), w.load(10).Pace, 1e-12, "a short window")
-	require.InDelta(t, share, w.load(10*muchShorter+1).Pace, 1e-12, "of which a long one learns nothing")
+	want := (share*paceUnproven + 0.05) / (paceUnproven + 0.01)
+	require.InDelta(t, want, w.load(10, ssd.Device{}).Pace, 1e-12, "a short window")
+	load := w.load(10*muchShorter+1, ssd.Device{})
+	require.InDelta(t, share, load.Pace, 1e-12, "of which a long one learns nothing")
+	require.Zero(t, load.LoopSeconds)
 	w.last = []Window{
 		window(1000, 0, 1, 500), // too long ago
 		window(20, 10, 0.01, 0.05), window(30, 10, 200, 100), window(5, 10, 0, 0),
 		window(90, 10, 100, 50), window(20, 0, 100, -1),
 	}
-	load := w.load(10)
+	load = w.load(10, ssd.Device{})
 	require.InDelta(t, 150./400, load.Pace, 0.001)
 	require.Equal(t, plan.Load{LoopSeconds: 2, Pace: load.Pace, Share: share}, load)
+}
+
+// TestLatenessIsThatOnTheDeviceAsItIsKnown: what a device that turned out to be slow took longer is not counted again
+// as lateness.
+func TestLatenessIsThatOnTheDeviceAsItIsKnown(t *testing.T) {
+	share := 1 / float64(runtime.NumCPU())
+	quick, slow := ssd.Device{RequestSeconds: 1e-5}, ssd.Device{RequestSeconds: 5e-5}
+	w := windows{last: []Window{{
+		Batches: 1, Choice: plan.Choice{DeviceSeconds: 2, ProcessorSeconds: 1}, MeasuredSeconds: 11, device: quick,
+		moved: moved{rows: requested{requests: 200_000}},
+	}}}
+	require.InDelta(t, (share*paceUnproven+9)/(paceUnproven+1), w.load(1, quick).Pace, 1e-9)
+	require.InDelta(t, (share*paceUnproven+1)/(paceUnproven+1), w.load(1, slow).Pace, 1e-9)
 }
 
 // TestTheEngineIsBusyWithRowsForTheirPart: what else the engine reads takes its part of the time, by what the device
 // needs for it.
 func TestTheEngineIsBusyWithRowsForTheirPart(t *testing.T) {
-	require.Equal(t, 8*time.Second, moved{engine: 8 * time.Second, all: 2, rows: 2}.busy())
-	require.Equal(t, 2*time.Second, moved{engine: 8 * time.Second, all: 4, rows: 1}.busy())
-	require.Equal(t, 8*time.Second, moved{engine: 8 * time.Second}.busy(), "a device that takes no time")
-	require.Zero(t, moved{engine: 8 * time.Second, all: 4, rows: -1e-18}.busy(), "rounded")
+	d := ssd.Device{RequestSeconds: 1}
+	busy := func(all, rows int64) time.Duration {
+		return moved{engine: 8 * time.Second, all: requested{requests: all}, rows: requested{requests: rows}}.busy(d)
+	}
+	require.Equal(t, 8*time.Second, busy(2, 2))
+	require.Equal(t, 2*time.Second, busy(4, 1))
+	require.Zero(t, busy(4, 0))
+	d = ssd.Device{}
+	require.Equal(t, 8*time.Second, busy(4, 1), "a device that takes no time")
 }
 
 // TestMovedIsOfRows: it counts the rows of nodes that were read, and neither tensors of edges nor neighbour
@@ -61,7 +82,7 @@ func TestMovedIsOfRows(t *testing.T) {
 		all, before := -l.engineStats().Bytes, l.moved()
 		epochOf(t, l, 0)
 		all += l.engineStats().Bytes
-		rows, edges := l.moved().minus(before).read, int64(0)
+		rows, edges := l.moved().minus(before).rows.bytes, int64(0)
 		for i := range l.tables {
 			if table := &l.tables[i]; table.disk != nil && !slices.Contains(l.onDisk, table) {
 				_, n := table.disk.Handle().Moved()

@@ -36,7 +36,7 @@ func storePlans(t *testing.T, l *Loader, held int64) {
 	l.planned.planner.Close()
 	limits := scratch.Options{MemoryBytes: l.split.Packs, FileBytes: l.split.Scratch}
 	var err error
-	l.planned.planner, err = plan.New(l.budget, l.planConfig(l.planned.device, limits, l.planned.storage))
+	l.planned.planner, err = plan.New(l.budget, l.planConfig(l.planned.device.Device(), limits, l.planned.storage))
 	require.NoError(t, err)
 	l.onClose(l.planned.planner.Close)
 }

@@ -20,7 +20,7 @@ type planning struct {
 	pool       *scratch.Pool // of packs and traces
 	records    *records      // traces, and what plans are made of where storage is this
 	storage    plan.Storage  // what plans are made of: memory, or the records
-	device     ssd.Device    // what reading costs
+	device     *ssd.Learned  // what reading costs
 	calibrated ssd.Stats     // what finding that out read
 	windows    windows
 	timeline   timeline
@@ -55,10 +55,12 @@ func (l *Loader) openPlanning(ctx context.Context) error {
 		}
 		l.onClose(planned.presence.Close)
 	}
-	if err := l.calibrate(ctx, planned); err != nil {
+	device, err := l.calibrate(ctx, planned)
+	if err != nil {
 		return err
 	}
-	if planned.planner, err = plan.New(l.budget, l.planConfig(planned.device, limits, planned.storage)); err != nil {
+	planned.device = ssd.Learn(device, l.engine.SlotBytes(), l.engine.Stats().Full)
+	if planned.planner, err = plan.New(l.budget, l.planConfig(device, limits, planned.storage)); err != nil {
 		return err
 	}
 	l.onClose(planned.planner.Close)
@@ -98,27 +100,31 @@ func (l *Loader) reorderRows() int64 {
 	return l.options.ReorderRows
 }
 
+// misjudged is the factor by which reading is slower or faster than it was calibrated when the calibration is not kept:
+// it was taken while others used the disk, or had not for long. Busy processors alone make it two. Arbitrary beyond.
+const misjudged = 4
+
 // calibrate finds out what reading costs on the store's device, or remembers it.
-func (l *Loader) calibrate(ctx context.Context, planned *planning) error {
+func (l *Loader) calibrate(ctx context.Context, planned *planning) (device ssd.Device, err error) {
 	if t := l.options.Transfer; t == "random" || t == "forward" {
-		return nil // there is nothing to compare
+		return device, nil // there is nothing to compare
 	}
 	largest := slices.MaxFunc(l.onDisk, func(a, b *table) int { return cmp.Compare(a.bytes(), b.bytes()) })
 	handle, fs, path := largest.disk.Handle(), l.parts.store.FS(), l.options.Calibration
 	uuid := l.parts.store.UUID()
 	key, err := l.engine.DeviceKey(hex.EncodeToString(uuid[:]), handle)
 	if err != nil {
-		return err
+		return device, err
 	}
 	if path != "" {
 		l.onClose(func() {
-			if planned.windows.misjudged() {
+			if planned.device != nil && planned.device.Wrong(misjudged) {
 				ssd.ForgetDevice(fs, path, key) // the next loader measures again
 			}
 		})
 		var found bool
-		if planned.device, found = ssd.LoadDevice(fs, path, key); found {
-			return nil
+		if device, found = ssd.LoadDevice(fs, path, key); found {
+			return device, nil
 		}
 	}
 	dir := l.options.Scratch
@@ -126,7 +132,7 @@ func (l *Loader) calibrate(ctx context.Context, planned *planning) error {
 		dir = ""
 	}
 	before := l.engine.Stats()
-	planned.device, err = ssd.Calibrate(ctx, l.engine, handle, ssd.Calibration{
+	device, err = ssd.Calibrate(ctx, l.engine, handle, ssd.Calibration{
 		WriteDir: dir, Budget: l.budget, Limit: calibrationTime(largest.bytes()),
 	})
 	after := l.engine.Stats()
@@ -135,12 +141,12 @@ func (l *Loader) calibrate(ctx context.Context, planned *planning) error {
 		Retries: after.Retries - before.Retries,
 	}
 	if err != nil {
-		return fmt.Errorf("loader: calibrating the device: %w", err)
+		return device, fmt.Errorf("loader: calibrating the device: %w", err)
 	}
 	if path != "" {
-		ssd.SaveDevice(fs, path, key, planned.device) // where it cannot be kept, it is measured again
+		ssd.SaveDevice(fs, path, key, device) // where it cannot be kept, it is measured again
 	}
-	return nil
+	return device, nil
 }
 
 // calibrationTime is how long a device is measured for: as long as some twenty readings of a small table would take, at

@@ -48,6 +48,18 @@ type Window struct {
 	WaitedSeconds   float64 `json:"waited_seconds"` // of WallSeconds: by the consumer, for batches
 	MeasuredRead    int64   `json:"measured_bytes_read"`
 	MeasuredWritten int64   `json:"measured_bytes_written"`
+
+	moved  moved
+	device ssd.Device // as it was known when the window was planned
+}
+
+// deviceSeconds is what was predicted of the device, had it been known as it is now.
+func (w *Window) deviceSeconds(now ssd.Device) float64 {
+	then := w.moved.seconds(w.device)
+	if then <= 0 {
+		return w.DeviceSeconds
+	}
+	return w.DeviceSeconds * w.moved.seconds(now) / then
 }
 
 // windows keeps the reports of the last windows. mu guards all of it.
@@ -56,7 +68,6 @@ type windows struct {
 	last   []Window
 	early  moved     // by prologues that ran early
 	ratios []float64 // measured by predicted seconds, of the last windows
-	models []float64 // and by those that the device and an idle processor would have taken
 }
 
 // Bounds of what is kept. Arbitrary.
@@ -66,43 +77,63 @@ const (
 )
 
 // moved is what plans foresee: which rows were read, from their tables and from the scratch file, and what that took.
-// The engine may have read neighbour lists besides, and edge tensors.
+// The engine may have read neighbour lists besides, edge tensors, and plans in the scratch file.
 type moved struct {
 	engine  time.Duration // it was busy, with whatever
-	all     float64       // seconds of the device by its figures, for all that was read
-	rows    float64       // of them, for rows
-	read    int64         // bytes of rows
-	written int64         // bytes to the scratch file
+	all     requested
+	rows    requested // of all
+	written int64     // bytes to the scratch file
 }
+
+// requested is what was asked of the engine, and what came.
+type requested struct{ requests, bytes int64 }
+
+func (r requested) plus(o requested) requested {
+	return requested{r.requests + o.requests, r.bytes + o.bytes}
+}
+
+func (r requested) minus(o requested) requested {
+	return requested{r.requests - o.requests, r.bytes - o.bytes}
+}
+
+// seconds is what a device takes for it.
+func (r requested) seconds(d ssd.Device) float64 { return d.Seconds(r.requests, r.bytes/ssd.PageBytes) }
 
 func (l *Loader) moved() moved {
 	reads, kept := l.engineStats(), l.planned.pool.Stats()
-	requests, bytes := kept.Requests, kept.Read
+	rows := requested{kept.PackRequests, kept.PacksRead}
 	for _, t := range l.onDisk {
 		n, received := t.disk.Handle().Moved()
-		requests, bytes = requests+n, bytes+received
+		rows = rows.plus(requested{n, received})
 	}
-	device := l.planned.device
-	return moved{
-		engine: reads.Busy, all: device.Seconds(reads.Requests, reads.Bytes/ssd.PageBytes),
-		rows: device.Seconds(requests, bytes/ssd.PageBytes), read: bytes, written: kept.Written,
-	}
+	return moved{reads.Busy, requested{reads.Requests, reads.Bytes}, rows, kept.Written}
+}
+
+// learn looks at what the device does. It costs little beside a batch.
+func (l *Loader) learn() {
+	l.planned.device.Observe(l.engine.Stats().Full, l.planned.pool.Stats().Written)
 }
 
 // busy is how long the engine was busy with rows: the part of its time that the device needs for them.
-func (m moved) busy() time.Duration {
-	if m.all <= m.rows {
+func (m moved) busy(d ssd.Device) time.Duration {
+	all, rows := m.all.seconds(d), m.rows.seconds(d)
+	if all <= rows {
 		return m.engine
 	}
-	return time.Duration(float64(m.engine) * max(0, m.rows) / m.all)
+	return time.Duration(float64(m.engine) * rows / all)
 }
 
 func (m moved) plus(o moved) moved {
-	return moved{m.engine + o.engine, m.all + o.all, m.rows + o.rows, m.read + o.read, m.written + o.written}
+	return moved{m.engine + o.engine, m.all.plus(o.all), m.rows.plus(o.rows), m.written + o.written}
 }
 
 func (m moved) minus(o moved) moved {
-	return moved{m.engine - o.engine, m.all - o.all, m.rows - o.rows, m.read - o.read, m.written - o.written}
+	return moved{m.engine - o.engine, m.all.minus(o.all), m.rows.minus(o.rows), m.written - o.written}
+}
+
+// seconds is what a device takes for the rows, and for what was written meanwhile.
+func (m moved) seconds(d ssd.Device) float64 {
+	return m.rows.seconds(d) + d.WriteSeconds(float64(m.written))
 }
 
 // movedInTime is moved without the prologues that ran early, which belong to later windows.
@@ -125,7 +156,7 @@ func (w *windows) add(s *superbatch, wall time.Duration, after moved) {
 	if s.early != nil {
 		took = took.plus(s.early.moved)
 	}
-	busy := took.busy()
+	busy := took.busy(s.device)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.last) == keptWindows {
@@ -134,13 +165,12 @@ func (w *windows) add(s *superbatch, wall time.Duration, after moved) {
 	report := Window{
 		First: s.first, Batches: len(s.batches), Choice: s.plan.Choice,
 		MeasuredSeconds: busy.Seconds(), WallSeconds: wall.Seconds(),
-		MeasuredRead: took.read, MeasuredWritten: took.written, Early: s.early != nil,
-		WaitedSeconds: waited.Seconds(),
+		MeasuredRead: took.rows.bytes, MeasuredWritten: took.written, Early: s.early != nil,
+		WaitedSeconds: waited.Seconds(), moved: took, device: s.device,
 	}
 	w.last = append(w.last, report)
 	if report.Seconds > 0 {
 		w.ratios = withLast(w.ratios, busy.Seconds()/report.Seconds)
-		w.models = withLast(w.models, busy.Seconds()/(report.DeviceSeconds+report.ProcessorSeconds))
 	}
 }
 
@@ -162,20 +192,23 @@ const (
 	muchShorter = 16
 )
 
-// load is what the loop does beside reading, by the last windows: the median of what it takes for a batch, and how late
-// reading was in those together that are not much shorter than the window to come, of so many batches. The first window
-// is a single batch, read while nothing is warm and on a disk whose limit may not yet have been felt: its lateness says
-// nothing of windows that are a hundred times as long.
-func (w *windows) load(batches int) plan.Load {
+// load is what the loop does beside reading, by the last windows that are not much shorter than the one to come, of so
+// many batches: the median of what it takes for a batch, and how late reading was in all of them, on the device as it
+// is known now. The first window is a single batch, read while nothing is warm: it says nothing of windows that are a
+// hundred times as long.
+func (w *windows) load(batches int, now ssd.Device) plan.Load {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	share := 1 / float64(runtime.NumCPU())
 	late, processor := share*paceUnproven, paceUnproven
 	var loop []float64
 	for _, of := range w.last[max(0, len(w.last)-loadWindows):] {
+		if of.Batches*muchShorter < batches {
+			continue
+		}
 		loop = append(loop, max(0, of.WallSeconds-of.WaitedSeconds)/float64(of.Batches))
-		if of.ProcessorSeconds > 0 && of.Batches*muchShorter >= batches {
-			late += max(0, of.MeasuredSeconds-of.DeviceSeconds)
+		if of.ProcessorSeconds > 0 {
+			late += max(0, of.MeasuredSeconds-of.deviceSeconds(now))
 			processor += of.ProcessorSeconds
 		}
 	}
@@ -202,24 +235,6 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// Predictions that were off by misjudged in either direction, in the median of at
-// least fewWindows, mean that the calibration was taken at another time than this.
-const (
-	misjudged  = 2
-	fewWindows = 8
-)
-
-// misjudged says whether the device should be calibrated again.
-func (w *windows) misjudged() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.models) < fewWindows {
-		return false
-	}
-	ratio := median(slices.Clone(w.models))
-	return ratio > misjudged || ratio < 1./misjudged
-}
-
 func (w *windows) all() []Window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -243,7 +258,7 @@ func (l *Loader) Plan() Plan {
 		p.MoreMemory = l.offers()
 		p.Windows, p.MedianError = planned.windows.all(), planned.windows.medianError()
 		p.History, p.Timeline = planned.foreknown.all(), planned.timeline.all()
-		device := planned.device
+		device := planned.device.Device()
 		p.Device = &device
 	}
 	return p

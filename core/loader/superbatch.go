@@ -22,6 +22,7 @@ type superbatch struct {
 	first     int64
 	batches   []*sampled
 	plan      *plan.Superplan
+	device    ssd.Device    // it was planned for
 	packs     []*batchPacks // by batch from first on, those ahead included; nil: none
 
 	ready   chan struct{}  // closed when the prologue has ended
@@ -33,9 +34,11 @@ type superbatch struct {
 	early   *earlyPrologue // nil: the prologue does not run early
 }
 
-func newSuperbatch(in *inspector, first int64, batches []*sampled, ahead int, p *plan.Superplan) *superbatch {
+func newSuperbatch(
+	in *inspector, first int64, batches []*sampled, ahead int, p *plan.Superplan, d ssd.Device,
+) *superbatch {
 	s := &superbatch{
-		inspector: in, first: first, batches: batches, plan: p,
+		inspector: in, first: first, batches: batches, plan: p, device: d,
 		packs: make([]*batchPacks, len(batches)+ahead), ready: make(chan struct{}),
 	}
 	s.unread.Store(int64(len(batches)))
@@ -157,6 +160,7 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yie
 	var wanted []int64
 	return s.plan.ReadAhead(ctx, most, func(fills []plan.Fill, packs []plan.Extra) error {
 		yield()
+		l.learn()
 		for _, f := range fills {
 			l.resident.clear(f.Slot)
 		}
@@ -217,8 +221,9 @@ func (s *superbatch) done(n int64) {
 	for _, packs := range s.packsFor(n) {
 		packs.close()
 	}
+	l := s.inspector.loader
+	l.learn()
 	if s.unread.Add(-1) == 0 {
-		l := s.inspector.loader
 		l.planned.windows.add(s, time.Since(s.started), l.movedInTime())
 	}
 }

@@ -1,5 +1,7 @@
 package plan
 
+import "freshgo/core/ssd"
+
 // Load is what the loop that takes the batches does beside their reading, as measured while it runs. The zero value is
 // a loop that does nothing but wait, on a processor that has nothing else to do.
 type Load struct {
@@ -16,6 +18,13 @@ type Load struct {
 
 // SetLoad tells what the plans that follow are weighed by.
 func (p *Planner) SetLoad(l Load) { p.transfer.load = l }
+
+// SetDevice tells what the device of the plans that follow does, as far as it was known when the planner was made.
+func (p *Planner) SetDevice(d ssd.Device) {
+	if p.transfer.priced {
+		p.transfer.config.Device = d
+	}
+}
 
 // busy is how long it takes to read what needs so many seconds of the device and of the processor.
 func (l Load) busy(device, processor float64) float64 { return device + l.Pace*processor }

@@ -66,6 +66,7 @@ func (p *Pool) newStream(owner closer, size func(chunk int) (chunks int64, paylo
 	if err != nil {
 		return nil, err
 	}
+	s.owner = owner
 	if err := p.enter(owner); err != nil {
 		s.close()
 		return nil, err

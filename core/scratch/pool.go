@@ -75,7 +75,8 @@ type Stats struct {
 	Memory, MemoryPeak int64  // bytes of MemoryBytes in use
 	File, FilePeak     int64  // bytes of FileBytes in use
 	Written, Read      int64  // bytes to and from the file
-	Requests           int64  // that read it
+	PacksRead          int64  // part of Read: of packs
+	PackRequests       int64  // by which these were read
 	Why                string // the first reason for which the file is out of use; empty while it can be used
 }
 
@@ -218,11 +219,14 @@ func (p *Pool) give(n int64, pack bool) {
 	}
 }
 
-func (p *Pool) countRead(n, requests int64) {
+func (p *Pool) countRead(n, requests int64, pack bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stats.Read += n
-	p.stats.Requests += requests
+	if pack {
+		p.stats.PacksRead += n
+		p.stats.PackRequests += requests
+	}
 }
 
 // fail puts the file out of use. The first reason stays.

@@ -17,6 +17,7 @@ import (
 // sees to it that room, advance and flush are called by one goroutine at a time, read after flush, and close once and
 // last.
 type stream struct {
+	owner   closer
 	file    *file
 	payload int // bytes of a full chunk
 	extents []extent
@@ -199,7 +200,8 @@ func (s *stream) read(ctx context.Context, deliver func(i int, data []byte) erro
 		}
 		return nil
 	})
-	p.countRead(received.Load(), delivered.Load())
+	_, pack := s.owner.(*Pack)
+	p.countRead(received.Load(), delivered.Load(), pack)
 	var receiver *receiverError
 	var path *ssd.PathError
 	switch {

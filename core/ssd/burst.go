@@ -275,12 +275,13 @@ func (m *mixture) measure(ctx context.Context, share time.Duration) error {
 	return nil
 }
 
-// both writes and reads until ctx ends, and returns how many chunks it wrote.
+// both reads until ctx ends and writes meanwhile, no more than the file need grow for, and returns how many chunks it
+// wrote.
 func (m *mixture) both(ctx context.Context, n int) (written int64, err error) {
 	ended := make(chan error, 1)
 	guard.Go(func() {
 		var err error
-		written, err = m.writing.write(ctx, n)
+		written, err = m.writing.write(ctx, min(n, burstGrowth*m.writing.next))
 		ended <- err
 	}, func(p *guard.PanicError) { ended <- p })
 	read, err := m.reading.inOrder(ctx, n, m.pages)

@@ -8,7 +8,7 @@
 //   - Temp is a file without a name, written at any place and read through an Engine. Package scratch keeps rows and
 //     sampled batches in one.
 //   - Calibrate measures what the disk can do as an Engine drives it; plans of transfers are chosen by the Device that
-//     it returns.
+//     it returns, and by what Learned finds while they are executed.
 //   - Merger turns row numbers into ranges: sorted, each page once, small holes read along.
 //
 // Files are never mapped into memory: one that is cut short, or a disk that fails, is a *PathError with file and

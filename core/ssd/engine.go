@@ -91,6 +91,14 @@ type Stats struct {
 	Bytes    int64         // bytes they returned
 	Retries  int64         // those among the requests that repeated or completed another
 	Busy     time.Duration // time with at least one request in flight
+	Full     Full
+}
+
+// Full counts what an engine has done while more was asked of it than it could have in flight: then it is the device
+// that takes the time.
+type Full struct {
+	Requests, Bytes int64
+	Time            time.Duration
 }
 
 // Engine reads ranges of files. All callers share one queue, first come first served, so that the device stays at full

@@ -1,6 +1,7 @@
 package ssd
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,8 @@ type queue struct {
 	asleep   bool   // the last poll found less than it had room for
 	inFlight int
 	since    time.Time // when inFlight last left 0
+	full     bool      // ranges wait while others are in flight
+	filled   time.Time // when full last became true
 	stats    Stats
 }
 
@@ -114,7 +117,25 @@ func (q *queue) fill(tasks []task) int {
 		q.since = time.Now()
 	}
 	q.inFlight += n
+	q.setFull(q.inFlight > 0 && q.waits())
 	return n
+}
+
+// waits tells whether some range has not been taken.
+func (q *queue) waits() bool {
+	return slices.ContainsFunc(q.ready, func(j *job) bool { return j.next < len(j.ranges) })
+}
+
+func (q *queue) setFull(full bool) {
+	switch {
+	case full == q.full:
+		return
+	case full:
+		q.filled = time.Now()
+	default:
+		q.stats.Full.Time += time.Since(q.filled)
+	}
+	q.full = full
 }
 
 // finish ends a task that fill handed out. With an error its job takes no more.
@@ -124,6 +145,10 @@ func (q *queue) finish(t *transfer, err error) {
 	q.stats.Requests += t.requests
 	q.stats.Retries += max(t.requests-1, 0)
 	q.stats.Bytes += t.received
+	if q.full {
+		q.stats.Full.Requests += t.requests
+		q.stats.Full.Bytes += t.received
+	}
 	if q.inFlight--; q.inFlight == 0 {
 		q.stats.Busy += time.Since(q.since)
 	}
@@ -191,6 +216,9 @@ func (q *queue) snapshot() Stats {
 	s := q.stats
 	if q.inFlight > 0 {
 		s.Busy += time.Since(q.since)
+	}
+	if q.full {
+		s.Full.Time += time.Since(q.filled)
 	}
 	return s
 }
