@@ -242,3 +242,39 @@ func TestWhatIsLearnedIsPlannedFor(t *testing.T) {
 		require.Greater(t, packs(chosen), packs(blind), "batches of %d: %v instead of %v", width, chosen, blind)
 	}
 }
+
+// TestShortRequestsAreLearnedToCost: where a calibration has found that requests cost nothing, rows that leave the
+// cache are set aside and the others read with their batches. Two seconds of such reads say otherwise, and the same
+// window is scanned into packs.
+func TestShortRequestsAreLearnedToCost(t *testing.T) {
+	const width = 600
+	rng := rand.New(rand.NewPCG(width, 3)) // constant: where two cost nearly the same, chance decides
+	trace := wide(rng, 8, width, 1<<15)
+	for len(trace) < 24 {
+		trace = append(trace, trace[rng.IntN(8)])
+	}
+	c := testConfig(1<<15, 300, auto)
+	c.PackMemory, c.PackFile = 0, 1<<30
+	c.Device = ssd.Device{PageSeconds: 100e-6, ReadBytesPerSecond: 4e7, WriteBytesPerSecond: 4e7}
+	for want, learns := range map[string]bool{"forward": false, "pack+forward": true} {
+		p, err := New(mem.NewBudget(0), c)
+		require.NoError(t, err)
+		learned, full := ssd.Learn(c.Device, c.SlotBytes, ssd.Full{}), ssd.Full{}
+		for first := 0; first < 16; first += 8 {
+			s, err := planned(context.Background(), p, int64(first), trace[first:first+8], trace[first+8:first+16])
+			require.NoError(t, err)
+			if first == 8 {
+				require.Equal(t, want, s.Choice.Chosen)
+			}
+			s.Release()
+			for range 4 { // of half a second
+				full.Requests, full.Bytes, full.Time = full.Requests+50, full.Bytes+75*ssd.PageBytes, full.Time+time.Second/2
+				learned.Observe(full, 0)
+			}
+			if learns {
+				p.SetDevice(learned.Device())
+			}
+		}
+		p.Close()
+	}
+}

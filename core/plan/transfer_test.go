@@ -117,8 +117,8 @@ func TestPredictionsAreWhatHappens(t *testing.T) {
 	}
 }
 
-// TestRowsThatCrowdShareRequests: hubs lie side by side in the first pages of many stores. They make rows of a sample and
-// no requests, which are predicted within a tenth.
+// TestRowsThatCrowdShareRequests: hubs lie side by side in the first pages of many stores. They make rows of a sample
+// and no requests, which are predicted within a tenth.
 func TestRowsThatCrowdShareRequests(t *testing.T) {
 	const numRows, hubs, others = 1 << 21, 2000, 38_000
 	rng := rand.New(rand.NewPCG(5, 5)) // constant: it is the sample that may be off

@@ -20,10 +20,10 @@ class Plan:
 
     Attributes:
         data: everything as a dict. ``"split"``: bytes by name. ``"cache"``, ``"capacity_rows"``, ``"superbatch"``,
-            ``"why"``. ``"device"``: its measured performance. ``"windows"``: a list, each with ``"first"`` (batch),
-            ``"batches"``, ``"options"`` (``"name"``, ``"requests"``, ``"bytes_read"``, ``"bytes_written"``,
-            ``"seconds"`` of the device, ``"processor_seconds"``, ``"cost_seconds"`` that the loop loses by both,
-            ``"fits"``: over the window and what is ahead of it), ``"chosen"``, ``"forced"``, ``"why"``,
+            ``"why"``. ``"device"``: its performance, as it is known by now. ``"windows"``: a list, each with
+            ``"first"`` (batch), ``"batches"``, ``"options"`` (``"name"``, ``"requests"``, ``"bytes_read"``,
+            ``"bytes_written"``, ``"seconds"`` of the device, ``"processor_seconds"``, ``"cost_seconds"`` that the loop
+            loses by both, ``"fits"``: over the window and what is ahead of it), ``"chosen"``, ``"forced"``, ``"why"``,
             ``"predicted_seconds"`` and ``"measured_seconds"`` in which the batches themselves are read (the latter is
             None before they have run), ``"predicted_device_seconds"`` and ``"predicted_processor_seconds"`` (what that
             takes of the device and of the processor), ``"wall_seconds"`` and ``"waited_seconds"`` (of these, those in
