@@ -100,13 +100,17 @@ type earlyWork struct {
 	from  moved
 }
 
-func (w *earlyWork) resume() { w.start, w.from = time.Now(), w.inspector.loader.moved() }
+func (w *earlyWork) resume() {
+	l := w.inspector.loader
+	w.start, w.from = time.Now(), l.moved()
+	l.planned.windows.beginEarly(w.from)
+}
 
 func (w *earlyWork) pause() {
 	l := w.inspector.loader
 	l.planned.timeline.add(spanScanning, w.first, w.start)
 	took := l.moved().minus(w.from)
-	l.planned.windows.addEarly(took)
+	l.planned.windows.endEarly(took)
 	w.early.moved = w.early.moved.plus(took)
 }
 

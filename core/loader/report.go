@@ -64,10 +64,11 @@ func (w *Window) deviceSeconds(now ssd.Device) float64 {
 
 // windows keeps the reports of the last windows. mu guards all of it.
 type windows struct {
-	mu     sync.Mutex
-	last   []Window
-	early  moved     // by prologues that ran early
-	ratios []float64 // measured by predicted seconds, of the last windows
+	mu      sync.Mutex
+	last    []Window
+	early   moved     // by prologues that ran early
+	running *moved    // what had moved when the one that runs early now went on; nil: none does
+	ratios  []float64 // measured by predicted seconds, of the last windows
 }
 
 // Bounds of what is kept. Arbitrary.
@@ -141,13 +142,24 @@ func (l *Loader) movedInTime() moved {
 	w := &l.planned.windows
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.running != nil {
+		return w.running.minus(w.early)
+	}
 	return l.moved().minus(w.early)
 }
 
-func (w *windows) addEarly(m moved) {
+// beginEarly says that a prologue runs early from here on.
+func (w *windows) beginEarly(now moved) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.early = w.early.plus(m)
+	w.running = &now
+}
+
+// endEarly says that it no longer does, and what it took.
+func (w *windows) endEarly(took moved) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running, w.early = nil, w.early.plus(took)
 }
 
 func (w *windows) add(s *superbatch, wall time.Duration, after moved) {
