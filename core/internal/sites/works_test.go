@@ -407,11 +407,12 @@ func take(fs ssd.FS, path string, change func(o *loader.Options)) (uint64, error
 	return sum.Sum64(), err
 }
 
-// train takes two epochs with the planned cache, in so little memory that traces and packs go to the scratch file.
+// train takes two epochs with the planned cache, in so little memory that packs go to the scratch file, and not all of
+// them.
 func train(fs ssd.FS, dir string, kind ssd.Kind, calibration string, checksums bool, batches uint64) error {
 	got, err := take(fs, filepath.Join(dir, "g"), func(o *loader.Options) {
 		o.IO, o.Cache, o.Transfer, o.Superbatch, o.Checksums = kind, "belady", "pack", 8, checksums
-		o.FeatureCache, o.NeighborCache, o.BufferMemory, o.TraceMemory = 60_000, 0, 0, 60_000
+		o.FeatureCache, o.NeighborCache, o.BufferMemory, o.TraceMemory = 60_000, 0, 150_000, 60_000
 		o.Scratch, o.ScratchBytes, o.Calibration = dir, 1<<20, calibration
 	})
 	if err == nil && got != batches {
