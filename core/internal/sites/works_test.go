@@ -297,6 +297,9 @@ func works(t *testing.T) map[string]work {
 	for _, kind := range []ssd.Kind{ssd.IOUring, ssd.Pread, ssd.Buffered} {
 		all[fmt.Sprint("train by ", kind)] = training(kind, devices, kind == ssd.Pread)
 	}
+	cut := all[fmt.Sprint("train by ", ssd.IOUring)]
+	cut.always = []faultfs.Fault{{Op: faultfs.Write, Nth: 2, Short: 512}}
+	all["train by io_uring, a write cut short"] = cut
 	all["trying the disk"] = training(ssd.Buffered, "", false) // which takes long, and is the last to be done
 	return all
 }
