@@ -15,7 +15,7 @@
 #ifndef FRESHGO_CUDA_AGGREGATE_H
 #define FRESHGO_CUDA_AGGREGATE_H
 
-#include "dot.h"
+#include "number.h"
 
 namespace fgc {
 

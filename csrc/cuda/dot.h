@@ -11,19 +11,6 @@
 
 namespace fgc {
 
-/* The row that edge e belongs to: the first whose end is beyond it. */
-FGC_FN int64_t row_of(const int64_t *ptr, int64_t rows, int64_t e) {
-  int64_t lo = 0, hi = rows;
-  while (lo < hi) {
-    const int64_t middle = lo + (hi - lo) / 2;
-    if (ptr[middle + 1] <= e)
-      lo = middle + 1;
-    else
-      hi = middle;
-  }
-  return lo;
-}
-
 template <class E, int V>
 FGC_FN void dot(const fgc_aggregate &a) {
   typedef typename E::Real Real;

@@ -10,7 +10,7 @@
 #ifndef FRESHGO_CUDA_SORT_H
 #define FRESHGO_CUDA_SORT_H
 
-#include "dot.h"
+#include "warp.h"
 
 namespace fgc {
 

@@ -179,6 +179,19 @@ FGC_FN void edges_of(const fgc_graph &g, int64_t row, bool notes, int64_t *first
     note(g.status, 3, a != 0 && row == 0 ? 0 : g.rows);
 }
 
+/* The row that edge e belongs to: the first whose end is beyond it. */
+FGC_FN int64_t row_of(const int64_t *ptr, int64_t rows, int64_t e) {
+  int64_t lo = 0, hi = rows;
+  while (lo < hi) {
+    const int64_t middle = lo + (hi - lo) / 2;
+    if (ptr[middle + 1] <= e)
+      lo = middle + 1;
+    else
+      hi = middle;
+  }
+  return lo;
+}
+
 }  // namespace fgc
 
 #endif

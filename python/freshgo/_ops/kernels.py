@@ -81,6 +81,15 @@ def empty(on: Tensor, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
     return from_dlpack(abi.new_capsules(out, 1, versioned)[0])
 
 
+def _run(function: str, raw: ctypes.Structure, on: Tensor, *, scratch: bool = False) -> None:
+    """Call an operator where ``on`` is: at once on the CPU, queued on a device, where it may need ``scratch``."""
+    if cuda.takes(on):
+        queue = cuda.run_with_scratch if scratch else cuda.run
+        queue(function.replace("fg_", "fg_cuda_"), raw, on.device)
+    else:
+        abi.operate(function, ctypes.byref(raw))
+
+
 def _address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
@@ -159,10 +168,7 @@ def aggregate(
         count=_address(count),
         dot=_address(dot),
     )
-    if cuda.takes(x):
-        cuda.run_with_scratch("fg_cuda_aggregate", raw, x.device)
-    else:
-        abi.operate("fg_aggregate", ctypes.byref(raw))
+    _run("fg_aggregate", raw, x, scratch=True)
 
 
 def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors: Tensor | None) -> None:
@@ -189,10 +195,7 @@ def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors
         slope=slope,
         **{name: _address(t) for name, t in kept.items()},
     )
-    if cuda.takes(src):
-        cuda.run(function.replace("fg_", "fg_cuda_"), raw, src.device)
-    else:
-        abi.operate(function, ctypes.byref(raw))
+    _run(function, raw, src)
 
 
 def heads(kind: int, x: Tensor, y: Tensor | None, d: Tensor, out: Tensor | None = None) -> None:

@@ -49,16 +49,23 @@ def test_the_same_batches(machine: Any, store_path: Path, more: dict[str, Any]) 
         assert ("device_cache" in more) == (moved.stats()["held"] > 0)
 
 
-def test_memory_is_used_again(machine: Any) -> None:
-    """Wide rows out of locked buffers, and batches that are kept while others come."""
+WIDE: dict[str, Any] = {"num_neighbors": [5, 5], "batch_size": 256, "shuffle": True}
+
+
+def wide_rows() -> dict[str, Any]:
+    """A graph whose batches, by WIDE, have buffers that are large enough to be locked."""
     generator = torch.Generator().manual_seed(2)
     edges = torch.randint(0, 4000, (2, 60_000), generator=generator)
-    data = {"num_nodes": 4000, "edge_index": edges, "x": torch.randn(4000, 150, generator=generator)}
-    given: dict[str, Any] = {"num_neighbors": [5, 5], "batch_size": 256, "shuffle": True}
+    return {"num_nodes": 4000, "edge_index": edges, "x": torch.randn(4000, 150, generator=generator)}
+
+
+def test_memory_is_used_again(machine: Any) -> None:
+    """Wide rows out of locked buffers, and batches that are kept while others come."""
+    data = wide_rows()
     with (
         machine.loading() as device,
-        Loader(data, **given) as plain,
-        Loader(data, **given, device=device, device_cache="500kB") as moved,
+        Loader(data, **WIDE) as plain,
+        Loader(data, **WIDE, device=device, device_cache="500kB") as moved,
     ):
         kept = list(moved)
         for want, got in zip(plain, kept, strict=True):

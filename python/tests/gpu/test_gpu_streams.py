@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from graphs import random_graph
-from test_gpu_loader import GIVEN, losses
+from test_gpu_loader import GIVEN, WIDE, losses, wide_rows
 from test_gpu_operators import CASES, ROWS, graph
 from torch import Tensor
 
@@ -122,14 +122,11 @@ def test_batches_used_on_another_stream() -> None:
 @pytest.mark.parametrize("pin_memory", [False, True])
 def test_copies_that_the_consumer_queues(pin_memory: bool) -> None:
     """They run long after the batch is gone, also beside a loader whose memory the library locks."""
-    generator = torch.Generator().manual_seed(2)
-    edges = torch.randint(0, 4000, (2, 60_000), generator=generator)
-    data = {"num_nodes": 4000, "edge_index": edges, "x": torch.randn(4000, 150, generator=generator)}
-    given: dict[str, Any] = {"num_neighbors": [5, 5], "batch_size": 256, "shuffle": True}
+    data = wide_rows()
     with (
-        Loader(data, **given, device="cuda") as other,
-        Loader(data, **given, pin_memory=pin_memory) as loader,
-        Loader(data, **given) as plain,
+        Loader(data, **WIDE, device="cuda") as other,
+        Loader(data, **WIDE, pin_memory=pin_memory) as loader,
+        Loader(data, **WIDE) as plain,
     ):
         next(iter(other))
         torch.cuda._sleep(100 * MILLISECONDS)
