@@ -132,6 +132,7 @@ func (p *preparer) takePlanned(b *Batch) error {
 		return err
 	}
 	p.super, p.moved = s, false
+	e.inspector.fetch(p.number + int64(len(e.slots)))
 	if err := s.step(e.ctx, p.number, &p.planned); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
@@ -48,7 +49,7 @@ func (r *records) tryPut(pieces ...[]byte) (plan.Record, error) {
 		blob.Close()
 		return nil, err
 	}
-	return inFile{blob}, nil
+	return &inFile{blob: blob}, nil
 }
 
 func lengthOf(pieces [][]byte) (n int64) {
@@ -80,8 +81,51 @@ func (m *inMemory) Free() {
 	m.Record.Free()
 }
 
-type inFile struct{ blob *scratch.Blob }
+// inFile is a record in the scratch file.
+type inFile struct {
+	blob   *scratch.Blob
+	coming atomic.Pointer[coming] // what Fetch has begun and nobody has taken
+}
 
-func (f inFile) Load(ctx context.Context) ([]byte, func(), error) { return f.blob.Load(ctx) }
+// coming is a record on its way.
+type coming struct {
+	over    chan struct{}
+	data    []byte
+	release func()
+	err     error
+}
 
-func (f inFile) Free() { f.blob.Close() }
+// Fetch implements plan.Fetcher.
+func (f *inFile) Fetch(ctx context.Context) {
+	c := &coming{over: make(chan struct{})}
+	if !f.coming.CompareAndSwap(nil, c) {
+		return
+	}
+	guard.Go(func() {
+		defer close(c.over)
+		c.err = guard.Run(func() (err error) {
+			c.data, c.release, err = f.blob.Load(ctx)
+			return err
+		})
+	}, func(*guard.PanicError) {}) // Run has told
+}
+
+// Load waits for what was fetched. Where that failed, it may have been for want of memory, or for a context that has
+// ended: it tries again.
+func (f *inFile) Load(ctx context.Context) ([]byte, func(), error) {
+	if c := f.coming.Swap(nil); c != nil {
+		if <-c.over; c.err == nil {
+			return c.data, c.release, nil
+		}
+	}
+	return f.blob.Load(ctx)
+}
+
+func (f *inFile) Free() {
+	if c := f.coming.Swap(nil); c != nil {
+		if <-c.over; c.err == nil {
+			c.release()
+		}
+	}
+	f.blob.Close()
+}

@@ -122,6 +122,14 @@ func (d *delta) free() {
 	}
 }
 
+// Fetch begins to load the step of batch i, where that takes time.
+func (s *Superplan) Fetch(ctx context.Context, i int) {
+	fetch(ctx, s.steps[i])
+	if s.deltas != nil {
+		fetch(ctx, s.deltas[i].record)
+	}
+}
+
 // Step loads the step of batch i of the superbatch into own, whose memory it uses.
 //
 // Errors: those of the storage.

@@ -22,6 +22,15 @@ type Record interface {
 	Free()
 }
 
+// Fetcher is a Record that may be told to begin loading. Who loads it then, once, waits only for what is left of that.
+type Fetcher interface{ Fetch(ctx context.Context) }
+
+func fetch(ctx context.Context, r Record) {
+	if f, ok := r.(Fetcher); ok {
+		f.Fetch(ctx)
+	}
+}
+
 // Memory returns a storage that keeps everything in memory.
 func Memory(budget *mem.Budget) Storage { return memory{budget} }
 

@@ -191,7 +191,7 @@ const (
 	hardlyMore = 1.125
 
 	// loadedBytes is what is loaded of the plan and the trace of a batch when it is executed, for each of its rows: 20 and
-	// an edge or two of 8.
+	// an edge or two of 8. That of as many batches as are in flight is loaded before their turn.
 	loadedBytes = 36
 )
 
@@ -211,7 +211,7 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 		mostPacks = ask.BufferMemory
 	}
 	traces := func(n int64) int64 {
-		bytes := plan.StoredBytes(2*n*nodes, nodes) + (inFlight(s.Working)+1)*nodes*loadedBytes
+		bytes := plan.StoredBytes(2*n*nodes, nodes) + (2*inFlight(s.Working)+1)*nodes*loadedBytes
 		if ask.History.Ahead > 0 {
 			bytes += heldSuperbatches * n * (nodes/8 + 64) // which rows are planned
 		}
