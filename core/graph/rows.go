@@ -10,7 +10,7 @@ import (
 
 // MaxHolePages is how many unwanted pages between two wanted ones are read along
 // rather than split into two requests: a request costs about as much as eight
-// further KiB of a running one (docs/decisions.md), so small holes are free.
+// further KiB of a running one (docs/decisions/reading.md), so small holes are free.
 const MaxHolePages = 4
 
 // Rows reads rows of one array through the engine. It is safe for concurrent

@@ -28,7 +28,7 @@ const (
 // The share of target t in a relation is w(t) * min(1, drawn/deg(t))^2: how often it is a target itself (scores, or 1),
 // and the chance that it draws two given neighbours. That is one pass over the adjacency and a walk through the forest.
 // Label propagation with bounded communities, breadth-first search and min-hashing of the lists of targets, which all
-// cost more, left more pages on every graph measured (see docs/decisions.md). It needs communityBytes.
+// cost more, left more pages on every graph measured (see docs/decisions/order.md). It needs communityBytes.
 func (s *Store) community(
 	ctx context.Context, scores []float32, order []uint32, workers int, budget *mem.Budget, m *meter,
 ) error {

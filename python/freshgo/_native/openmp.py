@@ -3,7 +3,7 @@
 GNU's OpenMP, which PyTorch's Linux packages bring, lets a thread without work spin for some milliseconds before it
 sleeps, and only briefly where there are more of its threads than processors. It does not know other threads. Beside a
 loader that reads, plans and copies on the same processors, PyTorch's threads then spin while those that they wait for
-have no processor (docs/decisions.md has figures).
+have no processor (docs/decisions/loader.md has figures).
 """
 
 from __future__ import annotations
