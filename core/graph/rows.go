@@ -9,7 +9,7 @@ import (
 )
 
 // MaxHolePages is how many unwanted pages between two wanted ones are read along
-// rather than split into two requests: a request costs about as much as eight
+// rather than split into two requests: a request costs about as much as ten
 // further KiB of a running one (docs/decisions/reading.md), so small holes are free.
 const MaxHolePages = 4
 
