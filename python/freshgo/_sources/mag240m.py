@@ -14,11 +14,12 @@ from freshgo._sources.opening import Graph, Opening
 from freshgo.errors import StoreNotFoundError
 
 _DIRECTORY = "mag240m_kddcup2021"
+_EDGES = "edge_index.npy"
 
 
 def is_mag240m(data: object) -> bool:
     """Whether a path is the directory of MAG240M, or the one that it lies in."""
-    return isinstance(data, Path) and _relations(_root(data)) != []
+    return isinstance(data, Path) and any(map(_has_edges, _relations(_root(data))))
 
 
 def read_mag240m(
@@ -28,11 +29,22 @@ def read_mag240m(
 
     How many nodes the types without features have, and the splits, are in the pickles ``meta.pt`` and
     ``split_dict.pt``; without them a type has as many nodes as edges name.
+
+    Raises:
+        StoreNotFoundError: there is no relation, or one whose directory lacks the file of its edges.
     """
     root = _root(path)
     relations = _relations(root)
     if not relations:
         raise StoreNotFoundError(2, "no directories of edges such as author___writes___paper", str(root / "processed"))
+    lacking = next((directory for directory in relations if not _has_edges(directory)), None)
+    if lacking is not None:
+        raise StoreNotFoundError(
+            2,
+            f"the relation {lacking.name} has no {_EDGES}, expected one in its directory; remove the directory to go "
+            "without the relation",
+            str(lacking / _EDGES),
+        )
     if meta is None and (root / "meta.pt").is_file():
         meta = opening.unpickled(root / "meta.pt")
     if splits is None and (root / "split_dict.pt").is_file():
@@ -49,8 +61,8 @@ def read_mag240m(
     if splits:
         owner = "paper" if "paper" in nodes else next(iter(nodes))
         nodes[owner]["splits"] = {name: ids for name, ids in splits.items() if np.ndim(ids) == 1}
-    lacking = "" if splits else ", without splits"
-    return Graph({**dict(sorted(nodes.items())), **edges}, f"a directory of OGB-LSC's MAG240M{lacking}")
+    without = "" if splits else ", without splits"
+    return Graph({**dict(sorted(nodes.items())), **edges}, f"a directory of OGB-LSC's MAG240M{without}")
 
 
 def _root(path: Path) -> Path:
@@ -58,8 +70,12 @@ def _root(path: Path) -> Path:
 
 
 def _relations(root: Path) -> list[Path]:
-    found = sorted((root / "processed").glob("*___*___*"))
-    return [path for path in found if (path / "edge_index.npy").is_file()]
+    """The directories of relations, whatever is in them."""
+    return [path for path in sorted((root / "processed").glob("*___*___*")) if path.is_dir()]
+
+
+def _has_edges(relation: Path) -> bool:
+    return (relation / _EDGES).is_file()
 
 
 def _arrays(directory: Path) -> dict[str, Any]:

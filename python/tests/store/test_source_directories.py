@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,26 @@ def test_mag240m(tmp_path: Path) -> None:
     for place, given in enumerate((root, root / "mag240m_kddcup2021")):
         with convert(given, tmp_path / f"h{place}", allow_pickle=True, source="mag240m", **SMALL) as store:
             compare(store, graph)
+
+
+@pytest.mark.parametrize("named", [None, "mag240m"])
+def test_a_relation_of_mag240m_without_its_edges(tmp_path: Path, named: str | None) -> None:
+    """Its directory is there, so that somebody means it to be in the graph."""
+    root = tmp_path / "dataset"
+    graph = mag240m(root, seed_of(3))
+    lacking = ("author", "writes", "paper")
+    directory = root / "mag240m_kddcup2021" / "processed" / "___".join(lacking)
+    (directory / "edge_index.npy").unlink()
+    how = {"allow_pickle": True, "source": named, **SMALL}
+    with pytest.raises(errors.StoreNotFoundError, match=r"author___writes___paper has no edge_index\.npy") as error:
+        convert(root, tmp_path / "g", **how)
+    assert error.value.filename == str(directory / "edge_index.npy")
+    assert not (tmp_path / "g").exists()
+    shutil.rmtree(directory)
+    del graph[lacking]
+    graph["paper"]["splits"] = torch.load(root / "mag240m_kddcup2021" / "split_dict.pt", weights_only=False)
+    with convert(root, tmp_path / "g", **how) as store:
+        compare(store, graph)
 
 
 @pytest.mark.parametrize("raw", [False, True])
