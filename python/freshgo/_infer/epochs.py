@@ -18,6 +18,7 @@ from freshgo._args import checks
 from freshgo._args.npy_files import read_npy_header
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
 from freshgo._args.types import EdgeType
+from freshgo._infer.dtypes import one_dtype
 from freshgo._infer.outputs import Made
 from freshgo._infer.run import NUMPY, Run
 from freshgo._native import convert as native_convert
@@ -134,7 +135,11 @@ class Epochs(Run):
 
     def _compute(self, layer: int, batch: Any, degrees: Tensor | None, counts: Mapping[str, int]) -> None:
         """Write the rows that a layer gives of a batch."""
-        result = self._layers[layer].compute(self._rows_of(batch), _without_numbers(batch), degrees)
+        rows, tensor = self._rows_of(batch), None if layer else self._tensor
+        given = f"the rows of layer {layer}" if layer else f"the tensor {tensor!r}"
+        dtypes = {of.dtype for of in ([rows] if self._types.homogeneous else rows.values())}
+        with one_dtype(f"layer {layer + 1}", given, tensor, dtypes, self._parameters):
+            result = self._layers[layer].compute(rows, _without_numbers(batch), degrees)
         if self._types.homogeneous:
             result = {"": result}
         elif not isinstance(result, Mapping):

@@ -50,6 +50,13 @@ class Layer:
         return f"{self.norm} {self.edge_tensors} {getattr(self.compute, 'name', '')}"
 
 
+def dtypes_of(model: torch.nn.Module | None, layers: Sequence[Layer]) -> set[torch.dtype]:
+    """The dtypes of the parameters of a model, or of layers that are modules, as far as they are floats."""
+    functions = [layer.compute.layer for layer in layers if isinstance(layer.compute, _Function)]
+    modules = [each for each in (model, *functions) if isinstance(each, torch.nn.Module)]
+    return {of.dtype for module in modules for of in module.parameters() if of.is_floating_point()}
+
+
 def layers_of(model: Any, layers: Any, edge_weight: str | None, edge_attr: str | None) -> list[Layer]:
     """Check a model, or its layers as functions, and return them one by one."""
     if model is not None and not isinstance(model, torch.nn.Module):

@@ -17,7 +17,7 @@ from freshgo._args.progress import Progress
 from freshgo._args.types import EdgeType, Inputs
 from freshgo._data.source import StoreSource
 from freshgo._infer.files import RESULT, Lock, Rows, State
-from freshgo._infer.layers import Layer
+from freshgo._infer.layers import Layer, dtypes_of
 from freshgo._infer.outputs import Made
 from freshgo.errors import InvalidArgumentError
 from freshgo.store import Store
@@ -53,6 +53,7 @@ class Run(ABC):
         self._store, self._layers, self._tensor = store, layers, tensor
         self._memory, self._batch_size, self._device = memory, batch_size, device
         self._dtype, self._report = dtype, report
+        self._parameters = dtypes_of(model, layers)
         source = StoreSource(store, owned=False)
         self._types = source.types
         self._edges = {edge_type: source.num_edges(edge_type) for edge_type in self._types.edge_types}

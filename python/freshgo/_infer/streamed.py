@@ -18,6 +18,7 @@ from torch import Tensor
 
 from freshgo._infer.columns import Columns, ranges
 from freshgo._infer.division import FLOAT, Division, Sizes, divide
+from freshgo._infer.dtypes import one_dtype
 from freshgo._infer.files import Moved, Rows
 from freshgo._infer.input import Input
 from freshgo._infer.lists import Lists, lists_in, lists_of
@@ -65,7 +66,8 @@ class Streamed(Run):
             self._input.least(),
         )
         layers = [(of.linear, of.after, of.after_columns) for of in self._layers if of.linear and of.after]
-        self._division = divide(layers, sizes, self._device)
+        with self._one_dtype():
+            self._division = divide(layers, sizes, self._device)
         stages = self._division.stages
         self._order = order_of(self._store, self._now)
         self._steps: list[Step] = [] if self._order is None else [("places", 0)]
@@ -97,13 +99,19 @@ class Streamed(Run):
     def _step(self, step: Step) -> None:
         before = Moved(self._now.read, self._now.written)
         try:
-            getattr(self, f"_{step[0]}")(step[1])
+            with self._one_dtype():
+                getattr(self, f"_{step[0]}")(step[1])
         except BaseException:
             with contextlib.suppress(Exception):  # what ended it is what is told
                 self._save()
             raise
         self._end(step)
         self.moved[step] = Moved(self._now.read - before.read, self._now.written - before.written)
+
+    def _one_dtype(self) -> contextlib.AbstractContextManager[None]:
+        """Where layers are called, to which all rows come as float32."""
+        given = f"the tensor {self._tensor!r} and the rows of layers"
+        return one_dtype("the model", given, None, {torch.float32}, self._parameters)
 
     def _open_lists(self) -> Lists:
         """The lists, with the numbers that nodes have here: their places."""

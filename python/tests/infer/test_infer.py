@@ -465,6 +465,59 @@ def test_bad_input(path: Path, tmp_path: Path, change: dict[str, Any], error: ty
     assert not (tmp_path / "out.npy").exists()
 
 
+def casting(conv: Any, dtype: torch.dtype) -> Callable[[Any, Any], Any]:
+    """A layer that converts its rows by itself."""
+    return lambda h, batch: conv(h.to(dtype), batch.edge_index)[: batch.batch_size]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "parameters", "words"),
+    [
+        ("sage, max", "float64", "float32", r"layer 1 takes the tensor 'x' as torch\.float64, .* store the tensor as"),
+        ("gat", "int64", "float32", r"layer 1 takes the tensor 'x' as torch\.int64, .* are torch\.float32: .*update"),
+        ("sage, max", "float64", "float64", r"layer 2 takes the rows of layer 1 as torch\.float32, .*float\(\)"),
+        ("gat", "float32", "float16", r"layer 1 takes the tensor 'x' as torch\.float32, .*float16: .*; call"),
+        ("sage", "float64", "float64", r"the model takes the tensor 'x' and .*float32, .* are torch\.float64: "),
+        ("gcn", "float32", "float64", r"the model takes the tensor 'x' and .*float32, .* are torch\.float64: "),
+    ],
+)
+def test_rows_of_another_dtype_than_the_parameters(
+    flat: dict[str, Any], tmp_path: Path, kind: str, stored: str, parameters: str, words: str
+) -> None:
+    """That is said where a layer fails; one that converts its rows does not."""
+    x = (9 * flat["x"]).astype(stored)
+    convert({"edge_index": flat["edge_index"], "x": x}, tmp_path / "graph", progress=False).close()
+    dtype = getattr(torch, parameters)
+    with pytest.raises(errors.DTypeError, match=words) as error:
+        infer(made(MODELS[kind]).to(dtype), tmp_path / "graph", tmp_path / "out.npy", **HOW)
+    assert isinstance(error.value.__cause__, RuntimeError)
+    assert not (tmp_path / "out.npy").exists()
+    if dtype != torch.float16:
+        conv = made(lambda: tg.SAGEConv(24, 5, aggr="max")).to(dtype)
+        out = infer(conv, tmp_path / "graph", tmp_path / "cast.npy", layers=[casting(conv, dtype)], **HOW)
+        with torch.no_grad():
+            assert_near(out, conv(torch.from_numpy(x).to(dtype), torch.from_numpy(flat["edge_index"])).float())
+
+
+def test_other_errors_of_layers_are_their_own(path: Path, tmp_path: Path) -> None:
+    """Also those of dtypes, where rows and parameters have the same one."""
+
+    def layer(h: torch.Tensor, batch: Any) -> torch.Tensor:
+        return h @ torch.eye(24, dtype=torch.float64)
+
+    def fails(h: torch.Tensor, batch: Any) -> torch.Tensor:
+        raise RuntimeError("of the layer")
+
+    for model, layers, words in (
+        (made(MODELS["sage"]), [layer], "same dtype"),
+        (None, [layer], "same dtype"),
+        (made(MODELS["sage"]).double(), [fails], "of the layer"),
+    ):
+        with pytest.raises(RuntimeError, match=words) as error:
+            infer(model, path, tmp_path / "out.npy", layers=layers, **HOW)
+        assert not isinstance(error.value, errors.FreshgoError)
+
+
 def test_the_smallest_memory_that_is_named_works(path: Path, flat: dict[str, Any], tmp_path: Path) -> None:
     model = made(MODELS["sage"])
     with pytest.raises(errors.BudgetError) as error:
