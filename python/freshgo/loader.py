@@ -269,7 +269,8 @@ class Loader(Generic[BatchType]):
         StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
         RankError: when an epoch begins, if the ranks have different graphs, options or positions; in an epoch, if the
             number of ranks has changed; with ``share="host"`` or ``features="sharded"`` also if another rank has died,
-            or does not answer within the timeout of the process group.
+            or does not answer within the timeout of the process group. With ``share="host"`` on opening, if this rank
+            or another has other options, of memory and disk too, than the first one of the host.
         ServerError: with ``share="host"``, if the process that makes the batches has died or cannot be started.
     """
 
@@ -732,5 +733,5 @@ def _origin(source: Source, request: Request, options: LoaderOptions) -> InProce
         from freshgo._share.host import OfHost
 
         assert isinstance(source, StoreSource)  # as was checked
-        return OfHost(source)
+        return OfHost(source, request)
     return InProcess(source)

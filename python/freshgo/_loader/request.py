@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -51,6 +52,15 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 }
 """The keywords that the library takes as they are, under the same names, once they are checked."""
 
+_OF_ALL = (
+    *("num_workers", "prefetch", "memory", "feature_cache", "neighbor_cache", "trace_memory", "buffer_memory"),
+    *("transfer", "scratch_size", "io", "checksums", "feature_dtype", "transpose"),
+)
+"""The options that no batch depends on, and that belong to whoever makes the batches."""
+
+_CHOSEN = {"memory": None, "num_workers": 0, "scratch": None}
+"""What lets freshgo choose by what the process may take of its host."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
@@ -58,6 +68,9 @@ class Asked:
 
     options: LoaderOptions
     """Those that do not depend on the graph."""
+    left: dict[str, Any]
+    """Those of them that freshgo chooses by the process and its host, as they were given; another process may choose
+    otherwise."""
     input_nodes: Any
     order: SeedOrder
     sampling: Sampling
@@ -104,6 +117,7 @@ class Asked:
                 "holds": workers + 1,  # those that are being transformed, beside the loop's
                 "subgraph_type": subgraph_type(given("subgraph_type"), drawn, history),
             },
+            left={name: given(name) for name, chosen in _CHOSEN.items() if given(name) == chosen},
             input_nodes=given("input_nodes"),
             order=order,
             sampling=drawn,
@@ -266,6 +280,22 @@ class Request:
             **self.trees.config(),
             **({} if self.links is None else self.links.config()),
             **({"first_layer": next(iter(self.first.values())).name} if self.first else {}),
+        }
+
+    def described(self, options: LoaderOptions) -> dict[str, Any]:
+        """Everything that loaders with these options have in common where one of them stands for all, by the names of
+        the keywords: but for what each process does with its batches."""
+        policy = {f"{name} of cache": value for name, value in self.policy.options().items() if name != "cache"}
+        scores, scratch = options["hotness"], options["scratch"]
+        return {
+            **self.config(),
+            **{name: options[name] for name in _OF_ALL},
+            "return_edge_id": not options["no_edge_ids"],
+            "cache": self.policy.name,
+            **policy,
+            "scores of cache": None if scores is None else values_digest(scores),
+            "scratch": None if scratch is None else os.path.abspath(scratch),  # noqa: PTH100 (which resolves no links)
+            **self.asked.left,
         }
 
     def _config_of_inputs(self) -> Any:

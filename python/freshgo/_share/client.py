@@ -70,10 +70,14 @@ class SharedLoader:
     closing: Callable[[], None] | None = None
     """Called when it is closed."""
 
-    def __init__(self, seat: Seat, store: str, uuid: str, options: LoaderOptions | None) -> None:
-        """Connect. One rank has the ``options`` and opens the loader, the others wait until it has.
+    def __init__(
+        self, seat: Seat, store: str, uuid: str, described: Mapping[str, Any], options: LoaderOptions | None
+    ) -> None:
+        """Connect. One rank has the ``options`` and opens the loader, the others wait until it has. All of them say
+        what they ask for.
 
         Raises:
+            RankError: this rank asks for something else than the one that opened the loader
             ServerError: the server has ended
             and what a native loader raises
         """
@@ -91,9 +95,11 @@ class SharedLoader:
         _living.add(self)
         try:
             if options is None:
-                self.num_batches: int = self._ask("join", seat.token, who, seat.local)
+                self.num_batches: int = self._ask("join", seat.token, who, seat.local, described)
             else:
-                self.num_batches = self._ask("open", seat.token, who, seat.local, seat.count, store, uuid, options)
+                self.num_batches = self._ask(
+                    "open", seat.token, who, seat.local, described, seat.count, store, uuid, options
+                )
         except BaseException:
             self.close()
             raise

@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +23,7 @@ import torch.distributed
 from freshgo._data.source import StoreSource
 from freshgo._loader.origin import InProcess
 from freshgo._loader.ranks import Share, gathered, group_rank
+from freshgo._loader.request import Request
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions
 from freshgo._share import wire
@@ -87,13 +88,20 @@ class Host:
         self.ranks = neighbours(gathered(_OPENING, where()), self.rank)
 
     def open(
-        self, store: str, uuid: str, options: LoaderOptions, alone: Callable[[], NativeLoader]
+        self,
+        store: str,
+        uuid: str,
+        options: LoaderOptions,
+        described: Mapping[str, Any],
+        alone: Callable[[], NativeLoader],
     ) -> SharedLoader | NativeLoader:
         """Open a loader for all ranks of the host, or ``alone`` where it has one. All ranks of the group call this
-        together. Each rank is to have ``prefetch`` batches ahead, and has one in its loop.
+        together, and ``described`` is the same for all. Each rank is to have ``prefetch`` batches ahead, and has one in
+        its loop.
 
         Raises:
-            RankError: another rank could not, or has ended
+            RankError: this rank describes its loader otherwise than the first one of the host, or another rank could
+                not, or has ended
             ServerError: no server can be started
             and what a native loader raises
         """
@@ -108,7 +116,7 @@ class Host:
                 else:
                     seat = Seat(token, server, self.rank - self.ranks.start, count, self.rank, self.world_size)
                     wider = {**options, "prefetch": options["prefetch"] * count, "holds": options["holds"] * count}
-                    opened = SharedLoader(seat, store, uuid, wider if first else None)
+                    opened = SharedLoader(seat, store, uuid, described, wider if first else None)
             except FreshgoError as failed:
                 error = failed
             except Exception as failed:  # which others might not be able to read
@@ -136,16 +144,17 @@ class Host:
 class OfHost(InProcess):
     """One process makes the batches of all ranks of a host."""
 
-    def __init__(self, source: StoreSource) -> None:
+    def __init__(self, source: StoreSource, request: Request) -> None:
         super().__init__(source)
-        self._store = source.store
+        self._store, self._request = source.store, request
         self._group = group_rank() or (0, 1)  # that it is opened for
 
     def open(self, options: LoaderOptions) -> NativeLoader:
         if self._group[1] == 1:
             return super().open(options)
         path = os.path.abspath(self._store.path)  # noqa: PTH100 (which resolves no links)
-        opened = Host().open(path, self._store.uuid, options, lambda: super(OfHost, self).open(options))
+        described = {"graph": self._source.fingerprint(), **self._request.described(options)}
+        opened = Host().open(path, self._store.uuid, options, described, lambda: super(OfHost, self).open(options))
         return cast(NativeLoader, opened)  # whose face a shared one has
 
     def begin(self, share: Share) -> None:

@@ -13,9 +13,10 @@ import select
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from freshgo._args.checks import shown
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
@@ -24,7 +25,7 @@ from freshgo._native.store import Store as NativeStore
 from freshgo._share import wire
 from freshgo._share.job import GoneError, Job, Run
 from freshgo._share.wire import Sent
-from freshgo.errors import FreshgoError, InternalError, InvalidArgumentError
+from freshgo.errors import FreshgoError, InternalError, InvalidArgumentError, RankError
 
 SPACE = 1 << 40
 """Bytes of address space for batches; memory is taken as it is used."""
@@ -40,6 +41,7 @@ class _Opening:
         self.ready = threading.Event()
         self.job: Job | None = None
         self.error: Exception | None = None
+        self.who, self.described = "", dict[str, Any]()  # the first rank, and what it asks for
 
 
 class _Connection:
@@ -115,8 +117,19 @@ class _Connection:
 
     # The answers.
 
-    def _open(self, token: str, who: str, local: int, count: int, store: str, uuid: str, options: Any) -> int:
+    def _open(
+        self,
+        token: str,
+        who: str,
+        local: int,
+        described: dict[str, Any],
+        count: int,
+        store: str,
+        uuid: str,
+        options: LoaderOptions,
+    ) -> int:
         opening = self._server.opening(token)
+        opening.who, opening.described = who, described
         try:
             opening.job = Job(open_native(store, uuid, options), count)
         except Exception as error:
@@ -126,14 +139,16 @@ class _Connection:
             opening.ready.set()
         return self._joined(token, who, local, opening.job)
 
-    def _join(self, token: str, who: str, local: int) -> int:
+    def _join(self, token: str, who: str, local: int, described: dict[str, Any]) -> int:
         opening = self._server.opening(token)
         while not opening.ready.wait(0.05):
             if self.ended:
                 raise GoneError
         if opening.job is None:
             raise opening.error or InternalError("a job without an error was not opened")
-        return self._joined(token, who, local, opening.job)
+        batches = self._joined(token, who, local, opening.job)  # which it leaves again where the next line raises
+        check_described(described, opening.described, opening.who)
+        return batches
 
     def _joined(self, token: str, who: str, local: int, job: Job) -> int:
         self._token, self._who, self._local, self._job = token, who, local, job
@@ -226,6 +241,24 @@ class Server:
             self._connections[peer.fileno()] = connection
         self._watch.register(peer, select.POLLRDHUP | select.POLLHUP)
         threading.Thread(target=connection.run, daemon=True).start()
+
+
+def check_described(mine: Mapping[str, Any], served: Mapping[str, Any], who: str) -> None:
+    """Raise where a rank asks for another loader than the one that is served, which ``who`` has opened."""
+
+    def value(of: Mapping[str, Any], name: str) -> str:
+        return shown(of[name]) if name in of else "missing"
+
+    different = [
+        f"{name} is {value(mine, name)} here and {value(served, name)} in the server"
+        for name in dict.fromkeys([*served, *mine])
+        if (name in mine) != (name in served) or mine.get(name) != served.get(name)
+    ]
+    if different:
+        raise RankError(
+            f"with share='host' all ranks of a host have one loader, which {who} has opened with other options: "
+            f"{'; '.join(different)}; give all of them the same ones"
+        )
 
 
 def open_native(store: str, uuid: str, options: LoaderOptions) -> NativeLoader:

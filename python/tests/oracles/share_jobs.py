@@ -234,6 +234,22 @@ def refused(file: str, rank: int, world: int, data: Any, options: dict[str, Any]
         return "opened"
 
 
+def differing(file: str, rank: int, world: int, data: Any, given: Sequence[Sequence[dict[str, Any]]]) -> list[str]:
+    """What each rank is told of loaders whose options differ; after each all of them open one that they agree on."""
+    found = []
+    with group(file, rank, world), open_loader(data, share="host", seed=4) as kept:  # which keeps the server
+        for options in given:
+            try:
+                with open_loader(data, **{"share": "host", **options[rank]}) as loader:
+                    found.append(f"opened {sum(1 for _ in loader)}")
+            except errors.RankError as error:
+                found.append(str(error))
+            with open_loader(data, share="host") as loader:
+                assert sum(1 for _ in loader)
+        assert sum(1 for _ in kept)
+    return found
+
+
 def before_the_group(file: str, rank: int, world: int, data: Any) -> Any:
     """A loader that is opened alone, and begins an epoch as a rank."""
     with open_loader(data, share="host") as loader:

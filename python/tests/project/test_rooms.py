@@ -56,7 +56,7 @@ ALLOWED: dict[str, set[str]] = {
         "policies",
         "samplers",
     },
-    "_share": {"_data", "_loader", "_native", "errors"},
+    "_share": {"_args", "_data", "_loader", "_native", "errors"},
     "_sharded": {*LEAVES, "_data", "_device", "_loader", "_native", "policies", "store"},
     "loader": {
         *LEAVES,

@@ -19,7 +19,7 @@ from rank_jobs import Ranks, digest, of_rank, open_loader, well
 from seeds import seed
 from share_jobs import KINDS, servers, wait_until
 
-from freshgo import History, MemoryBudget, convert, errors, shard
+from freshgo import History, MemoryBudget, convert, errors, policies, shard
 
 NODES, BATCHES = 400, 18
 
@@ -292,9 +292,56 @@ def test_wrong_use(ranks: Ranks, path: Path) -> None:
     assert min(error.minimum for error in small) > 1000
     assert len({str(error) for error in small}) == 1
     found = ranks.run(share_jobs.refused, 3, path, {"memory": "1GiB", "seed": 9}, False)
-    assert found == ["opened"] * 3
+    assert {type(error) for error in found} == {errors.RankError}
     found = ranks.run(rank_jobs.differ, 2, [path] * 2, [{"share": "host"}, {"share": "host", "seed": 9}])
     assert {type(error) for error in found} == {errors.RankError}
+
+
+def test_options_that_differ(ranks: Ranks, path: Path) -> None:
+    """The rank that differs says in what, the others which rank it is; the server goes on."""
+    scores = [np.arange(NODES) + 0.0, np.arange(NODES) + 1.0]
+    cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+        ({"memory": "64MiB"}, {"memory": "96MiB"}, f"memory is {96 << 20} here and {64 << 20} in the server"),
+        ({}, {"memory": "96MiB"}, f"memory is {96 << 20} here and None in the server"),
+        ({"num_workers": 2}, {}, "num_workers is 0 here and 2 in the server"),
+        ({"prefetch": 2}, {"prefetch": 3}, "prefetch is 3 here and 2 in the server"),
+        ({"feature_cache": "1MiB"}, {}, f"feature_cache is None here and {1 << 20} in the server"),
+        ({"cache": "lru"}, {"cache": "none"}, "cache is 'none' here and 'lru' in the server"),
+        ({"cache": scores[0]}, {"cache": scores[1]}, "scores of cache is "),
+        (
+            {"cache": policies.Belady(superbatch=3)},
+            {"cache": policies.Belady()},
+            "superbatch of cache is None here and 3",
+        ),
+        ({"transfer": "random"}, {"transfer": "scan"}, "transfer is 'scan' here and 'random' in the server"),
+        ({"io": "buffered"}, {}, "io is 'auto' here and 'buffered' in the server"),
+        ({"checksums": True}, {}, "checksums is False here and True in the server"),
+        ({"transpose": True}, {}, "transpose is False here and True in the server"),
+        ({"return_edge_id": False}, {}, "return_edge_id is True here and False in the server"),
+        ({"scratch": path}, {"scratch": path.parent}, f"scratch is '{path.parent}' here and '{path}' in the server"),
+        (
+            {"seed": 1},
+            {"seed": 2, "batch_size": 9},
+            "batch_size is 9 here and 23 in the server; seed is 2 here",
+        ),
+        ({"time_attr": "t"}, {}, "time_attr is None here and 't' in the server"),
+        ({"input_nodes": [1, 2]}, {"input_nodes": [2, 1]}, "input_nodes is "),
+    ]
+    given = [(first, first, other) for first, other, _ in cases]
+    found = well(ranks.run(share_jobs.differing, 3, path, given))
+    for (first, other, words), *said in zip(cases, *found, strict=True):
+        assert "which rank 0 (process " in said[2], (first, other, said)
+        assert words in said[2], (first, other, said)
+        for of in said[:2]:
+            assert of.startswith(f"rank 2 could not open the loader: {said[2]}")
+
+
+def test_options_that_may_differ(ranks: Ranks, path: Path) -> None:
+    """What a rank does with its batches is its own."""
+    alone = {"transform": len, "transform_workers": 2}
+    options = [alone, {"edge_index": "EdgeIndex"}, {"device": "cpu", "memory": None}]
+    (opened,) = {tuple(told) for told in well(ranks.run(share_jobs.differing, 3, path, [options]))}
+    assert opened == (f"opened {BATCHES // 3}",)
 
 
 def test_one_rank_needs_no_other_process(ranks: Ranks, path: Path, alone: list[list[str]]) -> None:
