@@ -31,14 +31,12 @@ type Probe struct{ Rows, Nodes, Slots, Ages []int64 }
 // returns ErrStopped when the epoch stops, and the errors of history.Batch.
 func (c *Cut) Prune(ctx context.Context, index int64, drawn *sample.Subgraph, numSeeds int64, inTurn func()) error {
 	h := c.pruner
+	c.begin(index)
+	if c.on {
+		c.Batch.Merge(drawn) // before the turn, and so that a panic finds the lock free
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c.i = h.first + index
-	if c.on = h.prunes(c.i); c.on {
-		h.mu.Unlock() // which no other batch changes: an epoch is plain or not
-		c.Batch.Merge(drawn)
-		h.mu.Lock()
-	}
 	if h.awaitTurn(ctx, index) != nil {
 		return ErrStopped
 	}
@@ -51,6 +49,15 @@ func (c *Cut) Prune(ctx context.Context, index int64, drawn *sample.Subgraph, nu
 	h.next++
 	h.wake()
 	return nil
+}
+
+// begin says which batch is at hand, and whether it is pruned. No other batch changes that: an epoch is plain or not.
+func (c *Cut) begin(index int64) {
+	h := c.pruner
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.i = h.first + index
+	c.on = h.prunes(c.i)
 }
 
 // On says whether the batch at hand is pruned.

@@ -11,6 +11,7 @@ import (
 	"freshgo/core/history"
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
+	"freshgo/core/sample"
 )
 
 // These tests run in bubbles of testing/synctest: synctest.Wait returns when everyone waits, and a goroutine that waits
@@ -443,6 +444,19 @@ func TestAPanicInTurnEndsNobodyElse(t *testing.T) {
 	require.PanicsWithValue(t, fault, func() {
 		_ = c.Prune(context.Background(), 0, r.w.epochs[0][0], r.w.seeds[0][0], func() { panic(fault) })
 	})
+	r.h.Fail(0)
+	r.h.Stop()
+	r.h.TakeBack(c)
+	r.epoch(1, never)
+}
+
+// TestAPanicOfAMergeIsOne holds that a batch which breaks an invariant ends with a panic, which its goroutine recovers
+// from, and does not hold up the others.
+func TestAPanicOfAMergeIsOne(t *testing.T) {
+	r := lagging(t, 2)
+	r.begin(0, 8)
+	c := r.h.Lend()
+	require.Panics(t, func() { _ = c.Prune(context.Background(), 0, &sample.Subgraph{}, 0, func() {}) })
 	r.h.Fail(0)
 	r.h.Stop()
 	r.h.TakeBack(c)
