@@ -28,7 +28,7 @@ type Probe struct{ Rows, Nodes, Slots, Ages []int64 }
 
 // Prune waits until it is the turn of the epoch's batch with an index, and decides which of its rows the history
 // replaces. The batch must stay as it is. Then it calls inTurn, before any batch after this one has its turn. It
-// returns ErrStopped when the epoch stops, and the errors of history.Batch.
+// returns ErrStopped when the epoch stops or ctx ends, and the errors of history.Batch.
 func (c *Cut) Prune(ctx context.Context, index int64, drawn *sample.Subgraph, numSeeds int64, inTurn func()) error {
 	h := c.pruner
 	c.begin(index)

@@ -152,7 +152,7 @@ func (h *Pruner) Stop() {
 	h.wake()
 }
 
-// Abandon makes all waiting return with ErrStopped.
+// Abandon makes batches that wait for their turn, or for lists, return with ErrStopped. Updates that wait go on.
 func (h *Pruner) Abandon() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
