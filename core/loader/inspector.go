@@ -287,15 +287,37 @@ func (in *inspector) superbatchOf(n int64) (*superbatch, error) {
 		if in.shut {
 			return nil, errStopped
 		}
-		for _, s := range in.published {
-			if n >= s.first && n < s.end() {
-				return s, nil
-			}
+		if s := in.holding(n); s != nil {
+			return s, nil
 		}
 		if in.err != nil {
 			return nil, in.err
 		}
 		in.changed.Wait()
+	}
+}
+
+// holding returns the superbatch that holds batch n, or nil. The caller holds mu.
+func (in *inspector) holding(n int64) *superbatch {
+	for _, s := range in.published {
+		if n >= s.first && n < s.end() {
+			return s
+		}
+	}
+	return nil
+}
+
+// fetch begins to load the plan and the trace of batch n, so that its preparer does not wait for the disk. That takes
+// memory which only a division with plans in the scratch file has.
+func (in *inspector) fetch(n int64) {
+	if !in.loader.split.Stored {
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if s := in.holding(n); s != nil {
+		s.plan.Fetch(in.ctx, int(n-s.first))
+		plan.Fetch(in.ctx, s.batches[n-s.first].trace)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
@@ -84,38 +83,22 @@ func (m *inMemory) Free() {
 // inFile is a record in the scratch file.
 type inFile struct {
 	blob   *scratch.Blob
-	coming atomic.Pointer[coming] // what Fetch has begun and nobody has taken
+	coming atomic.Pointer[plan.Coming] // what Fetch has begun and nobody has taken
 }
 
-// coming is a record on its way.
-type coming struct {
-	over    chan struct{}
-	data    []byte
-	release func()
-	err     error
-}
-
-// Fetch implements plan.Fetcher.
+// Fetch implements plan.Fetcher. One goroutine at a time calls it.
 func (f *inFile) Fetch(ctx context.Context) {
-	c := &coming{over: make(chan struct{})}
-	if !f.coming.CompareAndSwap(nil, c) {
-		return
+	if f.coming.Load() == nil {
+		f.coming.Store(plan.Begin(ctx, f.blob))
 	}
-	guard.Go(func() {
-		defer close(c.over)
-		c.err = guard.Run(func() (err error) {
-			c.data, c.release, err = f.blob.Load(ctx)
-			return err
-		})
-	}, func(*guard.PanicError) {}) // Run has told
 }
 
 // Load waits for what was fetched. Where that failed, it may have been for want of memory, or for a context that has
 // ended: it tries again.
 func (f *inFile) Load(ctx context.Context) ([]byte, func(), error) {
 	if c := f.coming.Swap(nil); c != nil {
-		if <-c.over; c.err == nil {
-			return c.data, c.release, nil
+		if data, release, err := c.Take(); err == nil {
+			return data, release, nil
 		}
 	}
 	return f.blob.Load(ctx)
@@ -123,9 +106,7 @@ func (f *inFile) Load(ctx context.Context) ([]byte, func(), error) {
 
 func (f *inFile) Free() {
 	if c := f.coming.Swap(nil); c != nil {
-		if <-c.over; c.err == nil {
-			c.release()
-		}
+		c.Drop()
 	}
 	f.blob.Close()
 }

@@ -56,8 +56,8 @@ func (f *fetching) put(t *testing.T, n int) (plan.Record, []byte) {
 
 // fetch lets a record be fetched, and waits for the end of that.
 func fetch(ctx context.Context, r plan.Record) {
-	r.(plan.Fetcher).Fetch(ctx)
-	<-r.(*inFile).coming.Load().over
+	plan.Fetch(ctx, r)
+	r.(*inFile).coming.Load().Take()
 }
 
 // TestWhatIsFetchedIsReadOnce: who loads a record that was fetched gets its bytes without another read, once; after
@@ -69,7 +69,7 @@ func TestWhatIsFetchedIsReadOnce(t *testing.T) {
 	fetch(context.Background(), r)
 	each := f.pool.Stats().Read - before
 	require.GreaterOrEqual(t, each, int64(len(data)))
-	r.(plan.Fetcher).Fetch(context.Background()) // again: nothing
+	plan.Fetch(context.Background(), r) // again: nothing
 	for times := int64(1); times <= 2; times++ {
 		got, release, err := r.Load(context.Background())
 		require.NoError(t, err)
@@ -138,11 +138,7 @@ func TestBatchesToComeAreFetched(t *testing.T) {
 	require.Eventually(t, func() bool { // the fifth is made, and the sixth waits for the consumer
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		for _, s := range in.published {
-			if s.first <= 5 && 5 < s.end() {
-				return s.batches[5-s.first].trace.(*inFile).coming.Load() != nil
-			}
-		}
-		return false
+		s := in.holding(5)
+		return s != nil && s.batches[5-s.first].trace.(*inFile).coming.Load() != nil
 	}, 10*time.Second, time.Millisecond)
 }

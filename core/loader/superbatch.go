@@ -74,22 +74,6 @@ func (s *superbatch) packsFor(n int64) (found []*batchPacks) {
 	return found
 }
 
-// fetch begins to load the plan and the trace of batch n, so that its preparer does not wait for the disk. That takes
-// memory which only a division with plans in the scratch file has.
-func (in *inspector) fetch(n int64) {
-	if !in.loader.split.Stored {
-		return
-	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	for _, s := range in.published {
-		if n >= s.first && n < s.end() {
-			s.plan.Fetch(in.ctx, int(n-s.first))
-			s.batches[n-s.first].fetch(in.ctx)
-		}
-	}
-}
-
 // step loads the step of batch n, an empty one when the plan is lost from there on.
 func (s *superbatch) step(ctx context.Context, n int64, own *plan.Step) error {
 	var err error

@@ -58,13 +58,6 @@ func (s *sampled) Load(ctx context.Context) (plan.Batch, func(), error) {
 	return found.rows, func() {}, err
 }
 
-// fetch begins to load what the executor needs.
-func (s *sampled) fetch(ctx context.Context) {
-	if f, ok := s.trace.(plan.Fetcher); ok {
-		f.Fetch(ctx)
-	}
-}
-
 // dropRows frees what only the planner needs.
 func (s *sampled) dropRows() {
 	if s.rows != nil {

@@ -17,7 +17,7 @@ type loads struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	records []loadable // in the order in which they are taken
-	pending []chan load
+	pending []*Coming
 	next    int // the first whose load has not begun
 	taken   int
 	depth   int
@@ -68,11 +68,38 @@ type loadable interface {
 	Load(ctx context.Context) (data []byte, release func(), err error)
 }
 
-// load is what has become of one.
-type load struct {
+// Coming is a load under way. Who began it takes it or drops it, once.
+type Coming struct {
+	over    chan struct{}
 	data    []byte
 	release func()
 	err     error
+}
+
+// Begin begins to load a record.
+func Begin(ctx context.Context, r loadable) *Coming {
+	c := &Coming{over: make(chan struct{})}
+	guard.Go(func() {
+		defer close(c.over)
+		c.err = guard.Run(func() (err error) {
+			c.data, c.release, err = r.Load(ctx)
+			return err
+		})
+	}, func(*guard.PanicError) {}) // Run has told
+	return c
+}
+
+// Take waits for the load and returns what it has brought, until release is called.
+func (c *Coming) Take() (data []byte, release func(), err error) {
+	<-c.over
+	return c.data, c.release, c.err
+}
+
+// Drop waits for the load and gives back what it has brought.
+func (c *Coming) Drop() {
+	if _, release, err := c.Take(); err == nil {
+		release()
+	}
 }
 
 // newLoads returns loads of records, ahead of their turn where the storage is not memory. The caller takes them in
@@ -93,34 +120,19 @@ func (l *loads) take() (data []byte, release func(), err error) {
 		return l.records[l.taken-1].Load(l.ctx)
 	}
 	for ; l.next < len(l.records) && l.next < l.taken+l.depth; l.next++ {
-		l.begin(l.records[l.next])
+		l.pending = append(l.pending, Begin(l.ctx, l.records[l.next]))
 	}
-	one := <-l.pending[0]
+	one := l.pending[0]
 	l.pending = l.pending[1:]
 	l.taken++
-	return one.data, one.release, one.err
-}
-
-func (l *loads) begin(r loadable) {
-	done := make(chan load, 1)
-	l.pending = append(l.pending, done)
-	guard.Go(func() {
-		var one load
-		one.err = guard.Run(func() (err error) {
-			one.data, one.release, err = r.Load(l.ctx)
-			return err
-		})
-		done <- one
-	}, func(*guard.PanicError) {}) // Run has told
+	return one.Take()
 }
 
 // close gives back what was loaded and not taken. Idempotent.
 func (l *loads) close() {
 	l.cancel()
-	for _, done := range l.pending {
-		if one := <-done; one.err == nil {
-			one.release()
-		}
+	for _, one := range l.pending {
+		one.Drop()
 	}
 	l.pending = nil
 }

@@ -124,9 +124,9 @@ func (d *delta) free() {
 
 // Fetch begins to load the step of batch i, where that takes time.
 func (s *Superplan) Fetch(ctx context.Context, i int) {
-	fetch(ctx, s.steps[i])
+	Fetch(ctx, s.steps[i])
 	if s.deltas != nil {
-		fetch(ctx, s.deltas[i].record)
+		Fetch(ctx, s.deltas[i].record)
 	}
 }
 

@@ -25,7 +25,8 @@ type Record interface {
 // Fetcher is a Record that may be told to begin loading. Who loads it then, once, waits only for what is left of that.
 type Fetcher interface{ Fetch(ctx context.Context) }
 
-func fetch(ctx context.Context, r Record) {
+// Fetch tells a record to begin loading, where it can be told. Nil cannot.
+func Fetch(ctx context.Context, r Record) {
 	if f, ok := r.(Fetcher); ok {
 		f.Fetch(ctx)
 	}

@@ -105,8 +105,8 @@ def infer(
     Raises:
         InvalidArgumentError, DTypeError: an argument is invalid; a model that trains, or one whose layers cannot be
             computed by themselves (jumping knowledge, norms over the whole graph); a layer that returns something else
-            than a row for each of its nodes, or that fails because
-            its rows have another dtype than the parameters of the model.
+            than a row for each of its nodes, or that fails because its rows have another dtype than the parameters of
+            the model.
         StoreExistsError: ``out`` exists, and ``overwrite`` is false.
         LibraryError: pyarrow is not installed, and ``out`` is Parquet (``pip install 'freshgo[tables]'``).
         BudgetError: ``memory`` is too small; ``minimum`` works.

@@ -31,14 +31,14 @@ def one_dtype(
         others = set(rows) - set(parameters)
         if not others or not parameters or not any(word in first for word in _WORDS):
             raise
-        todo = []
+        advice = []
         if tensor is not None and others != {torch.float32}:
-            todo.append(f"store the tensor as torch.float32 (freshgo.update with tensors={{{tensor!r}: ...}})")
+            advice.append(f"store the tensor as torch.float32 (freshgo.update with tensors={{{tensor!r}: ...}})")
         if set(parameters) != {torch.float32}:
-            todo.append("call model.float(), as rows of layers are torch.float32")
+            advice.append("call model.float(), as rows of layers are torch.float32")
         raise DTypeError(
             f"{taker} takes {given} as {_listed(others)}, and the model's parameters are {_listed(parameters)}: "
-            f"expected one dtype; {' and '.join(todo)}, or give layers= that convert their rows ({first})"
+            f"expected one dtype; {' and '.join(advice)}, or give layers= that convert their rows ({first})"
         ) from error
 
 
