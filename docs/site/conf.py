@@ -126,9 +126,9 @@ class CommandHelp(Directive):
 
     def run(self) -> list[Any]:
         """Return a section for each command."""
-        from freshgo.cli import _parser
+        from freshgo._cli.parser import make_parser
 
-        choices = next(a.choices for a in _parser()._actions if isinstance(a, argparse._SubParsersAction))
+        choices = next(a.choices for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
         shown = []
         for name, parser in choices.items():
             section = nodes.section(ids=[name])

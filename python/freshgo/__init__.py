@@ -8,43 +8,45 @@
     for batch in loader:
         out = model(batch.x, batch.edge_index)[: batch.batch_size]
 
-Importing this package loads no native code; the first store, graph, conversion or operator does. Most classes, and the
-modules ``distributed``, ``factored``, ``nn`` and ``ops``, are imported at their first use.
+Importing this package loads neither PyTorch nor native code. Names are imported at their first use, and the first
+store, graph, conversion or operator loads the native library.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from freshgo import errors
-from freshgo._native.process import library
-from freshgo.append import append
-from freshgo.convert import convert
 from freshgo.errors import FreshgoError
-from freshgo.infer import infer
-from freshgo.propagate import propagate
-from freshgo.relayout import relayout
-from freshgo.shard import shard
-from freshgo.store import QuantizationError, Store, StoredEdges, StoredNodes, TensorInfo, quantization_error
-from freshgo.update import update
 
 if TYPE_CHECKING:
     from freshgo import distributed
     from freshgo._args.versions import StoreVersion
     from freshgo._batch.structure import HeteroBlock
+    from freshgo._native.process import library
+    from freshgo.append import append
     from freshgo.batch import Batch, Block
+    from freshgo.convert import convert
     from freshgo.heterobatch import HeteroBatch, TypeBatch
     from freshgo.history import History
     from freshgo.ids import Ids
+    from freshgo.infer import infer
     from freshgo.lab import Simulation, hotness, plot_policies, simulate
     from freshgo.links import LinkLoader
     from freshgo.loader import Loader
     from freshgo.memory import MemoryBudget
     from freshgo.plan import Plan
     from freshgo.policies import Belady, Hotness, Online
+    from freshgo.propagate import propagate
+    from freshgo.relayout import relayout
     from freshgo.samplers import Labor, RandomWalk
+    from freshgo.shard import shard
+    from freshgo.store import QuantizationError, Store, StoredEdges, StoredNodes, TensorInfo, quantization_error
     from freshgo.tables import Table, convert_tables
+    from freshgo.update import update
 
 __version__ = "0.1.0"
 
@@ -94,28 +96,49 @@ __all__ = [
 
 
 _LATER = {
+    "append": ("append",),
     "batch": ("Batch", "Block"),
+    "convert": ("convert",),
     "heterobatch": ("HeteroBatch", "TypeBatch"),
     "history": ("History",),
     "ids": ("Ids",),
+    "infer": ("infer",),
     "lab": ("Simulation", "hotness", "plot_policies", "simulate"),
     "links": ("LinkLoader",),
     "loader": ("Loader",),
     "memory": ("MemoryBudget",),
     "plan": ("Plan",),
     "policies": ("Belady", "Hotness", "Online"),
+    "propagate": ("propagate",),
+    "relayout": ("relayout",),
     "samplers": ("Labor", "RandomWalk"),
+    "shard": ("shard",),
+    "store": ("QuantizationError", "Store", "StoredEdges", "StoredNodes", "TensorInfo", "quantization_error"),
     "tables": ("Table", "convert_tables"),
+    "update": ("update",),
     "_args.versions": ("StoreVersion",),
     "_batch.structure": ("HeteroBlock",),
+    "_native.process": ("library",),
 }
-"""Modules that are imported at the first use of one of these names, so that ``import freshgo`` is quick.
-
-A function that has the name of its module cannot be among them: importing the module would put that in its place.
-"""
+"""Modules that are imported at the first use of one of these names."""
 
 _MODULES = ("distributed", "factored", "nn", "ops", "pyg")
-"""The same of modules: nn and pyg need PyG, ops registers operators with torch, and the others need the loader."""
+"""Modules that are imported at their first use: nn and pyg need PyG, ops registers operators with torch."""
+
+
+class _Package(ModuleType):
+    """Keeps functions in the place of the modules of the same name.
+
+    Python sets ``freshgo.convert`` to the module ``freshgo.convert`` when it has imported that module.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, ModuleType) and name in _LATER.get(name, ()):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

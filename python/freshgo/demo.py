@@ -135,7 +135,7 @@ class Run:
     plan: Plan
 
 
-def train(name: str, data: Any, epochs: int, memory: int | None) -> Run:
+def train(name: str, data: Any, epochs: int, memory: int | None, progress: bool = True) -> Run:
     """Train a fresh model on the split ``train`` of ``data`` and evaluate it on ``test``."""
     torch.manual_seed(0)
     model = make_model()
@@ -143,7 +143,7 @@ def train(name: str, data: Any, epochs: int, memory: int | None) -> Run:
     losses = []
     start = time.perf_counter()
     with open_loader(data, "train", memory) as loader:
-        with tqdm(total=epochs * len(loader), desc=f"train, {name}", unit="batch") as bar:
+        with tqdm(total=epochs * len(loader), desc=f"train, {name}", unit="batch", disable=not progress) as bar:
             for _ in range(epochs):
                 for batch in loader:
                     optimizer.zero_grad()
@@ -155,7 +155,7 @@ def train(name: str, data: Any, epochs: int, memory: int | None) -> Run:
                     bar.update()
         stats, plan = loader.stats(), loader.plan()
     seconds = time.perf_counter() - start
-    return Run(name, losses, evaluate(name, model, data, memory), seconds, stats, plan)
+    return Run(name, losses, evaluate(name, model, data, memory, progress), seconds, stats, plan)
 
 
 def smallest_budget(data: Any, split: str, budget: int) -> int:
@@ -168,12 +168,12 @@ def smallest_budget(data: Any, split: str, budget: int) -> int:
 
 
 @torch.no_grad()
-def evaluate(name: str, model: nn.Module, data: Any, memory: int | None) -> float:
+def evaluate(name: str, model: nn.Module, data: Any, memory: int | None, progress: bool = True) -> float:
     """Return the accuracy on the split ``test``."""
     model.eval()
     right = total = 0
     with open_loader(data, "test", memory) as loader:
-        for batch in tqdm(loader, desc=f"test, {name}", unit="batch"):
+        for batch in tqdm(loader, desc=f"test, {name}", unit="batch", disable=not progress):
             right += int((model(batch).argmax(1) == batch.y[: batch.batch_size]).sum())
             total += batch.batch_size
     return right / total
@@ -207,8 +207,8 @@ def draw(disk: Run, memory: Run, path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def demo(out: Path, num_nodes: int = 400_000, epochs: int = 2) -> None:
-    """Run the demo; the store and the picture go to the directory ``out``."""
+def demo(out: Path, num_nodes: int = 400_000, epochs: int = 2, *, progress: bool = True) -> dict[str, Any]:
+    """Run the demo; the store and the pictures go to the directory ``out``. Return the figures of both runs."""
     missing = [name for name in ("torch_geometric", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
         raise LibraryError(f"the demo also needs {' and '.join(missing)}: pip install 'freshgo[pyg,plot]'")
@@ -224,7 +224,7 @@ def demo(out: Path, num_nodes: int = 400_000, epochs: int = 2) -> None:
         f"features {format_size(features)}, budget {format_size(budget)}\n"
         f"a node's own features tell its community in {alone:.1%} of cases"
     )
-    store = convert(graph, out / "demo.freshgo", memory="256MiB", overwrite=True)
+    store = convert(graph, out / "demo.freshgo", memory="256MiB", overwrite=True, progress=progress)
     print(store.inspect())
 
     smallest = max(smallest_budget(store, split, budget) for split in ("train", "test"))
@@ -234,8 +234,8 @@ def demo(out: Path, num_nodes: int = 400_000, epochs: int = 2) -> None:
 
     with fewer_threads() as threads:
         print(f"threads of the model: {threads}, which leaves the loader a processor where there are several")
-        disk = train("out of core", store, epochs, budget)
-        memory = train("in memory", graph, epochs, None)
+        disk = train("out of core", store, epochs, budget, progress)
+        memory = train("in memory", graph, epochs, None, progress)
     for run in (disk, memory):
         print(f"{run.name:12} {run.seconds:.1f} s, last loss {run.losses[-1]:.6f}, test accuracy {run.accuracy:.2%}")
     if disk.losses != memory.losses or disk.accuracy != memory.accuracy:
@@ -248,3 +248,8 @@ def demo(out: Path, num_nodes: int = 400_000, epochs: int = 2) -> None:
     draw(disk, memory, pictures[0])
     disk.plan.plot_timeline().savefig(pictures[1], dpi=120)
     print(f"\npictures: {' and '.join(map(str, pictures))}; {time.perf_counter() - start:.0f} s in all")
+    runs = {
+        run.name: {"seconds": run.seconds, "losses": run.losses, "test_accuracy": run.accuracy}
+        for run in (disk, memory)
+    }
+    return {"store": store.path, "pictures": list(map(str, pictures)), "runs": runs}

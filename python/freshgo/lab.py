@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args import checks
+from freshgo._args.choices import METRICS
 from freshgo._args.size import parse_size
 from freshgo._args.trace import flat_trace
 from freshgo._data.source import open_source
@@ -26,7 +27,7 @@ from freshgo._loader.seed_order import neighbor_sampler as how_neighbors
 from freshgo._native import loader as native_loader
 from freshgo._native.options import loader_options, relations
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.policies import METRICS, Policy, Resolved, resolve
+from freshgo.policies import Policy, Resolved, resolve
 from freshgo.samplers import Labor, RandomWalk
 
 if TYPE_CHECKING:

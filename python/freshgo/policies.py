@@ -27,13 +27,13 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.arrays import as_tensor
+from freshgo._args.choices import METRICS
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     Vector = Tensor | np.ndarray[Any, Any]
     Scores = Vector | Mapping[str, Vector]
 
-METRICS = ("degree", "in-degree", "random", "presc", "expected", "oracle")
 ONLINE = ("lru", "clock", "sieve", "s3fifo", "match")
 NAMES = ("auto", "belady", "none", *METRICS, *ONLINE)
 

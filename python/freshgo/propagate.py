@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from freshgo._args import checks
-from freshgo._args.aggregates import REDUCTIONS
+from freshgo._args.choices import REDUCTIONS
 from freshgo._args.parts import check_name
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size

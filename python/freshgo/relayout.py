@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args import checks
+from freshgo._args.choices import ORDERS
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import EdgeType
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     Scores = Tensor | np.ndarray[Any, Any]
-
-ORDERS = ("hot", "community", "hot+community")
 
 
 def relayout(

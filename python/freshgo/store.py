@@ -12,9 +12,9 @@ from torch import Tensor
 
 from freshgo._args import checks, frames
 from freshgo._args.aggregates import Aggregate
+from freshgo._args.described import describe
 from freshgo._args.frames import Frames
 from freshgo._args.progress import Progress, progress_of
-from freshgo._args.size import format_size
 from freshgo._args.types import UNNAMED, EdgeType, Types
 from freshgo._args.versions import StoreVersion
 from freshgo._native import abi
@@ -395,25 +395,7 @@ class Store:
 
     def inspect(self) -> str:
         """Describe the store in a few lines."""
-        lines = [
-            f"{self.path}",
-            f"  uuid     {self.uuid}",
-            f"  version  {self.history[-1]}",
-            f"  nodes    {self.num_nodes:,}",
-            f"  edges    {self.num_edges:,}",
-        ]
-        if self.reordered:
-            lines.append("  order    rows of node tensors are stored in the order of their use")
-        if self._types.homogeneous:
-            lines += _lines(self.tensors) + _weight_lines(self.weight_attr) + _split_lines(self.splits)
-            return "\n".join(lines)
-        for name, nodes in self._nodes.items():
-            lines.append(f"  nodes of type {name!r}: {nodes.num_nodes:,}")
-            lines += ["  " + line for line in _lines(nodes.tensors) + _split_lines(nodes.splits)]
-        for edge_type, edges in self._edges.items():
-            lines.append(f"  edges of type {edge_type}: {edges.num_edges:,}")
-            lines += ["  " + line for line in _lines(edges.tensors) + _weight_lines(edges.weight_attr)]
-        return "\n".join(lines)
+        return describe(self._info)
 
     def close(self) -> None:
         """Close the store; every later use raises ClosedError. Closing again does nothing."""
@@ -471,26 +453,6 @@ def _tensors(described: list[dict[str, Any]], level: str) -> dict[str, TensorInf
         )
         for t in described
     }
-
-
-def _lines(tensors: dict[str, TensorInfo]) -> list[str]:
-    lines = []
-    for name, tensor in tensors.items():
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        size = format_size(torch.Size(tensor.shape).numel() * tensor.dtype.itemsize)
-        stored = "" if tensor.stored is None else f", stored as {tensor.stored}"
-        lines.append(f"  {tensor.level:8} {name}: {dtype} {list(tensor.shape)}, {size}{stored}")
-        if tensor.aggregate is not None:
-            lines.append(f"           {tensor.aggregate}")
-    return lines
-
-
-def _weight_lines(weight_attr: str | None) -> list[str]:
-    return [] if weight_attr is None else [f"  weights  {weight_attr} by target, with sums"]
-
-
-def _split_lines(splits: dict[str, int]) -> list[str]:
-    return [f"  split    {name}: {count:,} nodes" for name, count in splits.items()]
 
 
 def _listed(tensors: dict[str, TensorInfo]) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from freshgo._args.types import EdgeType, label_of
+from freshgo._args.choices import REDUCTIONS
 from freshgo.errors import DTypeError, InvalidArgumentError
 
-REDUCTIONS = ("mean", "sum", "gcn")
+if TYPE_CHECKING:  # torch, which describing a store does not need
+    from torch import Tensor
+
+    from freshgo._args.types import EdgeType
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +120,8 @@ def chosen(first_layer: object, aggregates: Mapping[str, Mapping[str, Aggregate]
     Raises:
         InvalidArgumentError, DTypeError: there is none, several, or it is stale.
     """
+    from freshgo._args.types import label_of
+
     if first_layer is None:
         return {}
     if not isinstance(first_layer, str):

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 import torch
 
 from freshgo._args.checks import choice, shown
+from freshgo._args.choices import FORMS
 from freshgo._args.parts import GraphParts
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo.errors import DTypeError, InvalidArgumentError
-
-FORMS = ("float16", "bfloat16", "int8", "int8-per-row", "int8-per-column")
-"""How floats can be stored in fewer bytes."""
 
 Forms = dict[str | EdgeType, dict[str, str]]
 """The form of every tensor that is stored in fewer bytes, by node type or edge type and by name."""

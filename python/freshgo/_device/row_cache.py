@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from freshgo._args.choices import METRICS
 from freshgo._data.source import Source
 from freshgo._native import cuda
 from freshgo._native import loader as native_loader
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions, loader_options
 from freshgo.errors import InvalidArgumentError
-from freshgo.policies import METRICS, Resolved
+from freshgo.policies import Resolved
 
 _CHUNK_BYTES = 8 << 20
 """Rows that are brought to the device at a time while the table is filled: enough for the disk to be busy."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from freshgo import policies
-from freshgo._args import checks, host
+from freshgo._args import checks, choices, host
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.arrays import values_digest
 from freshgo._args.frames import Frames, check_package
@@ -224,7 +224,7 @@ class Asked:
                     f"features='sharded' and {what} cannot be used together: give the loader one of them"
                 )
         ranks_rows = self.policy.scores is not None or self.policy.by_type is not None
-        if not ranks_rows and self.policy.name not in ("auto", "none", *policies.METRICS):
+        if not ranks_rows and self.policy.name not in ("auto", "none", *choices.METRICS):
             raise InvalidArgumentError(
                 f"features='sharded' keeps the hottest rows in memory: cache must be 'auto', 'none', a hotness or "
                 f"scores, got {self.policy.name!r}"

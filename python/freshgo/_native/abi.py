@@ -71,7 +71,7 @@ def call(name: str, *args: Any) -> int:
     """Call a function of the library, which is loaded first if need be. Returns OK, TIMEOUT or END; raises the rest."""
     check_process()
     if not _functions:
-        _load()
+        load(cuda=True)
     error = Error()
     code = _functions[name](*args, ctypes.byref(error))
     if code > END:
@@ -95,7 +95,7 @@ def read_json(function: str, handle: int) -> dict[str, Any]:
 def operate(name: str, *args: Any) -> None:
     """Call an operator of the library, in a forked child too: operators are plain C and start over there."""
     if not _functions:
-        _load()
+        load(cuda=True)
     error = Error()
     if _functions[name](*args, ctypes.byref(error)) != OK:
         raise _exception(error)
@@ -104,14 +104,14 @@ def operate(name: str, *args: Any) -> None:
 def operators_init(team: int | None, isa: int) -> int:
     """Say whose threads run the operators and which instruction set they use; returns the one in use."""
     if not _functions:
-        _load()
+        load(cuda=True)
     return _functions["fg_operators_init"](team, isa)
 
 
 def library() -> libraries.Library:
     """The library of this process, which is loaded if need be."""
     if not _functions:
-        _load()
+        load(cuda=True)
     assert _loaded is not None
     return _loaded[0]
 
@@ -171,13 +171,22 @@ def _exception(error: Error) -> errors.FreshgoError:
     return kind(message)
 
 
-def _load() -> None:
+def load(*, cuda: bool) -> None:
+    """Load a library, unless one is loaded.
+
+    Without ``cuda`` load the library without CUDA, whatever is installed: choosing between two imports torch.
+    """
     global _begun, _new_capsules, _loaded
     with _load_lock:
         if _functions:
             return
         _check_room()
-        chosen = libraries.choose(library_path())
+        path = library_path()
+        chosen = (
+            libraries.choose(path)
+            if cuda
+            else libraries.Library(path, False, "the CPU alone, as this command needs no CUDA")
+        )
         _begun = True
         chosen, library = _open(chosen)
         path = chosen.path

@@ -7,13 +7,10 @@ made before anything is loaded, by what can be seen without initialising CUDA, w
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
 import importlib.util
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
 
 from freshgo._observe.log import LOG
 
@@ -50,6 +47,8 @@ def choose(cpu: Path) -> Library:
         ctypes.CDLL(DRIVER)  # finding the driver initialises nothing
     except OSError as error:  # an ordinary machine without a GPU
         return Library(cpu, False, _without(f"there is no NVIDIA driver ({error})"))
+    import torch
+
     if torch.version.cuda is None:
         return without_cuda(cpu, "this PyTorch is built without CUDA: install a build with CUDA to use the GPU")
     if other is not None:
@@ -68,9 +67,11 @@ def _find_cuda(cpu: Path) -> tuple[Path | None, str | None]:
     found = importlib.util.find_spec(CUDA_PACKAGE)
     if found is None or not found.submodule_search_locations:
         return None, None
+    from importlib import metadata  # slow to import
+
     try:
-        versions = [importlib.metadata.version(name) for name in ("freshgo", "freshgo-cuda")]
-    except importlib.metadata.PackageNotFoundError:  # copied there by hand; loading compares the versions of the C API
+        versions = [metadata.version(name) for name in ("freshgo", "freshgo-cuda")]
+    except metadata.PackageNotFoundError:  # copied there by hand; loading compares the versions of the C API
         versions = ["", ""]
     other = None
     if versions[0] != versions[1]:

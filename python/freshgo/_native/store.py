@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal
 
 from freshgo._args.progress import Progress
-from freshgo._native import abi, dlpack, header
+from freshgo._native import abi, header
 from freshgo._native.handle import Handle, encoded_path, run_job
 from freshgo.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Store(Handle):
@@ -55,19 +56,23 @@ class Store(Handle):
         kinds = {"split": header.SPLIT, "node": header.NODE_TENSOR, "edge": header.EDGE_TENSOR}
         if kind not in kinds:
             raise InvalidArgumentError(f"kind must be one of {sorted(kinds)}, got {kind!r}")
-        versioned = dlpack.use_versioned()
-        arguments = (kinds[kind], place, name.encode(), int(versioned))
-        return self._tensor("fg_store_read", *arguments, versioned=versioned)
+        return self._tensor("fg_store_read", kinds[kind], place, name.encode())
 
     def read_rows(self, name: str, first: int, count: int) -> torch.Tensor:
         """Read rows of an attachment into memory, checksums of their pages verified."""
-        versioned = dlpack.use_versioned()
-        return self._tensor("fg_store_read_rows", name.encode(), first, count, int(versioned), versioned=versioned)
+        return self._tensor("fg_store_read_rows", name.encode(), first, count)
 
-    def _tensor(self, starter: str, *arguments: Any, versioned: bool) -> torch.Tensor:
+    def _tensor(self, starter: str, *arguments: Any) -> torch.Tensor:
         """Run a job whose result is a tensor."""
+        from freshgo._native import dlpack  # imports torch, which describing a store does not need
+
+        versioned = dlpack.use_versioned()
+
+        def free(managed: int) -> None:
+            dlpack.discard((header.Tensor * 1)(header.Tensor(managed=managed)), 1, versioned)
+
         slots = (header.Tensor * 1)()
-        result = run_job(starter, self._handle(), *arguments, discard=lambda managed: _free(managed, versioned))
+        result = run_job(starter, self._handle(), *arguments, int(versioned), discard=free)
         try:
             slots[0].managed = result
             return dlpack.to_torch(slots, 1, versioned)[""]
@@ -85,7 +90,3 @@ class Store(Handle):
     def verify_topology(self) -> None:
         """:meth:`verify` of the files that say which edges there are and in which order rows lie."""
         run_job("fg_store_verify_topology", self._handle())
-
-
-def _free(managed: int, versioned: bool) -> None:
-    dlpack.discard((header.Tensor * 1)(header.Tensor(managed=managed)), 1, versioned)

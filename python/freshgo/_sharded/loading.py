@@ -11,6 +11,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from freshgo._args.choices import METRICS
 from freshgo._device.row_cache import Part as Ranked
 from freshgo._device.row_cache import hottest_bytes
 from freshgo._loader.origin import InProcess
@@ -28,7 +29,7 @@ from freshgo._sharded.service import Frame, Service
 from freshgo._sharded.source import ShardedSource
 from freshgo._sharded.wire import Wire
 from freshgo.errors import BudgetError, FreshgoError, InvalidArgumentError
-from freshgo.policies import METRICS, Resolved
+from freshgo.policies import Resolved
 
 _BATCHES = 8
 """How often the rows of a batch are in memory at most while they are on their way: in the loop, made, read for others,

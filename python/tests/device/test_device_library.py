@@ -112,7 +112,7 @@ def test_a_library_that_lacks_functions_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(header.SIGNATURES, "fg_no_such", ())
     monkeypatch.setattr(abi, "_functions", {})
     with pytest.raises(abi.errors.LibraryError, match=r"fg_no_such.*of another version"):
-        abi._load()
+        abi.load(cuda=True)
     assert not libraries.Library(Path("a/b.so"), False, "because").cuda
 
 

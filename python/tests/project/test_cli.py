@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def test_relayout(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert order[0] == order[1]
     with freshgo.Store.open(plain) as one, freshgo.Store.open(both) as other:
         assert one["x"].equal(other["x"])
-    assert main(["convert", str(source), both, "--overwrite", "--hotness", "degree"]) == 1
+    assert main(["convert", str(source), both, "--overwrite", "--hotness", "degree"]) == 2
     assert "need --relayout" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["relayout", plain, hot, "--order", "warm"])
@@ -134,7 +135,7 @@ def test_the_readme_names_every_command(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["--help"])
     commands = re.findall(r"^    (\w+)(?: |$)", capsys.readouterr().out, re.MULTILINE)
-    assert f"On the command line: `freshgo {' | '.join(commands)}`" in readme.read_text()
+    assert f"On the command line: `freshgo {' | '.join(commands)}`" in " ".join(readme.read_text().split())
 
 
 @pytest.mark.parametrize(
@@ -196,3 +197,208 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "window      batch" in out, "the plan is shown"
     for picture in ("demo.png", "timeline.png"):
         assert (tmp_path / picture).stat().st_size > 10_000
+
+
+WITHOUT_TORCH = """
+import sys
+from freshgo.cli import main
+try:
+    status = main(sys.argv[1:])
+except SystemExit as ended:
+    status = ended.code
+print(status, *sorted({"torch", "numpy"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize("command", ["inspect", "inspect --json", "verify", "--help", "convert --help", "infer --help"])
+def test_commands_that_do_not_import_torch(store_path: Path, command: str) -> None:
+    arguments = [*command.split(), *([] if "--help" in command else [store_path])]
+    program = [sys.executable, "-I", "-c", WITHOUT_TORCH, *arguments]
+    said = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(said) > 1
+    assert said[-1] == "0"
+
+
+def test_a_description_is_the_same_without_torch(store_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(store_path)]) == 0
+    with freshgo.Store.open(store_path) as store:
+        assert capsys.readouterr().out == f"{store.inspect()}\n"
+        for name, info in store.tensors.items():
+            n_bytes = torch.Size(info.shape).numel() * info.dtype.itemsize
+            assert f"{name}: {str(info.dtype)[6:]} {list(info.shape)}, {freshgo._args.size.format_size(n_bytes)}" in (
+                store.inspect()
+            )
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Path:
+    """A store of two types, with a tensor of edges."""
+    graph = {
+        "user": {"x": torch.arange(8.0).view(4, 2), "train_mask": torch.tensor([True, False, True, False])},
+        "item": {"x": torch.arange(6.0).view(3, 2)},
+        ("user", "buys", "item"): {"edge_index": torch.tensor([[0, 1, 3], [0, 2, 1]]), "w": torch.arange(3.0)},
+    }
+    freshgo.convert(graph, tmp_path / "typed", progress=False).close()
+    return tmp_path / "typed"
+
+
+def test_update(source: Path, typed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, changed = str(tmp_path / "plain"), str(tmp_path / "changed")
+    assert main(["convert", str(source), plain, "--quiet"]) == 0
+    x = np.load(source / "x.npy") + 1
+    np.save(tmp_path / "new.npy", x)
+    np.save(tmp_path / "ids.npy", np.array([3, 1]))
+    given = ["--tensor", f"x={tmp_path}/new.npy", "--split", f"val={tmp_path}/ids.npy", "--drop", "y"]
+    assert main(["update", plain, changed, *given]) == 0
+    assert "update" in capsys.readouterr().out
+    with freshgo.Store.open(changed) as store:
+        assert store["x"].equal(torch.from_numpy(x))
+        assert store.split("val").tolist() == [3, 1]
+        assert "y" not in store.tensors
+    np.save(tmp_path / "w.npy", np.full(3, 7.0, np.float32))
+    given = ["--tensor", f"user__buys__item:w={tmp_path}/w.npy", "--drop", "item:x", "--overwrite"]
+    assert main(["update", str(typed), str(typed), *given]) == 0
+    with freshgo.Store.open(typed) as store:
+        assert store["user", "buys", "item"]["w"].tolist() == [7.0] * 3
+        assert not store["item"].tensors
+    capsys.readouterr()
+    assert main(["update", plain, changed]) == 2
+    assert main(["update", plain, changed, "--drop", "y", "--drop", "user:y"]) == 2
+    assert main(["update", plain, str(tmp_path / "z"), "--tensor", f"x={tmp_path}/nothing.npy"]) == 1
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 3
+    assert "nothing to change" in errors[0] and "a type for every name" in errors[1] and "nothing.npy" in errors[2]
+    with pytest.raises(SystemExit):
+        main(["update", plain, changed, "--drop", "user__buys:x"])
+
+
+def test_append(source: Path, typed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain, grown, new = str(tmp_path / "plain"), str(tmp_path / "grown"), tmp_path / "new"
+    assert main(["convert", str(source), plain]) == 0
+    x, edges = np.load(source / "x.npy"), np.load(source / "edge_index.npy")
+    new.mkdir()
+    np.save(new / "x.npy", x[:2])
+    np.save(new / "y.npy", np.load(source / "y.npy")[:2])
+    np.save(new / "train_mask.npy", np.array([True, False]))
+    np.save(new / "edge_index.npy", np.array([[len(x), 0], [1, len(x) + 1]], edges.dtype))
+    assert main(["append", plain, str(new), grown]) == 0
+    with freshgo.Store.open(grown) as store:
+        assert (store.num_nodes, store.num_edges) == (len(x) + 2, edges.shape[1] + 2)
+        assert store["x"][-2:].equal(torch.from_numpy(x[:2]))
+        assert store.split("train")[-1] == len(x)
+    more = tmp_path / "more"
+    (more / "item").mkdir(parents=True)
+    (more / "user__buys__item").mkdir()
+    np.save(more / "item" / "x.npy", np.ones((1, 2), np.float32))
+    np.save(more / "user__buys__item" / "edge_index.npy", np.array([[2], [3]]))
+    np.save(more / "user__buys__item" / "w.npy", np.array([5.0], np.float32))
+    assert main(["append", str(typed), str(more), str(typed), "--overwrite"]) == 0
+    with freshgo.Store.open(typed) as store:
+        assert store.num_nodes_dict == {"user": 4, "item": 4}
+        assert store["user", "buys", "item"]["w"].tolist() == [0.0, 1.0, 2.0, 5.0]
+    capsys.readouterr()
+    assert main(["append", plain, str(tmp_path / "nothing"), grown, "--overwrite"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+MODEL = """
+import torch
+from torch_geometric.nn import GraphSAGE
+
+torch.manual_seed(0)
+ready = GraphSAGE({width}, 4, num_layers=2, out_channels=3)
+
+
+def make():
+    return GraphSAGE({width}, 4, num_layers=2, out_channels=3)
+
+
+nothing = 3
+"""
+
+
+def test_infer(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nn = pytest.importorskip("torch_geometric.nn")
+    store, out = str(tmp_path / "plain"), str(tmp_path / "out.npy")
+    assert main(["convert", str(source), store]) == 0
+    x, edges = torch.from_numpy(np.load(source / "x.npy")), torch.from_numpy(np.load(source / "edge_index.npy"))
+    (tmp_path / "models_of_test.py").write_text(MODEL.format(width=x.size(1)))
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(1)
+    model = nn.GraphSAGE(x.size(1), 4, num_layers=2, out_channels=3).eval()
+    torch.save(model.state_dict(), "weights.pt")
+    torch.save(model, "whole.pt")
+    with torch.no_grad():
+        right = model(x, edges)
+    for given in (["models_of_test:make", "--weights", "weights.pt"], ["whole.pt", "--allow-pickle"]):
+        assert main(["infer", store, out, "--overwrite", "--json", "--model", *given]) == 0
+        written = capsys.readouterr().out
+        assert json.loads(written[written.rindex("{") :]) == {"path": out}
+        torch.testing.assert_close(torch.from_numpy(np.load(out)), right)
+    assert main(["infer", store, store, "--as", "emb", "--model", "models_of_test:ready", "--quiet"]) == 0
+    with freshgo.Store.open(store) as opened:
+        assert opened["emb"].shape == (len(x), 3)
+    assert capsys.readouterr().out == ""
+    for wrong, said in (
+        (["whole.pt"], "needs --allow-pickle"),
+        (["models_of_test:maek"], "did you mean make?"),
+        (["models_of_test:nothing"], "must be a torch.nn.Module, got int"),
+        (["no_such_module:make"], "cannot import 'no_such_module'"),
+        (["models_of_test:make", "--weights", "whole.pt"], "does not fit the model"),
+    ):
+        assert main(["infer", store, out, "--overwrite", "--model", *wrong]) == 2
+        error = capsys.readouterr().err
+        assert said in error and error.count("\n") == 1
+    assert str(tmp_path) not in sys.path
+
+
+def test_every_command_answers_as_json_or_not_at_all(
+    source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = str(tmp_path / "s")
+    for arguments in (
+        ["convert", str(source), store],
+        ["relayout", store, str(tmp_path / "r"), "--hotness", "degree"],
+        ["propagate", store],
+        ["shard", store, str(tmp_path / "p"), "--parts", "2", "--hotness", "degree"],
+        ["update", store, str(tmp_path / "u"), "--drop", "y"],
+        ["inspect", store],
+        ["verify", store],
+    ):
+        assert main([*arguments, "--json", *([] if arguments[0] in ("inspect", "verify") else ["--overwrite"])]) == 0
+        said = capfd.readouterr()
+        found = json.loads(said.out)
+        assert all(one["uuid"] for one in (found if isinstance(found, list) else [found]))
+        assert said.err == ""
+        assert main([*arguments, "--quiet", *([] if arguments[0] in ("inspect", "verify") else ["--overwrite"])]) == 0
+        assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["inspct", "s"], "did you mean inspect?"),
+        (["inspect", "s", "--jsn"], "there is no option --jsn; did you mean --json?"),
+        (["relayout", "a", "b", "--order", "comunity"], "did you mean community?"),
+        (["convert", "a", "b", "--dtype", "x=flaot16"], "did you mean float16?"),
+        (["propagate", "a", "--reduce", "maen"], "did you mean mean?"),
+        (["verify", "a", "b"], "unexpected arguments: b"),
+    ],
+    ids=lambda given: given[0] if isinstance(given, list) else None,
+)
+def test_misspelled_words_are_answered_with_the_nearest(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+
+
+def test_a_traceback_is_printed_where_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(tmp_path / "nothing"), "--traceback"]) == 1
+    error = capsys.readouterr().err.splitlines()
+    assert error[0].startswith("Traceback") and error[-1].startswith("freshgo: ")
