@@ -43,6 +43,7 @@ func convertInput(in *C.fg_convert_input) (out store.Input, err error) {
 		clip(edge.Tensors, in.clip != 0)
 		out.EdgeTypes = append(out.EdgeTypes, edge)
 	}
+	out.Details = text(in.details, "")
 	if out.Attachments, err = sources(in.attachments, in.num_attachments, "attachment"); err != nil {
 		return out, err
 	}

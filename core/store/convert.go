@@ -167,6 +167,9 @@ func (c *conversion) write(ctx context.Context) (*manifest.Manifest, error) {
 	if err := reissue(m); err != nil {
 		return nil, err
 	}
+	if c.graph.details != "" {
+		addConversion(m, c.graph.details)
+	}
 	for i := range c.graph.nodes {
 		node, err := c.writeNodes(ctx, &c.graph.nodes[i])
 		if err != nil {

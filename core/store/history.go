@@ -36,6 +36,13 @@ func historyOf(m *manifest.Manifest) []*manifest.Change {
 	return []*manifest.Change{{Action: "convert", UnixNs: m.GetCreatedUnixNs(), Generator: m.GetGenerator()}}
 }
 
+// addConversion begins the history of a store with details of its conversion.
+func addConversion(m *manifest.Manifest, details string) {
+	first := historyOf(m)
+	first[0].Details = details
+	m.History = first
+}
+
 // addVersion notes in the manifest of a store what is done to it.
 func addVersion(m *manifest.Manifest, action, details string) {
 	m.History = append(historyOf(m),

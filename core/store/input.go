@@ -29,6 +29,7 @@ type Input struct {
 	EdgeTypes []EdgeInput
 
 	Attachments []NamedSource // see Store.Attachments
+	Details     string        // a line for people in the history of the store
 }
 
 // NodeInput is the nodes of one type. Its fields are those of Input.
@@ -54,6 +55,7 @@ type graph struct {
 	nodes         []nodePart
 	edges         []edgePart
 	attachments   []NamedSource
+	details       string
 }
 
 // nodePart is the nodes of one type.
@@ -82,7 +84,7 @@ func (in Input) check(ctx context.Context, fs ssd.FS) (g graph, err error) {
 	if err != nil {
 		return g, err
 	}
-	g.heterogeneous = !unnamed(nodes, edges)
+	g.heterogeneous, g.details = !unnamed(nodes, edges), in.Details
 	number := map[string]int{}
 	for i, t := range nodes {
 		part, err := t.check(fs)

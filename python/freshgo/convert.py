@@ -164,10 +164,12 @@ def write_parts(
     overwrite: bool,
     progress: Progress | None,
     attachments: Mapping[str, Array] | None = None,
+    details: str = "",
     opening: Opening | None = None,
 ) -> Store:
     """Write the parts of a graph as a store and open it: :func:`convert` once it knows what it was given.
-    ``attachments`` are arrays of the graph as a whole; ``opening`` is where streams wait that are read twice."""
+    ``attachments`` are arrays of the graph as a whole, ``details`` a line in the history of the store; ``opening`` is
+    where streams wait that are read twice."""
     weights, forms = _weights(parts, weight_attr), forms_of(parts, dtype)
     attached = dict(attachments or {})
     if parts.frames:
@@ -186,6 +188,7 @@ def write_parts(
             forms=forms,
             clip=flag("clip", clip),
             attachments=attached,
+            details=details,
             progress=progress,
         )
     _put_in_order(draft, relayout, memory, progress)

@@ -311,6 +311,8 @@ class Store:
             InvalidArgumentError: there is no such column of strings.
         """
         owners: list[str | EdgeType] = ["", UNNAMED] if self._types.homogeneous and not of else [of]
+        if isinstance(of, tuple) and len(of) == 3:
+            owners.append((of[0], "*", of[2]))  # relations of one table share its categories
         names = [f"categories/{owner if isinstance(owner, str) else '__'.join(owner)}/{column}" for owner in owners]
         name = next((name for name in names if f"{name}/ends" in self._attachments), names[0])
         book = self._attached(name, f"the store has no column of strings {column!r}{f' of {of!r}' if of else ''}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from freshgo._args.checks import choice, shown
 from freshgo._args.progress import Progress, progress_of
@@ -23,13 +23,16 @@ from freshgo.store import Store
 
 __all__ = ["Table", "convert_tables"]
 
+ANY = "*"
+"""Stands for the relation in the edge type of a table whose column names the relations."""
+
 
 def convert_tables(
     nodes: Table | Mapping[str, Table],
     edges: Table | Mapping[EdgeType, Table],
     path: str | os.PathLike[str],
     *,
-    missing: str = "error",
+    missing: Literal["error", "add", "drop"] = "error",
     memory: int | str = "1GiB",
     relayout: str | Mapping[str, Any] | None = None,
     weight_attr: str | Mapping[EdgeType, str] | None = None,
@@ -59,10 +62,13 @@ def convert_tables(
     Args:
         nodes: the :class:`Table` of each node type, or of a homogeneous graph its only one. A node type that has no
             table (left out, or None) needs ``missing="add"``.
-        edges: the :class:`Table` of each edge type, or of a homogeneous graph its only one.
+        edges: the :class:`Table` of each edge type, or of a homogeneous graph its only one. A Table with ``relation=``
+            holds many edge types: ``("author", "*", "paper")`` has it, or it is the only one, between nodes of the type
+            in ``nodes`` (``"entity"`` where that is a Table or None).
         path: the directory to create.
-        missing: what a key that edges name and no node has is: ``"error"``, or ``"add"``: a node. Its columns are
-            nulls.
+        missing: what becomes of an edge with an end that no node has as its key: ``"error"``; ``"add"``: the key
+            becomes a node, whose columns are nulls; ``"drop"``: the edge is left out, also where an end is null. How
+            many were left out of each table is in ``store.history`` and in the log (``freshgo``).
         memory: bytes, or a string such as ``"8GiB"``; at least ``"128MiB"``.
         relayout: as of :func:`freshgo.convert`.
         weight_attr: as of :func:`freshgo.convert`: ``"edge_weight"`` for the column ``weight``.
@@ -83,15 +89,15 @@ def convert_tables(
     """
     n_bytes = parse_size("memory", memory)
     wanted = None if relayout is None else Relayout.of(relayout)
-    add = choice("missing", missing, ("error", "add"))
-    node_specs, edge_specs = _specs(nodes, edges, add)
+    rule = choice("missing", missing, ("error", "add", "drop"))
+    node_specs, edge_specs = _specs(nodes, edges, rule)
     duckdb()
     if os.path.lexists(path) and not overwrite:
         raise StoreExistsError(17, "exists; overwrite replaces it", str(path))
     with progress_of(progress) as report, workplace(path, ".tables") as directory:
         with contextlib.closing(Files(directory)) as files:
             with contextlib.closing(Database(directory, n_bytes)) as db:
-                built = Builder(db, files, report).build(node_specs, edge_specs, add)
+                built = Builder(db, files, report).build(node_specs, edge_specs, rule)
             (directory / "tables.duckdb").unlink(missing_ok=True)  # room for the store
             return write_parts(
                 built.parts,
@@ -104,16 +110,27 @@ def convert_tables(
                 overwrite=overwrite,
                 progress=report,
                 attachments=built.attachments,
+                details="; ".join(built.dropped),
             )
 
 
 def _specs(nodes: object, edges: object, missing: str) -> tuple[dict[str, Spec | None], dict[EdgeType, Spec]]:
     """Check tables and types."""
-    if isinstance(edges, Table):
+    given: dict[Any, Any]
+    by_type: dict[Any, Any]
+    if isinstance(edges, Table) and edges.relation is not None:
+        given = dict(nodes) if isinstance(nodes, Mapping) else {"entity": nodes}
+        if len(given) != 1:
+            raise InvalidArgumentError(
+                f"nodes has the types {', '.join(map(repr, given)) or 'of no table'}, and edges is one Table with "
+                "relation=: say between which types it leads, as in edges={('author', '*', 'paper'): Table(...)}"
+            )
+        (end,) = given
+        by_type = {(end, ANY, end): edges}
+    elif isinstance(edges, Table):
         if not (nodes is None or isinstance(nodes, Table)):
             raise DTypeError(f"nodes must be a Table, as edges are one, got {shown(nodes)}")
-        given: dict[str, Any] = {"": nodes}
-        by_type: dict[Any, Any] = {UNNAMED: edges}
+        given, by_type = {"": nodes}, {UNNAMED: edges}
     elif isinstance(nodes, Mapping | None) and isinstance(edges, Mapping) and edges:
         given, by_type = dict(nodes or {}), dict(edges)
     else:
@@ -130,6 +147,12 @@ def _specs(nodes: object, edges: object, missing: str) -> tuple[dict[str, Spec |
             raise InvalidArgumentError(
                 f"the types must be named as 'user' and ('user', 'buys', 'item') in printable characters, got {key!r}"
             )
+    for of, table in by_type.items():
+        if isinstance(table, Table) and (of[1] == ANY) != (table.relation is not None):
+            raise InvalidArgumentError(
+                f"edges[{of!r}]: {of[1]!r} and relation={table.relation!r} do not fit together: a Table whose column "
+                f"names the relations stands under ({of[0]!r}, '*', {of[2]!r})"
+            )
     for end in (end for edge_type in by_type for end in (edge_type[0], edge_type[2])):
         given.setdefault(end, None)
     node_specs = {of: None if table is None else spec_of(of, table) for of, table in given.items()}
@@ -138,7 +161,7 @@ def _specs(nodes: object, edges: object, missing: str) -> tuple[dict[str, Spec |
     for of, spec in node_specs.items():
         if spec is None and of not in ends:
             raise InvalidArgumentError(f"the node type {of!r} has neither a table nor edges")
-        if spec is None and missing == "error":
+        if spec is None and missing != "add":
             raise InvalidArgumentError(
                 f"the node type {of!r} has no table: give one in nodes, or missing='add' for the nodes that edges name"
             )

@@ -19,6 +19,7 @@ typedef struct fg_convert_input {
   int32_t num_attachments;
   /* Arrays of the graph as a whole, with rows of their own, that are kept with the store: see fg_store_read_rows. */
   FG_IN fg_array *attachments;
+  FG_IN char *details; /* a line for people in the history of a converted store, or NULL */
 } fg_convert_input;
 
 /* Starts writing a store at `path`. It appears there whole or not at all. The job has no result; with `relayout` it

@@ -35,6 +35,7 @@ def convert(
     forms: Mapping[str | EdgeType, Mapping[str, str]] | None = None,
     clip: bool = False,
     attachments: Mapping[str, Array] | None = None,
+    details: str = "",
     progress: Progress | None = None,
 ) -> Store | None:
     """Write a store at ``path`` within ``memory`` bytes. It appears whole or not at all.
@@ -46,7 +47,7 @@ def convert(
     is read from the file, so that none of its pages are mapped in. A number of nodes that is None is derived from the
     data. Splits are int64 node ids or bool masks. ``weights`` are the edge tensors that are stored by position too,
     ``forms`` the tensors of types that are stored in fewer bytes, and how. ``attachments`` are arrays of the graph as a
-    whole, with rows of their own.
+    whole, with rows of their own, ``details`` a line in the history of the store.
 
     Raises:
         InvalidArgumentError, DTypeError: input that does not fit together; the message says where
@@ -55,7 +56,7 @@ def convert(
         ReadError, WriteError: the disk failed or is full
     """
     arrays = dlpack.ArrayList(map_files=True)
-    options = {"memory": memory, "overwrite": overwrite, "relayout": relayout, "clip": clip}
+    options = {"memory": memory, "overwrite": overwrite, "relayout": relayout, "clip": clip, "details": details or None}
     raw = filled(header.ConvertInput, {**raw_types(parts, arrays, weights=weights, forms=forms), **options})
     raw.attachments, raw.num_attachments = arrays.many(attachments or {})
     arguments = (ctypes.byref(raw), encoded_path(path))

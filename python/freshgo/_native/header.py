@@ -259,6 +259,7 @@ class ConvertInput(Structure):
         ("clip", c_int32),
         ("num_attachments", c_int32),
         ("attachments", POINTER(Array)),
+        ("details", c_char_p),
     )
 
 

@@ -30,8 +30,8 @@ class Keys:
     """``BIGINT``, ``UBIGINT`` or ``VARCHAR``."""
     table: str
     has_table: bool
-    add: bool
-    """Whether nodes that only edges name are added."""
+    missing: str
+    """What becomes of edges whose ends have no node: ``"error"``, ``"add"`` or ``"drop"``."""
     count: int = 0
     first: int | None = None
     """Where keys are successive integers: the first."""
@@ -43,11 +43,21 @@ class Keys:
     @property
     def added(self) -> bool:
         """Whether there may be nodes without a row in the table of nodes."""
-        return self.add and self.has_table
+        return self.missing == "add" and self.has_table
 
     def cast(self, value: str) -> str:
         """Return a column as a key."""
         return f"CAST({value} AS {self.type})"
+
+    def end(self, value: str) -> str:
+        """Return a column of ends as a key. Where edges are dropped, a value that cannot be a key is null."""
+        return f"TRY_{self.cast(value)}" if self.missing == "drop" else self.cast(value)
+
+    def known(self, value: str) -> str:
+        """Return the condition that a column of ends holds a node."""
+        if self.first is None:
+            return f"coalesce({self.end(value)} IN (SELECT key FROM {self.table}), false)"
+        return f"({self.node(self.end(value), '')} IS NOT NULL)"
 
     def join(self, key: str, alias: str, *, all_rows: bool) -> str:
         """Return what finds the node of a key; nothing where it can be computed. Rows whose key no node has stay with
@@ -110,7 +120,7 @@ def write_keys(
     if rows:
         row, no_row = ", row", ", NULL AS row"
         all_keys = f"SELECT key, row_number() OVER () - 1 AS row FROM ({selects[0]})"
-    if keys.add:
+    if keys.missing == "add":
         others = " UNION ALL ".join(selects[1:] if keys.has_table else selects)
         if others:
             others = f"SELECT DISTINCT key{no_row} FROM ({others}) WHERE key IS NOT NULL"

@@ -16,7 +16,6 @@ from freshgo._tables.database import Database
 from freshgo._tables.files import literal, quoted
 from freshgo._tables.keys import Keys, write_text
 from freshgo._tables.source import Source
-from freshgo.errors import InvalidArgumentError
 
 
 class Reading:
@@ -47,7 +46,8 @@ class Reading:
         for column in {column.name: column for column in self._columns if column.text}.values():
             table = books[column.name] = self._db.name("book")
             values = _text(column, "s")
-            found = f"SELECT {values} AS value FROM ({self.source.sql}) s WHERE {values} IS NOT NULL"
+            rows = f"({self.source.sql}) s WHERE {values} IS NOT NULL AND {self.source.kept}"
+            found = f"SELECT {values} AS value FROM {rows}"
             if column.fill is not None and self._keys is not None and self._keys.rowless is not None:
                 found += f" UNION ALL SELECT {literal(column.fill)} FROM range({min(1, self._keys.rowless.shape[0])})"
             self._db.run(spec.label, f"CREATE TABLE {table} AS SELECT DISTINCT value FROM ({found}) ORDER BY value")
@@ -110,7 +110,8 @@ class Reading:
         if not column.is_list:
             return 1
         name = quoted(column.name)
-        sql = f"SELECT len({name}) FROM ({self.source.sql}) WHERE {name} IS NOT NULL LIMIT 1"
+        rows = f"({self.source.sql}) WHERE {name} IS NOT NULL AND {self.source.kept}"
+        sql = f"SELECT len({name}) FROM {rows} LIMIT 1"
         found = self._db.rows(self.source.spec.label, sql)
         return int(found[0][0] or 1) if found else 1
 
@@ -131,12 +132,7 @@ class Reading:
 
     def _located(self, bad: BadValueError) -> Exception:
         label = f"{self.source.spec.label}, column {bad.column!r}"
-        where = self.source.where(self._db, bad.condition)
-        if where is None and self._keys is not None and self._keys.added:
-            return InvalidArgumentError(
-                f"{label}: nodes that only edges name have no value (nulls= of the Table says what it becomes)"
-            )
-        return bad.error(f"{label}, {where or 'a row'}")
+        return bad.error(f"{label}, {self.source.where(self._db, bad.condition) or 'a row'}")
 
     def finished(self) -> dict[str, Array]:
         """Return the tensors, once their rows are in ``outs``."""

@@ -37,6 +37,8 @@ class Source:
     empty: bool
     counted: bool
     """Whether rows are counted without being read."""
+    kept: str = "true"
+    """The condition in SQL of the rows that are not dropped."""
 
     def type_of(self, column: str) -> str:
         """Return the type of a column for messages."""
@@ -59,7 +61,7 @@ class Source:
             found = db.rows(
                 self.spec.label,
                 f"SELECT {quoted(ROW)}, {keys} FROM ({self.numbered(rows)}) "
-                f"WHERE {condition} ORDER BY {quoted(ROW)} LIMIT 1",
+                f"WHERE ({condition}) AND {self.kept} ORDER BY {quoted(ROW)} LIMIT 1",
             )
             if found:
                 row, *values = found[0]

@@ -29,6 +29,9 @@ class Table:
         id: the column with the key of each node: integers, strings or UUIDs, each once.
         src: the column with the keys of the nodes where edges begin.
         dst: the column with the keys of the nodes where edges end.
+        relation: the column with the name of each edge's relation, strings or integers: every value becomes an edge
+            type, in the order of the values. ``edges`` of :func:`freshgo.convert_tables` is then one Table, or maps
+            ``("author", "*", "paper")`` to it.
         features: columns that become the tensor ``x`` of nodes or ``edge_attr`` of edges, float32, side by side in this
             order. Columns of numbers are one column of the tensor, lists of equal length and arrays as many as they
             have elements.
@@ -57,6 +60,7 @@ class Table:
     id: str | None = None
     src: str | None = None
     dst: str | None = None
+    relation: str | None = None
     features: Sequence[str] = ()
     label: str | None = None
     split: str | None = None
@@ -89,8 +93,13 @@ class Spec:
     @property
     def columns(self) -> list[str]:
         """All columns that are read, each once."""
-        split = [] if self.table.split is None else [self.table.split]
-        return list(dict.fromkeys([*self.keys, *(c for columns in self.tensors.values() for c in columns), *split]))
+        others = [name for name in (self.table.relation, self.table.split) if name is not None]
+        return list(dict.fromkeys([*self.keys, *(c for columns in self.tensors.values() for c in columns), *others]))
+
+    @property
+    def unfilled(self) -> list[str]:
+        """The columns of tensors whose nulls are errors."""
+        return list(dict.fromkeys(c for columns in self.tensors.values() for c in columns if self.fill(c) is None))
 
     def fill(self, column: str) -> Any:
         """Return what stands for a null in a column, None if it is an error."""
@@ -109,7 +118,9 @@ def spec_of(of: str | EdgeType, table: object) -> Spec:
     label = ("nodes" if nodes else "edges") + ("" if of in ("", UNNAMED) else f"[{of!r}]")
     if not isinstance(table, Table):
         raise DTypeError(f"{label} must be a freshgo.Table, got {shown(table)}")
-    needed, others = (("id",), ("src", "dst", "weight")) if nodes else (("src", "dst"), ("id", "label", "split"))
+    needed, others = (
+        (("id",), ("src", "dst", "relation", "weight")) if nodes else (("src", "dst"), ("id", "label", "split"))
+    )
     for name in needed:
         if getattr(table, name) is None:
             raise InvalidArgumentError(f"{label} needs {name}=, the column with the keys of its nodes")
@@ -118,7 +129,7 @@ def spec_of(of: str | EdgeType, table: object) -> Spec:
             raise InvalidArgumentError(f"{label} is a table of {'nodes' if nodes else 'edges'}: {name}= is not for it")
     if flag("reverse", table.reverse) and nodes:
         raise InvalidArgumentError(f"{label} is a table of nodes: reverse= is for edges")
-    for name in (*needed, "label", "split", "time", "weight"):
+    for name in (*needed, "relation", "label", "split", "time", "weight"):
         value = getattr(table, name)
         if value is not None and not isinstance(value, str):
             raise DTypeError(f"{label}: {name} must be the name of a column, got {shown(value)}")
