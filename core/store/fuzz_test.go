@@ -14,9 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
-	"freshgo/core/mutants"
 	"freshgo/core/ssd"
 )
 
@@ -25,19 +23,18 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // FuzzOpen opens a store whose manifest is anything at all, with a header that makes it look whole.
 func FuzzOpen(f *testing.F) {
-	target := mutants.Of(f, explore.Rand(f, 1, 2))
 	path := sampleStore(f)
 	name := filepath.Join(path, manifest.Name)
 	good, err := os.ReadFile(name)
 	require.NoError(f, err)
-	target.Add(good[manifest.HeaderBytes:])
-	target.Add([]byte{})
+	f.Add(good[manifest.HeaderBytes:])
+	f.Add([]byte{})
 	heterogeneous := filepath.Join(f.TempDir(), "g")
 	require.NoError(f, Convert(context.Background(), ssd.OS, newHeteroGraph(3, 50).Input, heterogeneous, ConvertOptions{}))
 	several, err := os.ReadFile(filepath.Join(heterogeneous, manifest.Name))
 	require.NoError(f, err)
-	target.Add(several[manifest.HeaderBytes:])
-	target.Fuzz(func(t testing.TB, payload []byte) {
+	f.Add(several[manifest.HeaderBytes:])
+	f.Fuzz(func(t *testing.T, payload []byte) {
 		file := append([]byte("FRESHGO\x00\x01\x00\x00\x00"), 0, 0, 0, 0, 0, 0, 0, 0)
 		binary.LittleEndian.PutUint32(file[12:], uint32(len(payload)))
 		file = append(file, payload...)
@@ -69,10 +66,9 @@ func FuzzOpen(f *testing.F) {
 
 // FuzzLayout checks the layout's arithmetic against big factors.
 func FuzzLayout(f *testing.F) {
-	target := mutants.Of(f, explore.Rand(f, 1, 3))
-	target.Add(int64(3000), int64(100), int64(10))
-	target.Add(int64(math.MaxInt64), int64(maxRowBytes), int64(0))
-	target.Fuzz(func(t testing.TB, rows, rowBytes, perPage int64) {
+	f.Add(int64(3000), int64(100), int64(10))
+	f.Add(int64(math.MaxInt64), int64(maxRowBytes), int64(0))
+	f.Fuzz(func(t *testing.T, rows, rowBytes, perPage int64) {
 		if rows < 0 || rowBytes < 1 || rowBytes > maxRowBytes || perPage < 0 || perPage*rowBytes > ssd.PageBytes ||
 			perPage > ssd.PageBytes {
 			return
@@ -96,7 +92,6 @@ func FuzzLayout(f *testing.F) {
 // FuzzChecksums writes anything anywhere into a file of arrays or of checksums, or cuts its end off: Verify finds it,
 // and finds nothing where nothing has changed.
 func FuzzChecksums(f *testing.F) {
-	target := mutants.Of(f, explore.Rand(f, 1, 4))
 	path := filepath.Join(f.TempDir(), "g")
 	graph := newRandomGraph(4, 90, 900, map[string][]int64{"x": {30}}, manifest.DType_FLOAT32)
 	require.NoError(f, Convert(context.Background(), ssd.OS, graph.Input, path, ConvertOptions{}))
@@ -110,10 +105,10 @@ func FuzzChecksums(f *testing.F) {
 	for _, name := range names {
 		good[name], err = os.ReadFile(name)
 		require.NoError(f, err)
-		target.Add(uint8(len(good)), uint16(len(good[name])), uint16(0), []byte{})
-		target.Add(uint8(len(good)), uint16(0), uint16(0), good[name][:4])
+		f.Add(uint8(len(good)), uint16(len(good[name])), uint16(0), []byte{})
+		f.Add(uint8(len(good)), uint16(0), uint16(0), good[name][:4])
 	}
-	target.Fuzz(func(t testing.TB, file uint8, at, cut uint16, data []byte) {
+	f.Fuzz(func(t *testing.T, file uint8, at, cut uint16, data []byte) {
 		name := names[int(file)%len(names)]
 		whole := good[name]
 		changed := append([]byte{}, whole...)

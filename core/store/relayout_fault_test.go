@@ -175,7 +175,7 @@ func TestEveryCallOfARelayoutFails(t *testing.T) {
 				if overwrite {
 					require.NoError(t, convertTiny(path, 7, true))
 				}
-				for nth := 1; ; nth += explore.Stride() {
+				for nth := explore.First(t, ""); ; nth += explore.Stride() {
 					fs := faultfs.New(ssd.OS)
 					s, err := Open(fs, source)
 					require.NoError(t, err)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,7 +47,7 @@ func TestTypesEveryCallFails(t *testing.T) {
 	for _, op := range []faultfs.Op{faultfs.Open, faultfs.OpenDirect, faultfs.Read, faultfs.Write, faultfs.Sync,
 		faultfs.Rename, faultfs.Remove} {
 		path := filepath.Join(t.TempDir(), "g")
-		for nth := 1; ; nth += explore.Stride() {
+		for nth := explore.First(t, fmt.Sprint(op)); ; nth += explore.Stride() {
 			fs := faultfs.New(ssd.OS, faultfs.Fault{Op: op, Nth: nth, Errno: syscall.EIO})
 			budget := mem.NewBudget(memory)
 			err := convert(context.Background(), fs, g.Input, path, ConvertOptions{}, budget)

@@ -10,14 +10,15 @@ import (
 	"testing"
 )
 
-// CI runs a part of the cases of each product, as their cases run the same code: less of them under the race detector,
-// which makes a case five times as long. `make test-all` runs every case, with and without the detector.
+// CI runs a part of the cases of each product, as their cases run the same code: fewer of them under the race detector,
+// which makes a case five times as long, and other ones. Which cases those are changes with the commit. `make test-all`
+// runs every case, with and without the detector.
 
 // PartVariable names the variable of the environment that says how many cases stand for one that runs: 1 where it is
 // not set, and 9 with -short.
 const PartVariable = "FRESHGO_TEST_PART"
 
-// fraction is how many cases stand for one that runs.
+// fraction returns how many cases stand for one that runs.
 func fraction() int {
 	text := os.Getenv(PartVariable)
 	switch n, err := strconv.Atoi(text); {
@@ -32,10 +33,30 @@ func fraction() int {
 	}
 }
 
-// Rounds is how many of n cases to run.
+// residue tells the part of -short from the part of a plain run: of the numbers that Part, Run and First draw, a plain
+// run takes those that its fraction divides, and -short those that leave 1. A ninth and a third then share no case.
+func residue() int {
+	if testing.Short() {
+		return 1
+	}
+	return 0
+}
+
+// drawn returns a number that depends on the test, on a name and on the environment.
+func drawn(t testing.TB, name string) int {
+	t.Helper()
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, t.Name()+name)
+	return int(Seed(t, h.Sum64()) >> 1)
+}
+
+// All reports whether every case runs.
+func All() bool { return fraction() == 1 }
+
+// Rounds returns how many of n rounds to run. Rounds draw from Rand, so that other seeds make other rounds.
 func Rounds(n int) int { return (n + fraction() - 1) / fraction() }
 
-// Part is some of the cases, and one at least. Which those are depends on the test, on a name and on the environment,
+// Part returns some of the cases, and one at least. The choice depends on the test, on a name and on the environment,
 // so that the tests of a package see all values of an axis.
 func Part[T any](t testing.TB, name string, cases []T) (chosen []T) {
 	t.Helper()
@@ -43,10 +64,14 @@ func Part[T any](t testing.TB, name string, cases []T) (chosen []T) {
 	if every == 1 || len(cases) == 0 {
 		return cases
 	}
-	h := fnv.New64a()
-	_, _ = io.WriteString(h, t.Name()+name)
-	for i := int(Seed(t, h.Sum64()) % uint64(min(every, len(cases)))); i < len(cases); i += every {
-		chosen = append(chosen, cases[i])
+	first := drawn(t, name)
+	for i, c := range cases {
+		if (first+i)%every == residue() {
+			chosen = append(chosen, c)
+		}
+	}
+	if len(chosen) == 0 { // there are fewer cases than stand for one
+		chosen = []T{cases[first%len(cases)]}
 	}
 	return chosen
 }
@@ -64,12 +89,10 @@ func Figures(t testing.TB) {
 // names and the environment.
 func Run(t *testing.T, name string, test func(t *testing.T)) {
 	t.Helper()
-	if every := uint64(fraction()); every > 1 {
-		h := fnv.New64a()
-		_, _ = io.WriteString(h, t.Name()+"/"+name)
+	if every := fraction(); every > 1 {
 		if _, later := begun.LoadOrStore(t, true); !later {
 			t.Cleanup(func() { begun.Delete(t) })
-		} else if Seed(t, h.Sum64())%every != 0 {
+		} else if drawn(t, "/"+name)%every != residue() {
 			return
 		}
 	}
@@ -79,5 +102,14 @@ func Run(t *testing.T, name string, test func(t *testing.T)) {
 // begun are the tests of which a case has run.
 var begun sync.Map
 
-// Stride is the step of a loop over every call that may fail.
+// First returns the first call to fail, from 1, in a loop over every call that may fail; Stride is its step.
+func First(t testing.TB, name string) int {
+	t.Helper()
+	if All() {
+		return 1
+	}
+	return 1 + (drawn(t, name)+residue())%fraction()
+}
+
+// Stride returns the step of such a loop.
 func Stride() int { return fraction() }

@@ -67,6 +67,7 @@ func TestPartsOfCases(t *testing.T) {
 	}
 	require.Len(t, seen, len(cases), "other names choose other cases")
 	require.Equal(t, 9, Stride())
+	require.False(t, All())
 	require.Len(t, ran(t, 1), 1, "the first case runs")
 	some := ran(t, 300) // by its name
 	require.InDelta(t, 300/9, len(some), 15)
@@ -74,4 +75,39 @@ func TestPartsOfCases(t *testing.T) {
 		Figures(t)
 		t.Error("was not left out")
 	})
+}
+
+// TestShortPartsDiffer holds that no case but the first of a product runs in both a third and the ninth of -short, and
+// that other seeds choose other cases.
+func TestShortPartsDiffer(t *testing.T) {
+	t.Setenv(Variable, "")
+	cases := make([]int, 100)
+	for i := range cases {
+		cases[i] = i
+	}
+	parts := func() (part []int, calls int, some []string) {
+		return Part(t, "part", cases), First(t, "calls"), ran(t, 300)[1:]
+	}
+	short(t, false)
+	t.Setenv(PartVariable, "3")
+	part, calls, some := parts()
+	t.Setenv(Variable, "12")
+	otherPart, _, otherSome := parts()
+	require.NotEqual(t, some, otherSome)
+	require.NotEmpty(t, otherPart)
+	t.Setenv(Variable, "")
+
+	short(t, true)
+	t.Setenv(PartVariable, "")
+	shortPart, shortCalls, shortSome := parts()
+	require.NotEmpty(t, shortPart)
+	require.NotEmpty(t, shortSome)
+	require.NotSubset(t, part, shortPart)
+	for _, k := range shortPart {
+		require.NotContains(t, part, k)
+	}
+	for _, name := range shortSome {
+		require.NotContains(t, some, name)
+	}
+	require.NotEqual(t, calls%3, shortCalls%3)
 }

@@ -25,7 +25,7 @@ func (f *file) find(node ast.Node, format string, args ...any) string {
 // layers order the packages of core: a package imports only from layers below its own, and only packages named here
 // exist.
 var layers = map[string]int{
-	"internal/asm": 0, "internal/guard": 0, "internal/lint": 0, "internal/explore": 0, "mutants": 0,
+	"internal/asm": 0, "internal/guard": 0, "internal/lint": 0, "internal/explore": 0,
 	"internal/invariants": 0, "internal/reuse": 0, "internal/bitset": 0, "internal/sites": 0,
 	"internal/crc": 1, "mem": 1, "manifest": 1, "gpu": 1,
 	"rows": 2, "ssd": 2, "narrow": 2,
@@ -74,7 +74,7 @@ func allowedModule(path string) bool {
 
 // environment finds what reads or changes the environment of the process. Only what serves tests may.
 func environment(f *file) []string {
-	if f.pkg == "internal/explore" || f.pkg == "mutants" {
+	if f.pkg == "internal/explore" {
 		return nil
 	}
 	return f.selectors(func(pkg, name string) bool {
