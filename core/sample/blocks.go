@@ -22,19 +22,19 @@ import (
 // BlockSource is a WeightSource that finds places in lists without reading these whole.
 type BlockSource interface {
 	WeightSource
-	// Worth says whether finding k places in a list of deg edges costs less than fetching its weights.
+	// Worth reports whether finding k places in a list of deg edges costs less than fetching its weights.
 	Worth(deg, k int64) bool
 	// Locate finds all points and sets their Block, Before and the first of Weights, as many as the block has.
 	Locate(ctx context.Context, points []Point) error
 }
 
-// SumBlock is how many weights have a sum.
+// SumBlock is the number of weights in a block that has a sum.
 const SumBlock = sumBlock
 
 // Point is a place in a list: in its first block whose sum with those before it, as Sum makes them, is above Below, or
 // in what is left behind the last whole block where none is.
 type Point struct {
-	Start, Deg int64 // the list: so many weights, at least SumBlock, from this position on
+	Start, Deg int64 // the list: Deg weights, at least SumBlock, from position Start on
 	Below      float64
 
 	Block   int64   // number of the block; as many as there are whole ones for what is left behind them
@@ -42,10 +42,10 @@ type Point struct {
 	Weights [SumBlock]float64
 }
 
-// Len is how many weights the point's block has.
+// Len returns the number of weights in the point's block.
 func (p *Point) Len() int64 { return min(SumBlock, p.Deg-p.Block*SumBlock) }
 
-// offset is that of the first weight whose sum with all before it is above Below, if the block has it.
+// offset returns the offset of the first weight whose running sum is above Below, if the block has it.
 func (p *Point) offset() (int64, bool) {
 	sum := p.Before
 	for i, w := range p.Weights[:p.Len()] {
@@ -56,8 +56,8 @@ func (p *Point) offset() (int64, bool) {
 	return 0, false
 }
 
-// wavePoints is how many points are looked for at a time: twice that many requests at most, more than an engine has in
-// flight. The memory is 400 KB.
+// wavePoints is the number of points that are searched at a time: at most twice as many requests, more than an engine
+// has in flight. The memory is 400 KB.
 const wavePoints = 2048
 
 // longList is a list that is drawn from by its blocks.

@@ -11,7 +11,8 @@ import (
 	"freshgo/core/internal/explore"
 )
 
-// chiLimit is what a chi-square of this many degrees of freedom exceeds once in a million (Wilson and Hilferty).
+// chiLimit returns the bound that a chi-square of this many degrees of freedom exceeds once in a million (Wilson and
+// Hilferty).
 func chiLimit(freedom int) float64 {
 	m := float64(freedom)
 	return m * math.Pow(1-2/(9*m)+4.75*math.Sqrt(2/(9*m)), 3)

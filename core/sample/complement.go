@@ -70,7 +70,7 @@ func (d *denseRows) close() {
 	}
 }
 
-// weight is that of a node.
+// weight returns the weight of node v.
 func (n *Negatives) weight(sums []float64, v int64) float64 {
 	return before(sums, v+1) - before(sums, v)
 }

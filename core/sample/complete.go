@@ -9,8 +9,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// SubgraphType says which edges among its nodes a batch has, as PyG's subgraph_type does. The nodes, their order and
-// the numbers of both by hop are the same for all three.
+// SubgraphType selects the edges that a batch has among its nodes, as PyG's subgraph_type does. The nodes, their order
+// and the counts by hop are the same for all three.
 type SubgraphType uint8
 
 const (
@@ -22,8 +22,8 @@ const (
 	// first edge that it goes against, if that is of the same relation. Against edges of another relation there need be
 	// no edges at all, and Pos is -1.
 	Bidirectional
-	// Induced: all edges of each relation, repeated ones included, by target and in the order of its list. A source
-	// that is several seeds is the first of them; as a target it has its edges at each of its places.
+	// Induced: all edges of each relation, repeated ones included, by target and in the order of its list. A node that
+	// occurs several times among the seeds is a source at its first place, and a target at each of its places.
 	Induced
 )
 
@@ -65,7 +65,7 @@ func (c *Config) checkReverse(g *Graph) error {
 	return nil
 }
 
-// subgraphBytes is what a Worker needs besides for a batch of a type.
+// subgraphBytes returns the memory that a Worker needs in addition for a batch that is not Directional.
 func (r *relation) subgraphBytes(d size) int64 {
 	switch {
 	case r.subgraph == Bidirectional:

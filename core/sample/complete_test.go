@@ -303,7 +303,7 @@ func TestSubgraphFaults(t *testing.T) {
 	}
 }
 
-// reverses are those of citations: itself, one another, none.
+// reverses gives the reverse of each relation: itself, another one, or none.
 var reverses = []int{0, 2, 1, 4, 3, -1, -1, 7}
 
 // Trees are made bidirectional without joining them.

@@ -14,11 +14,11 @@ import (
 // node), and nodes come in pyg-lib's order: all seeds, then what the first hop reached from them one after the other,
 // and so on.
 //
-// Such a node is one word, its tree above its id, and these words are what the id map numbers: that of the hash table,
-// for a tree knows few of a graph's nodes. The work is that of other batches but for a pass that writes trees above the
-// sources and one that takes them apart, each over memory that is in the caches.
+// Such a node is one word, its tree above its id, and the id map numbers these words. It is the hash table, since a
+// tree reaches few of a graph's nodes. In addition to the work of other batches, one pass writes trees above the
+// sources and one takes them apart, each over memory that is in the caches.
 
-// forest is what a disjoint batch has beside its numbered words.
+// forest holds the trees of a disjoint batch, beside its numbered words.
 type forest struct {
 	ids   buffer[int64]  // of nodes, without their trees
 	trees buffer[uint32] // of nodes
@@ -32,7 +32,7 @@ func (f *forest) free() {
 // treeShift is the place of a tree in a word: above the ids of a graph.
 func treeShift(numNodes int64) uint { return uint(bits.Len64(uint64(max(numNodes, 1) - 1))) }
 
-// checkTrees says whether words of a node type hold so many trees.
+// checkTrees returns an error unless the words of a node type have room for the number of trees.
 func (s *nodeSet) checkTrees(trees int) error {
 	if most := uint64(1) << (63 - treeShift(s.numNodes)); uint64(trees) > most {
 		return fmt.Errorf("sample: %d seeds with a tree for each, want at most %d with %d nodes: %w",
@@ -111,7 +111,7 @@ func drawTrees[I int32 | int64](h *hop, u int, t *thread, indices []I) {
 	}
 }
 
-// stream is that of the target with a local id, of any batch.
+// stream returns the random stream of the target with the given local id.
 func (h *hop) stream(local int) stream {
 	s := absorb(uint64(h.key), uint64(h.expanded(local, local+1)[0]))
 	if h.disjoint {

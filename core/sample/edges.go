@@ -21,7 +21,7 @@ type edgeSet struct {
 	wide     buffer[int64] // global ids of the current hop's sources, where they do not fit in row
 
 	scratch []thread      // of each thread
-	threads []thread      // those of the current hop
+	threads []thread      // of the current hop
 	loaded  []atomic.Bool // of the units of the current hop
 
 	// Of relations with a method.
@@ -106,7 +106,7 @@ func (e *edgeSet) drawNone(first, end int) error {
 	return nil
 }
 
-// drawn is the edges that were drawn for so many targets.
+// drawn returns the edges that were drawn for the first n targets.
 func (e *edgeSet) drawn(targets int) edgeArrays {
 	total := e.ptr.data[targets]
 	out := edgeArrays{ptr: e.ptr.data[:targets+1], row: e.row.data[:total]}
@@ -119,7 +119,7 @@ func (e *edgeSet) drawn(targets int) edgeArrays {
 	return out
 }
 
-// batch is what the draws along one relation know of a batch.
+// batch describes a batch to the draws along one relation.
 type batch struct {
 	*edgeSet
 	ctx            context.Context

@@ -10,14 +10,14 @@ import (
 	"freshgo/core/mem"
 )
 
-// Edges that a request excludes are left out of their targets' lists, whatever draws from these: an even draw is one
-// from the shorter list, whose offsets are then counted past what was left out; for a draw by weight theirs are 0. So
-// what is left is drawn with exactly the probabilities that it would have alone.
+// Edges that a request excludes are left out of their targets' lists, whatever draws from these: a uniform draw takes
+// offsets in the shorter list, which are then shifted past the excluded edges; a draw by weight gives excluded edges
+// the weight 0. So the remaining edges are drawn with exactly the probabilities of a list without the excluded ones.
 //
 // It costs a pass over the lists of the targets of excluded edges, each once for a batch, and on disk a read of them. A
 // node is expanded once along each relation that ends at its type, seeds first, and these targets are seeds: only the
-// first hop looks. In trees a node is expanded in each that reaches it, and every hop looks. What times leave of a list
-// is counted without what is excluded: the latest three are those of the others.
+// first hop looks. In trees a node is expanded in each tree that reaches it, and every hop looks. With times, excluded
+// edges do not count either: the latest three edges are the latest three that remain.
 
 // Link is a pair of nodes.
 type Link struct{ Source, Target int64 }
@@ -53,7 +53,7 @@ func (w *Worker) checkExclude(exclude [][]Link) error {
 	return nil
 }
 
-// canExclude says what is wrong with excluding links from the draws of a relation.
+// canExclude returns an error if links cannot be excluded from the draws of a relation.
 func (r *relation) canExclude(links []Link) error {
 	switch r.method.(type) {
 	case nil, *weighted, *temporalLists:
@@ -96,7 +96,7 @@ func (k *skips) from(place int) int {
 	return at
 }
 
-// has says whether an entry is that of the target at this place.
+// has reports whether an entry belongs to the target at this place.
 func (k *skips) has(entry, place int) bool {
 	return entry < len(k.targets) && int(k.targets[entry]) == place
 }
@@ -126,8 +126,8 @@ func (k *skips) over(entry, place int, out []int64) int {
 	return entry + 1
 }
 
-// skip finds what is excluded of the spans of a hop's targets, the first of which has the local id first, and makes
-// them as much shorter, but for draws by weight.
+// skip finds the excluded edges in the spans of a hop's targets and shortens the spans by them, except for draws by
+// weight. first is the local id of the first target.
 func (b *batch) skip(number, first int, targets []int64, spans []span, k int64) error {
 	s := &b.skipped
 	s.clear()
@@ -195,7 +195,7 @@ func (b *batch) findExcluded() error {
 		}
 	}
 	links := b.exclude
-	next := func(v int64) []Link { // those of the targets, one after the other
+	next := func(v int64) []Link { // the links of each target in turn
 		n := firstOf(links, v+1)
 		mine := links[:n]
 		links = links[n:]
@@ -238,7 +238,7 @@ func (b *batch) findExcluded() error {
 	return nil
 }
 
-// firstOf is where links of a target begin.
+// firstOf returns the index of the first link of a target.
 func firstOf(links []Link, target int64) int {
 	at, _ := slices.BinarySearchFunc(links, Link{Source: math.MinInt64, Target: target}, Link.compare)
 	return at

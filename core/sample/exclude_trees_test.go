@@ -11,8 +11,8 @@ import (
 	"freshgo/core/internal/explore"
 )
 
-// In trees a node is expanded in every one that reaches it, in any hop: a batch is that of the graph without the
-// excluded edges.
+// In trees a node is expanded in every tree that reaches it, in any hop: a batch equals the batch of the graph without
+// the excluded edges.
 func TestExcludedEdgesOfTrees(t *testing.T) {
 	g := newTimedGraph(150, explore.Seed(t, 11))
 	seeds := append(g.seeds(30, 6), 97, 97, 0)

@@ -193,7 +193,7 @@ func (g *testTypes) fanouts(all []int64, part map[int][]int64) [][]int64 {
 	return out
 }
 
-// someSeeds is so many nodes of each type, some of them twice, where there are that many.
+// someSeeds returns up to n nodes of each type, some of them twice.
 func (g *testTypes) someSeeds(n int64, seed uint64) [][]int64 {
 	out := make([][]int64, len(g.nodes))
 	for i, count := range g.nodes {

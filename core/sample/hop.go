@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// group is how many elements are prefetched at a time between work on others: a core has 10 to 50 lines on their
-	// way, and a longer burst of prefetches only waits. With 32 the work took 1.1 times as long.
+	// group is the number of elements that are prefetched at a time, between work on others: a core has 10 to 50 lines
+	// on their way, and a longer burst of prefetches only waits. With 32 the work took 1.1 times as long.
 	group = 16
-	// ahead is how far prefetch runs ahead of the work. Its lines stay in a first-level cache of 32 KiB beside those of
-	// the other stages; with 1024 the work took 1.2 times as long.
+	// ahead is the distance of prefetches from the work, in elements. Their lines stay in a first-level cache of 32 KiB
+	// beside the lines of the other stages; with 1024 the work took 1.2 times as long.
 	ahead = 128
 	// unitEdges is about how many edges are drawn as one unit, for the same reason, and unitTargets at most how many
 	// targets.
 	unitEdges   = 160
 	unitTargets = 64
-	// pieceTargets is how many spans a thread looks up before it takes more. Arbitrary: a few microseconds.
+	// pieceTargets is the number of spans that a thread looks up before it takes more. Arbitrary: a few microseconds.
 	pieceTargets = 256
-	// checkEdges is how many edges may pass between two looks at the context. Arbitrary: under a millisecond.
+	// checkEdges is the number of edges between two checks of the context. Arbitrary: under a millisecond.
 	checkEdges = 4096
 )
 
@@ -64,7 +64,7 @@ type hop struct {
 	broken    bool       // numbering failed and must not be taken up again
 }
 
-// setUnits divides the targets into units, of which all are loaded already or none.
+// setUnits divides the targets into units. Either all of them are loaded already, or none.
 func (h *hop) setUnits(loaded bool) {
 	perTarget := max(1, len(h.row)/max(1, h.targets))
 	h.perUnit = min(max(1, unitEdges/perTarget), unitTargets)

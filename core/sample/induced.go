@@ -8,7 +8,7 @@ import (
 	"freshgo/core/mem"
 )
 
-// inducedEdges is how many elements of lists are looked up at a time: they and what becomes of them stay in a
+// inducedEdges is the number of list elements that are looked up at a time: they and their results stay in a
 // first-level cache.
 const inducedEdges = 2048
 
@@ -43,7 +43,7 @@ func (b *batch) induce() error {
 	return nil
 }
 
-// inducing is how far an induced subgraph is: before element offset of the list of target.
+// inducing is the position in the work on an induced subgraph: element offset of the list of target comes next.
 type inducing struct {
 	*batch
 	nodes   []int64

@@ -82,7 +82,7 @@ func (w *Worker) checkEdges(g *Subgraph, relation int, one *edgeArrays, nodes []
 	}
 }
 
-// checkRows checks the edges of some targets, of which each has at most so many, from the sources reached by then.
+// checkRows checks the edges of some targets: at most k for each, from sources that were reached by then.
 func (w *Worker) checkRows(
 	g *Subgraph, relation int, one *edgeArrays, from, to int, most, reached int64, nodes []int64,
 ) {
@@ -121,7 +121,8 @@ func (w *Worker) checkRows(
 	}
 }
 
-// joins says whether the edge at a position is from this node. On disk it may be.
+// joins reports whether the edge at a position is from this node. It is true for lists on disk, which it cannot look
+// at.
 func (r *relation) joins(pos, source int64) bool {
 	switch {
 	case r.Indices32 != nil:

@@ -146,7 +146,7 @@ func fill(list []float32, x float32) {
 	}
 }
 
-// chosen is where the edges of a target go, whose list begins at start. All are as long as there is room.
+// chosen receives the edges of a target whose list begins at start. Each slice is as long as the room for edges.
 type chosen struct {
 	start   int64
 	pos     []int64

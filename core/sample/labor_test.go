@@ -114,7 +114,7 @@ func TestLaborEstimatesTheMean(t *testing.T) {
 	}
 }
 
-// nodesOf is how many nodes the batches have with a sampler.
+// nodesOf returns the number of nodes in the batches of a sampler.
 func nodesOf(t *testing.T, g plainGraph, cfg plainConfig, seeds []int64, batches uint64) (total int,
 	sets []map[int64]bool) {
 	t.Helper()

@@ -38,7 +38,7 @@ func (f *fetchedTargets) Fetch(ctx context.Context, d Drawn, out []int64) error 
 	return f.testGraph.Fetch(ctx, d, out)
 }
 
-// Lists of the last hop that are not needed are not fetched; the edges of the others are those of a whole batch.
+// Lists of the last hop that are not needed are not fetched; the others have the edges of a whole batch.
 func TestLastHopFetchesWhatIsNeeded(t *testing.T) {
 	g := newTestGraph(800, explore.Seed(t, 3))
 	for _, disjoint := range []bool{false, true} {

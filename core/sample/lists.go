@@ -13,9 +13,9 @@ import (
 // chooser is a method that chooses among the in-edges of one target at a time.
 type chooser interface {
 	method
-	// wants says which of the sources and the weights of a list it looks at.
+	// wants reports whether it looks at the sources and at the weights of a list.
 	wants() (ids, weights bool)
-	// exact says whether it takes as many edges as there is room for, and the weights.
+	// exact reports whether it takes as many edges as there is room for, and returns the weights.
 	exact() (*Weights, bool)
 	// choose does what method.expand says for the targets lo to hi, whose lists are at these places of from.
 	choose(t *thread, h *hop, lo, hi int, at []span, from *lists)
@@ -32,13 +32,13 @@ type lists struct {
 }
 
 const (
-	// FetchedEdges is how many edges of whole lists are fetched at a time, or one list that is longer. Arbitrary: a
-	// read engine has hundreds of requests to order, and the memory is 1.7 MB.
+	// FetchedEdges is the number of edges of whole lists that are fetched at a time; a longer list is fetched alone.
+	// Arbitrary: a read engine has hundreds of requests to order, and the memory is 1.7 MB.
 	FetchedEdges = 1 << 16
-	// askedEdges is how far into a list its lines are asked for: more than most lists have, and beyond the processor
-	// sees the pattern itself.
+	// askedEdges is the number of edges of a list whose lines are prefetched: more than most lists have, and beyond it
+	// the processor sees the pattern itself.
 	askedEdges = 64
-	// askedTargets is how many lists are asked for at a time between work on others; see group.
+	// askedTargets is the number of lists that are prefetched at a time, between work on others; see group.
 	askedTargets = 16
 )
 
@@ -68,7 +68,7 @@ func (h *hop) expandLists(c chooser, w *Weights) error {
 	return h.chooseResident(c, resident(g, w))
 }
 
-// fetches says whether lists must be fetched.
+// fetches reports whether lists must be fetched.
 func fetches(g *Relation, w *Weights, ids, weights bool) bool {
 	return ids && g.Adjacency != nil || weights && w.Source != nil
 }
@@ -126,8 +126,7 @@ func (h *hop) askLists(first int, from *lists, ids, weights bool) {
 	}
 }
 
-// exact is the lists of a chooser that are in memory and of which it takes as many edges as there is room for, else
-// nil.
+// exact returns the lists of a chooser that takes as many edges as there is room for from lists in memory, else nil.
 func (h *hop) exact(m method) *lists {
 	c, ok := m.(chooser)
 	if !ok {
@@ -251,7 +250,7 @@ func (h *hop) chooseFetched(c chooser, w *Weights, lo, hi int) error {
 	return nil
 }
 
-// fetchLists brings the lists of the targets i to end, whose lengths are those of ptr, one after the other.
+// fetchLists fetches the lists of the targets i to end, one after the other; ptr has their bounds.
 func (h *hop) fetchLists(c chooser, w *Weights, i, end int, ptr []int64) (*lists, error) {
 	total := ptr[end-i]
 	if err := h.listPos.renew(h.budget, total); err != nil {
@@ -310,7 +309,7 @@ func (r *Relation) fetch(ctx context.Context, d Drawn, out []int64) error {
 	return nil
 }
 
-// fetchedBytes is what fetching takes of a Worker.
+// fetchedBytes returns the memory that fetching takes of a Worker.
 func fetchedBytes(r *relation, d size, w *Weights, ids, weights bool) int64 {
 	if !fetches(&r.Relation, w, ids, weights) {
 		return 0

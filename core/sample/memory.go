@@ -10,14 +10,15 @@ import (
 // Demand is the size of a batch by node type and by relation: what a Worker's memory follows.
 type Demand struct{ Nodes, Edges []int64 }
 
-// size is what a batch demands of one relation: the nodes are its targets.
+// size is the demand of a batch on one relation: nodes counts its targets.
 type size struct{ nodes, edges int64 }
 
 func (s *Sampler) size(d Demand, relation int) size {
 	return size{d.Nodes[s.relations[relation].Target], d.Edges[relation]}
 }
 
-// WorkerBytes is what Reserve makes a Worker of this Sampler hold for batches up to a demand, its id maps included.
+// WorkerBytes returns the memory that Reserve makes a Worker of this Sampler hold for batches up to a demand, id maps
+// included.
 func (s *Sampler) WorkerBytes(d Demand, stamp bool) int64 {
 	var total int64
 	add := func(n, size int64) {
@@ -102,7 +103,7 @@ func (w *Worker) Reserve(d Demand) error {
 	return w.flat.grow(w.budget, w.sampler.flatDemand(d))
 }
 
-// room is how many elements a buffer is to have.
+// room is the capacity of a buffer, in elements.
 type room struct {
 	buffer *buffer[int64]
 	n      int64

@@ -125,7 +125,7 @@ type pathMoves struct {
 	n    int
 }
 
-// steps is how many each walker takes.
+// steps returns the number of steps that each walker takes.
 func (m *pathMoves) steps() int { return int(m.w.Length) * len(m.path) }
 
 // turn begins a metapath, and asks for the spans of where the walkers stand.

@@ -60,7 +60,7 @@ func referenceMetapath(g *testTypes, path []int, w Walk, key Key, hop int, v, k 
 	return edges
 }
 
-// referencePaths draws a batch, of which a metapath numbers the nodes of its source type.
+// referencePaths draws a batch whose metapath numbers the nodes of its source type.
 func referencePaths(g *testTypes, cfg Config, key Key, seeds [][]int64) cutBatch {
 	sub := cutBatch{Relations: make([]cutEdges, len(cfg.Metapaths))}
 	first, local := make([]int, len(g.nodes)), make([]map[int64]uint32, len(g.nodes))

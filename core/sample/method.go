@@ -7,28 +7,28 @@ import (
 	"freshgo/core/mem"
 )
 
-// method is how the neighbours of a hop come about where they are not uniform draws, which hop.go fuses with loading
-// them. There is one file for each: weighted.go, labor.go, metapath.go, temporallists.go. What follows, numbering,
-// layout and hop after hop, is the same for all.
+// method draws the neighbours of a hop where draws are not uniform; hop.go fuses uniform draws with loading. There is
+// one file for each: weighted.go, labor.go, metapath.go, temporallists.go. Numbering, layout and the sequence of hops
+// are the same for all.
 type method interface {
 	// most is the number of edges that a target of this degree gets at most.
 	most(hop int, deg, k int64) int64
-	// scratch is how many members the set and how many entries the race of a thread need at most in a hop whose longest
-	// list is this long.
+	// scratch returns the most members of the set and entries of the race that a thread needs in a hop whose longest
+	// list has widest edges.
 	scratch(hop int, widest, k int64) (set, race int64)
 	// expand gives every target its neighbours. Target i of the hop has room for most of them from place
 	// ptr[first+i]-from on, in h.pos (where they are edges of the graph), in h.sources (where the method has seen the
 	// sources), and in h.weight (where it weighs them), and their number goes to h.counts[i].
 	expand(h *hop) error
-	// gives says which of pos, sources and weight it fills.
+	// gives names the outputs that it fills: pos, sources, weight.
 	gives() gives
-	// bytes is what a Worker needs besides, for batches of this size along the relation.
+	// bytes returns the memory that a Worker needs in addition, for batches of this size along the relation.
 	bytes(r *relation, d size) int64
 }
 
 type gives struct{ pos, ids, weight bool }
 
-// checkMethod says which of the ways to draw do not go together.
+// checkMethod returns an error if the configured ways to draw cannot be combined.
 func (c *Config) checkMethod() error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("sample: %s: %w", fmt.Sprintf(format, args...), ErrConfig)
@@ -87,10 +87,10 @@ func (c *Config) method(relation int, r *Relation) (method, error) {
 	return nil, nil
 }
 
-// HasPositions says whether the edges of batches are edges of the graph: Subgraph.Pos is not nil.
+// HasPositions reports whether the edges of batches are edges of the graph: Subgraph.Pos is not nil.
 func (s *Sampler) HasPositions() bool { return s.relations[0].hasPositions() }
 
-// HasWeights says whether edges have weights: Subgraph.Weight is not nil.
+// HasWeights reports whether edges have weights: Subgraph.Weight is not nil.
 func (s *Sampler) HasWeights() bool { return s.relations[0].hasWeights() }
 
 func (r *relation) hasPositions() bool { return r.method == nil || r.method.gives().pos }

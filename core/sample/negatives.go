@@ -9,12 +9,12 @@ import (
 // Links is pairs of nodes: link i leads from Sources[i] to Targets[i].
 type Links struct{ Sources, Targets []int64 }
 
-// Negatives draws pairs of nodes that a model is to tell from links (PyG's NegativeSampling). Negative j of a batch is
-// a function of the batch's Key and of j: its numbers are those of the stream
+// Negatives draws pairs of nodes that a model learns to tell from links (PyG's NegativeSampling). Negative j of a batch
+// is a function of the batch's Key and of j: it takes its random numbers from the stream
 //
 //	absorb(absorb(absorb(absorb(absorb(0, domainNegative), seed), epoch), batch), j)
 //
-// the first of which decides its source, where that is not given, and the next its target. It is immutable.
+// The first decides its source, unless the source is given, and the next its target. Negatives is immutable.
 type Negatives struct {
 	NumSources, NumTargets int64 // nodes that can be an end
 	// Sources and Targets are running sums of the weights of nodes, by RunningSums, in proportion to which the ends are
@@ -82,7 +82,7 @@ func (n *Negatives) propose(s stream, source, target *int64) stream {
 	return s
 }
 
-// node draws one of so many nodes in proportion to weights.
+// node draws one of count nodes in proportion to weights.
 func node(s stream, sums []float64, count int64) (int64, stream) {
 	if sums == nil {
 		v, s := s.below(uint64(count))
@@ -106,8 +106,8 @@ func before(sums []float64, v int64) float64 {
 	return sums[v-1]
 }
 
-// findSum is the first node of [lo, hi) at whose end the weights from lo on add up to more than u: never one of weight
-// 0. Where rounding has taken u to the sum of all, it is the last that has any weight, of which the range has one.
+// findSum returns the first node of [lo, hi) whose running sum from lo on is above u, never a node of weight 0. Where
+// rounding has taken u to the total, it returns the last node of positive weight. The range has at least one.
 func findSum(sums []float64, lo, hi int64, u float64) int64 {
 	base := before(sums, lo)
 	if last := before(sums, hi) - base; u >= last {

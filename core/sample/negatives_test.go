@@ -196,7 +196,7 @@ func TestNegativesAreTheSameFromDisk(t *testing.T) {
 	}
 }
 
-// The numbers are those that the package promises.
+// Negatives take their numbers from the stream that the package documents.
 func TestNegativesStream(t *testing.T) {
 	n := &Negatives{NumSources: 1000, NumTargets: 1000}
 	source, target := make([]int64, 20), make([]int64, 20)
@@ -283,7 +283,7 @@ func TestNegativesFaults(t *testing.T) {
 			require.Zero(t, budget.Used())
 		}
 	}
-	g = linked(100, Link{1, 2}, Link{3, 4}) // of which nothing is held
+	g = linked(100, Link{1, 2}, Link{3, 4}) // none of it is in memory
 	g.strict(t, n, Links{}, true)
 	require.Nil(t, n.Strict.dense)
 	ctx, cancel := context.WithCancel(context.Background())

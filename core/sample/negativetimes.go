@@ -24,7 +24,7 @@ type NodeTimes struct {
 	Times []int64  // by place
 }
 
-// NodeTimesBytes is what the tables of NewNodeTimes take.
+// NodeTimesBytes returns the memory of the tables of NewNodeTimes.
 func NodeTimesBytes(numNodes int64) int64 { return 16 * max(1, numNodes) }
 
 // NewNodeTimes puts the nodes of these times in order. It keeps block, of NodeTimesBytes, and not times.
@@ -53,7 +53,7 @@ func (t *NodeTimes) Sort(weights, sums []float64) error {
 	return RunningSums(sums)
 }
 
-// upTo is how many of all nodes are not later than a time: all without times, as with a nil NodeTimes below.
+// upTo returns the number of nodes that are not later than a time. Without times, or of a nil NodeTimes, it is all.
 func (t *NodeTimes) upTo(at, all int64) int64 {
 	if t == nil {
 		return all
@@ -69,7 +69,7 @@ func (t *NodeTimes) node(place int64) int64 {
 	return int64(t.Nodes[place])
 }
 
-// place is that of a node.
+// place returns the place of a node in the order of times.
 func (t *NodeTimes) place(node int64) int64 {
 	if t == nil {
 		return node
@@ -77,15 +77,15 @@ func (t *NodeTimes) place(node int64) int64 {
 	return int64(t.Place[node])
 }
 
-// Timed says whether negatives are those of a time, which DrawUpTo draws.
+// Timed reports whether negatives depend on a time, so that DrawUpTo draws them.
 func (n *Negatives) Timed() bool { return n.SourceTimes != nil || n.TargetTimes != nil }
 
-// upTo is how many sources and targets are not later than a time.
+// upTo returns the numbers of sources and targets that are not later than a time.
 func (n *Negatives) upTo(at int64) (sources, targets int64) {
 	return n.SourceTimes.upTo(at, n.NumSources), n.TargetTimes.upTo(at, n.NumTargets)
 }
 
-// any says whether some of the first sources and targets can be drawn.
+// any reports whether some of the first sources and targets can be drawn.
 func (n *Negatives) any(sources, targets int64) bool {
 	return before(n.Targets, targets) > 0 && (n.Given || before(n.Sources, sources) > 0)
 }
@@ -177,8 +177,8 @@ func (t *NodeTimes) draw(s stream, sums []float64, count int64) (int64, stream) 
 	return t.node(findSum(sums, 0, count, unit(x)*sums[count-1])), s
 }
 
-// leftChunk is how many targets drawLeft looks at together, with 16 bytes each. Arbitrary: their lists are mostly of
-// more edges than are fetched at a time.
+// leftChunk is the number of targets that drawLeft looks at together, with 16 bytes each. Arbitrary: their lists mostly
+// have more edges than are fetched at a time.
 const leftChunk = 1 << 14
 
 // drawLeft draws a pair of nodes up to a time, of a given source unless that is below 0, from all that are not taken.
@@ -189,7 +189,7 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source,
 	seeds := n.takenLinks(sources, count)
 	targets, mass := make([]int64, min(count, leftChunk)), make([]float64, min(count, leftChunk))
 	var first, next int64 // places of the targets
-	var total float64     // what is left of all before next; mass are the running sums up to it
+	var total float64     // the mass left of all nodes before next; mass holds the running sums up to it
 	var taken []int64
 	linked := false // the source with the target, as far as its list has been seen
 	visit := func(p listPiece) {
@@ -247,7 +247,7 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source,
 	u := unit(x) * total
 	chunk := findSum(sums, 0, int64(len(sums)), u)
 	if from := chunk * leftChunk; from != first {
-		total = before(sums, chunk) // so that all sums are those of the first look
+		total = before(sums, chunk) // so that all sums equal the sums of the first look
 		if err := look(from); err != nil {
 			return 0, 0, err
 		}

@@ -224,7 +224,7 @@ func TestNegativesUpToATimeBetweenTypes(t *testing.T) {
 							all += p
 						}
 					}
-					for _, left := range []bool{false, true} { // what is drawn, and what the lists have left
+					for _, left := range []bool{false, true} { // the drawn part, and the rest of the lists
 						source, target := slices.Repeat([]int64{given}, draws), make([]int64, draws)
 						switch {
 						case left && !strict:

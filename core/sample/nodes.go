@@ -21,7 +21,7 @@ type nodeSet struct {
 	nodes  buffer[int64]
 	forest forest
 
-	first, end int           // those that the current hop expands
+	first, end int           // the nodes that the current hop expands
 	front      buffer[int64] // their global ids
 	perHop     []int64
 }
@@ -122,7 +122,7 @@ func (s *nodeSet) before() []int64 {
 	return s.nodes.data[:s.end]
 }
 
-// newNodes is how many of a type's nodes so many edges may reach.
+// newNodes returns the number of a type's nodes that the edges can reach at most.
 func newNodes(edges, numNodes int64, disjoint bool) int64 {
 	if disjoint {
 		return edges

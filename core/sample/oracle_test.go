@@ -250,7 +250,7 @@ func TestMethodsEqualReference(t *testing.T) {
 	compareMethods(t, newWeightedGraph(500, explore.Seed(t, 7)), 1, 8)
 }
 
-// Weights without zeros, of which hops are made in one pass.
+// With weights without zeros, a hop is made in one pass.
 func TestMethodsEqualReferenceWithoutZeros(t *testing.T) {
 	g := newWeightedGraph(400, explore.Seed(t, 8))
 	for p := range g.weights {
@@ -298,7 +298,7 @@ func TestMixedPlaces(t *testing.T) {
 	}
 }
 
-// A worker holds what WorkerBytes says, whatever it draws by.
+// A worker holds the memory that WorkerBytes returns, for every method.
 func TestMethodsStayWithinWorkerBytes(t *testing.T) {
 	explore.Figures(t)
 	g := newWeightedGraph(3000, 7)

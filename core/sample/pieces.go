@@ -20,8 +20,8 @@ func inPieces[T any](d Drawn, out []T, fetch func(Drawn, []T) error) error {
 	return fetch(d, out)
 }
 
-// listPiece is a part of the in-edges of a target: their sources, the first of which is at this position. A target has
-// one at least.
+// listPiece is a part of the in-edges of a target: their sources, and the position of the first. A target has at least
+// one piece.
 type listPiece struct {
 	target int // which of the targets
 	first  int64
@@ -34,7 +34,7 @@ type listPiece struct {
 // long a list is.
 func (r *Relation) eachFetched(ctx context.Context, targets []int64, visit func(p listPiece)) error {
 	var pos, ptr, ids []int64
-	for i, done := 0, int64(0); i < len(targets); { // so many targets, and edges of the next
+	for i, done := 0, int64(0); i < len(targets); { // i targets are done, and done edges of the next
 		pos, ptr = pos[:0], append(ptr[:0], 0)
 		first, skipped := i, done
 		for i < len(targets) && len(pos) < FetchedEdges {

@@ -49,7 +49,7 @@ func (c plainConfig) config() Config {
 
 func newPlain(g plainGraph, cfg plainConfig) (*Sampler, error) { return New(g.graph(), cfg.config()) }
 
-// plainDemand is that of one node type and one relation.
+// plainDemand returns the demand of a graph with one node type and one relation.
 func plainDemand(nodes, edges int64) Demand {
 	return Demand{Nodes: []int64{nodes}, Edges: []int64{edges}}
 }

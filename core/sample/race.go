@@ -40,7 +40,7 @@ func (r *race) start(n int) {
 	}
 }
 
-// full says whether n have come in, so that only a runner before first can enter.
+// full reports whether n runners have arrived, so that only a runner before first can enter.
 func (r *race) full() bool { return len(r.heap) == r.room }
 
 // add enters a runner. Where the race is full, the last one leaves if it is behind it.
@@ -94,7 +94,7 @@ func (r *race) last() runner {
 }
 
 // exponential turns uniform bits into a draw of the exponential distribution with mean 1, greater than 0. With rate w,
-// which divides it, the smallest of several is that of w_i with probability w_i / sum of w (Efraimidis and Spirakis,
+// which divides it, the smallest of several belongs to w_i with probability w_i / sum of w (Efraimidis and Spirakis,
 // Weighted random sampling with a reservoir, 2006).
 func exponential(x uint64) float64 {
 	return -math.Log((float64(x>>11) + 0.5) * 0x1p-53)

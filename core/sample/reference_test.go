@@ -3,8 +3,8 @@ package sample
 import "math/bits"
 
 // reference draws a batch as the documentation says, slowly: one edge after the other, with Go maps, without units,
-// stages, stamps or threads. It shares no code with the package. Where there are trees, times are those of each
-// relation by position, nil where it has none, and seedTimes those of the trees.
+// stages, stamps or threads. It shares no code with the package. Where there are trees, times has the times of each
+// relation by position, nil where it has none, and seedTimes the times of the trees.
 func (g *testTypes) reference(cfg Config, key Key, seeds, times [][]int64, seedTimes []int64) cutBatch {
 	type place struct {
 		tree uint32
@@ -85,7 +85,7 @@ func (g *testTypes) reference(cfg Config, key Key, seeds, times [][]int64, seedT
 	return sub
 }
 
-// key is that of a relation's draws.
+// key returns the key of a relation's draws.
 func (g *testTypes) key(relation int, key Key) Key {
 	if g.named {
 		key.Seed = newReferenceRNG(16, uint64(relation), key.Seed).state
@@ -123,7 +123,7 @@ type referenceEdge struct {
 	weight      float32
 }
 
-// referenceEdges is what target v gets in a hop along a relation, of the edges at some positions.
+// referenceEdges returns the edges that target v gets in a hop along a relation, among the edges at some positions.
 func (g *testTypes) referenceEdges(
 	relation int, cfg Config, key Key, hop int, v int64, rng *referenceRNG, positions []int64,
 ) (edges []referenceEdge) {

@@ -10,8 +10,8 @@ import (
 	"freshgo/core/internal/explore"
 )
 
-// In trees a node is expanded in every one that reaches it, in any hop, along relations that the first hop does not
-// draw along too: a batch is that of the graph without what is excluded.
+// In trees a node is expanded in every tree that reaches it, in any hop, also along relations that the first hop does
+// not draw along: a batch equals the batch of the graph without the excluded edges.
 func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 	g := citations(explore.Seed(t, 7))
 	seeds := [][]int64{{97, 1, 2, 97, 1100}, {4, 5, 699}, {3}, nil, {3, 4}}

@@ -33,7 +33,7 @@ func heteroTimes(g *testTypes) [][]int64 {
 	return times
 }
 
-// temporal is what those relations draw: times in memory, with an order and without, or fetched.
+// temporal returns the configuration of those relations: times in memory, with an order and without, or fetched.
 func (g *testTypes) temporal(t testing.TB, times [][]int64, form int, how Temporal) []*Temporal {
 	out := make([]*Temporal, len(g.relations))
 	for i, r := range g.relations {
@@ -58,7 +58,7 @@ func (g *testTypes) temporal(t testing.TB, times [][]int64, form int, how Tempor
 	return out
 }
 
-// heteroSeeds are batches of one type and of several, and their times, of which some see nothing and some everything.
+// heteroSeeds returns batches of one type and of several, and their times; some see nothing and some everything.
 func heteroSeeds() (batches [][][]int64, times [][]int64) {
 	batches = [][][]int64{
 		{{97, 3, 97}, nil, nil, nil, nil},

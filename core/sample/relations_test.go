@@ -14,7 +14,7 @@ import (
 	"freshgo/core/mem"
 )
 
-// With all neighbours and one type, a batch is that of the homogeneous sampler.
+// With all neighbours and one type, a batch equals the batch of the homogeneous sampler.
 func TestHeteroOfOneTypeIsHomogeneous(t *testing.T) {
 	g := newTestGraph(800, explore.Seed(t, 3))
 	cfg := plainConfig{Fanouts: []int64{-1, -1}}
@@ -32,7 +32,7 @@ func TestHeteroOfOneTypeIsHomogeneous(t *testing.T) {
 	})
 }
 
-// With one type, whatever the way of drawing, a batch is that of the homogeneous sampler with the key of the relation.
+// With one type and any method, a batch equals the batch of the homogeneous sampler with the key of the relation.
 func TestHeteroDrawsAsTheHomogeneousSampler(t *testing.T) {
 	g := newTestGraph(800, explore.Seed(t, 3))
 	seeds := g.seeds(30, 1)

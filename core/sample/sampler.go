@@ -41,7 +41,8 @@ var (
 	ErrTooLarge = errors.New("batch too large")
 	ErrConfig   = errors.New("invalid sampler")
 	ErrNegative = errors.New("no negative to draw")
-	// ErrDeferred is what Adjacency.Fetch returns that will know the neighbours another time: see Worker.Draw.
+	// ErrDeferred is returned by an Adjacency.Fetch that collects the request and has no neighbours yet: see
+	// Worker.Draw.
 	ErrDeferred = errors.New("neighbours are read later")
 )
 
@@ -62,8 +63,8 @@ type Key struct{ Seed, Epoch, Batch uint64 }
 type Graph struct {
 	NumNodes  []int64 // of each node type
 	Relations []Relation
-	// Named says that node types and relations have names, as in a heterogeneous graph. Every relation then has random
-	// numbers of its own, and its place is in messages. A graph without names has one node type and one relation.
+	// Named means that node types and relations have names, as in a heterogeneous graph. Every relation then has random
+	// numbers of its own, and messages give its place. A graph without names has one node type and one relation.
 	Named bool
 }
 
@@ -98,7 +99,7 @@ type Drawn struct {
 	Pos     []int64 // Ptr[len(Targets)]-Ptr[0] of them
 }
 
-// Config says what is drawn.
+// Config selects the draws of a Sampler.
 type Config struct {
 	// Fanouts of each relation, one for each hop, as many of all: in-edges drawn for a target, nearest the seeds first:
 	// positive, All or, in a graph with names, 0 for none. Without names there may be no hop: a batch is then its
@@ -108,8 +109,8 @@ type Config struct {
 
 	Weights []*Weights // of each relation: draw in proportion to these, or uniformly where it has nil; or none at all
 	Labor   *Labor     // draw layer by layer, every relation by itself
-	// Metapaths are where neighbours come from instead: random walks. In a batch and in Fanouts, which is then how many
-	// neighbours a target keeps, they are in the place of relations.
+	// Metapaths draw neighbours by random walks instead. They take the place of relations in a batch and in Fanouts,
+	// which then gives the number of neighbours that a target keeps.
 	Metapaths []Metapath
 
 	Disjoint bool // every seed has a tree of its own over all node types, see Subgraph.Tree
@@ -232,8 +233,8 @@ func (s *Sampler) add(g *Graph, cfg *Config, i int) error {
 	return nil
 }
 
-// FetchesOnce says whether every relation that fetches neighbours does so once in a hop, when it knows which, and
-// nothing else is fetched but what requests exclude.
+// FetchesOnce reports whether every relation that fetches neighbours does so once in a hop, when it knows which, and
+// nothing else is fetched except for the edges that requests exclude.
 func (s *Sampler) FetchesOnce() bool {
 	return s.subgraph == Directional && !slices.ContainsFunc(s.relations, func(r relation) bool {
 		m, weighted := r.method.(*weighted)

@@ -11,8 +11,8 @@ import (
 const (
 	// minThreadPieces is the least work worth a thread: starting one takes a few microseconds, a piece three to ten.
 	minThreadPieces = 8
-	// minGroupEdges is how many edges of a hop are worth more than one group at a time: below it, starting a goroutine
-	// for each costs as much as it saves. Arbitrary: some tens of microseconds.
+	// minGroupEdges is the number of edges from which a hop works on several groups at a time: below it, starting a
+	// goroutine for each costs as much as it saves. Arbitrary: some tens of microseconds.
 	minGroupEdges = 4096
 )
 

@@ -7,9 +7,10 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// Shuffle permutes ids in place, uniformly (Fisher and Yates), as a function of seed, epoch and len(ids) alone. The
-// numbers are those of the stream absorb(absorb(absorb(0, domainShuffle), seed), epoch), one for each exchange from the
-// last element down to the second. On an error, which is that of ctx, ids is a permutation of what it was.
+// Shuffle permutes ids in place, uniformly (Fisher and Yates), as a function of seed, epoch and len(ids) alone. It
+// takes its numbers from the stream absorb(absorb(absorb(0, domainShuffle), seed), epoch), one for each exchange from
+// the last element down to the second. The only error is the error of ctx; ids is then still a permutation of its
+// elements.
 //
 // Cost: one cache miss for an element, prefetched.
 func Shuffle(ctx context.Context, ids []int64, seed, epoch uint64) error {
@@ -36,8 +37,8 @@ func Shuffle(ctx context.Context, ids []int64, seed, epoch uint64) error {
 }
 
 // DrawInputs sets each of inputs to a place in sums, the RunningSums of weights, drawn with replacement and in
-// proportion to these, as a function of seed, epoch and the number of the draw. On an error, which is that of ctx, they
-// mean nothing.
+// proportion to these, as a function of seed, epoch and the number of the draw. The only error is the error of ctx; the
+// inputs are then undefined.
 func DrawInputs(ctx context.Context, inputs []int64, sums []float64, seed, epoch uint64) error {
 	base := absorb(absorb(absorb(0, domainInputs), seed), epoch)
 	for i := range inputs {

@@ -45,7 +45,7 @@ type Edges interface {
 	Scan(ctx context.Context, visit func(first int64, sources []int64) error) error
 }
 
-// triesAtMost bounds rejection, of which each try fails with a probability of at most a half. Arbitrary.
+// triesAtMost bounds rejection. Each try fails with a probability of at most a half. Arbitrary.
 const triesAtMost = 256
 
 // NewStrict makes n strict, for a graph whose edges are scanned twice at most. With inGraph all links are edges of it.
@@ -65,7 +65,7 @@ func NewStrict(
 		}
 	}
 	if n.Timed() {
-		return s, nil // what is left depends on the time
+		return s, nil // the rest depends on the time
 	}
 	if err := s.findDense(ctx, budget, n, indptr, edges, links); err != nil {
 		s.Close()
@@ -74,7 +74,7 @@ func NewStrict(
 	return s, nil
 }
 
-// Bytes is what the tables take.
+// Bytes returns the memory of the tables.
 func (s *Strict) Bytes() (total int64) {
 	for _, b := range s.blocks() {
 		total += int64(len(b.Bytes()))
@@ -149,7 +149,7 @@ func (n *Negatives) drawStrict(ctx context.Context, g *Relation, key Key, source
 		len(open), len(target), triesAtMost, ErrNegative)
 }
 
-// mark says which proposals are taken.
+// mark marks the proposals that are taken.
 func (n *Negatives) mark(ctx context.Context, g *Relation, open []proposal) error {
 	links := n.Strict.links
 	for i := range open {
@@ -179,7 +179,7 @@ func (n *Negatives) mark(ctx context.Context, g *Relation, open []proposal) erro
 	return nil
 }
 
-// sameTarget is how many proposals have the target of the first.
+// sameTarget returns the number of leading proposals with the target of the first.
 func sameTarget(open []proposal) int {
 	n := 1
 	for n < len(open) && open[n].target == open[0].target {

@@ -5,9 +5,9 @@ import (
 )
 
 // Subgraph is one batch, over one numbering of the nodes of all types (see Sampler.First), so that what is cached,
-// planned and kept for later does not know of types. Every list of nodes is that of the first type, then that of the
-// second, and so on; so is every list of edges by relation. All that tells them apart are the counts by hop. Of one
-// node type and one relation this is a batch of a homogeneous graph.
+// planned and kept for later does not know of types. Every list of nodes has the nodes of the first type, then those of
+// the second, and so on; every list of edges is in the order of the relations. Only the counts by hop tell them apart.
+// With one node type and one relation this is a batch of a homogeneous graph.
 //
 // Its slices are views of the Worker that made it, valid until that Worker's next Sample or Close. Local ids count
 // within a node type. Hops follow one another in every list.
@@ -25,11 +25,11 @@ type Subgraph struct {
 	// Pos is the position of each edge in the index array of its relation, from which the caller gets the user's edge
 	// id; -1 of an edge that goes against one of another relation. It is nil for walks.
 	Pos []int64
-	// Weight is what the sampler says of each edge; nil for uniform and weighted draws, and of another type than
-	// Directional. See Labor and Walk.
+	// Weight is the weight that the sampler gives each edge; nil for uniform and weighted draws, and for types other
+	// than Directional. See Labor and Walk.
 	Weight []float32
-	// Room is the number of edges that a Demand for this batch counts: more than there are where targets had fewer
-	// neighbours than was known before they were looked at. Rooms is that of each relation.
+	// Room is the number of edges that a Demand for this batch counts: more than there are where targets turned out to
+	// have fewer neighbours than were allowed for. Rooms has the number for each relation.
 	Room  int64
 	Rooms []int64
 	// Tree is, of a disjoint batch, the tree of each node; nil of others. Trees are numbered by their seeds: those of
@@ -187,7 +187,7 @@ func (f *flat) grow(budget *mem.Budget, n flatRoom) error {
 	return f.weight.grow(budget, mem.Trace, n.weight, 0)
 }
 
-// flatRoom is what a batch takes of so many nodes, elements of Ptr and edges in all.
+// flatRoom returns the room of a batch with the given numbers of nodes, elements of Ptr and edges in all.
 func (s *Sampler) flatRoom(nodes, ptr, edges int64) (n flatRoom) {
 	if s.numTypes() > 1 {
 		n.nodes = nodes
@@ -207,7 +207,7 @@ func (s *Sampler) flatRoom(nodes, ptr, edges int64) (n flatRoom) {
 	return n
 }
 
-// flatSize is that of the batch that was drawn.
+// flatSize returns the size of the batch that was drawn.
 func (w *Worker) flatSize() flatRoom {
 	var nodes, ptr, edges int64
 	for _, n := range w.nodes {
@@ -219,7 +219,7 @@ func (w *Worker) flatSize() flatRoom {
 	return w.sampler.flatRoom(nodes, ptr, edges)
 }
 
-// flatDemand is that of batches up to a demand.
+// flatDemand returns the size of batches up to a demand.
 func (s *Sampler) flatDemand(d Demand) flatRoom {
 	var nodes, ptr, edges int64
 	for _, n := range d.Nodes {

@@ -8,23 +8,23 @@ import (
 	"sort"
 )
 
-// Temporal draws along edges that were there at the time of a batch's seeds (Request.Times): every node that is reached
-// has the time t of the seed whose tree it is in (Disjoint), and of its in-edges those of times in (t-Window, t] alone
-// count as its neighbours. The time of an edge is its own, or that of its source where nodes have times: the sampler
-// does not know which.
+// Temporal draws along edges that existed at the time of a batch's seeds (Request.Times): every node that is reached
+// has the time t of the seed whose tree it is in (Disjoint), and only in-edges with times in (t-Window, t] count as its
+// neighbours. The time of an edge is its own, or the time of its source where nodes have times: the sampler does not
+// know which.
 //
-// Neighbours are drawn as the package says, from what is left of a list, which is taken in ascending order of times,
-// equal ones by position. So a fanout of -1, and one that is not below what is left, give them in that order, which is
-// PyG's.
+// Neighbours are drawn as the package documents, from the allowed part of a list in ascending order of times, equal
+// times by position. So a fanout of -1, or one that is not below the number of allowed edges, gives them in that order,
+// as PyG does.
 //
-// Cost: in memory log(degree) looks at times for each target, all of a hop's targets taking their steps together, for
-// what is allowed is one range of a list in ascending order. Nothing is looked at for an edge but where it is, of lists
-// whose positions do not ascend in time. Times that are not in memory are read list by list, all of each.
+// Cost: in memory log(degree) looks at times for each target, all of a hop's targets taking their steps together, since
+// the allowed edges are one range of a list in ascending order. Where positions do not ascend in time, an edge costs
+// one more look, at its position. Times that are not in memory are read list by list, all of each.
 type Temporal struct {
 	Times *Times
 	// Last draws the latest of them, as many as the fanout, of equal ones the later position; with Replace from these.
 	Last bool
-	// Window is how far back an edge may lie, in units of times: 1 leaves those of the very time. 0 is without end.
+	// Window bounds the age of an edge, in units of times: 1 allows only edges of the same time. 0 is unlimited.
 	Window int64
 }
 
@@ -51,7 +51,7 @@ func (t *Times) fetch(ctx context.Context, d Drawn, out []int64) error {
 	return inPieces(d, out, func(d Drawn, out []int64) error { return t.Source.FetchTimes(ctx, d, out) })
 }
 
-// TimesAscend says whether the times of every list are in ascending order, by position.
+// TimesAscend reports whether the times of every list are in ascending order, by position.
 func TimesAscend(indptr, times []int64) bool {
 	for v := range len(indptr) - 1 {
 		if !slices.IsSorted(times[indptr[v]:indptr[v+1]]) {
@@ -134,7 +134,7 @@ func (t *Temporal) bounds(at int64) (after int64, open bool) {
 	return at - t.Window, false
 }
 
-// narrow is what the fanout can draw of n allowed edges in ascending order: the first of them that counts.
+// narrow returns the number of allowed edges, of n in ascending order, that come before the ones the fanout can draw.
 func (t *Temporal) narrow(n, k int64) (skipped int64) {
 	if t.Last && k != All && n > k {
 		return n - k
@@ -142,7 +142,7 @@ func (t *Temporal) narrow(n, k int64) (skipped int64) {
 	return 0
 }
 
-// inMemory says whether spans are of lists in ascending order, narrowed to what may be drawn.
+// inMemory reports whether spans are ranges of lists in ascending order, narrowed to the allowed edges.
 func (r *relation) inMemory() bool { return r.temporal != nil && r.temporal.Times.Source == nil }
 
 // narrow leaves of each span what its target may draw with a fanout of k. first is the target's local id.

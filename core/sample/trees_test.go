@@ -57,7 +57,7 @@ func plainTrees(tg *timedGraph, named bool) treeForm {
 	return f
 }
 
-// treesOfTypes are those of several types and relations.
+// treesOfTypes returns trees over several types and relations.
 func treesOfTypes(seed uint64) treeForm {
 	f := treeForm{g: citations(seed)}
 	f.times = heteroTimes(f.g)

@@ -9,16 +9,16 @@ import (
 	"freshgo/core/mem"
 )
 
-// Walk is what finds the neighbours of a target in a hop by random walks (PinSAGE; FGNN, section 7.1), here along one
-// relation, which Metapath generalizes: as many as Walks start at it, each takes Length steps against the direction of
+// Walk finds the neighbours of a target in a hop by random walks (PinSAGE; FGNN, section 7.1), here along one relation,
+// which Metapath generalizes. Walks walks start at the target, and each takes Length steps against the direction of
 // edges, from a node to the source of one of its in-edges, every one equally likely. Before each step but the first a
 // walk goes back to the target with probability Restart, and where a node has no in-edge it goes back at once; a target
-// without in-edges has no neighbours. The neighbours are the nodes most often stepped to, as many as the fanout, the
-// lower id first where equally often, the target itself among them if it was; Subgraph.Weight is how often. They are no
-// edges of the graph: Subgraph.Pos is nil.
+// without in-edges has no neighbours. The neighbours are the most visited nodes, as many as the fanout, ties to the
+// lower id, the target itself among them if it was visited; Subgraph.Weight counts the visits. The edges of such a
+// batch are not edges of the graph: Subgraph.Pos is nil.
 //
 // Walk w of a target draws from stream absorb(stream of the target, w): before each step but the first a number that
-// decides over going back, its upper 53 bits below Restart, and then one below the degree of where it stands.
+// decides whether to go back, its upper 53 bits below Restart, and then one below the degree of the current node.
 type Walk struct {
 	Walks, Length int64
 	Restart       float64
@@ -30,13 +30,14 @@ const (
 	maxSteps = 1 << 20
 	// nodeBits leave room for numbers up to maxSteps in a word. The offsets of more nodes would take 64 TiB of memory.
 	nodeBits = asm.VisitBits
-	// walkersAtOnce is how many walkers a thread moves together, so that their cache misses are under way at the same
-	// time; with three steps of 4 walks they take 72 KiB of a second-level cache. Arbitrary: several times what is
-	// under way.
+	// walkersAtOnce is the number of walkers that a thread moves together, so that their cache misses are under way at
+	// the same time; with three steps of 4 walks they take 72 KiB of a second-level cache. Arbitrary: several times the
+	// misses that a core has under way.
 	walkersAtOnce = 1024
-	// stagesApart is how many groups pass between the stages of one: about ahead elements. Arbitrary beyond.
+	// stagesApart is the number of groups between two stages of a group: about ahead elements. Arbitrary beyond.
 	stagesApart = 6
-	// walkersFetched is how many move together where each step reads from disk: it is what the read engine can merge.
+	// walkersFetched is the number of walkers that move together where each step reads from disk, so that the read
+	// engine can merge their requests.
 	walkersFetched = 1 << 15
 )
 
@@ -51,7 +52,7 @@ func (w Walk) check(hop int) error {
 	return nil
 }
 
-// walkersIn is how many walkers move together, those of at least one target.
+// walkersIn returns the number of walkers that move together: the walkers of at least one target.
 func walkersIn(fetched bool, w Walk) int64 {
 	if fetched {
 		return max(walkersFetched, w.Walks)

@@ -23,7 +23,7 @@ func graphOf(lists ...[]int32) plainGraph {
 	return g
 }
 
-// expectedVisits is how often a walk of a target is expected at each node, from the powers of the transition matrix.
+// expectedVisits returns the expected visits of a target's walk to each node, from the powers of the transition matrix.
 func expectedVisits(g plainGraph, target int, w Walk) []float64 {
 	n := int(g.NumNodes)
 	at, visits := make([]float64, n), make([]float64, n)

@@ -2,18 +2,18 @@ package sample
 
 import "freshgo/core/internal/asm"
 
-// weighted draws edges in proportion to their weights. Without replacement it draws one after the other among those
-// that are left, so that the first edge of a target is i with probability w_i/W, the second j with w_j/(W-w_i), and so
-// on. An edge of weight 0 is never drawn, and a target all of whose edges are takes none; a fanout that is not below
-// the number of the others takes all of them, in order.
+// weighted draws edges in proportion to their weights. Without replacement it draws one after the other among the
+// remaining edges, so that the first edge of a target is i with probability w_i/W, the second j with w_j/(W-w_i), and
+// so on. An edge of weight 0 is never drawn; a fanout that is not below the number of edges of positive weight takes
+// all of them, in order.
 //
 // Lists of at most shortList edges, which are nearly all, and longer ones are drawn from in different ways:
 //
-//	short  draw a point below the sum of the weights that are left and count the running sums that are not above it:
-//	       that is the offset. Weights are whole numbers there, so that what is left is exact (see drawShort)
+//	short  draw a point below the sum of the remaining weights; the offset is the number of running sums that are not
+//	       above it. Weights are whole numbers there, so that the remaining sum is exact (see drawShort)
 //	long   draw a point below the sum of all, search it among the sums of blocks of the list (Weights.Sums) and then in
-//	       a block; what hits something drawn already is drawn again until it does not. It looks at log(degree) sums
-//	       and one block for an edge, so that a hub of 10^6 edges costs what a list of a hundred does
+//	       a block; a point that hits a drawn edge is drawn again. It looks at log(degree) sums and one block for an
+//	       edge, so that a hub of 10^6 edges costs as much as a list of a hundred
 //	race   gives each edge that was not drawn the arrival time of an exponential race, and takes the first ones (A-ES
 //	       of Efraimidis and Spirakis): one logarithm for each edge. It takes long lists that are at most raceDegree
 //	       times as long as the fanout, where most points would hit again, and the rest of a list in which more than
@@ -30,9 +30,9 @@ type weighted struct {
 }
 
 const (
-	// shortList is how many running sums are counted rather than searched; they have bits in a mask.
+	// shortList is the longest list whose running sums are counted rather than searched; they have bits in a mask.
 	shortList = 64
-	// raceDegree is where half of the points hit again, of equal weights. Arbitrary.
+	// raceDegree is the ratio at which half of the points hit a drawn edge, with equal weights. Arbitrary.
 	raceDegree = 2
 	// triesEach and triesMore bound the wasted points of a long list: equal weights waste less than one for an edge in
 	// lists that are raceDegree times as long as the fanout. Arbitrary beyond.
@@ -137,7 +137,7 @@ func positive[W float32 | float64](list []W, out []int64) int {
 	return n
 }
 
-// drawLong draws from a longer list, of which sums are the sums of blocks.
+// drawLong draws from a longer list; sums has the sums of its blocks.
 func drawLong[W float32 | float64](t *thread, s stream, list []W, sums []float64, replace bool, out []int64) int {
 	k := len(out)
 	if !replace && len(list) <= raceDegree*k {
@@ -168,8 +168,8 @@ func drawLong[W float32 | float64](t *thread, s stream, list []W, sums []float64
 	return k
 }
 
-// find is the offset of the first weight whose sum with all before it is above u, which never is one of weight 0. Where
-// rounding has taken u to the sum of all it is the last that is above 0, of which the list has one.
+// find returns the offset of the first weight whose running sum is above u, never a weight of 0. Where rounding has
+// taken u to the total, it returns the last weight above 0. The list has at least one.
 func find[W float32 | float64](list []W, sums []float64, u float64) int {
 	lo, hi := 0, len(sums)
 	for lo < hi {
@@ -196,8 +196,8 @@ func find[W float32 | float64](list []W, sums []float64, u float64) int {
 	return i
 }
 
-// raceOn fills out, of which n offsets, the members of t.set, are drawn, with others of positive weight as far as there
-// are any, and returns how many there are now.
+// raceOn fills out, whose first n offsets are drawn and members of t.set, with others of positive weight as far as
+// there are any, and returns the number of offsets.
 func raceOn[W float32 | float64](t *thread, s stream, list []W, n int, out []int64) int {
 	r := &t.race
 	r.start(len(out) - n)

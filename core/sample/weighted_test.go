@@ -50,8 +50,8 @@ func sequences(list []float64, k int, visit func(seq []int, p float64)) {
 	grow(nil, 1)
 }
 
-// requireFrequency fails where n trials do not give so many successes with a probability of p: beyond 5.5 standard
-// deviations, as happens once in 26 million.
+// requireFrequency fails where count successes in n trials of probability p are beyond 5.5 standard deviations, as
+// happens once in 26 million.
 func requireFrequency(t *testing.T, count, n int, p float64, what ...any) {
 	t.Helper()
 	require.LessOrEqual(t, math.Abs(float64(count)-float64(n)*p), 5.5*math.Sqrt(float64(n)*p*(1-p))+1e-9, what...)

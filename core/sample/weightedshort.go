@@ -63,7 +63,8 @@ func drawShort[W float32 | float64](room *short, s stream, list []W, replace boo
 	return len(out)
 }
 
-// under is how many running sums of units are not above a point. It is apart so that its loop is kept in registers.
+// under returns the number of running sums of units that are not above a point. It is a function of its own so that its
+// loop is kept in registers.
 //
 //go:noinline
 func under(units []uint64, point uint64) int {
@@ -75,9 +76,8 @@ func under(units []uint64, point uint64) int {
 	return int(below)
 }
 
-// measure gives weights, of which one at least is above 0, in units and returns their sum. A unit is the power of two
-// of which the largest weight has 2^56 to 2^57: weights of 24 bits are whole numbers of it down to 2^-33 of the
-// largest.
+// measure converts weights, at least one of them above 0, to units and returns their sum. A unit is the power of two in
+// which the largest weight is 2^56 to 2^57: weights of 24 bits are whole numbers of units down to 2^-33 of the largest.
 func measure(left []float64, units []uint64) (total uint64) {
 	most := uint64(0)
 	for _, w := range left {

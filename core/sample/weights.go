@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// Weights is what edges are drawn in proportion to, by position in the index array: finite, not negative, and so that
-// the sum of a list is finite, which the caller has checked. It is exactly one of Narrow and Wide, beside Sums, and
-// Source.
+// Weights holds the weights of edges for weighted draws, by position in the index array. The caller has checked that
+// they are finite and not negative, and that the sum of each list is finite. Exactly one of Narrow and Wide, with Sums,
+// or Source is set.
 type Weights struct {
 	Narrow []float32
 	Wide   []float64
 	Sums   []float64 // of SumsLen elements, made by Sum
-	// Positive says that none is 0, as Sum does. It changes no batch: without it a hop is made in two passes, for a
-	// target may get less than its fanout.
+	// Positive means that no weight is 0, as Sum finds out. It changes no batch: without it a hop is made in two
+	// passes, since a target may get fewer edges than its fanout.
 	Positive bool
 	Source   WeightSource
 }
@@ -25,11 +25,11 @@ type WeightSource interface {
 	FetchWeights(ctx context.Context, d Drawn, out []float64) error
 }
 
-// sumBlock is how many weights have a sum: a cache line of Narrow. A draw searches the sums of a list and then adds up
-// to so many weights, each addition waiting for the one before.
+// sumBlock is the number of weights in a block that has a sum: a cache line of Narrow. A draw searches the sums of a
+// list and then adds up the weights of one block, each addition waiting for the one before.
 const sumBlock = 16
 
-// SumsLen is the number of sums for so many edges.
+// SumsLen returns the number of sums for a number of edges.
 func SumsLen(edges int64) int64 { return edges / sumBlock }
 
 // Sum makes the sums of lists, which begin where indptr says. Block j of a list that begins at s are its weights 16j to

@@ -27,7 +27,7 @@ type Worker struct {
 	flat    flat
 }
 
-// Request is what a batch is drawn for.
+// Request names the seeds of a batch, and the edges that it excludes.
 type Request struct {
 	Seeds []int64 // global numbers of nodes of any types, in any order; see Sampler.First
 	Times []int64 // with Temporal, of each seed, else nil
