@@ -59,11 +59,11 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
         loader: the class of the loaders, :class:`Loader` or :class:`LinkLoader`.
         per_stage: options for single stages, such as ``{"val": {"batch_size": 4096}}``; they override the others.
         memory: the budget of each process, which its loaders share as a :class:`MemoryBudget`: the stage that runs has
-            it. To validate within an epoch, give both stages parts of one: ``per_stage={"train": {"memory":
-            budget.at_most("6GiB")}, ...}``. None is half of what is available, divided among the ranks of this host;
-            for a graph in memory, what each loader chooses.
-        **options: of all loaders. Without other words ``"train"`` has ``shuffle=True``, unless it has a ``sampler`` or
-            an ``input_weight``, and the other stages have ``uneven="join"``.
+            it. To validate within an epoch without opening the training loader again, give both stages parts of one:
+            ``per_stage={"train": {"memory": budget.at_most("6GiB")}, ...}``. None is half of what is available, divided
+            among the ranks of this host; for a graph in memory, what each loader chooses.
+        **options: of all loaders. By default ``"train"`` has ``shuffle=True``, unless it has a ``sampler`` or an
+            ``input_weight`` or the trainer has ``overfit_batches``, and the other stages have ``uneven="join"``.
 
     Raises:
         InvalidArgumentError, DTypeError: ``inputs`` or ``per_stage`` name no stage. Options are checked when a loader
@@ -95,6 +95,7 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
         self._per_stage = {stage: dict(of) for stage, of in (per_stage or {}).items()}
         self._memory = memory
         self._open: dict[str, Loader] = {}
+        self._overfits = False  # whether the open loader of "train" was opened for overfit_batches
         self._saved: Mapping[str, Any] = {}
         for stage in _STAGES:
             if stage not in inputs:  # so that Lightning sees no loader of this stage
@@ -121,6 +122,10 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
         defaults = dict(_STAGES[stage])
         if given.get("sampler") is not None or given.get("input_weight") is not None:
             defaults.pop("shuffle", None)
+        if stage == "train":
+            self._overfits = self._overfitting()
+            if self._overfits:  # the same batches in every epoch, as Lightning makes of a DataLoader
+                defaults.pop("shuffle", None)
         device = getattr(getattr(self.trainer, "strategy", None), "root_device", None)
         if device is not None and device.type == "cuda":
             defaults["device"] = device
@@ -147,6 +152,8 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
                 f"{processes}: Lightning counts the steps of one process, so go on with as many, or from the end of "
                 "an epoch"
             )
+        if self._overfits != self._overfitting() and "train" in self._open:
+            self._open.pop("train").close()
         return self.loader("train")
 
     def val_dataloader(self) -> Loader:
@@ -171,6 +178,18 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take what :meth:`state_dict` returned; the training loader compares it with the processes that there are."""
         self._saved = state_dict
+
+    def __repr__(self) -> str:
+        data = str(self._data) if isinstance(self._data, str | os.PathLike) else checks.shown(self._data)
+        stages = [f"{stage}={checks.shown(of)}" for stage, of in self._inputs.items()]
+        opened = [f"{stage}: {len(of)} batches" for stage, of in self._open.items()]
+        parts = [data, checks.shown(self._num_neighbors), *stages, *([f"open: {', '.join(opened)}"] if opened else [])]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    __str__ = __repr__  # Lightning's own opens every loader
+
+    def _overfitting(self) -> bool:
+        return bool(getattr(self.trainer, "overfit_batches", 0))
 
     def _processes(self) -> int:
         return 1 if self.trainer is None else int(self.trainer.world_size)

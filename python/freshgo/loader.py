@@ -30,7 +30,7 @@ from freshgo._observe.flat import flat
 from freshgo._observe.ranges import stage
 from freshgo._plots.stats import figure, html
 from freshgo.errors import DTypeError, RankError
-from freshgo.memory import MemoryBudget
+from freshgo.memory import Lending, MemoryBudget
 from freshgo.plan import Plan
 from freshgo.policies import Policy
 from freshgo.samplers import Labor, RandomWalk
@@ -574,13 +574,19 @@ class Loader(Generic[BatchType]):
 
     # What its budget calls.
 
+    def _lending(self) -> Lending:
+        at = self._at
+        return Lending(self._history is not None, at.busy, at.continued, at.hurried)
+
     def _give_back(self) -> bool:
         at = self._at
-        if self._history is not None or not at.lock.acquire(blocking=False):
+        if not at.lock.acquire(blocking=False):
             return False
         try:
-            if at.busy or self._asking:
+            if self._asking:
                 return False
+            at.interrupted()
+            self._origin.stop()
             self._openings.give_back()
             return True
         finally:
@@ -652,6 +658,7 @@ class Loader(Generic[BatchType]):
     def _start(self, epoch: int, done: int, share: Share, mode: Mode) -> Started:
         self._origin.begin(share)
         native = self._openings.ready()
+        self._order.check()
         native.take(share.members())
         native.start(epoch, done, mode)
         batches: Batches = native
@@ -672,6 +679,9 @@ class Loader(Generic[BatchType]):
         """End what prepares batches."""
         self._origin.stop()
         self._openings.stop()
+
+    def _lent(self) -> bool:
+        return not self._openings.closed
 
     def _mode(self) -> Mode:
         return "plain" if self._history is not None and not self._history._training() else "train"

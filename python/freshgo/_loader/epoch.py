@@ -23,6 +23,9 @@ from freshgo.errors import ClosedError, RankError
 
 Mode = Literal["train", "trace", "plain"]
 
+_FEW = 32
+"""Fewer batches than these are not worth opening a loader for. Arbitrary."""
+
 _SUMS = (
     *("batches", "rows", "hits", "packed", "misses", "held", "edges", "bytes_read", "requests"),
     *("seconds_waiting", "seconds"),
@@ -65,6 +68,9 @@ class Feed(Protocol):
     def _stop(self) -> None:
         """End what the library does."""
 
+    def _lent(self) -> bool:
+        """Whether it may be opened again, after it has lent its memory."""
+
     def _mode(self) -> Mode:
         """How an epoch that begins now runs: plain where there is a history and it is not used."""
 
@@ -92,7 +98,10 @@ class Position:
         self.epoch, self.done = 0, 0  # what state_dict() saves: batches count over all ranks
         self.begun = False  # whether that epoch was begun: then the next iter() takes the one after it
         self.run = 0  # numbers the iterators; only the newest one is served
-        self.running: int | None = None  # the one whose epoch the library runs
+        self.running: int | None = None  # the one whose epoch the library runs, or goes on with when it is opened again
+        self.since, self.counted = 0, 0  # the batch that was next when the library began, and the one that is next now
+        self.continued = False  # whether the library was opened again for this iterator, in the same epoch
+        self.hurried = 0  # how often it was closed after a few batches of this iterator
         self.lock = threading.RLock()  # held by who ends an epoch or begins one
         self.whole: list[dict[str, Any]] = []  # what each whole epoch added to the loader's figures
 
@@ -100,6 +109,11 @@ class Position:
     def busy(self) -> bool:
         """Whether an iterator that is served has not come to its end."""
         return self.running == self.run
+
+    def interrupted(self) -> None:
+        """Note that the library is closed in mid-epoch, to be opened again where the iterator goes on."""
+        if self.busy and self.counted - self.since < _FEW:
+            self.hurried += 1
 
     def end(self) -> None:
         """Serve the iterators that there are no longer."""
@@ -161,10 +175,13 @@ class Epoch(Iterator[Any]):
             self._share = loader._share(uneven=self._uneven)
             if self._trace is not None:
                 at.run += 1
+                at.continued, at.hurried = False, 0
                 self._start(self._trace, 0, "trace", None)
                 return
             if at.begun:
                 at.move(at.epoch + 1, 0)
+            at.running = None  # whatever iterator was served, this epoch is not its own
+            at.continued, at.hurried = False, 0
             loader._settle(self._share)
             mode = loader._mode()
             at.run += 1
@@ -179,11 +196,12 @@ class Epoch(Iterator[Any]):
         self._batches, self._end = started.batches, started.count
         self._first, self._done, self._next = started.first, done, started.first
         self._mode, self._began, self._run = mode, began, self._at.run
+        self._at.since = self._at.counted = started.first
         self._at.running = self._run
 
     def _ask(self) -> RawBatch | None:
         """The batch that comes next, None after the last one."""
-        at, loader = self._at, self._loader
+        loader = self._loader
         if self._run is None:
             self._begin()
         self._check_ranks()
@@ -196,15 +214,26 @@ class Epoch(Iterator[Any]):
                 self._check()  # it is another thread that ended it
                 if self._next == self._end:  # the loader has lent its memory since the last batch
                     return None
-                raise
+                if not loader._lent():
+                    raise
+                self._again(lent=True)
+                continue
             self._check()
             if (self._end if raw is None else raw.index) == self._next:
                 return raw
-            with at.lock:
-                self._check()
-                loader._forget()
-                epoch = at.epoch if self._trace is None else self._trace
-                self._start(epoch, self._made(self._next), self._mode, self._began)
+            self._again()
+
+    def _again(self, *, lent: bool = False) -> None:
+        """Begin the epoch again at the batch that comes next."""
+        at = self._at
+        with at.lock:
+            self._check()
+            if lent:
+                at.continued = True
+            else:
+                self._loader._forget()
+            epoch = at.epoch if self._trace is None else self._trace
+            self._start(epoch, self._made(self._next), self._mode, self._began)
 
     def _check(self) -> None:
         if self._at.run != self._run:
@@ -243,6 +272,7 @@ class Epoch(Iterator[Any]):
         self._next = batches
         if self._at.run != self._run:
             return
+        self._at.counted = batches
         # Who counts batches never asks for the one after the last: then the loader is idle all the same.
         self._at.running = None if batches == self._end else self._run
         if self._trace is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gc
 import itertools
 from collections.abc import Iterator
@@ -93,30 +94,123 @@ def test_a_loader_that_is_not_disturbed_stays_open(path: Path) -> None:
         assert budget.lent == 16 << 20
 
 
-def test_a_loader_in_an_epoch_lends_nothing(path: Path, expected: list[list[list[int]]]) -> None:
+def test_a_loader_in_mid_epoch_lends_and_goes_on(path: Path, expected: list[list[list[int]]]) -> None:
     budget = MemoryBudget("16MiB")
     with opened(path, budget) as train, opened(path, budget) as valid:
         iterator = iter(train)
         seen = ids(itertools.islice(iterator, 5))
-        with pytest.raises(errors.BudgetError, match=r"16\.0 MiB of 16\.0 MiB are held by loaders in an"):
-            next(iter(valid))
-        assert seen + ids(iterator) == expected[0]
+        state = train.state_dict()
         assert ids(valid) == expected[0]
+        assert train.state_dict() == state  # nothing of it is lost
+        assert held(train) == 0
+        assert seen + ids(iterator) == expected[0]
+        assert train.stats()["epochs"][0]["batches"] == 40
+        left = iter(valid)  # a loop that was left early, as by a sanity check
+        next(left)
+        assert ids(train) == expected[1]
+        assert ids(valid) == expected[2]
+        with pytest.raises(errors.ClosedError):
+            next(left)
+        trace = train.trace(2)
+        first = next(trace)
+        assert len(ids(valid)) == 40
+        assert [first.tolist(), *(nodes.tolist() for nodes in trace)] == [of[100:] for of in expected[2]]
+        assert train.state_dict()["epoch"] == 2
+
+
+def test_a_loop_that_is_dropped_gives_its_memory_back(path: Path) -> None:
+    budget = MemoryBudget("16MiB")
+    with opened(path, budget, history=History(memory="100kiB")) as train:
         left = iter(train)
         next(left)
-        del left  # a loop that was left early is no epoch any more
+        with pytest.raises(errors.BudgetError, match="or with a history"):
+            opened(path, budget)
+    with opened(path, budget) as train, opened(path, budget) as valid:
+        left = iter(train)
+        next(left)
+        del left
         gc.collect()
-        assert len(ids(valid)) == 40
+        assert not train._lending().underway
         state = valid.state_dict() | {"batches": 7}
-        next(iter(train))
         valid.load_state_dict(state)
         assert len(ids(valid)) == 33
-    with opened(path, budget.at_most("15900kiB")) as train, opened(path, budget) as valid:
-        iterator = iter(train)
-        next(iterator)
-        with pytest.raises(errors.BudgetError, match=r"at_most") as caught:
-            list(valid)
-        assert caught.value.minimum > 100 << 10
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_loaders_that_are_iterated_in_turns_divide_the_budget(
+    path: Path, expected: list[list[list[int]]], count: int
+) -> None:
+    budget = MemoryBudget("32MiB")
+    loaders = [opened(path, budget) for _ in range(count)]
+    for epoch in range(2):
+        for i, batches in enumerate(zip(*loaders, strict=True)):
+            for batch in batches:
+                assert [*batch.input_id.tolist(), *batch.n_id.tolist()] == expected[epoch][i]
+            assert held(*loaders) <= budget.size
+    openings = [loader.stats()["openings"] for loader in loaders]
+    assert max(openings) <= 3 + count
+    limits = [loader.stats()["memory_limit"] for loader in loaders]
+    assert sum(limits) <= budget.size
+    assert min(limits) > budget.size // count * 0.9
+    for loader in loaders:
+        loader.close()
+
+
+def test_a_budget_too_small_for_loaders_in_turns_says_what_they_need(path: Path) -> None:
+    with opened(path, "16MiB") as alone:
+        smallest = alone.stats()["memory_smallest"]
+    budget = MemoryBudget(int(smallest * 1.5))
+    with opened(path, budget) as train, opened(path, budget) as valid:
+        with pytest.raises(errors.BudgetError, match=r"2 loaders that are iterated in turns need at least") as caught:
+            list(zip(train, valid, strict=True))
+        assert max(loader.stats()["openings"] for loader in (train, valid)) <= 4
+        assert len(ids(train)) == len(ids(valid)) == 40  # one after the other they work
+    budget = MemoryBudget(caught.value.minimum)
+    with opened(path, budget) as train, opened(path, budget) as valid:
+        assert sum(1 for _ in zip(train, valid, strict=True)) == 40
+    budget = MemoryBudget(int(smallest * 1.5))
+    with opened(path, budget) as train, opened(path, budget) as valid:
+        with pytest.warns(UserWarning, match="opened again and again"):
+            for _ in itertools.islice(train, 4):
+                next(iter(valid))
+
+
+def test_epochs_within_an_epoch_open_few_loaders(path: Path, expected: list[list[list[int]]]) -> None:
+    """Also where each of them is left early, and where a budget has parts."""
+    budget = MemoryBudget("16MiB")
+    for parts in (budget, budget.at_most("10MiB")):
+        with opened(path, budget) as train, opened(path, parts) as valid:
+            seen = []
+            for batch in train:
+                seen.append([*batch.input_id.tolist(), *batch.n_id.tolist()])
+                assert ids(itertools.islice(valid, 2)) == expected[0][:2]
+                valid.set_epoch(0)
+            assert seen == expected[0]
+            assert train.stats()["openings"] + valid.stats()["openings"] <= 10
+
+
+def test_threads_share_a_budget(path: Path, expected: list[list[list[int]]]) -> None:
+    budget = MemoryBudget("32MiB")
+    loaders = [opened(path, budget) for _ in range(3)]
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        for epoch in range(2):
+            assert list(pool.map(ids, loaders, timeout=120)) == [expected[epoch]] * 3
+    for loader in loaders:
+        loader.close()
+    assert budget.lent == 0
+
+
+@pytest.mark.parametrize("options", [{"transform": lambda batch: batch, "transform_workers": 2}, {"cache": "belady"}])
+def test_what_is_prepared_ahead_comes_once(
+    path: Path, expected: list[list[list[int]]], options: dict[str, Any]
+) -> None:
+    budget = MemoryBudget("24MiB")
+    with opened(path, budget, **options) as train, opened(path, budget) as valid:
+        iterator, seen = iter(train), []
+        for _ in range(4):
+            seen += ids(itertools.islice(iterator, 10))
+            assert len(ids(valid)) == 40
+        assert seen + ids(iterator) == expected[0]
 
 
 def test_a_loop_that_counts_its_batches_lends_after_the_last(path: Path, expected: list[list[list[int]]]) -> None:

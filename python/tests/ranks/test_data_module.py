@@ -12,9 +12,11 @@ import pytest
 import torch
 from seeds import seed
 
-from freshgo import LinkLoader, MemoryBudget, convert, errors
+from freshgo import LinkLoader, Loader, MemoryBudget, convert, errors
 
 pytest.importorskip("lightning")
+import lightning
+
 from freshgo.lightning import DataModule
 
 
@@ -107,3 +109,120 @@ def test_what_a_loader_refuses(path: Path) -> None:
         data.loader("val")
     with pytest.raises(errors.DTypeError, match="batch_size"):
         data.train_dataloader()
+
+
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng, nodes = np.random.default_rng(seed(4)), 4000
+    path = tmp_path_factory.mktemp("module") / "graph"
+    splits = {"train": np.arange(2000), "valid": np.arange(2000, 3000), "test": np.arange(3000, nodes)}
+    edges, x = rng.integers(nodes, size=(2, 20_000)), rng.standard_normal((nodes, 256), dtype=np.float32)
+    convert({"edge_index": edges, "x": x, "splits": splits}, path, progress=False).close()
+    return path
+
+
+class Module(lightning.LightningModule):
+    """Notes the input nodes of every batch, and fails at the training step with the given number."""
+
+    def __init__(self, fails: int | None = None) -> None:
+        super().__init__()
+        self.model, self.fails = torch.nn.Linear(256, 2), fails
+        self.seen: dict[str, list[list[int]]] = {"train": [], "val": [], "test": [], "predict": []}
+
+    def training_step(self, batch: Any, index: int) -> Any:
+        if len(self.seen["train"]) == self.fails:
+            raise ValueError("a step failed")
+        self.seen["train"].append(batch.input_id.tolist())
+        return self.model(batch.x).square().mean()
+
+    def validation_step(self, batch: Any, index: int, dataloader_idx: int = 0) -> None:
+        self.seen["val"].append(batch.input_id.tolist())
+
+    def test_step(self, batch: Any, index: int) -> None:
+        self.seen["test"].append(batch.input_id.tolist())
+
+    def predict_step(self, batch: Any, index: int) -> None:
+        self.seen["predict"].append(batch.input_id.tolist())
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def trainer(**options: Any) -> Any:
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    return lightning.Trainer(**quiet, enable_model_summary=False, **{"max_epochs": 2, **options})
+
+
+STAGES = {"train": "train", "val": "valid", "test": "test", "predict": None}
+
+
+@pytest.mark.filterwarnings("ignore")  # of Lightning, that the loaders have few workers
+@pytest.mark.parametrize(
+    ("memory", "options", "trained", "validated"),
+    [
+        ("8MiB", {}, 40, 2 + 20),
+        (None, {}, 40, 2 + 20),
+        ("8MiB", {"fast_dev_run": True}, 1, 1),
+        ("8MiB", {"limit_train_batches": 5, "limit_val_batches": 3}, 10, 2 + 6),
+        ("16MiB", {"val_check_interval": 5}, 40, 2 + 80),
+        ("8MiB", {"val_check_interval": 0.5, "limit_val_batches": 0.5, "num_sanity_val_steps": -1}, 40, 5 + 20),
+    ],
+)
+def test_any_trainer_fits_within_one_budget(
+    larger: Path, memory: str | None, options: dict[str, Any], trained: int, validated: int
+) -> None:
+    data = DataModule(larger, [2, 2], STAGES, batch_size=100, seed=1, memory=memory)
+    module, of = Module(), trainer(**options)
+    of.fit(module, data)
+    assert len(module.seen["train"]) == trained
+    epoch = module.seen["train"][:20]
+    assert trained < 20 or sorted(node for batch in epoch for node in batch) == list(range(2000))
+    assert len(module.seen["val"]) == validated
+    of.test(module, data, verbose=False)
+    of.predict(module, data)
+    whole = not options.get("fast_dev_run")
+    assert (len(module.seen["test"]), len(module.seen["predict"])) == ((10, 40) if whole else (1, 1))
+    assert sum(loader.stats()["openings"] for loader in data._open.values()) <= 12
+    data.close()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_trainers_one_after_the_other(larger: Path) -> None:
+    """A step that fails leaves a loader in mid-epoch; overfitting takes the same batches in every epoch."""
+    data = DataModule(larger, [2, 2], STAGES, batch_size=100, seed=1, memory="8MiB")
+    with pytest.raises(ValueError, match="a step failed"):
+        trainer().fit(Module(fails=3), data)
+    module = Module()
+    trainer(overfit_batches=3).fit(module, data)
+    assert module.seen["train"] == [list(range(first, first + 100)) for first in (0, 100, 200)] * 2
+    module = Module()
+    trainer(max_epochs=1).fit(module, data)
+    assert len(module.seen["train"]) == 20
+    assert module.seen["train"][0] != list(range(100))
+    data.close()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_several_loaders_at_once(larger: Path) -> None:
+    class Both(Module):
+        def training_step(self, batch: Any, index: int) -> Any:
+            return super().training_step(batch["one"], index) + self.model(batch["other"].x).mean()
+
+    budget = MemoryBudget("16MiB")
+    loaders = [Loader(larger, [2, 2], split, batch_size=100, memory=budget) for split in ("train", "valid", "test")]
+    module = Both()
+    trainer().fit(module, {"one": loaders[0], "other": loaders[1]}, loaders[1:])
+    assert (len(module.seen["train"]), len(module.seen["val"])) == (40, 2 + 2 + 2 * 20)
+    for loader in loaders:
+        loader.close()
+
+
+def test_it_prints_without_opening_a_loader(larger: Path) -> None:
+    data = DataModule(larger, [2, 2], STAGES, batch_size=100)
+    for text in (str(data), repr(data)):
+        assert text == f"DataModule({larger}, [2, 2], train='train', val='valid', test='test', predict=None)"
+    assert len(data.train_dataloader()) == 20
+    assert str(data).endswith("predict=None, open: train: 20 batches)")
+    data.close()
+    in_memory = DataModule(graph(), [3], {"train": torch.arange(20)})
+    assert "train=a Tensor of shape [20]" in str(in_memory)
