@@ -2,9 +2,9 @@ package cache
 
 import "context"
 
-// Adjacency is what the metrics need of a graph: the in-edges of every node, as
-// sample.Graph has them, in an order that a disk can deliver. The source of an
-// in-edge is what sampling reads a row for.
+// Adjacency gives the metrics the in-edges of every node, as sample.Graph has
+// them, in an order that a disk can deliver. Sampling reads the row of the
+// source of an in-edge.
 type Adjacency interface {
 	NumNodes() int64
 	// Indptr delimits the in-edges of each node; it is not changed.

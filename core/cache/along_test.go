@@ -183,7 +183,7 @@ func (g *heterogeneous) findReversals() {
 	}
 }
 
-// mirrors tells whether one graph has the edges of the other, as often, in the other direction.
+// mirrors reports whether one graph has the edges of the other, as often, in the other direction.
 func mirrors(a, b *graph) bool {
 	there, back := map[[2]int64]int{}, map[[2]int64]int{}
 	for v := range a.NumNodes() {

@@ -75,8 +75,8 @@ func BenchmarkStep(b *testing.B) {
 	}
 }
 
-// processorTime is what the thread has used of a processor: others may be at work
-// on the machine.
+// processorTime returns the processor time of the thread: other work may run on
+// the machine.
 func processorTime(b *testing.B) time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {

@@ -5,14 +5,13 @@ import (
 	"math"
 )
 
-// Weights is what edges are drawn in proportion to, as sample.Weights, where a ranking reads them: finite and not
-// negative.
+// Weights reads the weights of edges for a ranking, finite and not negative, as sample.Weights has them for draws.
 type Weights interface {
 	// Fetch sets out[i] to the weight of the edge at position first+i of the index array.
 	Fetch(ctx context.Context, first int64, out []float64) error
 }
 
-// windowWeights is how many weights are fetched at a time. Arbitrary: a list of them stays in the second-level cache.
+// windowWeights is the number of weights that are fetched at a time. Arbitrary: they stay in the second-level cache.
 const windowWeights = 1 << 14
 
 // window is some of the weights, and what they say of the list at hand.
@@ -54,16 +53,16 @@ func (w *window) each(ctx context.Context, from, to int64, visit func(weights []
 	return nil
 }
 
-// chance is how likely an edge of a list is drawn, by its weight.
+// chance is the probability that an edge of a list is drawn, by its weight.
 type chance struct {
 	largest float64 // of the weights, which the rate is in units of
 	rate    float64 // infinite: every edge with a weight is drawn
 	draws   float64 // that are independent; 0: they are without replacement
 }
 
-// Of a list of which k edges are drawn one after the other, each in proportion to its weight among those left, an edge
-// of weight w is drawn with a probability near 1 - exp(-w t), where t is such that these sum up to k: the draws are
-// those whose exponential clocks of rates w ring first, and the k-th rings near time t (Rosen, Asymptotic theory for
+// Where k edges of a list are drawn one after the other, each in proportion to its weight among the remaining ones, an
+// edge of weight w is drawn with a probability near 1 - exp(-w t), where t makes these sum to k: the drawn edges are
+// the ones whose exponential clocks of rates w ring first, and the k-th rings near time t (Rosen, Asymptotic theory for
 // order sampling, 1997). It is exact for equal weights; in lists of 10 to 40 it was off by at most 0.035 for the one
 // edge that has nearly all the weight, else 0.02 (TestChance). A single draw is exact.
 

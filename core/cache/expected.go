@@ -8,7 +8,7 @@ import (
 	"freshgo/core/mem"
 )
 
-// Sampling is what a batch is drawn with, as in sample.Config.
+// Sampling holds the parameters of draws, as in sample.Config.
 type Sampling struct {
 	Seeds     []int64 // with repetitions; nil: every node once
 	BatchSize int64
@@ -25,13 +25,13 @@ type Relation struct {
 	Weights        Weights // nil: draws are uniform
 }
 
-// ExpectedBytes is what Expected takes from the budget while it runs; the result
-// keeps a fifth of it.
+// ExpectedBytes returns the memory that Expected takes from the budget while it
+// runs; the result keeps a fifth of it.
 func ExpectedBytes(numNodes int64) int64 { return 5 * numNodes * scoreBytes }
 
 // Expected scores a node by the expected number of batches of an epoch that need
-// its row, calculated rather than sampled: what PreSC estimates (FGNN, section
-// 6.2), without its noise.
+// its row, calculated rather than sampled: the count that PreSC estimates (FGNN,
+// section 6.2), without its noise.
 //
 // It follows sampling hop by hop. A node is expanded once in a batch, in the hop
 // after the one that first reached it, and then draws each in-edge with a
@@ -48,7 +48,7 @@ func ExpectedBytes(numNodes int64) int64 { return 5 * numNodes * scoreBytes }
 // which the first pass recognises, n_l(t) is less by n_{l-1}(u) p_{l-1}(u). That
 // takes the sum over all nodes from 3 to 10 % above the truth to 1 to 3 %.
 //
-// With weights the p of an edge is that of race.go in core/sample, nearly: see chance.
+// With weights the p of an edge is nearly the probability of race.go in core/sample: see chance.
 //
 // What remains is dense communities, in which a batch comes to the same nodes
 // again and again. The order suffers little from it in generated graphs with
@@ -57,8 +57,8 @@ func ExpectedBytes(numNodes int64) int64 { return 5 * numNodes * scoreBytes }
 // authors, on which a batch of three hops needs a seventh of all rows, it has
 // 99.3 % against 94.8 % (coauthor-physics at 10 % in bench/policies).
 //
-// A node draws along all relations that end at its type, by the fanouts and weights of each. What is said of symmetric
-// graphs holds for two relations of which one is the other reversed.
+// A node draws along all relations that end at its type, by the fanouts and weights of each. Two relations that are
+// each other's reverse are treated as a symmetric graph.
 //
 // It reads the adjacency once for each hop.
 func Expected(
@@ -108,7 +108,7 @@ type expectation struct {
 	mirrors   []mirror // of the edges of each relation, complete after the first hop
 }
 
-// source is what an edge needs of its source, in one cache line.
+// source holds the state of a node that its out-edges need, in one cache line.
 type source struct {
 	log  float32 // the logarithm of the product over the targets so far
 	drew float32 // the probability that the expansion of the node drew a given edge of the reversed relation

@@ -93,7 +93,7 @@ func communities(rng *rand.Rand, numNodes, pairs, size int) *graph {
 	return newGraph(numNodes, list, 1000)
 }
 
-// drawn is what batches of a graph with one relation are drawn with.
+// drawn holds the parameters of draws in a graph with one relation.
 type drawn struct {
 	Seeds     []int64
 	BatchSize int64

@@ -24,11 +24,10 @@ func (h Hotness) Top(k int64) iter.Seq[uint32] {
 	}
 }
 
-// BreakTies orders rows of equal score by other scores: it adds less than the
-// smallest difference of two scores, gap, of which PreSC has many ties (1/K after
-// K epochs, see Counter). Broken by Expected, PreSC#1 hits up to 6 % more of the
-// accesses where an epoch needs most rows once or never, and nowhere less
-// (bench/policies).
+// BreakTies orders rows of equal score by other scores: it adds less than gap, the
+// smallest difference of two scores (1/K for PreSC#K, see Counter), which has many
+// ties. Broken by Expected, PreSC#1 hits up to 6 % more of the accesses where an
+// epoch needs most rows once or never, and nowhere less (bench/policies).
 func (h Hotness) BreakTies(by Hotness, gap float32) {
 	var largest float32
 	for _, score := range by {

@@ -11,10 +11,10 @@ import (
 	"freshgo/core/mem"
 )
 
-// importance is what caching a list of degree in-edges is worth: how often it is
-// wanted by what it takes (Ginex, section 3.2, after AliGraph: out-degree by
-// in-degree). unit is what an in-edge takes, in the largest bytes that those of all
-// kinds are multiples of: 1 where there is one kind.
+// importance returns the worth of caching a list of degree in-edges: its requests
+// by its size (Ginex, section 3.2, after AliGraph: out-degree by in-degree). unit
+// is the size of an in-edge, in the greatest common divisor of the sizes of all
+// kinds: 1 where there is one kind.
 func importance(wanted float32, degree, unit int64) float32 { return wanted / float32(degree*unit) }
 
 // chooser goes through the lists in the order of their rank and takes those that
@@ -54,13 +54,13 @@ const (
 	sortedShare = 32
 	minSorted   = 1 << 10
 
-	// chooseStep is how many nodes pass between two looks at the context.
+	// chooseStep is the number of nodes between two checks of the context.
 	// Arbitrary: a few milliseconds.
 	chooseStep = 1 << 18
 )
 
-// NeighborScratchBytes is what NewNeighbors needs while it chooses among so many
-// lists, beside the address tables.
+// NeighborScratchBytes returns the memory that NewNeighbors needs while it chooses
+// among numLists lists, beside the address tables.
 func NeighborScratchBytes(numLists int64) int64 {
 	return max(minSorted, numLists/sortedShare) * int64(unsafe.Sizeof(ranked{})) // unsafe: only a size
 }

@@ -2,8 +2,8 @@ package cache
 
 import "fmt"
 
-// check panics unless rows and slots are those of each other, the vacant slots are the list of them, and the moves of
-// the step name the slots that their rows have. It looks at every row and slot.
+// check panics unless rows and slots point at each other, the list of vacant slots is right, and the moves of the step
+// name the slots of their rows. It looks at every row and slot.
 func (t *table) check(rows []uint32) {
 	cached, empty := int32(0), int32(0)
 	for row, slot := range t.addresses {

@@ -55,15 +55,15 @@ func NeighborTableBytes(numNodes int64) int64 {
 	return (numNodes + groupNodes - 1) / groupNodes * groupBytes
 }
 
-// Lists is what NewNeighbors chooses among: the in-edges of all nodes of a type, of one
-// relation.
+// Lists are the candidates of NewNeighbors: the in-edges of all nodes of a type, along
+// one relation.
 type Lists struct {
 	// Indptr stays the caller's and must outlive the Neighbors made of it.
 	Indptr []int64
 	// Wanted says of each node how often its list is needed, compared with others:
 	// Ginex takes the out-degree. It is not needed once NewNeighbors has returned.
 	Wanted Hotness
-	// EdgeBytes is what an in-edge takes in all columns.
+	// EdgeBytes is the size of an in-edge in all columns.
 	EdgeBytes int64
 }
 
@@ -162,8 +162,8 @@ func setRuns(word uint) iter.Seq2[int, int] {
 	}
 }
 
-// findGroup is how many nodes are looked up at a time: what they need of the table
-// and of indptr comes together.
+// findGroup is the number of nodes that are looked up at a time: their cache misses
+// in the table and in indptr overlap.
 const findGroup = 16
 
 // Find sets at[i] to where the list of nodes[i] begins in every column, or to Miss.

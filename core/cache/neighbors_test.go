@@ -96,7 +96,7 @@ func chosen(t *testing.T, indptr []int64, wanted Hotness, capacity int64) *Neigh
 
 func TestImportanceIsOutDegreeOverInDegree(t *testing.T) {
 	require.EqualValues(t, 0.5, importance(7, 14, 1))
-	require.EqualValues(t, 0.25, importance(7, 14, 2)) // of edges of which each takes twice as much
+	require.EqualValues(t, 0.25, importance(7, 14, 2)) // of edges twice as large
 }
 
 func TestListsAreChosenByRank(t *testing.T) {
@@ -216,8 +216,8 @@ func TestEdgesThatTakeMoreAreWorthLess(t *testing.T) {
 	n[1].Close()
 }
 
-// The rounds of the chooser: more candidates than can be sorted at a time, each
-// of which may or may not fit.
+// The rounds of the chooser: more candidates than can be sorted at a time, and
+// each may or may not fit.
 func TestChoiceOfManyRounds(t *testing.T) {
 	const nodes = 5 * minSorted
 	degrees, importance := make([]int64, nodes), make(Hotness, nodes)

@@ -19,7 +19,7 @@ var (
 	ErrHotness  = errors.New("invalid hotness")
 )
 
-// MaxRows is how many rows a policy can tell apart: their numbers are uint32.
+// MaxRows is the most rows that a policy can tell apart: their numbers are uint32.
 const MaxRows = 1 << 32
 
 // Miss marks a row that is not cached.
@@ -29,12 +29,12 @@ const Miss = -1
 // copied to Slot. What leaves is the former occupant of the slot.
 type Move struct{ Pos, Slot int32 }
 
-// Step is what a batch does to the cache.
+// Step is the effect of a batch on the cache.
 type Step struct {
 	// Slots[i] is where row i of the batch is cached when the batch is gathered,
 	// or Miss.
 	Slots []int32
-	// In is what enters after the batch has been gathered, by rising position.
+	// In lists the rows that enter after the batch has been gathered, by rising position.
 	// Every slot occurs at most once in it, and every position is a miss: no row
 	// moves from one slot to another. A slot of In may be one of Slots.
 	In []Move
@@ -108,8 +108,8 @@ func find(name string) int {
 	return -1
 }
 
-// PolicyBytes is what New, or NewStatic where the name is not one of
-// OnlineNames, takes from the budget. It rises with capacity.
+// PolicyBytes returns the memory that New, or NewStatic where the name is not one
+// of OnlineNames, takes from the budget. It rises with capacity.
 func PolicyBytes(name string, numRows, capacity int64) int64 {
 	capacity = min(capacity, numRows)
 	if capacity <= 0 {

@@ -8,8 +8,8 @@ import (
 
 // Counter counts in how many batches each row is needed. Fed with the batches of
 // K epochs sampled for the purpose, it gives PreSC#K (FGNN, section 6.3); fed with
-// those of the epoch that is judged, the optimal static cache (its section 6.2),
-// which no static policy can beat.
+// the batches of the epoch that is judged, the optimal static cache (its section
+// 6.2), which no static policy can beat.
 type Counter struct{ vector *Vector }
 
 // NewCounter returns a Counter without batches.

@@ -23,7 +23,7 @@ type Rows struct {
 	populated chan struct{} // closed when Populate has ended; nil: it was not called
 }
 
-// RowsBytes is what the rows of a cache cost, without the policy's tables.
+// RowsBytes returns the memory of the rows of a cache, without the policy's tables.
 func RowsBytes(capacity int64, widths []int) int64 {
 	var total int64
 	for _, w := range widths {
@@ -61,7 +61,7 @@ func (c *Rows) Row(table int, slot int64) []byte {
 // Table is the memory of all slots of a table, one after the other.
 func (c *Rows) Table(table int) []byte { return c.tables[table] }
 
-// populatedBytes is how much memory is asked for at a time: some milliseconds, which Close waits for.
+// populatedBytes is the memory that is populated at a time: some milliseconds, which Close waits for.
 const populatedBytes = 4 << 20
 
 // Populate has the system give the slots their memory in the background. Else whoever writes a slot first waits for

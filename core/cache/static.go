@@ -56,7 +56,7 @@ func NewStatic(budget *mem.Budget, numRows int64, rows iter.Seq[uint32]) (*Stati
 	return s, nil
 }
 
-// Slot is where a row is, or Miss.
+// Slot returns the slot of a row, or Miss.
 func (s *Static) Slot(row uint32) int32 {
 	if len(s.slots) == 0 {
 		return Miss
@@ -96,8 +96,9 @@ func (s *Static) Close() {
 	s.block, s.slots, s.held = nil, nil, 0
 }
 
-// ahead is how many rows a step prefetches before it handles as many: twice their
-// lines take 16 of the 32 KiB and more of a first-level cache. Arbitrary below.
+// ahead is the number of rows that a step prefetches before it handles them: two
+// groups of lines take 16 of the 32 KiB and more of a first-level cache. Arbitrary
+// below.
 const ahead = 128
 
 // lookUp writes the entries of these rows; without a table all are misses.

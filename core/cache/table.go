@@ -9,20 +9,20 @@ import (
 	"freshgo/core/mem"
 )
 
-// table is what the online policies have in common: where each row is, which row
-// each slot holds, and the order of eviction.
+// table is the common part of the online policies: the slot of each row, the row
+// of each slot, and the order of eviction.
 //
 // A batch is taken as one access after the other, in its order, with two rules
-// that follow from gathering it as a whole. What is a hit is decided on the state
-// before the batch. And what enters is the difference between the states before
+// that follow from gathering it as a whole. Hits are decided on the state before
+// the batch. And the rows that enter are the difference between the states before
 // and after it: a row that was admitted and pushed out again within the batch
 // never enters, and a row that was pushed out and came back never left, so it
 // keeps its slot.
 //
-// The order is an array of slots: what is looked at next lies next to what is
-// looked at now, so its nodes can be prefetched. A linked list, in which each miss
-// waits for the one before, was rejected. An entry is valid while its slot says
-// that it is there; what moves on leaves a hole behind.
+// The order is an array of slots, so that the nodes of the next entries can be
+// prefetched. A linked list, in which each miss waits for the one before, was
+// rejected. An entry is valid while its slot points back at it; an entry that
+// moves on leaves a hole behind.
 type table struct {
 	block     *mem.Block // nil when the capacity is 0
 	addresses []int32    // by row: its slot, Miss, or below that what a policy remembers of it
@@ -34,9 +34,9 @@ type table struct {
 	undone    bool  // whether some move of the step was taken back
 }
 
-// A node is what a policy knows of a slot, in one cache line.
+// A node is the state of a slot, in one cache line.
 type node struct {
-	row   uint32 // that it holds
+	row   uint32 // in the slot
 	pos   uint32 // of its entry in the order
 	state int32  // vacant, or what the policy knows of the row
 	move  int32  // of the step that filled the slot, if it is the one that runs
@@ -94,7 +94,7 @@ func tableBytes(numRows, capacity, slotBytes int64) int64 {
 	return numRows*addressBytes + capacity*slotBytes + nodeBytes
 }
 
-// arrange gives the policy an order of so many entries.
+// arrange gives the policy an order with the given number of entries.
 func (t *table) arrange(entries int) {
 	n := min(int64(entries)*int64(t.capacity)*orderBytes, int64(len(t.extra)))
 	t.order, t.extra = mem.View[int32](t.extra[:n]), t.extra[n:]
@@ -141,7 +141,7 @@ func (t *table) place(slot int32, pos uint32) {
 	t.nodes[slot].pos = pos
 }
 
-// valid tells whether an entry of the order is no hole.
+// valid reports whether an entry of the order is no hole.
 func (t *table) valid(slot int32, pos uint32) bool {
 	n := &t.nodes[slot]
 	return n.pos == pos && n.state != vacant

@@ -58,9 +58,9 @@ func (v *Vector) Close() {
 	v.Hotness, v.block = nil, nil
 }
 
-// Check returns a user's scores as a Hotness, or an error that wraps ErrHotness
-// and says which is not finite and not negative, or that there are too many or
-// too few of them. It does not copy.
+// Check returns a user's scores as a Hotness. It does not copy. The error wraps
+// ErrHotness and names the first score that is negative or not finite, or the
+// number of scores if that is wrong.
 func Check(scores []float32, numRows int64) (Hotness, error) {
 	if int64(len(scores)) != numRows {
 		return nil, fmt.Errorf("cache: hotness has %d scores, want one for each of %d nodes: %w",

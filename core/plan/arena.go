@@ -48,11 +48,11 @@ type buffers struct {
 	moves                       []cache.Move
 }
 
-// bufferBytes is what they take for each row of the widest batch.
+// bufferBytes is the size of the buffers for each row of the widest batch.
 const bufferBytes = 5*4 + 8
 
-// fit makes them large enough for batches of so many rows. They are kept from plan to plan: fresh memory costs a page
-// fault for every four KiB.
+// fit makes the buffers large enough for batches of up to widest rows. They are kept from plan to plan: fresh memory
+// costs a page fault for every four KiB.
 func (s *buffers) fit(budget *mem.Budget, widest int) error {
 	if len(s.next) >= widest && len(s.next) <= 2*widest {
 		return nil

@@ -103,9 +103,9 @@ func (p *belady) gather(slots []int32) (wanting int64) {
 					p.residency.rows[row] = 0
 				}
 			}
-			// A miss has slot -1, to Prefetch 2^32-1 and with 12 bytes a link 48 GiB behind the array. That is harmless: a
-			// prefetch reads nothing and never faults (TestPrefetchIsHarmless in asm goes as far). The price is a walk of the
-			// page tables for a miss; the other way is a branch for every row.
+			// A miss has slot -1, to Prefetch 2^32-1 and with 12 bytes a link 48 GiB behind the array. That is
+			// harmless: a prefetch reads nothing and never faults (TestPrefetchIsHarmless in asm goes as far). The
+			// price is a walk of the page tables for a miss; the other way is a branch for every row.
 			asm.Prefetch(p.links, slots[lo:hi])
 		}
 		if lo == 0 {

@@ -65,7 +65,7 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// processorTime is what this thread has used. Clocks would count what others do on a machine that is shared.
+// processorTime returns the processor time of this thread. A clock would count the work of others on a shared machine.
 func processorTime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
@@ -118,8 +118,8 @@ func benchPlans(b *testing.B, c Config, trace []Batch, size int) {
 	b.Log(chosen)
 }
 
-// BenchmarkLimit is what the machine at hand needs for the loads alone that a plan cannot do without: for each access
-// one from the address table and one from a table of what is known, both prefetched.
+// BenchmarkLimit measures the loads alone that a plan cannot do without: for each access one from the address table and
+// one from a table of uses, both prefetched.
 func BenchmarkLimit(b *testing.B) {
 	const numRows, width, total = 4_000_000, 39_000, 4_000_000
 	trace := benchTrace(numRows, width, total, 3)

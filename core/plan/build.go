@@ -146,7 +146,7 @@ func (b *builder) delta(ctx context.Context, batch int, rows []coldRow, leave []
 	return err
 }
 
-// atHand tells whether the row of an access, which a batch needs, is set aside earlier.
+// atHand reports whether the row of an access, which a batch needs, is set aside earlier.
 func (b *builder) atHand(batch, a uint32) bool {
 	return b.forward && batch < b.cuts.leaving && b.leaving.Has(int64(a))
 }

@@ -16,13 +16,14 @@ import (
 	"freshgo/core/ssd"
 )
 
-// cappedDisk is a disk of a cloud, in virtual time: it answers so many requests and moves so many bytes a second, each
-// way, and is never faster for what lies together.
+// cappedDisk is a cloud disk in virtual time: requests and bytes a second are limited, each way, and neighbouring pages
+// are no faster than others.
 type cappedDisk struct {
 	requests, bytes float64 // a second
 	asked, moved    [2]float64
 
-	// Beside it: what the processor takes for each request, page and row of a pack, and the loop that takes the batches.
+	// Beside it: what the processor takes for each request, page and row of a pack, and the loop that takes the
+	// batches.
 	request, page float64
 	processor     float64
 	load          Load
@@ -36,8 +37,8 @@ func (d *cappedDisk) ask(way int, requests, bytes int64) {
 	d.processor += float64(requests)*d.request + float64(bytes)/ssd.PageBytes*d.page
 }
 
-// seconds is what all that was asked takes, a way beside the other, in a loop of so many batches, which goes on
-// meanwhile and loses its share of the processor.
+// seconds returns the time of all requests, reads beside writes, in a loop of the given number of batches, which goes
+// on meanwhile and loses its share of the processor.
 func (d *cappedDisk) seconds(batches int) (longest float64) {
 	for way := range d.asked {
 		longest = max(longest, d.asked[way]/d.requests, d.moved[way]/d.bytes)
@@ -45,7 +46,7 @@ func (d *cappedDisk) seconds(batches int) (longest float64) {
 	return max(longest, d.load.LoopSeconds*float64(batches)) + d.load.Share*d.processor
 }
 
-// calibrated is what a calibration finds: the line through requests of one page and of sixteen, and the rates.
+// calibrated returns the result of a calibration: the line through requests of one page and of sixteen, and the rates.
 func (d *cappedDisk) calibrated() ssd.Device {
 	one, sixteen := max(1/d.requests, ssd.PageBytes/d.bytes), max(1/d.requests, 16*ssd.PageBytes/d.bytes)
 	page := max((sixteen-one)/15, 1e-9) // as there, never nothing

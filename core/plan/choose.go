@@ -8,14 +8,14 @@ import (
 	"freshgo/core/ssd"
 )
 
-// Choice is what the ways to transfer the cold rows of a plan would cost, and which one it takes.
+// Choice lists the predicted costs of the ways to transfer the cold rows of a plan, and the one that it takes.
 type Choice struct {
 	Chosen string `json:"chosen"`
 	Forced bool   `json:"forced"`
 	Why    string `json:"why"`
 
-	// The floor of a plan that knows the whole superbatch: one scan of the files, where that is less than the pages of all
-	// rows that are not cached, and each of these rows written and read once.
+	// The floor of a plan that knows the whole superbatch: one scan of the files, where that is less than the pages of
+	// all rows that are not cached, and each of these rows written and read once.
 	FloorBytes   int64   `json:"floor_bytes"`
 	FloorSeconds float64 `json:"floor_seconds"` // at the device's rates in sequence; 0 where these are not known
 
@@ -24,8 +24,8 @@ type Choice struct {
 	ColdRows int64    `json:"cold_rows"` // of the superbatch: to be read, unless they are at hand earlier
 	Options  []Option `json:"options"`   // none where the device is not known
 
-	// What reading is predicted to take from the start of this superbatch to the start of the next, in the chosen way: of
-	// the device alone, of the processor, and until it is done, with a processor as busy as it was (see Load).
+	// What reading is predicted to take from the start of this superbatch to the start of the next, in the chosen way:
+	// of the device alone, of the processor, and until it is done, with a processor as busy as it was (see Load).
 	Seconds          float64 `json:"predicted_seconds"`
 	DeviceSeconds    float64 `json:"predicted_device_seconds"`
 	ProcessorSeconds float64 `json:"predicted_processor_seconds"`
@@ -44,7 +44,7 @@ type Option struct {
 	PackRows     int64   `json:"pack_rows"`
 	Seconds      float64 `json:"seconds"`       // of the device
 	AheadSeconds float64 `json:"ahead_seconds"` // part of Seconds
-	// ProcessorSeconds is what it takes of the processor, and Cost what the loop loses by both (see Load).
+	// ProcessorSeconds is its processor time, and Cost the time that the loop loses by both (see Load).
 	ProcessorSeconds float64 `json:"processor_seconds"`
 	Cost             float64 `json:"cost_seconds"`
 	Fits             bool    `json:"fits"` // there is room for all packs that it could use
@@ -54,14 +54,14 @@ type Option struct {
 }
 
 const (
-	// The costs are told from a share of the cold rows, within limits: eight methods then cost about 10 ns per cold row.
-	// Requests depend on how dense the rows of a batch lie, so that whole regions of the file are taken or left, never
-	// single rows.
+	// The costs are told from a share of the cold rows, within limits: eight methods then cost about 10 ns per cold
+	// row. Requests depend on how dense the rows of a batch lie, so that whole regions of the file are taken or left,
+	// never single rows.
 	sampleShare          = 16
 	sampleMin, sampleMax = 1 << 11, 1 << 14
 
-	// regionPages is the size of a region: large against the longest hole. minRegions is how many a sample has at least.
-	// Both arbitrary.
+	// regionPages is the size of a region: large against the longest hole. minRegions is how many a sample has at
+	// least. Both arbitrary.
 	regionPages = 256
 	minRegions  = 64
 
@@ -96,7 +96,7 @@ const (
 	scanned = -2 // by the prologue
 )
 
-// choose tells what every method costs, and which one is the cheapest and why.
+// choose prices every method and returns the cheapest, with the reason.
 func (w *window) choose(ctx context.Context) (method, string, error) {
 	s, err := w.sample(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func (w *window) choose(ctx context.Context) (method, string, error) {
 		c.Options[best].Cost, c.Options[0].Cost, c.Options[0].Name), nil
 }
 
-// sampled tells whether a region is in a sample of every so many.
+// sampled reports whether a region is in a sample of one in stride.
 func sampled(region, stride uint32) bool { return stride == 1 || mix(region+1)%stride == 0 } // mix(0) is 0
 
 func inSample(regions int, stride uint32) (n int) {
@@ -180,7 +180,7 @@ func (w *window) sample(ctx context.Context) (*sample, error) {
 	return s, nil
 }
 
-// counts is what the device is asked for.
+// counts are the requests to the device.
 type counts struct {
 	current, ahead reads // by batches of the superbatch, and of what is ahead
 	prologue       reads
@@ -211,7 +211,7 @@ func (s *sample) count(table int, hole int64, to *counts) {
 	}
 }
 
-// price tells what a method costs.
+// price predicts the cost of a method.
 func (s *sample) price(m method) Option {
 	w := s.window
 	o := Option{Name: m.String()}

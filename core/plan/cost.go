@@ -6,10 +6,10 @@ import (
 	"freshgo/core/ssd"
 )
 
-// reads is what the device is asked for.
+// reads are the requests to the device.
 type reads struct{ requests, pages int64 }
 
-// price is what a request and a page of it cost, in seconds.
+// price is the cost of a request and of each of its pages, in seconds.
 type price struct{ request, page float64 }
 
 func (p price) of(requests, pages float64) float64 { return requests*p.request + pages*p.page }
@@ -26,7 +26,7 @@ func scanPrice(d ssd.Device, slotPages int64) price {
 	return price{min(slot, anywhere.of(1, 1)) - page, page}
 }
 
-// hole is how many unwanted pages are cheaper to read through than another request is.
+// hole returns the number of unwanted pages that are cheaper to read through than another request.
 func (p price) hole(slotPages int64) int {
 	if p.page <= 0 {
 		return int(slotPages)
@@ -82,7 +82,7 @@ func (r *run) add(p span, hole, slotPages int64, to *reads) {
 	to.pages += int64(p.count)
 }
 
-// packSeconds is what writing and reading so many rows takes that are put into packs. The nearest are in memory.
+// packSeconds returns the time to write and read back rows that are put into packs. The nearest packs are in memory.
 func (w *window) packSeconds(rows float64) (seconds float64) {
 	bytes := max(0, rows-float64(w.transfer.room.memory)) * float64(w.config.recordBytes())
 	if speed := w.config.Device.ReadBytesPerSecond; speed > 0 {
@@ -91,13 +91,13 @@ func (w *window) packSeconds(rows float64) (seconds float64) {
 	return seconds + w.config.Device.WriteSeconds(bytes)
 }
 
-// packProcessor is what so many rows that are put into packs take of the processor.
+// packProcessor returns the processor time of rows that are put into packs.
 func (w *window) packProcessor(rows float64) float64 {
 	inFile := max(0, rows-float64(w.transfer.room.memory))
 	return w.packedProcessor(rows, inFile, inFile)
 }
 
-// packedProcessor is what it takes to put rows into packs, to write some of them to the file and to read some back.
+// packedProcessor returns the processor time to put rows into packs, to write some to the file and to read some back.
 func (w *window) packedProcessor(rows, written, read float64) float64 {
 	d, record := w.config.Device, float64(w.config.recordBytes())
 	if d.PageProcessor == 0 {

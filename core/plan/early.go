@@ -8,8 +8,7 @@ package plan
 // waits for its batches, which is not known here. Arbitrary.
 const hides = 8
 
-// mayBeEarly tells whether a prologue may run before batch first: the plan before is long enough for that to be worth
-// while.
+// mayBeEarly reports whether a prologue may run before batch first: it pays only where the plan before is long enough.
 func (p *Planner) mayBeEarly(first int64) bool {
 	return p.config.Early && p.previous >= 0 && first-p.previous > int64(p.config.Depth)
 }

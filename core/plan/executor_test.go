@@ -193,7 +193,7 @@ func (e *executor) step(s *wholePlan, i int64, sizes map[int32]int32, batch func
 	}
 }
 
-// resident is what Reset is told.
+// resident yields the cached rows to Reset.
 func (e *executor) resident(yield func(slot int32, row uint32)) {
 	for slot, row := range e.slots {
 		if row >= 0 {
@@ -322,7 +322,7 @@ func TestPlansReplay(t *testing.T) {
 	require.True(t, early > 0 || !explore.All())
 }
 
-// dropPacks is what a reset does.
+// dropPacks drops all packs, as a reset does.
 func (e *executor) dropPacks() {
 	clear(e.packs)
 	clear(e.announced)

@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// maxAccesses is how many accesses a plan can number: the two bits above are flags of the transfer.
+// maxAccesses is the most accesses that a plan can number: the two bits above are flags of the transfer.
 const maxAccesses = 1 << 30
 
-// horizon is what a plan sees: the accesses of the superbatch and of what is ahead, numbered in their order.
+// horizon numbers the accesses that a plan knows, in their order: of the superbatch, and of the batches ahead.
 type horizon struct {
 	index
 	batches []Rows
@@ -27,8 +27,7 @@ type index struct {
 	shift  uint
 }
 
-// perBegin is how many entries of begins there are for a batch, at least: with 32 the entry alone answers for 31
-// accesses of 32.
+// perBegin is the least number of entries of begins for a batch: with 32 the entry alone answers for 31 accesses of 32.
 const perBegin = 32
 
 func newHorizon(current, ahead []Rows) (*horizon, error) {

@@ -8,8 +8,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// loadsAhead is how many loads are under way before the first of them is needed. On a disk that others keep busy a load
-// takes its turn behind theirs, so that one after the other they would take longer than the plan. Arbitrary.
+// loadsAhead is the number of loads that are under way before the first of them is needed. On a busy disk a load waits
+// behind the requests of others, so that one after the other they would take longer than the plan. Arbitrary.
 const loadsAhead = 8
 
 // loads is loads of records in a known order, a few of them under way. It belongs to one goroutine.

@@ -9,15 +9,15 @@ import (
 	"freshgo/core/mem"
 )
 
-// block is how many accesses a loop handles while the memory for the next block is on its way. 64 to 256 measured
-// within 10 %.
+// block is the number of accesses that a loop handles while the memory for the next block is on its way. 64 to 256
+// measured within 10 %.
 const block = 128
 
 // scan finds the next access of each access of the horizon and puts it into the storage: one pass from the last batch
 // to the first. Rows that are cached and needed leave the queue for the bucket of their first access.
 func (r *residency) scan(ctx context.Context, h *horizon, k *buckets, buffer []uint32) error {
 	r.compact()
-	needed := r.queue[r.capacity:][:0] // what is queued is in the first half
+	needed := r.queue[r.capacity:][:0] // the queue is in the first half
 	trace := h.loadRows(ctx, 0, len(h.batches))
 	slices.Reverse(trace.records)
 	defer trace.close()

@@ -2,13 +2,12 @@ package plan
 
 import "freshgo/core/internal/bitset"
 
-// packed is what the packs of earlier plans hold for batches that have not been planned yet, and how much room packs
-// take.
+// packed tracks the rows in packs of earlier plans for batches that have not been planned yet, and the room of packs.
 type packed struct {
 	batches map[int64]*pack
 }
 
-// pack is what plans put into the packs of one batch.
+// pack counts the rows that plans put into the packs of one batch.
 type pack struct {
 	held         bitset.Set // positions
 	size         int        // of the batch
@@ -25,7 +24,7 @@ func (p *packed) forget(first int64) {
 	}
 }
 
-// room is what the packs of earlier plans leave as long as those of the batches from first on are there.
+// room returns the room that earlier plans leave while their packs for the batches from first on exist.
 func (p *packed) room(all room, first int64) room {
 	for at, k := range p.batches {
 		if at >= first {
@@ -36,7 +35,7 @@ func (p *packed) room(all room, first int64) room {
 	return room{max(all.memory, 0), max(all.file, 0)}
 }
 
-// fileBytes is what the packs of the batches from lo to hi hold in the file.
+// fileBytes returns the bytes that the packs of the batches from lo to hi hold in the file.
 func (p *packed) fileBytes(lo, hi int64) (n int64) {
 	for at, k := range p.batches {
 		if at >= lo && at < hi {

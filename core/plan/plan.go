@@ -20,7 +20,7 @@ var (
 // Batch is the rows of a batch, distinct, in the order of its tensor.
 type Batch []uint32
 
-// Config says what to plan for.
+// Config describes the cache, the tables and the device to plan for.
 type Config struct {
 	NumRows   int64 // rows of the graph, below 2^32
 	Capacity  int64 // rows that the cache holds
@@ -35,8 +35,8 @@ type Config struct {
 	Device     ssd.Device
 	PackMemory int64 // bytes that packs may take in memory
 	PackFile   int64 // and in the scratch file
-	// batches in flight: a pack is complete when its batch is read only if the last row was added more than Depth batches
-	// earlier
+	// batches in flight: a pack is complete when its batch is read only if the last row was added more than Depth
+	// batches earlier
 	Depth     int
 	SlotBytes int // of an engine buffer: the longest request
 
@@ -54,7 +54,7 @@ type Superplan struct {
 	Prologue Prologue
 	Packs    []PackSize // by rising Dest; memory before file in this order
 	Choice   Choice
-	// Early says that the prologue may run while the superbatch before is executed: it fills no slots, nothing is set
+	// Early means that the prologue may run while the superbatch before is executed: it fills no slots, nothing is set
 	// aside before it, and there is room for its packs.
 	Early bool
 
@@ -85,7 +85,7 @@ type Step struct {
 	Extra   []Extra
 }
 
-// MoveTo makes the step that of a batch with more rows: the row at each position is at now[position], of so many.
+// MoveTo changes the step to a batch with more rows: the row at each position moves to now[position], of rows in all.
 // Positions keep their order.
 func (s *Step) MoveTo(now []int32, rows int) {
 	planned := len(s.Slots)
@@ -108,7 +108,7 @@ func (s *Step) MoveTo(now []int32, rows int) {
 	}
 }
 
-// delta is what the transfer changes of a step: moves that the prologue makes (by their number), rows that are set
+// delta lists the changes of the transfer to a step: moves that the prologue makes (by their number), rows that are set
 // aside, rows that are read along.
 type delta struct {
 	record                 Record
@@ -207,8 +207,8 @@ type Fill struct {
 	Slot int32
 }
 
-// Prologue is what happens after the last step of the superbatch before, and before the first step: what Forwards
-// yields is set aside, then the rows that ReadAhead yields are read in the order of the file.
+// Prologue is the work between the last step of the superbatch before and the first step: the rows that Forwards yields
+// are set aside, then the rows that ReadAhead yields are read in the order of the file.
 type Prologue struct {
 	HolePages int // unwanted pages that are cheaper to read through than to skip
 
@@ -235,9 +235,8 @@ func (s *Superplan) Forwards(ctx context.Context, yield func([]Forward)) error {
 	return nil
 }
 
-// ReadAhead calls read with at most so many rows at a time, in the order of the file: those that go to slots, and those
-// that go to packs, both rising by row. A row may occur several times among the latter. The slices are valid during the
-// call.
+// ReadAhead calls read with up to most rows at a time, in the order of the file: fills go to slots and packs to packs,
+// both rising by row. A row may occur several times in packs. The slices are valid during the call.
 func (s *Superplan) ReadAhead(ctx context.Context, most int, read func(fills []Fill, packs []Extra) error) error {
 	var fills []Fill
 	var packs []Extra
@@ -267,16 +266,16 @@ func (s *Superplan) ReadAhead(ctx context.Context, most int, read func(fills []F
 	return nil
 }
 
-// PackSize is how many rows a plan puts into the pack of a batch.
+// PackSize is the number of rows that a plan puts into the pack of a batch.
 type PackSize struct {
 	Dest int32 // batch, relative to First
 	Rows int32
 }
 
-// posBytes is what a row takes in the pack of each table besides its bytes there: its position.
+// posBytes is the size of a row's position, which the pack of each table has beside the row.
 const posBytes = 4
 
-// recordBytes is what a row takes in packs.
+// recordBytes returns the size of a row in packs.
 func (c *Config) recordBytes() int64 {
 	return int64(c.RowBytes) + posBytes*int64(max(len(c.Tables), 1))
 }

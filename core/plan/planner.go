@@ -75,15 +75,16 @@ func (c *Config) check() error {
 	return nil
 }
 
-// StateBytes is what a planner takes from the budget from New to Close: 4 bytes for each row of the graph, and some for
-// each slot.
+// StateBytes returns the memory that a planner takes from the budget from New to Close: 4 bytes for each row of the
+// graph, and some for each slot.
 func StateBytes(numRows, capacity int64) int64 {
 	return residencyBytes(numRows, min(capacity, numRows))
 }
 
-// SuperbatchBytes is what Plan takes from the budget at most, its plan included, when the superbatch and what is ahead
-// have so many rows together and the storage is memory: if every one of them is another, and all are one batch. Half of
-// it is usual. Plans that are not released yet come on top. What packs need beyond it is done without.
+// SuperbatchBytes returns the most memory that Plan takes from the budget, its plan included, where the storage is
+// memory and the superbatch and the batches ahead have the given number of accesses. The bound is met if all rows
+// differ and are one batch; half of it is usual. Plans that are not released yet come on top. Packs that would need
+// more are left out.
 func SuperbatchBytes(accesses int64) int64 { return accesses*superbatchBytes + fixedBytes }
 
 // superbatchBytes adds up for each access: 28 for the buffers of the widest batch, 4 for its next use, 12 for the slot
@@ -93,13 +94,14 @@ const superbatchBytes = bufferBytes + 4 + 12 + 1
 // fixedBytes is for bits that are rounded up.
 const fixedBytes = 4 << 10
 
-// loadedBytes is what a load takes for each row of a batch at most: a slot and a move, or a cold row and a leaver, with
-// what is loaded beside it.
+// loadedBytes is the most memory of a load for each row of a batch: a slot and a move, or a cold row and a leaver, with
+// the records beside it.
 const loadedBytes = 28
 
-// StoredBytes is what Plan takes from the budget at most when its storage is not memory, for a superbatch and what is
-// ahead of so many accesses whose widest batch has so many rows: buffers and records of a batch, five bits for an
-// access, and the ranges into which cold rows are distributed. With that of StateBytes, it is all that a plan takes.
+// StoredBytes returns the most memory that Plan takes from the budget where its storage is not memory, by the accesses
+// of the superbatch and of the batches ahead, and the rows of the widest batch: buffers and records of a batch, five
+// bits for an access, and the ranges into which cold rows are distributed. A plan takes no memory beyond this and
+// StateBytes.
 func StoredBytes(accesses, widest int64) int64 {
 	ranges := min(mostRanges, 2*accesses/pieceRows+1)
 	sorted := max(accesses/mostRanges, min(accesses, pieceRows)) * 3 * size[coldRow]()
@@ -107,21 +109,21 @@ func StoredBytes(accesses, widest int64) int64 {
 		sorted + ranges*min(spreadBytes, 12*accesses) + fixedBytes
 }
 
-// Plan plans the batches from number first of the stream on, which follow those of the plan before, and which are what
-// was ahead then. What is ahead now are the batches after them, as far as they are known: they decide what is worth
-// keeping, but nothing about them is final.
+// Plan plans the batches from number first of the stream on. They follow the batches of the plan before, and were ahead
+// then. Now the batches after them are ahead, as far as they are known: they decide which rows are worth keeping, but
+// nothing about them is final.
 //
-// Errors: ErrBatch for rows out of range or twice in a batch, mem.ErrBudget, the error of ctx, those of the storage and
-// of batches that cannot be loaded. After those of memory, storage and loading the planner is as it was before, except
-// that it counts no longer on packs of earlier plans. After the others it no longer knows what is cached: until Reset
-// it answers ErrReset.
+// Errors: ErrBatch for rows out of range or twice in a batch, mem.ErrBudget, the error of ctx, errors of the storage
+// and of batches that cannot be loaded. After an error of memory, storage or loading the planner is as it was before,
+// except that it no longer counts on packs of earlier plans. After any other error it does not know the cached rows:
+// until Reset it returns ErrReset.
 func (p *Planner) Plan(ctx context.Context, first int64, current, ahead []Rows) (*Superplan, error) {
 	if p.failed {
 		return nil, fmt.Errorf("plan: batch %d: %w", first, ErrReset)
 	}
 	if !p.config.CarryOver {
 		p.cached.clear()
-		ahead = nil // what it needs will be forgotten before
+		ahead = nil // the cache will be emptied before these batches
 	}
 	p.cached.remember()
 	s := &Superplan{First: first}

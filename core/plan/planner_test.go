@@ -206,8 +206,8 @@ func TestWhatIsCachedStaysOnTies(t *testing.T) {
 	require.Empty(t, s.Steps[1].In)
 	require.Equal(t, []int32{-1, -1, 1, 0}, s.Steps[2].Slots)
 
-	// Rows without a known use: the one that has had none for longest goes first, and nothing goes for a row that has none
-	// either.
+	// Rows without a known use: the one that has had none for longest goes first, and nothing goes for a row that has
+	// none either.
 	s2, err := planned(context.Background(), p, 3, []Batch{{1}, {0}, {3}, {3}, {4}, {4}}, nil)
 	require.NoError(t, err)
 	defer s2.Release()

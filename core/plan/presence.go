@@ -5,10 +5,10 @@ import (
 	"freshgo/core/mem"
 )
 
-// Presence says which slots of a planned cache hold the row that the plan expects there, where batches need fewer rows
-// than were planned for: it is not always known ahead how they will be pruned. A row that should enter the cache may
-// not be needed, and then is not read, so that its slot is empty when a later batch counts on it. That batch reads the
-// row itself, and leaves it in the slot. The plan is an optimisation, never a condition.
+// Presence tracks the slots of a planned cache that hold the row that the plan expects there, where batches need fewer
+// rows than were planned for: pruning is not always known ahead. A row that should enter the cache may not be needed,
+// and then is not read, so that its slot is empty when a later batch counts on it. The later batch reads the row
+// itself, and leaves it in the slot. The plan is an optimisation, never a condition.
 //
 // Batches adapt their steps in their order.
 type Presence struct {
@@ -24,7 +24,7 @@ const (
 // PresenceBytes is the cost of a slot.
 const PresenceBytes = 1
 
-// NewPresence returns one of so many slots, which are empty.
+// NewPresence returns a Presence of capacity empty slots.
 func NewPresence(budget *mem.Budget, capacity int64) (*Presence, error) {
 	block, err := budget.Alloc(mem.FeatureCache, capacity*PresenceBytes)
 	if err != nil {
@@ -42,7 +42,7 @@ func (r *Presence) Begin(held func(yield func(slot int32, row uint32))) {
 	held(func(slot int32, _ uint32) { r.slots[slot] = resides })
 }
 
-// Filled tells that rows were read into the cache before the batch at hand.
+// Filled records that rows were read into the cache before the batch at hand.
 func (r *Presence) Filled(fills []Fill) {
 	for _, f := range fills {
 		r.slots[f.Slot] = resides
@@ -55,8 +55,8 @@ type Adapted struct {
 	Vacate []int32 // slots that lose their row, because the one that should enter was not needed
 }
 
-// Adapt makes of a planned step what a batch does of it that needs the rows at some positions. Its memory is that of
-// own.
+// Adapt reduces a planned step to a batch that needs only some of its rows, and writes the result to own. needs reports
+// whether the batch needs the row at a position.
 func (r *Presence) Adapt(planned *Step, needs func(position int32) bool, own *Adapted) {
 	slots := append(own.Step.Slots[:0], planned.Slots...)
 	in, forward := own.Step.In[:0], own.Step.Forward[:0]

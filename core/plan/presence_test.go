@@ -10,8 +10,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// TestPresenceIsWhatIsThere: batches that need only some of the rows that were planned for find a row where the adapted
-// step says that it is, whatever was left out before.
+// TestPresenceIsWhatIsThere holds that batches that need only some of the planned rows find each row where the adapted
+// step says, whatever was left out before.
 func TestPresenceIsWhatIsThere(t *testing.T) {
 	const capacity, numRows = 6, 30
 	for seed := range uint64(200) {

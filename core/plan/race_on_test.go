@@ -2,5 +2,5 @@
 
 package plan
 
-// underRace says whether the race detector is on.
+// underRace reports whether the race detector is on.
 const underRace = true

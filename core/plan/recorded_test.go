@@ -14,7 +14,7 @@ import (
 	"freshgo/core/mem"
 )
 
-// recordedPlans is how many sequences of plans are in testdata/recorded.json, by their hashes.
+// recordedPlans is the number of sequences of plans in testdata/recorded.json, by their hashes.
 const recordedPlans = 300
 
 // TestPlansAreThoseRecorded holds plans to those of an earlier planner, which had a table of all that it knew in memory
@@ -31,7 +31,7 @@ func TestPlansAreThoseRecorded(t *testing.T) {
 	}
 }
 
-// recordedChoice is what some plans in a row chose, and what it was predicted to cost.
+// recordedChoice is the choice of some plans in a row, and its predicted cost.
 type recordedChoice struct {
 	Hash    uint64  // of the plans, and of what every option reads and writes
 	Seconds float64 // of all options, added up
@@ -83,7 +83,7 @@ func hashOfPlans(t *testing.T, seed uint64) uint64 {
 	return hash.Sum64()
 }
 
-// eachRecorded calls visit for each of some plans in a row. The seed is that of the recording.
+// eachRecorded calls visit for each of some plans in a row, with the seed of the recording.
 func eachRecorded(t *testing.T, seed uint64, transfer string, visit func(s *wholePlan)) {
 	rng := rand.New(rand.NewPCG(seed, 77)) // constant: it is recorded
 	numRows := 1 + rng.IntN(400)

@@ -21,13 +21,13 @@ type link struct {
 	use  uint32 // in a bucket: the access that needs the row next; idle: where the slot stands in the queue
 }
 
-// residency is what the cache holds, and by which rules it changes. Its tables have a word for each row of the graph
-// and some for each slot, whatever the length of a window.
+// residency tracks the rows in the cache, and decides its changes. Its tables have a word for each row of the graph and
+// some for each slot, for a window of any length.
 //
-// Slots whose rows are needed within the horizon are in buckets by the batch that needs them (buckets); all others
-// stand in a queue, the longest without a known use first. Entries of the queue are not removed when a use becomes
-// known: an entry counts only while its slot says that it stands there. So no list is linked both ways, and no step
-// touches the neighbours of what it moves: those would miss every cache.
+// Slots whose rows are needed within the horizon are in buckets by the batch that needs them (buckets); all others are
+// in a queue, the longest without a known use first. Entries of the queue are not removed when a use becomes known: an
+// entry counts only while its slot points back at it. So no list is linked both ways, and no step touches the
+// neighbours of a moved entry: these would miss every processor cache.
 type residency struct {
 	capacity int64
 
@@ -51,8 +51,8 @@ type residency struct {
 	tables *mem.Block // of all
 }
 
-// queueFactor is how many entries the queue has for a slot: with 2, moving the valid ones to its front costs two steps
-// for each entry added.
+// queueFactor is the number of queue entries for each slot: with 2, moving the valid entries to the front costs two
+// steps for each entry added.
 const queueFactor = 2
 
 func residencyBytes(numRows, capacity int64) int64 {

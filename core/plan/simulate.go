@@ -23,7 +23,7 @@ type Simulation struct {
 	Lookahead  bool // the superbatch after the one that is planned is known too
 }
 
-// Counts is what a batch costs.
+// Counts are the costs of a batch.
 type Counts struct {
 	Reads int64 // rows that were not cached
 	Hits  int64

@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// pieceRows is how many cold rows are sorted at a time, unless more than mostRanges ranges would be needed: 2 MiB of
-	// them, which stays in the second-level cache, and twice that to sort. spreadBytes is what collects of a range before
-	// it is put away: several chunks of a scratch file. Arbitrary.
+	// pieceRows is the number of cold rows that are sorted at a time, unless more than mostRanges ranges would be
+	// needed: 2 MiB of them, which stays in the second-level cache, and twice that to sort. spreadBytes is the size up
+	// to which the rows of a range collect before they are stored: several chunks of a scratch file. Arbitrary.
 	pieceRows   = 1 << 18
 	mostRanges  = 64
 	spreadBytes = 128 << 10
@@ -47,7 +47,7 @@ type spread[T any] struct {
 	counts  []int
 }
 
-// newSpread returns one for entries with the keys of a histogram, or fewer. Its memory is that of a.
+// newSpread returns a spread for up to as many entries as the histogram counts. Its memory comes from a.
 func newSpread[T any](a *arena, storage Storage, keys *histogram) (*spread[T], error) {
 	total := int64(0)
 	for _, n := range keys.counts {

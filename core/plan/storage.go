@@ -10,7 +10,7 @@ import (
 // Storage keeps what a plan is made of, a record for each batch and stage, so that memory holds a few batches at a time
 // and not the whole window: see Config.Storage. One goroutine puts at a time; records are loaded by any.
 type Storage interface {
-	// Put keeps the bytes of the pieces, one after the other. The error is that of Plan.
+	// Put stores the bytes of the pieces, one after the other. Plan returns its error.
 	Put(pieces ...[]byte) (Record, error)
 }
 

@@ -62,7 +62,7 @@ func Transfers() []string {
 	return names
 }
 
-// transfer is what is fixed about transfers.
+// transfer holds the settings of transfers that no plan changes.
 type transfer struct {
 	config  *Config
 	forced  *method // nil: the cheapest
@@ -75,7 +75,7 @@ type transfer struct {
 	regionBits uint // of row numbers within a region (see sample)
 }
 
-// room is how many rows fit into packs.
+// room is the number of rows that fit into packs.
 type room struct{ memory, file int64 }
 
 func (r room) total() int64 { return r.memory + r.file }
@@ -129,15 +129,15 @@ func rowsPerPage(l ssd.Layout) int {
 	return ssd.PageBytes / max(l.RowBytes, 1)
 }
 
-// considers tells whether some method that may be chosen, or is weighed against the forced one, is as asked.
+// considers reports whether is holds for some method that may be chosen, or is weighed against the forced one.
 func (t *transfer) considers(is func(method) bool) bool {
 	return t.forced != nil && is(*t.forced) || t.priced && slices.ContainsFunc(t.methods, is)
 }
 
-// plain tells whether each batch reads its own rows and nothing else is weighed.
+// plain reports whether each batch reads its own rows and nothing else is weighed.
 func (t *transfer) plain() bool { return t.forced != nil && *t.forced == method{} && !t.priced }
 
-// sharesPages tells whether a method can take rows of a page along.
+// sharesPages reports whether a method can take rows of a page along.
 func (w *window) sharesPages(m method) bool { return m.page && len(w.pages) > 0 && w.room.total() > 0 }
 
 // window is the transfer of one plan.
@@ -153,8 +153,8 @@ type window struct {
 
 	leave    leavers
 	fillable bool // moves into slots that nothing needs before are marked
-	// accesses of what is ahead, counted from its first: to rows that are not cached when the superbatch ends; and those
-	// of them that the plan sets aside
+	// accesses of what is ahead, counted from its first: to rows that are not cached when the superbatch ends; and
+	// those of them that the plan sets aside
 	aheadCold, aheadHeld bitset.Set
 	leaving              bitset.Set // accesses whose rows are at hand earlier
 	missed               int64      // accesses of the superbatch to rows that are not cached
@@ -220,7 +220,7 @@ func (w *window) noteLeaving(access, batch uint32) bool {
 	return true
 }
 
-// mayFill tells whether a row that enters could be read by a prologue: it is, unless an earlier plan has set it aside.
+// mayFill reports whether a prologue may read a row that enters: it may, unless an earlier plan has set the row aside.
 func (w *window) mayFill(access uint32) bool { return w.fillable && !w.delivered.Has(int64(access)) }
 
 func (w *window) release() {
@@ -301,8 +301,8 @@ type cuts struct {
 	fits           bool // nothing was left out
 }
 
-// cut finds how far the room goes. early is by batch what would be read early, of which limit rows find room; whatever
-// is set aside takes of total.
+// cut finds how far the room goes. early has the rows, by batch, that would be read early, and limit of them find room;
+// rows that are set aside take from total.
 func (w *window) cut(m method, early []float64, limit int64) cuts {
 	c := cuts{leaving: uint32(len(w.batches)), early: uint32(len(w.batches)), fits: true}
 	used := 0.0

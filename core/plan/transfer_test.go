@@ -16,7 +16,7 @@ import (
 	"freshgo/core/ssd"
 )
 
-// deviceCount is what the reads of a plan are, counted with the merger that executors use.
+// deviceCount counts the reads of a plan with the merger that executors use.
 func deviceCount(
 	c Config, s *wholePlan, delivered func(batch int64, pos int32) bool, batch func(int64) Batch,
 ) (requests, bytes int64) {
@@ -257,8 +257,8 @@ func TestScanPrice(t *testing.T) {
 	require.GreaterOrEqual(t, p.request, 0.0)
 }
 
-// TestFloorOfAWindow counts by hand: nothing is cached, so that every access is missed, in two tables of which one is
-// narrower than what its rows touch.
+// TestFloorOfAWindow counts by hand: nothing is cached, so that every access is missed, in two tables, one of them with
+// rows narrower than the pages that they touch.
 func TestFloorOfAWindow(t *testing.T) {
 	for _, rows := range []int64{40, 100_000} {
 		c := Config{
