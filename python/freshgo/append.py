@@ -8,6 +8,7 @@ from typing import Any
 
 from freshgo._args import checks
 from freshgo._args.arrays import Array
+from freshgo._args.entry import entry
 from freshgo._args.frames import Frame
 from freshgo._args.parts import GraphParts, edge_parts, node_parts
 from freshgo._args.progress import Progress, progress_of
@@ -20,6 +21,7 @@ from freshgo.store import Store, opened
 __all__ = ["append"]
 
 
+@entry
 def append(
     store: Store | str | os.PathLike[str],
     path: str | os.PathLike[str],

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from freshgo._args.entry import entry
 from freshgo._batch.blocks import Blocks, carry_edges, edges_of
 from freshgo._batch.structure import Block
 
 __all__ = ["Batch", "Block", "Blocks"]
 
 
+@entry
 class Batch(Blocks):
     """A batch if PyG is not installed: the same attributes, without PyG's methods.
 

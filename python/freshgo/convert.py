@@ -10,6 +10,7 @@ from typing import Any
 from freshgo._args import frames
 from freshgo._args.arrays import Array
 from freshgo._args.checks import flag
+from freshgo._args.entry import entry
 from freshgo._args.narrow import forms_of
 from freshgo._args.parts import GraphParts, graph_parts
 from freshgo._args.progress import Progress, progress_of
@@ -24,6 +25,7 @@ from freshgo.relayout import Relayout
 from freshgo.store import Store
 
 
+@entry
 def convert(
     data: object,
     path: str | os.PathLike[str],

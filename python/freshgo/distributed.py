@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from freshgo._args import checks
+from freshgo._args.entry import entry
 from freshgo._loader.ranks import gathered
 from freshgo.errors import DTypeError
 from freshgo.loader import Loader
@@ -15,6 +16,7 @@ from freshgo.loader import Loader
 __all__ = ["evaluate"]
 
 
+@entry
 @torch.no_grad()
 def evaluate(step: Callable[[Any], Mapping[str, Any]], loader: Loader[Any]) -> dict[str, torch.Tensor]:
     """Run ``step`` on every batch of the loader's next epoch and return the sums of what it returns, over all ranks.

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from freshgo._args import checks, host
+from freshgo._args.entry import entry
 from freshgo._data.source import StoreSource
 from freshgo._factored.executor import Graph
 from freshgo._factored.job import Job, Span
@@ -63,6 +64,7 @@ class Training:
         )
 
 
+@entry
 def train(
     step: Callable[[Any, Any], torch.Tensor],
     loader: Loader[Any],

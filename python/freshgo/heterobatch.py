@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from freshgo._args.entry import entry
 from freshgo._args.types import EdgeType
 from freshgo._batch.blocks import HeteroBlocks, carry_edges, edges_of
 
 
+@entry
 class TypeBatch:
     """What a batch holds for one type: ``batch["paper"].x``, ``batch["author", "writes", "paper"].edge_index``.
 
@@ -45,6 +47,7 @@ class TypeBatch:
         return f"TypeBatch({', '.join(parts)})"
 
 
+@entry
 class HeteroBatch(HeteroBlocks):
     """A batch of a heterogeneous graph, with the names of PyG's ``HeteroData`` and without its methods.
 

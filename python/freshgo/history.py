@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from freshgo._args import checks
+from freshgo._args.entry import entry
 from freshgo._args.size import format_size, parse_size
 from freshgo._args.types import UNNAMED
 from freshgo._batch.structure import HeteroBlock, Levels
@@ -46,6 +47,7 @@ _KEPT = ("rows", "aggregates")
 _POLICIES = ("performance", "gradient", "gas")
 
 
+@entry
 class History:
     """A cache of embeddings h^(l) of hidden layers, which prunes what a loader samples (FreshGNN, sections 3 and 4).
 
@@ -141,7 +143,7 @@ class History:
                 f"with t_stale={t_stale} iterations and lag={lag} hardly any kept row is young enough to be used: the "
                 "youngest that a batch can find is lag + 1 iterations old; use a larger t_stale, or lag=0",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=checks.caller(),
             )
         self._settings = Settings(
             policy="all" if policy == "gas" else policy,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args.checks import shown
+from freshgo._args.entry import entry
 from freshgo._native.store import Store as NativeStore
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -19,6 +20,7 @@ _BLOCK = 1 << 13
 """Keys that are read at a time. Arbitrary: 64 KiB of integers."""
 
 
+@entry
 class Ids:
     """The keys of the nodes of one type: ``store.ids("user")``, of a homogeneous graph ``store.ids()``.
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args import checks
+from freshgo._args.entry import entry
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # a room that few programs need, imported at the first call
 __all__ = ["infer"]
 
 
+@entry
 @torch.no_grad()
 def infer(
     model: torch.nn.Module | None,

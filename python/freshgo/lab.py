@@ -18,6 +18,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.choices import METRICS
+from freshgo._args.entry import entry
 from freshgo._args.size import parse_size
 from freshgo._args.trace import flat_trace
 from freshgo._data.source import open_source
@@ -45,6 +46,7 @@ FRACTIONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 _NEEDS_GRAPH = frozenset(METRICS) - {"random", "oracle"}
 
 
+@entry
 @dataclass(frozen=True, repr=False)
 class Simulation:
     """What a cache did on a trace, counted in rows. A row is fetched if it was not in the cache, or to fill the cache.
@@ -103,6 +105,7 @@ class Simulation:
         )
 
 
+@entry
 def simulate(
     trace: Iterable[Ids] | Iterable[Mapping[str, Ids]],
     *,
@@ -189,6 +192,7 @@ def _simulate(batches: list[Tensor], policy: Resolved, capacity: int, num_nodes:
     return Simulation(policy.name, capacity, reads, hits, swaps, fill)
 
 
+@entry
 def hotness(
     data: object,
     metric: str = "expected",
@@ -273,6 +277,7 @@ def hotness(
         source.close()
 
 
+@entry
 def plot_policies(
     trace: Iterable[Ids] | Iterable[Mapping[str, Ids]],
     *,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from freshgo._args import checks
+from freshgo._args.entry import entry
 from freshgo._args.size import available_memory
 from freshgo.errors import DTypeError, InvalidArgumentError, RankError
 from freshgo.loader import Loader
@@ -35,6 +36,7 @@ def _base() -> type[Any]:
     raise ImportError("freshgo.lightning needs Lightning: pip install lightning")
 
 
+@entry
 class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it is imported
     """Loaders for the stages of a Lightning ``Trainer``, opened in each process when it asks for them.
 

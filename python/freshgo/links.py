@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from freshgo._args import checks
+from freshgo._args.entry import entry
 from freshgo._args.types import EdgeType
 from freshgo._loader import link_inputs, on_demand
 from freshgo._loader.request import Request
@@ -21,6 +22,7 @@ from freshgo.store import Store
 _OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
 
 
+@entry
 class LinkLoader(Loader[BatchType]):
     """Samples neighbours around batches of links and negatives for them, as PyG's ``LinkNeighborLoader`` does.
 

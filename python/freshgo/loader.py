@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
 
 from freshgo._args import checks
+from freshgo._args.entry import entry
 from freshgo._args.types import EdgeType
 from freshgo._batch.blocks import levels_of
 from freshgo._data.narrow import Delivered
@@ -52,6 +53,7 @@ else:
     BatchType = TypeVar("BatchType")  # it has no default before Python 3.13
 
 
+@entry
 class Loader(Generic[BatchType]):
     """Samples neighbours around batches of input nodes and loads their rows, as PyG's ``NeighborLoader`` does.
 

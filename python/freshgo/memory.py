@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from freshgo._args import checks
+from freshgo._args.entry import entry
 from freshgo._args.size import format_size, parse_size
 from freshgo.errors import BudgetError, InvalidArgumentError
 
@@ -59,6 +60,7 @@ class Lending:
     """How often that iterator lent its memory after a few batches."""
 
 
+@entry
 class MemoryBudget:
     """Memory for several loaders of a process, such as those for training, validation and test, as ``memory=`` of each.
 

@@ -23,6 +23,7 @@ import torch_geometric.nn as pyg
 from torch import nn
 from torch_geometric.nn.conv import MessagePassing
 
+from freshgo._args.entry import entry
 from freshgo._batch import pyg_batches as _tested  # noqa: F401  (refuses a PyG that is too old)
 from freshgo._nn import layers
 from freshgo._nn import precomputed as first
@@ -72,6 +73,7 @@ class Report:
         return "\n".join(lines)
 
 
+@entry
 def accelerate(model: nn.Module) -> Report:
     """Make the SAGEConv, GCNConv, GINConv, GATConv and RGCNConv layers of ``model`` aggregate without writing messages.
 
@@ -138,6 +140,7 @@ class Precomputation:
         self._handles.clear()
 
 
+@entry
 def precomputed(model: nn.Module, layers: Iterable[nn.Module] | None = None) -> Precomputation:
     """Make the first layer of ``model`` use the aggregates that :func:`freshgo.propagate` has computed.
 

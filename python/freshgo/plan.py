@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from freshgo._args.entry import entry
 from freshgo._args.size import format_size
 from freshgo._plots.table import by_size, html_table
 
@@ -12,6 +13,7 @@ _SHOWN = 12
 """Windows that the text lists; the data and the picture have all of them."""
 
 
+@entry
 class Plan:
     """How a loader divides its memory and reads its rows, from :meth:`freshgo.Loader.plan`.
 

@@ -28,6 +28,7 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.arrays import as_tensor
 from freshgo._args.choices import METRICS
+from freshgo._args.entry import entry
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ ONLINE = ("lru", "clock", "sieve", "s3fifo", "match")
 NAMES = ("auto", "belady", "none", *METRICS, *ONLINE)
 
 
+@entry
 @dataclass(frozen=True)
 class Belady:
     """Belady's MIN at the granularity of batches, planned for a superbatch of sampled batches (Ginex, 3.3).
@@ -68,6 +70,7 @@ class Belady:
         checks.flag("lookahead", self.lookahead)
 
 
+@entry
 class Hotness:
     """A cache that is filled once with the hottest rows (the general caching scheme of FGNN, 6.1).
 
@@ -117,6 +120,7 @@ class Hotness:
         return f"Hotness({self._what()}{more})"
 
 
+@entry
 @dataclass(frozen=True)
 class Online:
     """A cache that decides batch by batch and knows only the past: the fair baseline, and the choice for endless

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.choices import REDUCTIONS
+from freshgo._args.entry import entry
 from freshgo._args.parts import check_name
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
@@ -20,6 +21,7 @@ from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.store import Store
 
 
+@entry
 def propagate(
     data: Any,
     tensor: str = "x",

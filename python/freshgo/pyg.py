@@ -19,6 +19,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from freshgo._args.entry import entry
 from freshgo._args.types import EdgeType
 from freshgo._batch.pyg_batches import Data, HeteroData
 from freshgo._remote.features import StoreFeatures
@@ -30,6 +31,7 @@ from freshgo.store import Store
 __all__ = ["Data", "HeteroData", "sampler", "stores"]
 
 
+@entry
 def stores(store: Store | str | os.PathLike[str], **options: Any) -> tuple[StoreFeatures, StoreTopology]:
     """Return a ``torch_geometric.data.FeatureStore`` and a ``GraphStore`` over a store.
 
@@ -58,6 +60,7 @@ def stores(store: Store | str | os.PathLike[str], **options: Any) -> tuple[Store
     return StoreFeatures(store, options), StoreTopology(store)
 
 
+@entry
 def sampler(
     features: StoreFeatures,
     num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]],

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.choices import ORDERS
+from freshgo._args.entry import entry
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import EdgeType
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     Scores = Tensor | np.ndarray[Any, Any]
 
 
+@entry
 def relayout(
     store: Store | str | os.PathLike[str],
     path: str | os.PathLike[str],

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from freshgo._args import checks
+from freshgo._args.entry import entry
 from freshgo._args.metapaths import check_metapath
 from freshgo._args.types import EdgeType
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -17,6 +18,7 @@ MAX_STEPS = 1 << 20
 """The most steps that the walks of a node may have together."""
 
 
+@entry
 @dataclass(frozen=True)
 class Labor:
     """Layer-neighbour sampling: all targets of a layer draw by the same random number of each neighbour.
@@ -47,6 +49,7 @@ class Labor:
         checks.flag("edge_weight", self.edge_weight)
 
 
+@entry
 @dataclass(frozen=True)
 class RandomWalk:
     """Neighbours by random walks (PinSAGE; FGNN, 7.1), instead of a number in ``num_neighbors``.

@@ -16,6 +16,7 @@ import torch
 
 from freshgo._args import checks
 from freshgo._args.arrays import Array, Stream
+from freshgo._args.entry import entry
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
@@ -44,6 +45,7 @@ _CHUNK_BYTES, _CHUNK_NODES = 4 << 20, 1 << 22
 """What is read from the store at a time, and the nodes that one loader is given. Arbitrary."""
 
 
+@entry
 def shard(
     store: Store | str | os.PathLike[str],
     path: str | os.PathLike[str],

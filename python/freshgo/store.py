@@ -13,6 +13,7 @@ from torch import Tensor
 from freshgo._args import checks, frames
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.described import describe
+from freshgo._args.entry import entry
 from freshgo._args.frames import Frames
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.types import UNNAMED, EdgeType, Types
@@ -48,6 +49,7 @@ class QuantizationError(NamedTuple):
     """``rmse`` as a share of the root of the mean square number; 0 if nothing differs."""
 
 
+@entry
 def quantization_error(store: Store, name: str, of: str | EdgeType | None = None) -> QuantizationError:
     """Return how much :func:`freshgo.convert` changed a tensor by storing it in fewer bytes (its ``dtype``).
 
@@ -73,6 +75,7 @@ def quantization_error(store: Store, name: str, of: str | EdgeType | None = None
     return QuantizationError(error["max"], math.sqrt(square / count), math.sqrt(square / values) if square else 0.0)
 
 
+@entry
 class _Stored:
     """What is stored of one type: its tensors."""
 
@@ -96,6 +99,7 @@ class _Stored:
         return self._native.read(name, kind=self._level, place=self._place)
 
 
+@entry
 class StoredNodes(_Stored):
     """The nodes of one type of a store: ``store["paper"]``. ``store["paper"]["x"]`` reads a tensor."""
 
@@ -121,6 +125,7 @@ class StoredNodes(_Stored):
         return f"{type(self).__name__}({self._info['name']!r}, num_nodes={self.num_nodes}, {_listed(self.tensors)})"
 
 
+@entry
 class StoredEdges(_Stored):
     """The edges of one type of a store: ``store["author", "writes", "paper"]``. Indexing it reads a tensor, with its
     rows in the order of the edges that were converted."""
@@ -149,6 +154,7 @@ class StoredEdges(_Stored):
         return f"{type(self).__name__}({self.edge_type}, num_edges={self.num_edges}, {_listed(self.tensors)})"
 
 
+@entry
 class Store:
     """A graph on disk, opened for reading.
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from freshgo._args.checks import choice, shown
+from freshgo._args.entry import entry
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType
@@ -27,6 +28,7 @@ ANY = "*"
 """Stands for the relation in the edge type of a table whose column names the relations."""
 
 
+@entry
 def convert_tables(
     nodes: Table | Mapping[str, Table],
     edges: Table | Mapping[EdgeType, Table],

@@ -11,6 +11,7 @@ import torch
 
 from freshgo._args import checks
 from freshgo._args.arrays import Array
+from freshgo._args.entry import entry
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts, check_name, named_arrays, named_splits
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
@@ -22,6 +23,7 @@ from freshgo.store import Store, StoredEdges, StoredNodes, opened
 __all__ = ["update"]
 
 
+@entry
 def update(
     store: Store | str | os.PathLike[str],
     path: str | os.PathLike[str],

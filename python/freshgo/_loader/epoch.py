@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from freshgo._args.entry import entry
 from freshgo._loader.ranks import Share
 from freshgo._native.loader import RawBatch
 from freshgo._observe import log
@@ -125,6 +126,7 @@ class Position:
         self.epoch, self.done, self.begun = epoch, done, False
 
 
+@entry
 class Epoch(Iterator[Any]):
     """The batches, or the trace, of one epoch. Threads that share it take turns, and get each batch once.
 

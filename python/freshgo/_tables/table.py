@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from freshgo._args.checks import choice, flag, shown
+from freshgo._args.entry import entry
 from freshgo._args.parts import check_name
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -16,6 +17,7 @@ from freshgo.errors import DTypeError, InvalidArgumentError
 FORMATS = ("parquet", "csv", "json", "arrow")
 
 
+@entry
 @dataclasses.dataclass(frozen=True)
 class Table:
     """A table of nodes or of edges, for :func:`freshgo.convert_tables`.

@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "policies": LEAVES,
     "samplers": LEAVES,
     "plan": {"_args", "_plots"},
-    "batch": {"_batch"},
+    "batch": {"_args", "_batch"},
     "heterobatch": {"_args", "_batch"},
     "_remote": {*LEAVES, "loader", "store"},
     "pyg": {"_args", "_batch", "_remote", "errors", "store"},
@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "history": {*LEAVES, "_batch", "_history", "_native", "_observe", "_ops", "_plots"},
     "ops": {"_batch", "_native", "_ops", "errors"},
     "_nn": {"_batch", "_native", "_ops", "errors", "ops"},
-    "nn": {"_batch", "_nn", "errors"},
+    "nn": {"_args", "_batch", "_nn", "errors"},
     "_device": {*LEAVES, "_data", "_native", "_observe", "policies"},
     "_loader": {
         *LEAVES,
