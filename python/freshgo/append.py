@@ -16,7 +16,7 @@ from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, label_of
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.store import Store, opened
+from freshgo.store import Store, opened, written
 
 __all__ = ["append"]
 
@@ -68,7 +68,7 @@ def append(
         clip: numbers too large for the type in which they are stored become its largest, not an error.
         memory: bytes, or a string such as ``"8GiB"``.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
-        progress: show a bar; or a callable that is called with ``(stage, done, total)``.
+        progress: show a bar, then what was written; or a callable, called with ``(stage, done, total)``.
 
     Returns:
         The new store, opened.
@@ -97,7 +97,7 @@ def append(
                 attachments=attachments,
                 progress=report,
             )
-    return Store.open(path)
+            return written(path, report)
 
 
 def _parts(store: Store, nodes: Any, edges: Any) -> GraphParts:

@@ -22,7 +22,7 @@ from freshgo._sources.landing import landed
 from freshgo._sources.opening import Opening
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.relayout import Relayout
-from freshgo.store import Store
+from freshgo.store import Store, written
 
 
 @entry
@@ -108,7 +108,7 @@ def convert(
         clip: numbers that ``"float16"`` or ``"bfloat16"`` cannot hold become the largest that it can, instead of an
             error.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
-        progress: show a bar; or a callable that is called with ``(stage, done, total)``.
+        progress: show a bar, then what was written; or a callable, called with ``(stage, done, total)``.
 
     Raises:
         InvalidArgumentError: shapes that do not fit together, ids out of range (the message names file, type and
@@ -194,7 +194,7 @@ def write_parts(
             progress=progress,
         )
     _put_in_order(draft, relayout, memory, progress)
-    return Store.open(path)
+    return written(path, progress)
 
 
 _FEW_NODES, _NODES_PER_END = 1 << 24, 1000

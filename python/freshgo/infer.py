@@ -12,8 +12,8 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.entry import entry
-from freshgo._args.progress import Progress, progress_of
-from freshgo._args.size import parse_size
+from freshgo._args.progress import Progress, finish, progress_of
+from freshgo._args.size import format_size, parse_size
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.store import Store, opened
 
@@ -99,7 +99,7 @@ def infer(
         device: where the model is; batches go there. None is the device of its first parameter, or the CPU.
         dtype: ``torch.float32`` or ``torch.float16``: the type of the rows of all layers on disk.
         overwrite: replace ``out``, or the tensor of ``store``; it stays until the new one is complete.
-        progress: show a bar; or a callable that is called with ``(stage, done, total)``, in nodes.
+        progress: show a bar, then what was written; or a callable, called with ``(stage, done, total)``, in nodes.
 
     Returns:
         The path of what was written; for a tensor, that of its store.
@@ -145,7 +145,14 @@ def infer(
             )
             with run:
                 output.publish(run.complete(), n_bytes, report)
+            what = f"tensor {out[1]!r}" if isinstance(out, tuple) else format_size(_written_bytes(output.target))
+            finish(report, output.target, what)
     return output.target
+
+
+def _written_bytes(path: Path) -> int:
+    """Return the size of a file, or of the files in a directory."""
+    return sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else [path]))
 
 
 def _check_width(model: Any, store: Store, tensor: str) -> None:

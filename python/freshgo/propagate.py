@@ -18,7 +18,7 @@ from freshgo._args.size import parse_size
 from freshgo._args.types import EdgeType
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.store import Store
+from freshgo.store import Store, written
 
 
 @entry
@@ -83,7 +83,7 @@ def propagate(
             of their own or for ``"gcn"``, and 4 or 8 bytes an edge for weights that are not stored by target
             (``weight_attr`` of :func:`freshgo.convert`).
         overwrite: replace tensors of this name that were computed.
-        progress: show a bar; or a callable that is called with ``(stage, done, total)``, in rows.
+        progress: show a bar, then what was written; or a callable, called with ``(stage, done, total)``, in rows.
 
     Raises:
         InvalidArgumentError, DTypeError: no such tensor, relation or reduction; rows that are not floats.
@@ -129,10 +129,10 @@ def propagate(
                 overwrite=checks.flag("overwrite", overwrite),
                 progress=report,
             )
+            return written(opened.path, report)
     finally:
         if opened is not data:
             opened.close()
-    return Store.open(opened.path)
 
 
 def _with(data: Any, made: dict[str, dict[str, Tensor]]) -> Any:

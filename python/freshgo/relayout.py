@@ -19,7 +19,7 @@ from freshgo._args.types import EdgeType
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import Hotness, resolve
-from freshgo.store import Store, opened
+from freshgo.store import Store, opened, written
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +71,7 @@ def relayout(
             best number is what the cache will hold, and too few are better than too many; None is a fiftieth of all.
         memory: bytes, or a string such as ``"8GiB"``. The order needs 12 bytes a node.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
-        progress: show a bar; or a callable that is called with ``(stage, done, total)``, in bytes.
+        progress: show a bar, then what was written; or a callable, called with ``(stage, done, total)``, in bytes.
 
     Raises:
         InvalidArgumentError, DTypeError: an invalid order, metric or scores; 2^32 nodes or more.
@@ -106,7 +106,7 @@ def relayout(
                 overwrite=overwrite,
                 progress=report,
             )
-    return Store.open(path)
+            return written(path, report)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

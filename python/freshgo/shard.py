@@ -18,7 +18,7 @@ from freshgo._args import checks
 from freshgo._args.arrays import Array, Stream
 from freshgo._args.entry import entry
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
-from freshgo._args.progress import Progress, progress_of
+from freshgo._args.progress import Progress, finish, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._native.loader import Loader as NativeLoader
@@ -80,7 +80,7 @@ def shard(
         memory: bytes, or a string such as ``"8GiB"``. Scores need 4 bytes a node beside it, and ranges 24 bytes for
             each node of the largest type.
         overwrite: replace parts that are at ``path``; they stay until the new ones are complete.
-        progress: show a bar; or a callable that is called with ``(stage, done, total)``.
+        progress: show a bar, then what was written; or a callable, called with ``(stage, done, total)``.
 
     Returns:
         The path of the directory.
@@ -107,6 +107,7 @@ def shard(
         _check_parts(nodes, count)
         with _directory(target, replace) as directory:
             _write(source, directory, nodes, count, n_bytes, report)
+        finish(report, target, f"{count} parts and the graph")
     return target
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from freshgo._args import checks, frames
 from freshgo._args.aggregates import Aggregate
-from freshgo._args.described import describe
+from freshgo._args.described import describe, summarise
 from freshgo._args.entry import entry
 from freshgo._args.frames import Frames
-from freshgo._args.progress import Progress, progress_of
+from freshgo._args.progress import Progress, finish, progress_of
 from freshgo._args.types import UNNAMED, EdgeType, Types
 from freshgo._args.versions import StoreVersion
 from freshgo._native import abi
@@ -430,6 +430,13 @@ class Store:
             edges = ", ".join(f"({', '.join(name)}): {count}" for name, count in self.num_edges_dict.items())
             return f"Store({self.path!r}, nodes {{{nodes}}}, edges {{{edges}}}{state})"
         return f"Store({self.path!r}, num_nodes={self.num_nodes}, num_edges={self.num_edges}{state})"
+
+
+def written(path: str | os.PathLike[str], report: Progress | None) -> Store:
+    """Open a store that was just written, and let the bar end with a line about it."""
+    store = Store.open(path)
+    finish(report, store.path, summarise(store._info))
+    return store
 
 
 def opened(store: Store | str | os.PathLike[str]) -> AbstractContextManager[Store]:

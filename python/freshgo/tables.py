@@ -77,7 +77,7 @@ def convert_tables(
         dtype: as of :func:`freshgo.convert`.
         clip: as of :func:`freshgo.convert`.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
-        progress: show a bar; or a callable that is called with ``(stage, done, total)``.
+        progress: show a bar, then what was written; or a callable, called with ``(stage, done, total)``.
 
     Raises:
         InvalidArgumentError: a column is missing; a key is null, occurs twice, or no node has it; a null, a list of

@@ -18,7 +18,7 @@ from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType, label_of
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.store import Store, StoredEdges, StoredNodes, opened
+from freshgo.store import Store, StoredEdges, StoredNodes, opened, written
 
 __all__ = ["update"]
 
@@ -58,7 +58,7 @@ def update(
         memory: bytes, or a string such as ``"8GiB"``. Where rows are in an order of their own, 4 bytes a node are
             needed while tensors of nodes are written.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
-        progress: show a bar; or a callable that is called with ``(stage, done, total)``.
+        progress: show a bar, then what was written; or a callable, called with ``(stage, done, total)``.
 
     Returns:
         The new store, opened.
@@ -86,7 +86,7 @@ def update(
                 overwrite=replace,
                 progress=report,
             )
-    return Store.open(path)
+            return written(path, report)
 
 
 class _Changes:

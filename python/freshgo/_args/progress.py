@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,12 +14,17 @@ Progress = Callable[[str, int, int], None]
 """Called as ``progress(stage, done, total)``, now and then."""
 
 
-class _Bars:
-    """One bar per stage, as long as it can be written: whatever becomes of the terminal, the work goes on."""
+class Bar:
+    """One bar, which names the stage, and at the end a line about the result.
+
+    Whatever becomes of the terminal, the work goes on.
+    """
 
     def __init__(self) -> None:
         self._bar: Any = None
         self._stage = ""
+        self._result = ""
+        self._begun = time.monotonic()
         self._seen = sys.stderr is not None
 
     def __call__(self, stage: str, done: int, total: int) -> None:
@@ -27,20 +33,30 @@ class _Bars:
                 self._show(stage, done, total)
 
     def _show(self, stage: str, done: int, total: int) -> None:
-        if self._bar is None or stage != self._stage:
-            if self._bar is not None:
-                self._bar.close()
-            self._stage = stage
+        if self._bar is None:
             from tqdm.auto import tqdm  # slow to import
 
             self._bar = tqdm(desc=stage, total=total or None, unit="", unit_scale=True, leave=False)
+        elif stage != self._stage:
+            self._bar.set_description(stage, refresh=False)
+            self._bar.reset(total or None)
+        self._stage = stage
         self._bar.total = total or None
         self._bar.update(done - self._bar.n)
 
+    def finish(self, result: str) -> None:
+        """Say what was written. The last call counts, where one call works for another."""
+        self._result = result
+
     def close(self) -> None:
-        if self._bar is not None:
-            with self._while_seen():
+        if not self._seen:
+            return
+        with self._while_seen():
+            if self._bar is not None:
                 self._bar.close()
+            if self._result:
+                seconds = time.monotonic() - self._begun
+                print(f"wrote {self._result} in {seconds:,.1f} s", file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def _while_seen(self) -> Iterator[None]:
@@ -58,10 +74,16 @@ def progress_of(progress: bool | Progress) -> Iterator[Progress | None]:
     elif not isinstance(progress, bool):
         raise DTypeError(f"progress must be True, False or a callable, got {progress!r}")
     elif progress:
-        bars = _Bars()
+        bar = Bar()
         try:
-            yield bars
+            yield bar
         finally:
-            bars.close()
+            bar.close()
     else:
         yield None
+
+
+def finish(report: Progress | None, path: object, summary: str) -> None:
+    """Let a bar end with a line about what was written, and where."""
+    if isinstance(report, Bar):
+        report.finish(f"{path}: {summary}")

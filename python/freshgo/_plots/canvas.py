@@ -8,13 +8,13 @@ from freshgo.errors import LibraryError
 
 
 def new_figure(**options: Any) -> Any:
-    """Return ``Figure(**options)``. It is not pyplot's: there is no global state and no display.
+    """Return a figure that notebooks show. It is not pyplot's: there is no global state.
 
     Raises:
         LibraryError: matplotlib is not installed.
     """
     try:
-        from matplotlib.figure import Figure
+        from freshgo._plots.figures import Shown
     except ImportError as error:
         raise LibraryError(f"pictures need matplotlib ({error}): pip install 'freshgo[plot]'") from None
-    return Figure(layout="constrained", **options)
+    return Shown(layout="constrained", **options)
