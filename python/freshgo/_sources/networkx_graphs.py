@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import warnings
 from collections.abc import Iterable
@@ -14,6 +15,9 @@ from freshgo._args.checks import caller
 from freshgo._sources.opening import Graph, Opening
 from freshgo.errors import InvalidArgumentError
 
+_NOTHING = object()
+"""The value of an attribute that a node or an edge does not have."""
+
 _NAMES = {"weight": "edge_weight"}
 """What freshgo calls an attribute of edges that NetworkX has a word for."""
 
@@ -25,8 +29,8 @@ def is_networkx(data: object) -> bool:
 
 
 def read_networkx(data: Any, opening: Opening) -> Graph:
-    """Return a graph with its nodes in the order of their names, where they are all integers or all strings, and else
-    in their own order. An edge of an undirected graph becomes two, a loop one.
+    """Return a graph with its nodes in the order of their names: integers, or text by its UTF-8 bytes. An edge of an
+    undirected graph becomes two, a loop one.
 
     Raises:
         InvalidArgumentError: an attribute that only some nodes or edges have, or whose values differ in shape.
@@ -44,7 +48,7 @@ def read_networkx(data: Any, opening: Opening) -> Graph:
             attributes.append(of_edge)
     edges = np.array(pairs, np.int64).reshape(-1, 2).T
     graph = {"edge_index": edges, "num_nodes": len(names)}
-    of_nodes = _tensors("node", ((name, data.nodes[name]) for name in names))
+    of_nodes = _tensors("node", ((repr(name), data.nodes[name]) for name in names))
     ends = ((f"{names[a]!r} to {names[b]!r}", of_edge) for (a, b), of_edge in zip(pairs, attributes, strict=True))
     of_edges = {_NAMES.get(name, name): rows for name, rows in _tensors("edge", ends).items()}
     both = set(of_nodes) & set(of_edges)
@@ -60,34 +64,75 @@ def read_networkx(data: Any, opening: Opening) -> Graph:
 
 
 def _names(nodes: list[Any]) -> tuple[list[Any], dict[str, Array]]:
-    """Return nodes in their order, and their names as ``Store.ids`` reads them."""
-    if nodes and all(type(node) is int and -(2**63) <= node < 2**63 for node in nodes):
-        nodes = sorted(nodes)
-        return nodes, {} if nodes[0] == 0 and nodes[-1] == len(nodes) - 1 else {"ids/": np.array(nodes, np.int64)}
-    if nodes and all(type(node) is str for node in nodes):
-        nodes = sorted(nodes, key=str.encode)
-        texts = [node.encode() for node in nodes]
-        ends = np.cumsum([len(text) for text in texts])
-        return nodes, {"ids//ends": ends, "ids//text": np.frombuffer(b"".join(texts), np.uint8)}
-    return nodes, {}
+    """Return nodes in the order of their names, and the names as ``Store.ids`` reads them: integers where all nodes
+    are, else text.
+
+    Raises:
+        InvalidArgumentError: two nodes have the same text.
+    """
+    plain = [node.item() if isinstance(node, np.generic) else node for node in nodes]
+    if all(type(node) is int and -(2**63) <= node < 2**63 for node in plain):
+        order = sorted(range(len(nodes)), key=plain.__getitem__)
+        return [nodes[place] for place in order], {"ids/": np.array([plain[place] for place in order], np.int64)}
+    strings = all(type(node) is str for node in plain)
+    try:
+        texts = [(node if strings else name_of(node)).encode() for node in plain]
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(f"the node {error.object!r} has a name that UTF-8 cannot hold") from error
+    order = sorted(range(len(nodes)), key=texts.__getitem__)
+    for one, other in itertools.pairwise(order):
+        if texts[one] == texts[other]:
+            raise InvalidArgumentError(
+                f"two nodes are written {texts[one].decode()}: give them names that differ by networkx.relabel_nodes"
+            )
+    ends = np.cumsum([len(texts[place]) for place in order], dtype=np.int64)
+    text = np.frombuffer(b"".join(texts[place] for place in order), np.uint8)
+    return [nodes[place] for place in order], {"ids//ends": ends, "ids//text": text}
+
+
+def name_of(node: Any) -> str:
+    """Return the name of a node, where not all are strings or all integers: as Python writes it, so that 1 and "1"
+    differ and ``ast.literal_eval`` gives back numbers, strings, bytes, None and tuples of them. The elements of a
+    frozenset are in the order of their names."""
+    if isinstance(node, np.generic):
+        return name_of(node.item())
+    if isinstance(node, tuple):  # a named one is equal to the tuple of its values
+        return f"({', '.join(map(name_of, node))}{',' * (len(node) == 1)})"
+    if isinstance(node, frozenset):
+        return f"frozenset({{{', '.join(sorted(map(name_of, node)))}}})" if node else "frozenset()"
+    return repr(node)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return np.asarray(value).dtype.kind in "biuf"
+    except ValueError:  # rows of several lengths
+        return False
 
 
 def _tensors(of: str, owners: Iterable[tuple[Any, dict[str, Any]]]) -> dict[str, np.ndarray[Any, Any]]:
     """Return the attributes that are numbers, or arrays of equal shape, as tensors with a row for each owner."""
     rows: dict[str, list[Any]] = {}
-    count, last = 0, None
+    names: list[Any] = []
     for owner, attributes in owners:
         for name in attributes.keys() - rows.keys():
-            if count:
-                raise InvalidArgumentError(f"the {of} {last} has no attribute {name!r}, which {of} {owner!r} has")
-            rows[name] = []
+            rows[name] = [_NOTHING] * len(names)
         for name, values in rows.items():
-            if name not in attributes:
-                raise InvalidArgumentError(f"the {of} {owner} has no attribute {name!r}, which others have")
-            values.append(attributes[name])
-        count, last = count + 1, owner
+            values.append(attributes.get(name, _NOTHING))
+        names.append(owner)
     tensors, ignored = {}, []
-    for name, values in sorted(rows.items()):
+    for name, values in sorted(rows.items(), key=lambda item: str(item[0])):
+        given = [value for value in values if value is not _NOTHING]
+        if len(given) < len(values):
+            if not _is_number(given[0]):
+                ignored.append(str(name))
+                continue
+            none = next(owner for owner, value in zip(names, values, strict=True) if value is _NOTHING)
+            one = next(owner for owner, value in zip(names, values, strict=True) if value is not _NOTHING)
+            raise InvalidArgumentError(
+                f"the {of} {none} has no attribute {name!r}, which {of} {one} has: give it to all by "
+                f"networkx.set_{of}_attributes, or remove it"
+            )
         try:
             tensor = np.array([np.asarray(value) for value in values])
         except ValueError:

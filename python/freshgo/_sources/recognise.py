@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from freshgo._args.npy_files import is_of_types, read_directory, read_types
 from freshgo._observe.log import LOG
 from freshgo._sources import edges
 from freshgo._sources.archives import members
+from freshgo._sources.graph_files import FORMATS, format_of, read_graph_file, unknown_file
 from freshgo._sources.graphbolt import is_graphbolt, read_graphbolt
 from freshgo._sources.igb import is_igb, read_igb
 from freshgo._sources.mag240m import is_mag240m, read_mag240m
@@ -22,7 +24,7 @@ from freshgo._sources.ogb_sets import is_ogb_set, read_ogb_set
 from freshgo._sources.opening import Graph, Opening
 from freshgo._sources.pyg_sets import is_pyg_set, read_pyg_set
 from freshgo._sources.pyg_stores import is_pyg_stores, read_pyg_stores
-from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.errors import DTypeError, InvalidArgumentError, StoreNotFoundError
 
 
 class Source(NamedTuple):
@@ -60,6 +62,10 @@ def _is_path(data: object) -> bool:
 def _read_npy(path: Path, opening: Opening) -> Graph:
     if path.suffix == ".npy":
         return Graph({"edge_index": path})
+    if not path.is_dir():
+        if path.exists():
+            raise InvalidArgumentError(unknown_file(path))
+        raise StoreNotFoundError(errno.ENOENT, "no such file or directory", str(path))
     found = read_types(path) if is_of_types(path) else read_directory(path)
     if not found:
         raise InvalidArgumentError(
@@ -67,6 +73,11 @@ def _read_npy(path: Path, opening: Opening) -> Graph:
             "and not the one above it; source= says what it is, and then what is missing"
         )
     return Graph(found)
+
+
+def _graph_file(of: str) -> Source:
+    """Return the source of a format of graphs."""
+    return Source(of, lambda data: format_of(data) == of, lambda path, opening: read_graph_file(path, of, opening))
 
 
 def _is_tensors(data: object) -> bool:
@@ -80,6 +91,7 @@ SOURCES = (
     Source("igb", is_igb, read_igb),
     Source("graphbolt", is_graphbolt, read_graphbolt),
     Source("npz", _is_archive, _read_archive),
+    *map(_graph_file, FORMATS),
     Source("npy", _is_path, _read_npy),
     Source("pyg", is_pyg_set, read_pyg_set),
     Source("pyg", is_pyg_stores, read_pyg_stores),
@@ -107,6 +119,7 @@ _FORMS = {
     "npy": "a path of a directory or of a .npy file",
     "pyg": "a data set of PyG, or its FeatureStore and GraphStore",
     "networkx": "a graph of NetworkX",
+    **{of: f"a path of a file in {known.words}" for of, known in FORMATS.items()},
     "matrix": "a sparse matrix of SciPy or torch",
     "edges": "an array [2, E] or [E, 2]",
     "tensors": "PyG's Data or HeteroData, or a mapping of tensors",
@@ -152,6 +165,8 @@ def _forced(data: object, opening: Opening, source: str) -> Graph:
     kinds = [kind for kind in SOURCES if kind.name == ("ogb" if name else source)]
     if source in ("csr", "csc", "coo"):
         return kinds[0].read(data, opening)
+    if isinstance(data, Path) and source in FORMATS:
+        return read_graph_file(data, source, opening)
     if isinstance(data, Path) and kinds[0].name == "ogb":
         return read_ogb_directory(data, opening, name, forced=name is None)
     for kind in kinds:

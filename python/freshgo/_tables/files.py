@@ -10,12 +10,26 @@ from typing import Any
 from freshgo._tables.table import Spec
 from freshgo.errors import InvalidArgumentError, StoreNotFoundError
 
+FILE = "freshgo file"
+"""The column that says which file a row is from."""
+
+DATABASES = ("sqlite", "duckdb")
+"""Formats of files that hold several tables."""
+
+_PACKED = ("", ".gz", ".bz2", ".xz", ".zst")
+
 _SUFFIXES = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst"), "csv"),
-    **dict.fromkeys((".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz"), "json"),
-    **dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow"),
+    **{f"{suffix}{packed}": "csv" for suffix in (".csv", ".tsv") for packed in _PACKED},
+    **{f"{suffix}{packed}": "json" for suffix in (".json", ".jsonl", ".ndjson") for packed in _PACKED},
+    **dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow"),
+    ".orc": "orc",
+    **dict.fromkeys((".sqlite", ".sqlite3", ".db3"), "sqlite"),
+    **dict.fromkeys((".duckdb", ".ddb"), "duckdb"),
 }
+
+_MAGIC = {"sqlite": (0, b"SQLite format 3\x00"), "duckdb": (8, b"DUCK")}
+"""Where in a file named .db what says whose it is."""
 
 
 def find(spec: Spec, paths: list[Path]) -> tuple[list[str], str]:
@@ -39,14 +53,23 @@ def find(spec: Spec, paths: list[Path]) -> tuple[list[str], str]:
     formats = {file: spec.table.format or _format(Path(file)) for file in files}
     for file, form in formats.items():
         if form is None:
-            known = ", ".join(_SUFFIXES)
-            raise InvalidArgumentError(f"{spec.label}: the format of {file} is not known, give format= ({known})")
+            raise InvalidArgumentError(f"{spec.label}: {_unknown(file)}")
     if len(set(formats.values())) != 1:
         raise InvalidArgumentError(f"{spec.label}: files of several formats: {sorted(map(str, set(formats.values())))}")
     form = str(next(iter(formats.values())))
     if form in ("csv", "json"):  # which are empty without a header too
         return [file for file in files if not _empty(file)], form
     return list(files), form
+
+
+def _unknown(file: str) -> str:
+    """Say what is known of files, where the format of one is not."""
+    known = ", ".join(suffix for suffix in _SUFFIXES if not suffix.endswith(_PACKED[1:]))
+    return (
+        f"the name of {file} does not say its format: expected {known}, of text also with {', '.join(_PACKED[1:])}; "
+        "format= says it for another name, and a frame of pandas or polars takes the place of a file that they alone "
+        "read"
+    )
 
 
 def _matching(path: Path) -> list[Path]:
@@ -60,6 +83,10 @@ def _hidden(path: Path) -> bool:
 
 def _format(path: Path) -> str | None:
     name = path.name.lower()
+    if name.endswith(".db"):
+        with path.open("rb") as opened:
+            head = opened.read(16)
+        return next((form for form, (at, magic) in _MAGIC.items() if head[at:].startswith(magic)), None)
     return next((form for suffix, form in _SUFFIXES.items() if name.endswith(suffix)), None)
 
 

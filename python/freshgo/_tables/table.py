@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from freshgo._args.checks import choice, flag, shown
 from freshgo._args.entry import entry
@@ -14,7 +15,7 @@ from freshgo._args.parts import check_name
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo.errors import DTypeError, InvalidArgumentError
 
-FORMATS = ("parquet", "csv", "json", "arrow")
+FORMATS = ("parquet", "csv", "json", "arrow", "orc", "sqlite", "duckdb")
 
 
 @entry
@@ -27,7 +28,8 @@ class Table:
     Args:
         source: a path, a pattern such as ``"users/*.parquet"``, or a list of these; a directory stands for all files
             below it, and directories named ``key=value`` are columns (as Spark and DuckDB write them). Or a
-            ``pyarrow.dataset``, a pyarrow table, a DuckDB relation, or a pandas or polars frame.
+            mapping from names to columns (lists, arrays, tensors), a ``pyarrow.dataset``, a pyarrow table or reader, a
+            DuckDB relation, a pandas or polars frame (a LazyFrame too), or another object with ``__arrow_c_stream__``.
         id: the column with the key of each node: integers, strings or UUIDs, each once.
         src: the column with the keys of the nodes where edges begin.
         dst: the column with the keys of the nodes where edges end.
@@ -53,8 +55,11 @@ class Table:
             null. A NaN of pandas is a null.
         types: DuckDB's names of the types of columns, as ``{"uid": "VARCHAR"}``, where those that were found are not
             meant.
-        format: ``"parquet"``, ``"csv"``, ``"json"`` (a line for each row) or ``"arrow"`` (files of Arrow IPC) where the
-            names of the files do not tell.
+        format: ``"parquet"``, ``"csv"``, ``"json"`` (an array of objects, or an object on each line), ``"arrow"``
+            (files and streams of Arrow IPC), ``"orc"``, ``"sqlite"`` or ``"duckdb"`` where the names of the files do
+            not tell.
+        table: the table or view in a file of SQLite or DuckDB, where it holds several; of another schema of DuckDB
+            ``"schema.table"``.
         encoding: of CSV files, as DuckDB names it: ``"utf-8"``, ``"utf-16"``, ``"latin-1"``.
     """
 
@@ -72,7 +77,8 @@ class Table:
     reverse: bool = False
     nulls: Any = "error"
     types: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    format: str | None = None
+    format: Literal["parquet", "csv", "json", "arrow", "orc", "sqlite", "duckdb"] | None = None
+    table: str | None = None
     encoding: str = "utf-8"
 
 
@@ -103,6 +109,15 @@ class Spec:
         """The columns of tensors whose nulls are errors."""
         return list(dict.fromkeys(c for columns in self.tensors.values() for c in columns if self.fill(c) is None))
 
+    def check_columns(self, there: Iterable[str], hint: str = "") -> None:
+        """Refuse a table that lacks a column; ``hint`` ends the message where no name is near."""
+        known = list(there)
+        for column in self.columns:
+            if column not in known:
+                near = difflib.get_close_matches(column, known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else hint
+                raise InvalidArgumentError(f"{self.label} has no column {column!r}, it has {shown(known)}{hint}")
+
     def fill(self, column: str) -> Any:
         """Return what stands for a null in a column, None if it is an error."""
         nulls = self.table.nulls
@@ -131,7 +146,7 @@ def spec_of(of: str | EdgeType, table: object) -> Spec:
             raise InvalidArgumentError(f"{label} is a table of {'nodes' if nodes else 'edges'}: {name}= is not for it")
     if flag("reverse", table.reverse) and nodes:
         raise InvalidArgumentError(f"{label} is a table of nodes: reverse= is for edges")
-    for name in (*needed, "relation", "label", "split", "time", "weight"):
+    for name in (*needed, "relation", "table", "label", "split", "time", "weight"):
         value = getattr(table, name)
         if value is not None and not isinstance(value, str):
             raise DTypeError(f"{label}: {name} must be the name of a column, got {shown(value)}")

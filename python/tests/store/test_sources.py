@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import collections
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -196,10 +199,8 @@ def test_networkx(tmp_path: Path, kind: str, names: str) -> None:
         graph.add_node(name(i), x=x[i], train_mask=bool(i % 3), kind="paper")
     for a, b in rng.integers(60, size=(200, 2)).tolist():
         graph.add_edge(name(a), name(b), weight=a + b / 64)
-    numbers = {node: place for place, node in enumerate(graph.nodes)}
-    if names != "tuples":
-        order = sorted(graph.nodes, key=lambda node: node.encode() if names == "strings" else node)
-        numbers = {node: place for place, node in enumerate(order)}
+    ordered = {"strings": str.encode, "tuples": lambda node: repr(node).encode()}.get(names, int)
+    numbers = {node: place for place, node in enumerate(sorted(graph.nodes, key=ordered))}
     edges, weight = [], []
     for a, b, of in graph.edges(data=True):
         for ends in dict.fromkeys(
@@ -219,18 +220,60 @@ def test_networkx(tmp_path: Path, kind: str, names: str) -> None:
         store = convert(graph, tmp_path / "g", **SMALL)
     with store:
         check_store(store, want)
-        if names in ("others", "strings"):
-            keys = store.ids().keys(torch.arange(60))
-            assert [numbers[key] for key in (keys.tolist() if names == "others" else keys)] == list(range(60))
-        else:
-            with pytest.raises(errors.InvalidArgumentError):
-                store.ids()
+        keys = store.ids().keys(torch.arange(60))
+        listed = [ast.literal_eval(key) for key in keys] if names == "tuples" else keys
+        assert [numbers[key] for key in (listed if isinstance(listed, list) else listed.tolist())] == list(range(60))
+        assert store.ids().lookup(keys).tolist() == list(range(60))
+
+
+NODES: dict[str, list[Any]] = {
+    "numbers and texts": [1, "1", 2.0, "2.0", "'1'", -3],
+    "hash equal": [True, 0, 2],
+    "nested": [(1, ("a", None)), (1, "a"), ("1", "a"), (), (1,), "()"],
+    "others": ["None", b"x", "b'x'", 1.5, 1e300, -0.5, 1j, True],
+    "large": [2**63, 2**64 + 5, -(2**70)],
+    "of NumPy": [np.int64(4), np.float64(2.5), np.str_("s"), (np.int32(1),)],
+    "named": [collections.namedtuple("P", "a b")(1, 2), (2, 1)],
+    "empty": ["", " ", "\n", "\0"],
+}
+
+
+@pytest.mark.parametrize("kind", NODES)
+def test_nodes_of_networkx_keep_their_names(tmp_path: Path, kind: str) -> None:
+    """Python reads back the node from its name, whatever the nodes beside it are."""
+    nodes = NODES[kind]
+    graph = networkx.DiGraph([(nodes[0], node) for node in nodes])
+    with convert(graph, tmp_path / "g", **SMALL) as store:
+        assert store.num_nodes == len(nodes) == graph.number_of_nodes()
+        names = store.ids().keys(range(store.num_nodes))
+        names = names if isinstance(names, list) else names.tolist()
+        plain = kind in ("hash equal", "empty") and all(type(node) in (str, int) for node in nodes)
+        read = names if plain else [ast.literal_eval(name) for name in names]
+        assert set(read) == set(nodes) and len(set(names)) == len(nodes)
+        root = read.index(nodes[0])
+        (batch,) = Loader(store, [-1], torch.tensor([read.index(nodes[-1])]), batch_size=1)
+        assert batch.n_id.tolist() == [read.index(nodes[-1]), root]
+
+
+def test_nodes_of_networkx_of_other_classes(tmp_path: Path) -> None:
+    day = datetime.date(2020, 1, 2)
+    graph = networkx.Graph([(frozenset({"b", "a"}), day), (day, frozenset())])
+    with convert(graph, tmp_path / "g", **SMALL) as store:
+        assert store.ids().keys([0, 1, 2]) == ["datetime.date(2020, 1, 2)", "frozenset()", "frozenset({'a', 'b'})"]
+    graph = networkx.Graph([(float("nan"), 1), (float("nan"), 1)])
+    with pytest.raises(errors.InvalidArgumentError, match="two nodes are written nan: give them names that differ"):
+        convert(graph, tmp_path / "h", **SMALL)
+    with pytest.raises(errors.InvalidArgumentError, match="has a name that UTF-8 cannot hold"):
+        convert(networkx.Graph([("a", "\ud800")]), tmp_path / "h", **SMALL)
 
 
 def test_networkx_attributes_that_cannot_be(tmp_path: Path) -> None:
     graph = networkx.path_graph(4)
     graph.nodes[2]["x"] = 1.0
-    with pytest.raises(errors.InvalidArgumentError, match=r"the node 1 has no attribute 'x', which node 2 has"):
+    with pytest.raises(
+        errors.InvalidArgumentError,
+        match=r"the node 0 has no attribute 'x', which node 2 has: give it to all",
+    ):
         convert(graph, tmp_path / "g", **SMALL)
     networkx.set_node_attributes(graph, {i: [1.0] * (1 + i % 2) for i in range(4)}, "x")
     with pytest.raises(

@@ -270,6 +270,6 @@ def test_the_command_reads_a_description(tmp_path: Path, capsys: pytest.CaptureF
         (tmp_path / "bad.json").write_text(content)
         assert main(["convert", "--tables", str(tmp_path / "bad.json"), str(tmp_path / "x")]) == 1
         assert message in capsys.readouterr().err
-    assert main(["convert", str(tmp_path / "x")]) == 1
+    assert main(["convert", str(tmp_path / "x")]) == 2
     assert "give a directory" in capsys.readouterr().err
     assert main(["convert", "--tables", str(tmp_path / "none.json"), str(tmp_path / "x")]) == 1

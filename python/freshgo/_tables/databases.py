@@ -1,0 +1,133 @@
+"""Files that hold tables: of DuckDB, which it reads itself, and of SQLite, whose rows come through Python's sqlite3, as
+DuckDB reads them by an extension that its package lacks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from freshgo._args.checks import shown
+from freshgo._tables.database import Database
+from freshgo._tables.files import FILE, literal, quoted
+from freshgo._tables.table import Spec
+from freshgo.errors import DTypeError, InvalidArgumentError, LibraryError, ReadError
+
+_ROWS = 1 << 13
+"""Rows of SQLite that pass through memory at a time. Arbitrary."""
+
+_KINDS = {"integer": "integers", "real": "floats", "text": "text", "blob": "blobs"}
+"""What SQLite calls the type of a value, and what messages do."""
+
+
+def rows_of_databases(db: Database, spec: Spec, files: list[str], form: str) -> str:
+    """Return a query of a table in one or several files of SQLite or DuckDB.
+
+    Raises:
+        InvalidArgumentError: there is no such table, or several and ``table=`` does not say which; a file is none of
+            these. DTypeError: a column of SQLite holds numbers and text.
+        ReadError: a file cannot be read.
+    """
+    read = _attached if form == "duckdb" else _from_sqlite
+    rows = [f"SELECT *, {literal(file)} AS {quoted(FILE)} FROM ({read(db, spec, file)})" for file in files]
+    return " UNION ALL BY NAME ".join(rows)
+
+
+def _chosen(spec: Spec, file: str, tables: list[str]) -> str:
+    """Return the table of a file that is meant."""
+    wanted = spec.table.table
+    if wanted is None and len(tables) == 1:
+        return tables[0]
+    if wanted in tables:
+        return str(wanted)
+    said = "holds several tables" if wanted is None else f"has no table {wanted!r}"
+    known = f"table= must be one of {', '.join(map(repr, tables))}" if tables else "it has none"
+    raise InvalidArgumentError(f"{spec.label}: {file} {said}: {known}")
+
+
+def _attached(db: Database, spec: Spec, file: str) -> str:
+    name = db.name("file")
+    with Path(file).open("rb") as opened:
+        if opened.read(12)[8:] != b"DUCK":
+            raise InvalidArgumentError(f"{spec.label}: {file} is not a file of DuckDB")
+    db.run(spec.label, f"ATTACH {literal(file)} AS {name} (READ_ONLY)")
+    of = f"WHERE database_name = {literal(name)} AND NOT internal"
+    found = db.rows(
+        spec.label,
+        f"SELECT schema_name, table_name AS name FROM duckdb_tables() {of} UNION ALL "
+        f"SELECT schema_name, view_name FROM duckdb_views() {of} ORDER BY ALL",
+    )
+    tables = {table if schema == "main" else f"{schema}.{table}": (schema, table) for schema, table in found}
+    schema, table = tables[_chosen(spec, file, list(tables))]
+    return f"SELECT * FROM {name}.{quoted(schema)}.{quoted(table)}"
+
+
+def _from_sqlite(db: Database, spec: Spec, file: str) -> str:
+    """Copy the columns that are used into a table of the database."""
+    try:
+        import sqlite3
+    except ImportError as error:
+        raise LibraryError(f"{spec.label}: {file} is of SQLite, and this Python lacks sqlite3: {error}") from error
+    try:
+        with contextlib.closing(
+            sqlite3.connect(f"{Path(file).absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        ) as opened:
+            found = opened.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
+            tables = [name for (name,) in found if not name.startswith("sqlite_")]
+            table = _chosen(spec, file, tables)
+            return _copied(db, spec, opened, file, table)
+    except sqlite3.OperationalError as error:
+        raise ReadError(5, f"{spec.label}: SQLite: {error}", file) from error
+    except sqlite3.DatabaseError as error:
+        raise InvalidArgumentError(f"{spec.label}: {file} is not a whole file of SQLite: {error}") from error
+
+
+def _copied(db: Database, spec: Spec, opened: Any, file: str, table: str) -> str:
+    import pyarrow as pa
+
+    of = f"{file}, table {table!r}"
+    names = [row[1] for row in opened.execute(f"PRAGMA table_info({quoted(table)})")]
+    spec.check_columns(names)
+    types = {name: _type(spec, opened, of, table, name) for name in spec.columns}
+    # With types= of the Table a column of several kinds is text.
+    columns = [f"CAST({quoted(n)} AS TEXT)" if n in spec.table.types else quoted(n) for n in types]
+    schema = pa.schema(list(types.items()))
+
+    def batches() -> Iterator[Any]:
+        rows = opened.execute(f"SELECT {', '.join(columns)} FROM {quoted(table)}")
+        while some := rows.fetchmany(_ROWS):
+            arrays = [
+                pa.array(column, kind) for column, kind in zip(zip(*some, strict=True), types.values(), strict=True)
+            ]
+            yield pa.record_batch(arrays, schema=schema)
+
+    given, copy = db.register(spec.label, pa.RecordBatchReader.from_batches(schema, batches())), db.name("copy")
+    db.run(spec.label, f"CREATE TABLE {copy} AS SELECT * FROM {given}")
+    db.unregister(spec.label, given)
+    return f"SELECT * FROM {copy}"
+
+
+def _type(spec: Spec, opened: Any, of: str, table: str, name: str) -> Any:
+    """Return the type that holds all values of a column of SQLite, where each value has a type of its own."""
+    import pyarrow as pa
+
+    if name in spec.table.types:
+        return pa.string()
+    sql = (
+        f"SELECT typeof({quoted(name)}) AS kind, {quoted(name)} FROM {quoted(table)} WHERE kind <> 'null' GROUP BY kind"
+    )
+    found = dict(opened.execute(sql).fetchall())
+    if not found.keys() - {"integer"}:
+        return pa.int64()
+    if not found.keys() - {"integer", "real"}:
+        return pa.float64()
+    if found.keys() == {"text"}:
+        return pa.string()
+    if "blob" in found:
+        raise DTypeError(f"{spec.label}: {of}: the column {name!r} holds blobs, expected numbers or text")
+    came = " and ".join(f"{_KINDS[kind]} ({shown(value)})" for kind, value in found.items())
+    raise DTypeError(
+        f"{spec.label}: {of}: the column {name!r} holds {came}, expected one of these (types= of the Table converts "
+        "them)"
+    )

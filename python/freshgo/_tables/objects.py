@@ -1,0 +1,227 @@
+"""Tables that are no text and no Parquet: objects that hold rows, and files of Arrow and ORC, all by way of pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from freshgo._args.checks import shown
+from freshgo._tables.database import Database
+from freshgo._tables.files import FILE, literal, quoted
+from freshgo._tables.table import Spec
+from freshgo.errors import DTypeError, InvalidArgumentError
+
+_BATCH = 1 << 13
+"""Rows that pass through memory at a time. Arbitrary: 4 MiB of rows of 128 floats."""
+
+_MAGIC = b"ARROW1"
+"""How the file format of Arrow IPC begins; a stream begins with the length of its schema."""
+
+
+def rows_of_files(db: Database, spec: Spec, files: list[str], form: str) -> str:
+    """Return a query of the rows of files of Arrow IPC, in its file format or as streams, or of ORC.
+
+    Raises:
+        InvalidArgumentError: a file is damaged or of another format, or columns do not fit together.
+    """
+    import pyarrow
+
+    words = "ORC" if form == "orc" else "Arrow IPC"
+    try:
+        if form == "arrow" and any(_is_stream(file) for file in files):
+            return _copied(db, spec, _streamed(spec, files))
+        return _of_dataset(db, spec, _dataset(files, "ipc" if form == "arrow" else form))
+    except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
+        raise InvalidArgumentError(f"{spec.label}: not files of {words} with equal columns: {error}") from error
+
+
+def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
+    """Return a query of an object that holds rows, and whether it says of which file these are.
+
+    What is not in memory is copied into the database: it may give its rows only once, and pyarrow would read far ahead.
+
+    Raises:
+        DTypeError: it is no object that holds rows. InvalidArgumentError: its columns do not fit together.
+    """
+    import pyarrow
+    from pyarrow import dataset
+
+    module, kind = type(given).__module__.partition(".")[0], type(given).__name__
+    if isinstance(given, dataset.Dataset):
+        with_files = isinstance(given, dataset.FileSystemDataset)
+        return _of_dataset(db, spec, given), with_files
+    if module in ("duckdb", "_duckdb") and hasattr(given, "project"):
+        spec.check_columns(given.columns)
+        chosen = given.project(", ".join(map(quoted, spec.columns)))
+        read = getattr(chosen, "to_arrow_reader", None) or chosen.fetch_record_batch
+        return _copied(db, spec, read(_BATCH)), False
+    if module == "pandas" and kind == "DataFrame":
+        if not all(isinstance(name, str) for name in given.columns):
+            raise DTypeError(f"{spec.label}: the columns of a frame must have strings as names")
+        return f"SELECT * FROM {db.register(spec.label, given)}", False
+    if module == "polars" and kind == "LazyFrame":
+        return _of_lazy_frame(db, spec, given), False
+    if module == "polars" and kind == "DataFrame":
+        spec.check_columns(given.columns)
+        given = given.select(spec.columns).to_arrow()
+    elif isinstance(given, Mapping):
+        given = _of_columns(spec, given)
+    elif isinstance(given, pyarrow.RecordBatch):
+        given = pyarrow.Table.from_batches([given])
+    if isinstance(given, pyarrow.Table):
+        spec.check_columns(given.column_names)
+        given = given.select(spec.columns)
+        if _widened(given.schema) == given.schema:
+            return f"SELECT * FROM {db.register(spec.label, given)}", False
+        given = given.to_reader(_BATCH)
+    if hasattr(given, "__arrow_c_stream__") and not isinstance(given, pyarrow.RecordBatchReader):
+        given = pyarrow.RecordBatchReader.from_stream(given)
+    if isinstance(given, pyarrow.RecordBatchReader):
+        return _copied(db, spec, given), False
+    raise DTypeError(
+        f"{spec.label}: source must be a path, a pattern, a list of these, a mapping from names to columns, a pyarrow "
+        f"dataset, table or reader, a DuckDB relation, or a pandas or polars frame, got {shown(given)}"
+    )
+
+
+def _of_dataset(db: Database, spec: Spec, given: Any) -> str:
+    from pyarrow import dataset
+
+    with_files = isinstance(given, dataset.FileSystemDataset)
+    spec.check_columns(given.schema.names)
+    columns = spec.columns
+    scanner = given.scanner(
+        [*columns, "__filename"] if with_files else columns,
+        batch_size=_BATCH,
+        batch_readahead=1,
+        fragment_readahead=1,
+    )
+    rows = _copied(db, spec, scanner.to_reader())
+    return f'SELECT * EXCLUDE ("__filename"), "__filename" AS {quoted(FILE)} FROM ({rows})' if with_files else rows
+
+
+def _dataset(files: list[str], form: str) -> Any:
+    """Return files as a data set whose columns have types that hold those of all files."""
+    import pyarrow
+    from pyarrow import dataset
+
+    given = dataset.dataset(files, format=form, partitioning="hive")
+    schemas = [given.schema, *(fragment.physical_schema for fragment in given.get_fragments())]
+    schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
+    return dataset.dataset(files, schema=schema, format=form, partitioning="hive")
+
+
+def _is_stream(file: str) -> bool:
+    with Path(file).open("rb") as opened:
+        return opened.read(len(_MAGIC)) != _MAGIC
+
+
+def _streamed(spec: Spec, files: list[str]) -> Any:
+    """Return a reader of files of which some are streams, with ``FILE``."""
+    import pyarrow as pa
+
+    def opened(file: str) -> Any:
+        return pa.ipc.open_stream(file) if _is_stream(file) else pa.ipc.open_file(file)
+
+    schemas = []
+    for file in files:
+        with opened(file) as reader:
+            schemas.append(reader.schema)
+    schema = pa.unify_schemas(schemas, promote_options="permissive")
+    spec.check_columns(schema.names)
+    schema = pa.schema([schema.field(name) for name in spec.columns])
+
+    def batches() -> Iterator[Any]:
+        for file in files:
+            with opened(file) as reader:
+                count = getattr(reader, "num_record_batches", None)
+                for batch in reader if count is None else map(reader.get_batch, range(count)):
+                    arrays = [
+                        batch.column(field.name).cast(field.type)
+                        if field.name in batch.schema.names
+                        else pa.nulls(batch.num_rows, field.type)
+                        for field in schema
+                    ]
+                    arrays.append(pa.repeat(pa.scalar(file), batch.num_rows))
+                    yield pa.record_batch(arrays, [*schema.names, FILE])
+
+    return pa.RecordBatchReader.from_batches(schema.append(pa.field(FILE, pa.string())), batches())
+
+
+def _of_lazy_frame(db: Database, spec: Spec, given: Any) -> str:
+    """Let polars compute the columns that are used, into a file."""
+    import polars
+
+    file = db.new_file("lazy.parquet")
+    try:
+        spec.check_columns(given.collect_schema().names())
+        given.select(spec.columns).sink_parquet(file)
+    except polars.exceptions.PolarsError as error:
+        raise InvalidArgumentError(f"{spec.label}: polars: {error}") from error
+    return f"SELECT * FROM read_parquet({literal(str(file))})"
+
+
+def _of_columns(spec: Spec, given: Mapping[Any, Any]) -> Any:
+    """Return a mapping from names to columns as a table: lists, arrays, tensors; the rows of a matrix are lists."""
+    import numpy as np
+    import pyarrow as pa
+
+    arrays = {}
+    if all(isinstance(name, str) for name in given):
+        spec.check_columns(given)
+    for name, column in given.items():
+        if not isinstance(name, str):
+            raise DTypeError(f"{spec.label}: the columns of a mapping must have strings as names, got {shown(name)}")
+        if name not in spec.columns:
+            continue
+        values = column.detach().cpu().numpy() if hasattr(column, "detach") else column
+        label = f"{spec.label}, column {name!r}"
+        try:
+            if isinstance(values, np.ndarray) and values.ndim == 2:
+                flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+                arrays[name] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+            else:
+                arrays[name] = pa.array(values)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise DTypeError(
+                f"{label}: expected a list or an array of numbers, strings or lists, got {shown(column)}: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise InvalidArgumentError(f"{spec.label}: the columns differ in length: {lengths}")
+    return pa.table(arrays)
+
+
+def _widened(schema: Any) -> Any:
+    """Return a schema with float32 in the place of float16, which DuckDB does not take from Arrow."""
+    import pyarrow as pa
+
+    def wide(of: Any) -> Any:
+        if of == pa.float16():
+            return pa.float32()
+        if pa.types.is_fixed_size_list(of):
+            return pa.list_(wide(of.value_type), of.list_size)
+        if pa.types.is_large_list(of):
+            return pa.large_list(wide(of.value_type))
+        return pa.list_(wide(of.value_type)) if pa.types.is_list(of) else of
+
+    return pa.schema([field.with_type(wide(field.type)) for field in schema])
+
+
+def _copied(db: Database, spec: Spec, reader: Any) -> str:
+    """Copy the columns of a reader that are used into the database."""
+    import pyarrow
+
+    spec.check_columns(reader.schema.names)
+    used = [field for field in reader.schema if field.name in (*spec.columns, FILE, "__filename")]
+    schema = _widened(pyarrow.schema(used))
+    if schema != reader.schema:
+        narrow = (batch.select(schema.names) for batch in reader)
+        pieces = (batch.slice(at, _BATCH) for batch in narrow for at in range(0, batch.num_rows, _BATCH))
+        reader = pyarrow.RecordBatchReader.from_batches(schema, (piece.cast(schema) for piece in pieces))
+    given, table = db.register(spec.label, reader), db.name("copy")
+    db.run(spec.label, f"CREATE TABLE {table} AS SELECT * FROM {given}")
+    db.unregister(spec.label, given)
+    return f"SELECT * FROM {table}"

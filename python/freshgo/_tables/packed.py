@@ -1,0 +1,48 @@
+"""Text that is compressed, as bytes."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import io
+import lzma
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+from freshgo._tables.table import Spec
+from freshgo.errors import InvalidArgumentError
+
+
+@contextlib.contextmanager
+def opened(spec: Spec, file: str) -> Iterator[IO[bytes]]:
+    """Open a file whose suffix says how it is compressed, if it is.
+
+    Raises:
+        InvalidArgumentError: it is truncated, or compressed otherwise; also while it is read.
+    """
+    try:
+        with _opened(file) as text:
+            yield text
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        raise InvalidArgumentError(f"{spec.label}: {file}: not a whole compressed file: {error}") from error
+
+
+def _opened(file: str) -> IO[bytes]:
+    name = file.lower()
+    opening: Any = next((o for end, o in ((".gz", gzip), (".bz2", bz2), (".xz", lzma)) if name.endswith(end)), None)
+    if name.endswith(".zst"):
+        import pyarrow
+
+        return io.BufferedReader(pyarrow.input_stream(file, compression="zstd"))
+    return Path(file).open("rb") if opening is None else cast(IO[bytes], opening.open(file))
+
+
+def unpacked(spec: Spec, file: str, copy: Path) -> str:
+    """Decompress a file, and return the path of the copy."""
+    with opened(spec, file) as text, copy.open("wb") as out:
+        shutil.copyfileobj(text, out, 1 << 20)
+    return str(copy)
