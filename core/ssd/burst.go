@@ -35,15 +35,15 @@ const (
 // KiB.
 func (e *Engine) TempChunk() int { return min(e.slot, tempChunk) }
 
-// TempWriters returns how many goroutines are worth having that write to a Temp, each with Writes of its own: so many
-// that a MiB of chunks is in flight, within limits. Of 64 KiB anywhere in a file, 4 at a time reached 0.7 GB/s and 16
-// reached 1.2 to 1.7; of 256 KiB, 4 reached 1.7.
+// TempWriters returns the number of goroutines that should write to a Temp, each with Writes of its own: enough for a
+// MiB of chunks in flight, within limits. With chunks of 64 KiB anywhere in a file, 4 at a time reached 0.7 GB/s and 16
+// reached 1.2 to 1.7; with 256 KiB, 4 reached 1.7.
 func (e *Engine) TempWriters() int { return e.TempFlight() / e.tempDepth() }
 
-// TempFlight is how many chunks these have in flight together.
+// TempFlight returns the number of chunks that these goroutines have in flight together.
 func (e *Engine) TempFlight() int { return min(max(tempFlight/e.TempChunk(), fewWriters), manyWriters) }
 
-// tempDepth is how many writes each of them has in flight.
+// tempDepth returns the number of writes that each of them has in flight.
 func (e *Engine) tempDepth() int {
 	if e.name == IOUring {
 		return e.TempFlight()
@@ -51,8 +51,8 @@ func (e *Engine) tempDepth() int {
 	return 1
 }
 
-// tally is what bursts of requests of one length took, in all: a disk that gives its requests out by the tenth of a
-// second answers one burst at once and lets the next one wait, so that a median of them would say nothing.
+// tally sums the times of bursts of requests of one length: a disk that hands out its requests by the tenth of a second
+// answers one burst at once and lets the next one wait, so that a median of bursts would mean nothing.
 type tally struct {
 	pages     int64 // of a request
 	next      int   // requests of the next burst
@@ -70,7 +70,7 @@ func perRequest(d time.Duration, count int64) float64 {
 	return max(d, tinyTime).Seconds() / float64(max(count, 1))
 }
 
-// processorTime is what of the processor this process has used, by all threads.
+// processorTime returns the processor time of this process, by all threads.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
@@ -155,7 +155,7 @@ type scribe struct {
 	block  *mem.Block // chunks, which all writers write
 	chunk  int
 	made   int64 // chunks that were written
-	limit  int64 // so many lie in the file; then they are written again
+	limit  int64 // chunks of the file; then they are written again
 	count  int   // of writers
 }
 
@@ -236,7 +236,7 @@ func (s *scribe) write(ctx context.Context, n int) (int64, error) {
 	return made.Load(), err
 }
 
-// data is what is written as chunk j.
+// data returns the contents of chunk j.
 func (s *scribe) data(j int64) []byte {
 	all := s.block.Bytes()
 	at := int(j) % (len(all) / s.chunk) * s.chunk

@@ -9,7 +9,7 @@ import (
 	"freshgo/core/mem"
 )
 
-// Device is what a disk can do as an engine drives it: the figures by which ways to transfer are compared. The time of
+// Device holds the rates of a disk as an engine drives it, by which ways to transfer are compared. The time of
 // a request is its share of the time of many while the queue is full, so that times add up: n requests of p pages each
 // take n * (RequestSeconds + p * PageSeconds). Disks are bound by requests up to some length and by bytes beyond; the
 // straight line through that bend misses it by a fifth at most on those measured.
@@ -21,8 +21,8 @@ type Device struct {
 	WriteBytesPerSecond float64 `json:"write_bytes_per_second"`
 	// the part of the time of writing in which reading goes on as if nothing was written
 	WriteBeside float64 `json:"write_beside"`
-	// what of the processor, of all threads, it takes besides: a request, a page of it, and a page that is written, with
-	// its checksum
+	// Processor time, of all threads: of a request, of each of its pages, and of a page that is written, with its
+	// checksum.
 	RequestProcessor float64 `json:"request_processor_seconds"`
 	PageProcessor    float64 `json:"page_processor_seconds"`
 	WriteProcessor   float64 `json:"write_processor_seconds"`
@@ -37,7 +37,7 @@ func (d Device) Seconds(requests, pages int64) float64 {
 	return float64(requests)*d.RequestSeconds + float64(pages)*d.PageSeconds
 }
 
-// WriteSeconds returns by how much reading takes longer when so many bytes are written meanwhile.
+// WriteSeconds returns the delay of reading by bytes that are written meanwhile.
 func (d Device) WriteSeconds(bytes float64) float64 {
 	if d.WriteBytesPerSecond <= 0 {
 		return 0
@@ -45,7 +45,7 @@ func (d Device) WriteSeconds(bytes float64) float64 {
 	return bytes / d.WriteBytesPerSecond * (1 - d.WriteBeside)
 }
 
-// Calibration says how Calibrate measures.
+// Calibration holds the parameters of Calibrate.
 type Calibration struct {
 	WriteDir string        // where writing is measured, in a Temp; empty: nowhere
 	Budget   *mem.Budget   // required: a chunk of Staging is taken from it meanwhile

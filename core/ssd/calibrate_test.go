@@ -70,7 +70,7 @@ func TestCalibrateWithoutWriting(t *testing.T) {
 			defer r.Close()
 			if c.fault.Op != "" {
 				c.fault.Nth, c.fault.Path, c.fault.Times = 2, ssd.TempPrefix+"*", faultfs.Forever
-				if c.fault.Op != faultfs.Write { // the first of which is the trial
+				if c.fault.Op != faultfs.Write { // the first write is the trial
 					c.fault.Nth = 1
 				}
 				r.fs.Arm(c.fault)

@@ -92,7 +92,8 @@ func SaveDevice(fs FS, path, key string, d Device) bool {
 		err = fs.Rename(partial, path)
 	}
 	if err != nil {
-		// The next one may have nothing to write over it. Where the lock failed it may be that of another, who then loses.
+		// The next one may have nothing to write over it. Where the lock failed it may be that of another, who then
+		// loses.
 		_ = fs.Remove(partial)
 	}
 	return file.Close() == nil && held && err == nil

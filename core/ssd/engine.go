@@ -296,7 +296,8 @@ func (h *Handle) Name() string { return h.file.Name() }
 // Size returns the size of the file when it was opened. What is appended later is not seen.
 func (h *Handle) Size() int64 { return h.size.Load() }
 
-// Moved is how many read requests of this file were given to the system, and how many bytes they returned.
+// Moved returns the number of read requests of this file that were given to the system, and the bytes that they
+// returned.
 func (h *Handle) Moved() (requests, bytes int64) { return h.requests.Load(), h.received.Load() }
 
 // Close waits for the Reads of the file and closes it. Calls after the first do nothing.

@@ -41,14 +41,14 @@ type FS interface {
 	Stat(path string) (Info, error)
 	// Lstat is Stat of a symbolic link itself, which is neither a file nor a directory.
 	Lstat(path string) (Info, error)
-	// Space returns the bytes that may still be written to the file system that holds path, or the largest int64 where it
-	// does not say.
+	// Space returns the bytes that may still be written to the file system that holds path, or the largest int64 where
+	// it does not say.
 	Space(path string) (int64, error)
 	// SyncDir makes the creations, renames and removals in a directory durable.
 	SyncDir(path string) error
 }
 
-// Info is what Stat says about a path.
+// Info is the result of Stat.
 type Info struct {
 	Size   int64
 	IsDir  bool
@@ -70,8 +70,8 @@ type File interface {
 	// every file system can.
 	Allocate(off, n int64) error
 	Size() (int64, error)
-	// Lock takes an advisory lock on the whole file (flock) without waiting. It returns false when somebody else holds it.
-	// Close releases it.
+	// Lock takes an advisory lock on the whole file (flock) without waiting. It returns false when somebody else holds
+	// it. Close releases it.
 	Lock(exclusive bool) (bool, error)
 	// Fd returns the descriptor, valid until Close.
 	Fd() int
@@ -90,7 +90,7 @@ type CompletionFilter interface {
 // ErrClosed is returned by an Engine, a Handle or a Writer that has been closed.
 var ErrClosed = errors.New("ssd: closed")
 
-// ErrNoFile says that what is to be read or written is a pipe, a socket, a device, or a link where none is followed.
+// ErrNoFile means that a path to read or write is a pipe, a socket, a device, or a link where none is followed.
 var ErrNoFile = errors.New("neither a file nor a directory")
 
 // PathError is a failed operation on a file. Its message names the file and, where there is one, the offset.
@@ -101,7 +101,7 @@ type PathError struct {
 	Err  error // a syscall.Errno, io.ErrUnexpectedEOF, io.ErrShortWrite or ErrNoFile
 }
 
-// Error says what failed, where and why.
+// Error names the call, the path and the cause.
 func (e *PathError) Error() string {
 	if e.Off < 0 {
 		return fmt.Sprintf("ssd: %s %s: %v", e.Op, e.Path, e.Err)

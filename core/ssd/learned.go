@@ -40,8 +40,8 @@ const (
 	// believed is the part of what a stretch tells, as a power, that is taken over. Arbitrary: three say it all but for
 	// an eighth.
 	believed = 0.5
-	// unknowable is by how much, as a logarithm, a straight line through the bend of a disk is off, and what chance does
-	// to a stretch: nothing is learned from that.
+	// unknowable is by how much, as a logarithm, a straight line through the bend of a disk is off, and what chance
+	// does to a stretch: nothing is learned from that.
 	unknowable = 0.15
 	// slowest and fastest bound the factors. A volume of 3,000 requests a second may have answered 100,000 while it was
 	// calibrated; one that was shared with others then may be faster now. Arbitrary beyond.
@@ -100,7 +100,7 @@ func (l *Learned) learn(took time.Duration, requests, bytes int64, written float
 	}
 }
 
-// slot is what the longest request takes in order, by the calibration.
+// slot returns the time of the longest request in order, by the calibration.
 func (l *Learned) slot() float64 {
 	if l.calibrated.ReadBytesPerSecond <= 0 {
 		return l.calibrated.Seconds(1, int64(l.slotPages))
@@ -108,7 +108,7 @@ func (l *Learned) slot() float64 {
 	return l.slotPages * PageBytes / l.calibrated.ReadBytesPerSecond
 }
 
-// Device is what the device is taken to be now: as calibrated, with what has been learned.
+// Device returns the device as calibrated, with the rates that have been learned.
 func (l *Learned) Device() Device {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +131,7 @@ func (l *Learned) Device() Device {
 	return d
 }
 
-// Wrong tells whether reading has turned out to be slower or faster than calibrated by more than a factor.
+// Wrong reports whether reading has turned out to be slower or faster than calibrated by more than a factor.
 func (l *Learned) Wrong(factor float64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

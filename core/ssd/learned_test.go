@@ -12,8 +12,8 @@ import (
 	"freshgo/core/ssd/faultfs"
 )
 
-// volume is a disk of a cloud in virtual time: so many requests and bytes a second, and writes have the same beside
-// reads or share it with them.
+// volume is a cloud disk in virtual time, limited in requests and bytes a second. Writes have the same limits beside
+// reads, or share them.
 type volume struct {
 	requests, bytes float64 // a second
 	shared          bool
@@ -29,7 +29,7 @@ func (v *volume) seconds(requests, pages, written int64) float64 {
 	return max(float64(requests)/v.requests, bytes/v.bytes)
 }
 
-// work is a stretch of reads of so many pages each, with writes meanwhile.
+// work does a stretch of reads of pagesEach pages, with writes meanwhile.
 func (v *volume) work(to *ssd.Learned, requests, pagesEach, written int64) {
 	v.full.Requests += requests
 	v.full.Bytes += requests * pagesEach * ssd.PageBytes
@@ -110,7 +110,7 @@ func TestWhatIsNotLearned(t *testing.T) {
 	require.False(t, none.Wrong(2))
 }
 
-// tokens lets so many requests pass a second, all of a tenth of a second at its beginning, as the kernel does for a
+// tokens limits requests a second. All requests of a tenth of a second pass at its beginning, as the kernel does for a
 // control group.
 type tokens struct {
 	next chan time.Time // when the tenth ends that is under way, with what it has left

@@ -9,7 +9,7 @@ import (
 // about as much as reading 10 KiB more. Measured best on rows picked at random from spans of 1 and 4 GB.
 const DefaultHole = 4
 
-// Layout says where the rows of an array lie in its file.
+// Layout is the position of an array's rows in its file.
 type Layout struct {
 	RowBytes int
 	// 0: packed back to back. Else each page holds this many rows from its start, and the rest of it is unused.
@@ -50,8 +50,8 @@ func pagesUp(n int64) int64 { return (n + PageBytes - 1) / PageBytes }
 // WholePages returns the bytes of the pages that n bytes from the beginning of a page touch.
 func WholePages(n int64) int64 { return pagesUp(n) * PageBytes }
 
-// ReadPlan is what to read for a list of rows, and which rows each range holds. It is valid until the next Plan of its
-// Merger.
+// ReadPlan lists the ranges to read for a list of rows, and the rows that each range holds. It is valid until the next
+// Plan of its Merger.
 type ReadPlan struct {
 	Ranges []Range // ascending; one may begin on the last page of the one before it, for a row that straddles
 	First  []int32 // the rows of Ranges[i] are Pos[First[i]:First[i+1]]

@@ -9,7 +9,7 @@ import (
 // maxWorkers bounds the goroutines, hence the threads, that wait in pread. More gave no more IOPS on the disk measured.
 const maxWorkers = 64
 
-// errEnded is what Reads see when a thread of the engine ended without a panic: the receiver of data called
+// errEnded is the error of Reads when a thread of the engine ended without a panic: the receiver of data called
 // runtime.Goexit.
 var errEnded = errors.New("ssd: a thread of the engine has ended")
 

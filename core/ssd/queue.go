@@ -121,7 +121,7 @@ func (q *queue) fill(tasks []task) int {
 	return n
 }
 
-// waits tells whether some range has not been taken.
+// waits reports whether some range has not been taken.
 func (q *queue) waits() bool {
 	return slices.ContainsFunc(q.ready, func(j *job) bool { return j.next < len(j.ranges) })
 }
@@ -203,7 +203,7 @@ func (q *queue) stop(reason error) {
 	q.rouse()
 }
 
-// retire says that nobody polls any more: wake will not be called again.
+// retire records that nobody polls any more: wake will not be called again.
 func (q *queue) retire() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

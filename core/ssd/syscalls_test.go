@@ -17,7 +17,7 @@ import (
 	"freshgo/core/ssd"
 )
 
-// deeds are what ssd.OS can do, in an order in which each finds what it needs in a directory.
+// deeds returns the operations of ssd.OS, in an order in which each finds the files that it needs in a directory.
 func deeds(dir string) (names []string, do map[string]func() error) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	var f ssd.File
@@ -52,7 +52,7 @@ func deeds(dir string) (names []string, do map[string]func() error) {
 	return names, do
 }
 
-// TestDeeds is what TestSystemCalls traces: it does what can be done in a directory and says how each went.
+// TestDeeds is traced by TestSystemCalls: it does every operation in a directory and prints the outcomes.
 func TestDeeds(t *testing.T) {
 	dir := os.Getenv("FRESHGO_TEST_DEEDS")
 	if dir == "" {

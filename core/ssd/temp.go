@@ -21,7 +21,7 @@ const (
 	tempAttempts = 10
 )
 
-// errTaken says that the name is somebody else's, or that the file was taken for a leftover.
+// errTaken means that the name belongs to another process, or that the file was removed as a leftover.
 var errTaken = errors.New("ssd: temporary file taken away")
 
 // Temp is a file without a name: written at any place, read through an engine, and gone with the process however that

@@ -18,8 +18,8 @@ const (
 	batch = 16
 	// pause before the kernel, short of memory, is asked again. Arbitrary.
 	pause = 100 * time.Microsecond
-	// registerAfter is how many requests an engine starts before its slots are registered: pinning them costs about as
-	// much as is saved by then. An engine that only measures, or serves a small graph, goes without.
+	// registerAfter is the number of requests that an engine starts before its slots are registered: pinning them costs
+	// about as much as is saved by then. An engine that only measures, or serves a small graph, goes without.
 	registerAfter = 4096
 )
 
@@ -95,8 +95,8 @@ func (u *uring) register() {
 		return
 	}
 	u.asked = true
-	// Registered memory is pinned and counts against RLIMIT_MEMLOCK, often 8 MiB. Where that is too small the reads cost a
-	// little more.
+	// Registered memory is pinned and counts against RLIMIT_MEMLOCK, often 8 MiB. Where that is too small the reads
+	// cost a little more.
 	u.registered = u.ring.registerSlots(u.memory, u.slot) == nil
 }
 

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// writerChunks is how many chunks a Writer holds: one that fills, one that is written, and one between them, so that
-	// neither side waits for the other's jitter. One write at a time is enough: two at once were no faster on the disk
-	// measured.
+	// writerChunks is the number of chunks of a Writer: one that fills, one that is written, and one between them, so
+	// that neither side waits for the other's jitter. One write at a time is enough: two at once were no faster on the
+	// disk measured.
 	writerChunks = 3
-	// dirtyBytes bounds what buffered writing leaves in the page cache before it is forced out. Arbitrary: a fraction of a
-	// second of work for a disk, and little memory.
+	// dirtyBytes bounds what buffered writing leaves in the page cache before it is forced out. Arbitrary: a fraction
+	// of a second of work for a disk, and little memory.
 	dirtyBytes = 64 << 20
 )
 

@@ -1,11 +1,11 @@
 package ssd
 
-// Writes are writes to a Temp that are in flight together. They belong to one goroutine, whose thread is theirs until
+// Writes keeps several writes to a Temp in flight. It belongs to one goroutine, which it locks to its thread until
 // Close.
 //
-// Where the engine has an io_uring they have one as well: 16 writes of 64 KiB in flight then take half of the processor
-// time that 16 threads take, each of which sleeps for its own write. Elsewhere a write ends before Begin returns, and
-// several goroutines have one each (TempWriters).
+// Where the engine has an io_uring, Writes has one as well: 16 writes of 64 KiB in flight then take half of the
+// processor time of 16 threads that sleep for one write each. Elsewhere a write ends before Begin returns, and several
+// goroutines have Writes of their own (TempWriters).
 type Writes struct {
 	temp     *Temp
 	depth    int
@@ -14,7 +14,7 @@ type Writes struct {
 	ended    []outcome // without a ring
 }
 
-// outcome is how a write ended.
+// outcome is the result of a write.
 type outcome struct {
 	done func(error)
 	err  error
@@ -23,7 +23,8 @@ type outcome struct {
 // writeRing is writes by descriptor.
 type writeRing interface {
 	begin(p []byte, off int64, done func(error))
-	// await waits for some of the writes and calls done for them, and for all when it fails; then it is not used any more.
+	// await waits for some of the writes and calls done for them, and for all when it fails; then it is not used any
+	// more.
 	await() (ended int, err error)
 	close()
 }
@@ -39,10 +40,10 @@ func (e *Engine) Writes(t *Temp) *Writes {
 	return w
 }
 
-// InFlight is how many writes have begun and not ended.
+// InFlight returns the number of writes that have begun and not ended.
 func (w *Writes) InFlight() int { return w.inFlight }
 
-// Full tells whether no more writes may begin before Await.
+// Full reports whether no more writes may begin before Await.
 func (w *Writes) Full() bool { return w.inFlight == w.depth }
 
 // Begin writes whole pages of page-aligned memory within the file. Await calls done when they are written or cannot be;
@@ -92,7 +93,7 @@ type WriteFilter interface {
 	FilterWrite(off int64, length int, result int32) int32
 }
 
-// ByDescriptor tells whether a file may be written past Pwrite. A File around such a file may be a WriteFilter.
+// ByDescriptor reports whether a file may be written past Pwrite. A File around such a file may be a WriteFilter.
 func ByDescriptor(f File) bool {
 	_, filtered := f.(WriteFilter)
 	_, plain := f.(*osFile)

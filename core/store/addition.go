@@ -69,7 +69,7 @@ func (s *Store) BeginAddition() (*Addition, error) {
 	return a, nil
 }
 
-// Store is what the store holds now. It is open until the Addition ends.
+// Store returns the store as it is now. It is open until the Addition ends.
 func (a *Addition) Store() *Store { return a.store }
 
 // clean removes what killed Additions left.
@@ -143,7 +143,7 @@ func (a *Addition) Create(
 // AddedWriterBytes is the memory of an AddedWriter.
 func AddedWriterBytes(chunk int) int64 { return arrayWriterBytes(chunk) }
 
-// AddedRowsPerStep is how many rows of this size WriteRows takes at a time, or a multiple of it.
+// AddedRowsPerStep returns the number of rows that WriteRows takes at a time; it also takes multiples.
 func AddedRowsPerStep(rowBytes int) int { return max(layoutFor(rowBytes, 0).RowsPerPage, 1) }
 
 // WriteRows appends dense rows: a multiple of AddedRowsPerStep, except for the last.

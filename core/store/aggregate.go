@@ -9,11 +9,11 @@ import (
 	"freshgo/core/manifest"
 )
 
-// Tensors of nodes that were computed from others (core/propagate): what the rows of a node's in-neighbours add up to.
-// The manifest says what each was computed from by checksums of the checksums of these arrays, so that one which is of
-// something else than the store now holds is known without reading anything.
+// Tensors of nodes that were computed from others (core/propagate): aggregates of the rows of a node's in-neighbours.
+// The manifest identifies the inputs of each by checksums of the checksums of their arrays, so that a tensor whose
+// inputs have changed is recognised without reading anything.
 
-// Aggregate says how a tensor of nodes was computed.
+// Aggregate describes the computation of a tensor of nodes.
 type Aggregate struct {
 	Tensor string // that was aggregated, in whatever node type the edges come from
 	Reduce string // "mean", "sum" or "gcn"
@@ -134,7 +134,7 @@ func mark(arrays ...*manifest.Array) uint32 {
 	return max(sum, 1)
 }
 
-// staleness says what an aggregate of node type typ is of other than the store holds, or nothing.
+// staleness names the inputs of an aggregate of node type typ that differ from the arrays of the store, or is empty.
 func staleness(m *manifest.Manifest, typ int, a *manifest.Aggregate) string {
 	if a.GetOwnColumns() > 0 && a.GetOwn() != tensorMark(m.GetNodeTypes()[typ].GetTensors(), a.GetTensor()) {
 		return fmt.Sprintf("other rows of %q", a.GetTensor())

@@ -10,7 +10,7 @@ import (
 	"freshgo/core/narrow"
 )
 
-// Growth is what Append adds to a store, by type. Types that are not named get nothing.
+// Growth lists the nodes and edges that Append adds to a store, by type. Types that are not named get nothing.
 type Growth struct {
 	// Nodes come after those that are there: the first new node of a type of n nodes has the id n. NumNodes is how many
 	// are new; -1: as many as Tensors have rows. Splits hold ids of old and new nodes, or a bool for each new node.
@@ -21,13 +21,13 @@ type Growth struct {
 	Attachments []NamedSource
 }
 
-// Append writes a store at path that is src with further nodes and edges: what Convert would write of all of them, the
-// old ones first, file for file. If the rows of nodes are in an order of their own, those of new nodes come last. Every
-// tensor of a type that grows needs rows for what is new, of the type and shape that it has, and is stored in the form
-// that it has. A computed tensor is left out if what it was computed from grows.
+// Append writes a store at path that is src with further nodes and edges. File for file it is the store that Convert
+// would write of all of them, the old ones first. If the rows of nodes are in an order of their own, the rows of new
+// nodes come last. Every tensor of a type that grows needs rows for the new nodes or edges, of its type and shape, and
+// they are stored in its form. A computed tensor is left out if its inputs grow.
 //
-// New edges are sorted as Convert sorts them, and then merged with those of the store while these are read once, in
-// order. What does not grow is shared as by Update. The store appears as one of Convert does, complete or not at all.
+// New edges are sorted as by Convert, and then merged with the edges of the store, which are read once, in order. Files
+// that do not grow are shared as by Update. The store appears as by Convert, complete or not at all.
 func Append(ctx context.Context, src *Store, path string, more Growth, opts ConvertOptions) error {
 	return appendTo(ctx, src, path, more, opts, mem.NewBudget(opts.Memory))
 }
@@ -61,7 +61,7 @@ type grower struct {
 	anew  map[string]bool // files of the source that are not shared, for their arrays grow
 }
 
-// newNodes is how many nodes a type gets.
+// newNodes returns the number of new nodes of a type.
 func (g *grower) newNodes(typ int) int64 { return g.graph.nodes[typ].count - g.graph.nodes[typ].before }
 
 // check finds the types that grow, compares what is given with what they have, and removes computed tensors that would
@@ -152,8 +152,8 @@ func (g *grower) checkEdges(t EdgeInput) error {
 	return nil
 }
 
-// matchTensors puts new rows in the order of the tensors that a type has, of which none may be missing, and gives them
-// the form in which they are stored.
+// matchTensors puts new rows in the order of the tensors of a type, none of which may be missing, and gives them the
+// form in which they are stored.
 func matchTensors(have []Tensor, given []NamedSource, label string, rows int64, what string) ([]NamedSource, error) {
 	var names []string
 	var matched []NamedSource
@@ -308,7 +308,7 @@ func (g *grower) futures() (all []*Array) {
 			grown := *a
 			grown.Rows += more
 			grown.Layout.NumRows = grown.Rows
-			grown.Bytes, _ = fileBytes(grown.Layout) // there are not so many rows
+			grown.Bytes, _ = fileBytes(grown.Layout) // no overflow: the rows exist
 			all = append(all, &grown)
 		}
 	}

@@ -11,12 +11,11 @@ import (
 )
 
 const (
-	// drawn is how many neighbours of a target are taken to be drawn: usual fanouts are 10 to 25, and the order hardly
-	// depends on it.
+	// drawn is the assumed fanout: usual fanouts are 10 to 25, and the order hardly depends on it.
 	drawn = 10
-	// targetChunk is how many targets one task of the adjacency scan holds: 64 KiB of offsets.
+	// targetChunk is the number of targets in a task of the adjacency scan: 64 KiB of offsets.
 	targetChunk = 8 << 10
-	// sourceChunk is how many bytes of sources are read at a time.
+	// sourceChunk is the number of bytes of sources that are read at a time.
 	sourceChunk = 256 << 10
 )
 

@@ -20,8 +20,8 @@ var tensorChunks = []int{4 << 20, 1 << 20, frugal.chunk}
 type ConvertOptions struct {
 	Memory    int64 // bytes to work in; 0 for no limit
 	Overwrite bool  // replace a store that is at the path
-	// Progress, which may be nil, is called with the rows of a stage that are done and those there are, by one goroutine
-	// at a time.
+	// Progress, which may be nil, is called with the rows of a stage that are done and those there are, by one
+	// goroutine at a time.
 	Progress func(stage string, done, total int64)
 }
 

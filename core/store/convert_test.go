@@ -88,8 +88,8 @@ func readFiles(t *testing.T, dir string) map[string][]byte {
 	return files
 }
 
-// TestSmallestBudget checks that the smallest budget that an error names is enough, and that it is the smallest,
-// whatever it is that needs it.
+// TestSmallestBudget checks that the smallest budget that an error names is enough, and that it is the smallest, for
+// every part of the work that may need it.
 func TestSmallestBudget(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "e.npy")
 	require.NoError(t, os.WriteFile(name, make([]byte, 400_000), 0o600))

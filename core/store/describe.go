@@ -7,8 +7,8 @@ import (
 	"freshgo/core/manifest"
 )
 
-// Description says what a store holds, in a form that encodes to JSON. What describes the only type of a homogeneous
-// store is empty where there are types, and the other way round.
+// Description lists the contents of a store, in a form that encodes to JSON. The fields of the only type of a
+// homogeneous store are empty in a heterogeneous store, and the other way round.
 type Description struct {
 	Path        string             `json:"path"`
 	UUID        string             `json:"uuid"`
@@ -96,7 +96,7 @@ type PartDescription struct {
 	WeightsOf string `json:"weights_of"`
 }
 
-// NarrowError is what storing floats in fewer bytes changed, over all finite numbers: see Narrowed.
+// NarrowError is the error of storing floats in fewer bytes, over all finite numbers: see Narrowed.
 type NarrowError struct {
 	Max             float64 `json:"max"`
 	SumSquareError  float64 `json:"sum_square_error"`

@@ -21,8 +21,8 @@ type Draft struct {
 	ended     atomic.Bool // set by the first of Relayout and Discard, which alone has the site from then on
 }
 
-// ConvertDraft is Convert but for the publication. order is that of the relayout to come, so that one which the graph
-// or the budget cannot have is refused before anything is written.
+// ConvertDraft is Convert without the publication. order is the order of the relayout to come, so that an order that
+// the graph or the budget does not allow is refused before anything is written.
 func ConvertDraft(ctx context.Context, fs ssd.FS, in Input, path, order string, opts ConvertOptions) (*Draft, error) {
 	return convertDraft(ctx, fs, in, path, order, opts, mem.NewBudget(opts.Memory))
 }
@@ -97,9 +97,9 @@ func (g *graph) outline() *Store {
 func (d *Draft) Store() *Store { return d.store }
 
 // Relayout puts the rows of the node tensors in another order, in place, and publishes the store. See the function
-// Relayout for what it costs; topology, edge tensors and splits are not moved, and a tensor is removed as soon as it is
-// rewritten, so that it needs disk space for the order, for one tensor and, where it goes through one, its spill.
-// opts.Overwrite is that of the conversion. Whatever happens, the draft has ended.
+// Relayout for its cost. Topology, edge tensors and splits are not moved, and a tensor is removed as soon as it is
+// rewritten, so that disk space is needed for the order, for one tensor and for its spill, if it has one. The Overwrite
+// option of the conversion applies. The draft ends with the call, also on an error.
 func (d *Draft) Relayout(ctx context.Context, opts RelayoutOptions) error {
 	return d.relayout(ctx, opts, mem.NewBudget(opts.Memory))
 }

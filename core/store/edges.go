@@ -14,10 +14,10 @@ type edgeList struct {
 	name             string // for messages
 	count            int64
 	sources, targets Source
-	weights          bool // the sources are weights, of which the bits are read
+	weights          bool // the sources are weights, read as bits
 }
 
-// edgesName is what messages call the edge list: PyG's name.
+// edgesName is the name of the edge list in messages, as in PyG.
 const edgesName = "edge_index"
 
 // checkEdges validates an edge list of shape [2, edges], which messages call name.

@@ -161,7 +161,7 @@ func (w *emitter[I, E]) run() error {
 	return nil
 }
 
-// end is where the edges of a target end, as long as those of the next are not placed.
+// end returns the end of a target's edges. It is valid until the edges of the next target are placed.
 func (w *emitter[I, E]) end(target int) int64 {
 	if target+1 < len(w.ends) {
 		return w.ends[target+1]

@@ -23,7 +23,7 @@ var (
 	ErrCorrupt    = manifest.ErrCorrupt // always in a *CorruptError
 )
 
-// CorruptError says where a store is damaged.
+// CorruptError names the damaged place of a store.
 type CorruptError struct {
 	Path   string
 	Off    int64 // of the damaged block, or 0 when the file as a whole is wrong

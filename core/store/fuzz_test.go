@@ -18,7 +18,7 @@ import (
 	"freshgo/core/ssd"
 )
 
-// castagnoli is that of the standard library, which sums agree with.
+// castagnoli is the table of the standard library, whose sums ours equal.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // FuzzOpen opens a store whose manifest is anything at all, with a header that makes it look whole.

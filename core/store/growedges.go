@@ -10,7 +10,7 @@ import (
 	"freshgo/core/mem"
 )
 
-// edgeGrowth is what Append does to an edge type.
+// edgeGrowth is the work of Append on an edge type.
 type edgeGrowth struct {
 	part    *edgePart
 	stored  *EdgeType
@@ -57,7 +57,7 @@ func (g *grower) planEdges() (need int64, err error) {
 	return need, nil
 }
 
-// edges are the new ones, of which there may be none.
+// edges returns the new edges, possibly none.
 func (p *edgeGrowth) edges() edgeList {
 	if p.part.edges.count > 0 {
 		return p.part.edges
@@ -76,7 +76,7 @@ func (p *edgeGrowth) besideEdges() int64 {
 	return bytes
 }
 
-// besideWeights is that of merging weights.
+// besideWeights returns the memory beside the merge of weights.
 func (p *edgeGrowth) besideWeights(targets int64) int64 {
 	return weightsBeside(targets) + wordsMemory(p.stored.Indptr) + columnReaderBytes(&p.stored.Weights.Array)
 }

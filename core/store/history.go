@@ -8,10 +8,10 @@ import (
 	"freshgo/core/manifest"
 )
 
-// generator is what a manifest says wrote it: the name and the version of the program.
+// generator names the program that writes manifests, with its version.
 const generator = "freshgo 0.1.0"
 
-// Version says how one version of a store came about.
+// Version describes the operation that made one version of a store.
 type Version struct {
 	Action    string // "convert", "relayout", "update", "append", "propagate"
 	Details   string // for people

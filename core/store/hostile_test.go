@@ -33,7 +33,7 @@ func (f fenced) Open(path string, flag int, perm uint32) (ssd.File, error) {
 	return file, err
 }
 
-// strangers are what may lie in a place where a file is expected, each made at a path; target is a file elsewhere.
+// strangers returns functions that each put something other than a file at a path; target is a file elsewhere.
 func strangers(target string) map[string]func(path string) error {
 	return map[string]func(path string) error{
 		"link to a file":     func(path string) error { return os.Symlink(target, path) },
@@ -84,8 +84,8 @@ func TestStrangersInAStore(t *testing.T) {
 	require.NoError(t, requireNodes(t, path, 3000).Close())
 }
 
-// TestStrangersWhereAStoreIsWritten: what a conversion makes beside the store and in it, the names of which are known,
-// may be there already as a link. Nothing is written through it, and nothing removed behind it.
+// TestStrangersWhereAStoreIsWritten: a name that a conversion writes, beside the store or in it, may exist already as a
+// link. Nothing is written through it, and nothing removed behind it.
 func TestStrangersWhereAStoreIsWritten(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	path := filepath.Join(dir, "g")

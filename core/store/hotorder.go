@@ -8,7 +8,7 @@ import (
 const (
 	// radixBits is the width of a digit: 2048 counters of 8 bytes stay in the first-level cache.
 	radixBits = 11
-	// cancelRows is how many nodes are handled between two looks at the context: a few milliseconds.
+	// cancelRows is the number of nodes between two checks of the context: a few milliseconds.
 	cancelRows = 1 << 20
 )
 
@@ -82,9 +82,9 @@ func radixPass(ctx context.Context, scores []float32, from, to []uint32, shift i
 }
 
 const (
-	// classBits is how many powers of two of the score make a class: rows of a class differ by less than a factor of 16.
-	// Classes of 4 to 16 left the fewest pages on every graph measured; finer ones tear neighbours apart, and without
-	// classes used rows mix with unused ones.
+	// classBits is the number of powers of two of the score in a class: rows of a class differ by less than a factor of
+	// 16. Classes of 4 to 16 left the fewest pages on every graph measured; finer ones tear neighbours apart, and
+	// without classes used rows mix with unused ones.
 	classBits = 4
 	// noScore is the class behind all others.
 	noScore = 256 / classBits

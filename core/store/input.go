@@ -32,7 +32,7 @@ type Input struct {
 	Details     string        // a line for people in the history of the store
 }
 
-// NodeInput is the nodes of one type. Its fields are those of Input.
+// NodeInput holds the nodes of one type. Input documents its fields.
 type NodeInput struct {
 	Name     string
 	NumNodes int64
@@ -134,7 +134,7 @@ func (in Input) types() ([]NodeInput, []EdgeInput, error) {
 	return in.NodeTypes, in.EdgeTypes, CheckTypes(in.NodeTypes, in.EdgeTypes)
 }
 
-// unnamed reports whether the types are those of a homogeneous graph: one of each, without names.
+// unnamed reports whether the graph is homogeneous: one node type and one edge type, without names.
 func unnamed(nodes []NodeInput, edges []EdgeInput) bool {
 	return len(nodes) == 1 && len(edges) == 1 && nodes[0].Name == "" &&
 		edges[0].Source == "" && edges[0].Relation == "" && edges[0].Target == ""

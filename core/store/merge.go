@@ -9,7 +9,7 @@ import (
 	"freshgo/core/mem"
 )
 
-// mergeBytes is how much of a stored column is read at a time, while what was read before is merged.
+// mergeBytes is the size of the pieces in which a stored column is read, while the piece before is merged.
 const mergeBytes = 256 << 10
 
 // merger is a topologySink that writes sorted new edges behind the stored ones of their targets, which it reads in
@@ -139,7 +139,7 @@ func (m *merger) end() error {
 type mergedColumn struct {
 	old       *columnReader  // nil: the stored edges have their positions for numbers
 	at        int64          // position of the stored edge that follows
-	to, given manifest.DType // what is written, and what new edges come as
+	to, given manifest.DType // of the file, and of the new edges
 	base      int64          // added to what comes
 	out       *bufio.Writer
 	meter     *meter // counts stored edges
@@ -284,8 +284,7 @@ func (c *columnReader) ask() {
 	}, func(p *guard.PanicError) { coming <- columnPiece{nil, p} })
 }
 
-// next returns some of the rows that follow, at most so many bytes of them, valid until the next call. There must be
-// some.
+// next returns the following rows, up to most bytes, valid until the next call. At least one row must be left.
 func (c *columnReader) next(most int64) ([]byte, error) {
 	if len(c.left) == 0 {
 		piece := <-c.coming

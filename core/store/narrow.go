@@ -19,12 +19,12 @@ import (
 const (
 	// narrowValues are about how many numbers are encoded at a time: they stay in the second-level cache. Arbitrary.
 	narrowValues = 32 << 10
-	// minInt8 is the elements that a row of int8 has at least. Fewer are narrow already, and a number by itself, such as a
-	// weight or a time, is not to be rounded to one of 255.
+	// minInt8 is the elements that a row of int8 has at least. Fewer are narrow already, and a number by itself, such
+	// as a weight or a time, is not to be rounded to one of 255.
 	minInt8 = narrow.MinRow
 )
 
-// Narrowed is how the rows of a tensor are stored where they are floats in fewer bytes.
+// Narrowed is the form in which floats are stored in fewer bytes.
 type Narrowed struct {
 	narrow.Coding
 	Shape []int64 // of a row of values
@@ -51,7 +51,7 @@ func (t *Tensor) ValueBytes() int {
 	return t.Narrow.ValueBytes()
 }
 
-// checkNarrow says whether the tensor can be stored in its form.
+// checkNarrow returns an error if the tensor cannot be stored in its form.
 func (s Source) checkNarrow(name string) error {
 	if s.Narrow == narrow.None {
 		return nil
@@ -73,7 +73,7 @@ func (s Source) checkNarrow(name string) error {
 	return nil
 }
 
-// elements is how many numbers a row has.
+// elements returns the number of elements of a row.
 func (s Source) elements() int { return int(s.rowBytes()) / s.DType.Size() }
 
 // most is the largest of what a function gives for the forms that a tensor may be stored in: Int8 is decided later.
@@ -102,7 +102,7 @@ func (s Source) stored() (dtype manifest.DType, shape []int64) {
 	return s.DType, s.Shape[1:]
 }
 
-// narrowRows is how many rows are encoded at a time: whole pages of them.
+// narrowRows returns the number of rows that are encoded at a time: whole pages of them.
 func (s Source) narrowRows() int64 {
 	dtype, shape := s.stored()
 	rowBytes, _ := rowBytesOf(dtype, shape) // not larger than a row of the source, which was checked
@@ -229,7 +229,7 @@ func (n *narrowing) pieces(first int64, rows []byte, visit func(first int64, val
 	return nil
 }
 
-// refuse says which number of the user's cannot be stored.
+// refuse returns the error for a number that cannot be stored.
 func (n *narrowing) refuse(bad *narrow.ValueError) error {
 	at := fmt.Sprintf("%s[%d, %d] is %v", n.label, bad.Row, bad.Column, bad.Value)
 	if len(n.source.Shape) == 1 {

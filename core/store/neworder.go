@@ -54,7 +54,7 @@ func (r *relayouter) cut(ctx context.Context, ids, rowOf []uint32) error {
 		next[typ]++
 	}
 	if types == 1 {
-		return nil // ids are those of the type already
+		return nil // ids count within the type already
 	}
 	for typ := range types {
 		if err := ctx.Err(); err != nil {

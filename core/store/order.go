@@ -18,7 +18,7 @@ const maxOrdered = math.MaxUint32
 // noRow marks a node whose row has not been seen yet. No row has this number.
 const noRow = math.MaxUint32
 
-// Order is that of the nodes of a homogeneous store.
+// Order returns the order of the nodes of a homogeneous store.
 func (s *Store) Order() *Array { return s.node().Order }
 
 // RowOf is NodeType.RowOf of a homogeneous store.

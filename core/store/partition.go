@@ -80,7 +80,7 @@ func sortEdges[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSo
 	return emit[I, E](ctx, s, out)
 }
 
-// stage names a step for people: in a heterogeneous graph, of which relation.
+// stage names a step for people: in a heterogeneous graph with its relation.
 func (s *edgeSorter) stage(step string) string {
 	if s.edges.weights {
 		return step + " weights" + s.relation

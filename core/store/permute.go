@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// maxGathers is up to how often a tensor is read to write its rows in another order. A spill moves each byte twice to
-	// the disk and twice back, four times in all; three readings and one writing are as much, with fewer writes and no
-	// space, and one or two are less.
+	// maxGathers is up to how often a tensor is read to write its rows in another order. A spill moves each byte twice
+	// to the disk and twice back, four times in all; three readings and one writing are as much, with fewer writes and
+	// no space, and one or two are less.
 	maxGathers = 3
 	// spillSpares are buffers that lanes fill while others are on their way to the disk.
 	spillSpares = 8
@@ -24,9 +24,9 @@ const (
 // laneSizes are the buffers of a lane in order of preference. Beyond 1 MiB a write is no faster.
 var laneSizes = []int64{1 << 20, goodLaneBytes, 32 << 10, ssd.PageBytes}
 
-// permutePlan says how a tensor is rewritten in another order within a budget. The output is made window by window in
+// permutePlan is the plan to rewrite a tensor in another order within a budget. The output is made window by window in
 // memory and written in sequence. Its rows come from reading the input once for each window, or from a spill, in which
-// one reading has collected those of each window.
+// one reading has collected the rows by window.
 type permutePlan struct {
 	chunk      int   // of the writer, and about what is read at a time
 	windowRows int64 // rows of a window, whole pages of them
@@ -75,7 +75,7 @@ func planSpill(a *Array, chunk int, lane, memory int64) (permutePlan, bool) {
 	return p, p.bytes(a) <= memory
 }
 
-// fitWindow makes the windows as large as fits beside so many bytes.
+// fitWindow makes the windows as large as fits in memory beside other bytes.
 func (p *permutePlan) fitWindow(a *Array, memory, beside int64) bool {
 	unit := int64(max(a.Layout.RowsPerPage, 1))
 	p.windowRows = roundUp(max(a.Rows, 1), unit) // a node type may have no nodes: its window is one of no rows
@@ -106,7 +106,7 @@ func (p permutePlan) bytes(a *Array) int64 {
 	return p.spillSums(a) + max(spread, collect)
 }
 
-// moved is how many bytes of rows the plan reads and writes.
+// moved returns the bytes of rows that the plan reads and writes.
 func (p permutePlan) moved(a *Array) int64 {
 	rows := a.Rows * int64(a.Layout.RowBytes)
 	if p.lane == 0 {

@@ -54,7 +54,7 @@ func denseRows(t *testing.T, s Source) []byte {
 	return append([]byte(nil), rows...)
 }
 
-// TestTensorsThroughPipes gives every tensor through a pipe: the files are those of tensors in memory.
+// TestTensorsThroughPipes gives every tensor through a pipe: the files equal the files of tensors in memory.
 func TestTensorsThroughPipes(t *testing.T) {
 	ctx, dir := context.Background(), t.TempDir()
 	g := newRandomGraph(3, 5000, 20_000, map[string][]int64{"x": {25}, "y": nil}, manifest.DType_FLOAT32)

@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// bufferRecords is the unit of the buffers of the partitioning pass. Records are a multiple of four bytes, so 1024 of
-	// them are whole pages.
+	// bufferRecords is the unit of the buffers of the partitioning pass. Records are a multiple of four bytes, so 1024
+	// of them are whole pages.
 	bufferRecords = 1024
-	// cachedBufferRecords is the size of such a buffer where it is copied to memory: those of all partitions then stay in
-	// the second-level cache.
+	// cachedBufferRecords is the size of such a buffer where it is copied to memory: those of all partitions then stay
+	// in the second-level cache.
 	cachedBufferRecords = 64
 	// maxBufferBytes bounds such a buffer: beyond it a write is no faster.
 	maxBufferBytes = 1 << 20
 	// goodBufferBytes is aimed at on disk: 128 KiB costs a third more per byte than 1 MiB, and allows eight times the
 	// partitions.
 	goodBufferBytes = 128 << 10
-	// spareBuffers are what the partitioning pass fills while others are on their way to the disk.
+	// spareBuffers is the number of buffers that the partitioning pass fills while others are on their way to the disk.
 	spareBuffers = 16
 	// cachedRecords is the size of partition aimed at, so that one is sorted within a core's second-level cache (1 to 2
 	// MiB).
@@ -27,14 +27,14 @@ const (
 	// maxPartitions bounds the streams that are written at the same time; more would miss in the translation buffers at
 	// every record.
 	maxPartitions = 2048
-	// maxBuckets bounds the ranges of targets that are counted to find the partitions. 64 Ki counters of 8 bytes fit the
-	// second-level cache.
+	// maxBuckets bounds the ranges of targets that are counted to find the partitions. 64 Ki counters of 8 bytes fit
+	// the second-level cache.
 	maxBuckets = 64 << 10
 	// maxThreads bounds the threads of a conversion: the disk is slower than a few of them.
 	maxThreads = 8
 )
 
-// edgePlan says how the edges are sorted within a budget: in one pass they are spread over partitions (ranges of
+// edgePlan is the plan to sort the edges within a budget: in one pass they are spread over partitions (ranges of
 // targets), in the next each partition is sorted by counting. Between the passes they are in memory or on disk.
 type edgePlan struct {
 	threads  int   // of the first pass
@@ -139,7 +139,7 @@ func (p edgePlan) bufferBytes(total, buffer int64) int64 {
 	return (int64(p.threads)*p.partitionBound(total) + spareBuffers) * buffer
 }
 
-// slack is what alignment adds to a worker's memory: a page for each run of a partition and for each of its arrays.
+// slack returns the memory that alignment adds to a worker: a page for each run of a partition and each of its arrays.
 func (p edgePlan) slack() int64 { return int64(p.threads+4) * ssd.PageBytes }
 
 // workerBytes is the memory of a worker of the second pass.

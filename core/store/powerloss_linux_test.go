@@ -32,7 +32,7 @@ type disk struct {
 	homes int
 }
 
-// making is how file systems are made, and how large.
+// making gives the command and the size of each kind of file system.
 var making = map[string]struct {
 	bytes   int64
 	command []string
@@ -110,7 +110,7 @@ func (d *disk) run(command ...string) {
 	require.NoError(d.t, err, "%v: %s", command, out)
 }
 
-// attached says whether a loop device has the image.
+// attached reports whether a loop device has the image.
 func (d *disk) attached() bool {
 	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	require.NoError(d.t, err)

@@ -56,8 +56,8 @@ func (r *rangeReader) read(ctx context.Context, buffer []byte, from, to int64) (
 	return pages[from-first : to-first], nil
 }
 
-// chunkRows is how many rows of an array are read at a time where about n bytes of them are wanted. Chunks of padded
-// rows begin with a page.
+// chunkRows returns the number of rows of an array to read at a time, for about n bytes. Chunks of padded rows begin
+// with a page.
 func chunkRows(l ssd.Layout, n int64) int64 {
 	rows := max(n/int64(l.RowBytes), 1)
 	if l.RowsPerPage > 0 {

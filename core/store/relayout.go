@@ -21,10 +21,10 @@ const (
 // Orders lists the orders.
 var Orders = []string{Hot, Community, HotCommunity}
 
-// defaultHotShare is which part of the nodes, 1/defaultHotShare, counts as hot where nobody says. Rows by score alone
-// are no neighbours, which does not matter for those that stay in the cache. With as many as the cache holds, cold rows
-// touch the fewest pages. Twice as many cost up to 1.9 times the pages of a batch on the graphs measured, and all that
-// have a score up to 2.1 times; a fiftieth of all with a cache of a tenth up to 1.15 times.
+// defaultHotShare is the default inverse share of nodes that count as hot. Rows by score alone are no neighbours, which
+// does not matter for rows that stay in the cache. With as many hot rows as the cache holds, cold rows touch the fewest
+// pages. Twice as many cost up to 1.9 times the pages of a batch on the graphs measured, and all rows with a score up
+// to 2.1 times; a fiftieth of all with a cache of a tenth up to 1.15 times.
 const defaultHotShare = 50
 
 // RelayoutOptions are the choices of Relayout.
@@ -33,8 +33,8 @@ type RelayoutOptions struct {
 	// Scores has a score for each node, by node type in the store's order and within it by the user's id. A score is
 	// finite and not negative. Only Community does without.
 	Scores []float32
-	// HotRows is how many of the rows with a score HotCommunity lays out by score, those of all node types together.
-	// Negative: a fiftieth of all.
+	// HotRows is the number of rows that HotCommunity lays out by score, over all node types together. Negative: a
+	// fiftieth of all rows.
 	HotRows   int64
 	Memory    int64 // bytes to work in; 0 for no limit. Scores are the caller's and do not count.
 	Overwrite bool  // replace a store that is at the path
@@ -89,7 +89,7 @@ type relayouter struct {
 	first   []int64 // the numbers of nodes: see Store.firstNodes
 	opts    RelayoutOptions
 	budget  *mem.Budget
-	inPlace bool   // dir is that of src, which is not published: nothing is copied, rewritten tensors are removed
+	inPlace bool   // src is in dir and not published: nothing is copied, rewritten tensors are removed
 	dir     string // where the new files are made
 	hotRows int64
 	plan    relayoutPlan
@@ -150,7 +150,7 @@ func (r *relayouter) checkScores(typ int) error {
 	return nil
 }
 
-// checkOrder returns an error unless the rows of so many nodes, of all types together, can be stored in this order.
+// checkOrder returns an error unless the rows of numNodes nodes, of all types together, can be stored in this order.
 func checkOrder(order string, numNodes int64) error {
 	if !slices.Contains(Orders, order) {
 		return invalid("order is %q, expected one of %q", order, Orders)

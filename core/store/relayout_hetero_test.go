@@ -24,7 +24,7 @@ func (g *heteroGraph) numNodes() (n int64) {
 	return n
 }
 
-// simpleOrders is what each order is by its definition: one over all nodes, cut by node type.
+// simpleOrders computes an order by its definition: one order over all nodes, cut by node type.
 func (g *heteroGraph) simpleOrders(order string, scores []float32, hotRows int) map[string][]uint32 {
 	first, n := map[string]int64{}, int64(0)
 	for _, t := range g.NodeTypes {

@@ -142,7 +142,7 @@ func TestRelayoutKeepsEverything(t *testing.T) {
 	require.Nil(t, block)
 }
 
-// TestRelayoutTwice: the order of a store that is relaid out again is that of one relaid out once, and its rows follow.
+// TestRelayoutTwice: a store that is relaid out again has the order of a store relaid out once, and its rows follow.
 func TestRelayoutTwice(t *testing.T) {
 	g := newRandomGraph(22, 2500, 9000, map[string][]int64{"x": {77}}, manifest.DType_FLOAT16)
 	src := mustConvert(t, g.Input, 0)

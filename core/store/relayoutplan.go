@@ -100,7 +100,7 @@ func (r *relayouter) copyBytes(chunk int) int64 {
 	return most
 }
 
-// movedBytes is how many bytes will be read and written.
+// movedBytes returns the bytes that will be read and written.
 func (r *relayouter) movedBytes() int64 {
 	moved := r.numNodes() * 4
 	if r.opts.Order != Hot {

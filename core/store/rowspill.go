@@ -15,8 +15,8 @@ import (
 const rowSpillName = "rows.spill"
 
 // rowSpill holds the rows of each window of the output, in a region of one file, each row behind its place in the
-// window. A region is written in pieces of one lane; the checksum of each piece stays in memory, so that what comes
-// back is what was written.
+// window. A region is written in pieces of one lane; the checksum of each piece stays in memory, to check the piece
+// when it is read back.
 type rowSpill struct {
 	c      *permuter
 	a      *Array
@@ -42,7 +42,7 @@ func (p permutePlan) spillBytes(a *Array) int64 {
 	return (p.windows-1)*p.regionBytes(a) + last
 }
 
-// regionPieces is how many pieces a region has.
+// regionPieces returns the number of pieces of a region.
 func (p permutePlan) regionPieces(a *Array) int64 { return (p.regionBytes(a) + p.lane - 1) / p.lane }
 
 // spillSums is the memory of the checksums.
@@ -181,7 +181,7 @@ func (s *rowSpill) collect(ctx context.Context, window int64, rows []byte) error
 	}
 	var place [positionBytes]byte
 	got := 0       // bytes of place
-	var row []byte // what is missing of the row in hand
+	var row []byte // the missing part of the current row
 	return readAhead(ctx, (all+lane-1)/lane, s.buffer.Bytes(), read, func(i int64, data []byte) error {
 		for len(data) > 0 {
 			if len(row) > 0 {

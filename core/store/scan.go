@@ -16,9 +16,9 @@ import (
 const (
 	// crcBytes is the size of the checksum of one page.
 	crcBytes = 4
-	// scanBytes is what one read of a scan asks for; from 1 MiB on a device delivers its sequential rate.
+	// scanBytes is the size of a scan's reads; from 1 MiB on a device delivers its sequential rate.
 	scanBytes = 1 << 20
-	// scanReaders is how many reads are in flight: enough that checking one piece hides behind the others.
+	// scanReaders is the number of reads in flight: enough that checking one piece hides behind the others.
 	scanReaders = 4
 )
 

@@ -31,8 +31,8 @@ func (e *SpaceError) Unwrap() error {
 	return &ssd.PathError{Op: "write", Path: e.Dir, Off: -1, Err: syscall.ENOSPC}
 }
 
-// checkSpace returns a *SpaceError where there is no room for so many bytes. What cannot be found out is no error: the
-// write that fails will say it.
+// checkSpace returns a *SpaceError where there is no room for need bytes. Unknown free space is no error: the write
+// that fails will report it.
 func checkSpace(fs ssd.FS, dir string, need int64) error {
 	if free, err := fs.Space(dir); err == nil && need > free {
 		return &SpaceError{Dir: dir, Need: need, Free: free}
@@ -77,11 +77,11 @@ func reserve(fs ssd.FS, dir string, files []reservation) error {
 // columnOf describes an array of scalars that is to be written under a name.
 func columnOf(name string, dtype manifest.DType, rows int64) Array {
 	a := Array{File: name + dataSuffix, DType: dtype, Rows: rows, Layout: layoutFor(dtype.Size(), rows)}
-	a.Bytes, _ = fileBytes(a.Layout) // there are not so many rows
+	a.Bytes, _ = fileBytes(a.Layout) // no overflow: the rows exist
 	return a
 }
 
-// storedBytes is what so many arrays take on disk with their checksums.
+// storedBytes returns the size of arrays on disk, with their checksums.
 func storedBytes(arrays ...*Array) (total int64) {
 	for _, a := range arrays {
 		total += a.Bytes + a.CRCBytes()
@@ -89,8 +89,8 @@ func storedBytes(arrays ...*Array) (total int64) {
 	return total
 }
 
-// unsortedBytes is what the counted edges take beside their topology: their numbers and, while they are sorted, a
-// spill.
+// unsortedBytes returns the disk space of the counted edges beside their topology: edge numbers and, while they are
+// sorted, a spill.
 func (s *edgeSorter) unsortedBytes() int64 {
 	if s.sorted {
 		return 0
@@ -112,8 +112,8 @@ func (r *relayouter) rewritten(typ, i int) *Array {
 	return &a
 }
 
-// newArrays are those that a relayout writes; in place, where tensors are removed when they are rewritten, the orders
-// alone.
+// newArrays returns the arrays that a relayout adds. In place, where tensors are removed when they are rewritten, these
+// are the orders alone.
 func (r *relayouter) newArrays() (all []*Array) {
 	for i := range r.src.nodeTypes {
 		order := columnOf(r.orderFile(i), manifest.DType_UINT32, r.src.nodeTypes[i].Count)
@@ -142,8 +142,8 @@ func (r *relayouter) takeSpace() error {
 	return reserve(r.src.fs, r.dir, reservations(arrays...))
 }
 
-// passingBytes is what a relayout takes on disk, beside what is there when it ends, at most at a time: a spill and, in
-// place, a tensor that is there twice.
+// passingBytes returns the most disk space that a relayout takes for a while, beyond its result: a spill and, in place,
+// a tensor that is there twice.
 func (r *relayouter) passingBytes() (bytes int64) {
 	largest := int64(0)
 	for i := range r.src.nodeTypes {

@@ -10,7 +10,8 @@ import (
 	"freshgo/core/ssd"
 )
 
-// spillWriters is how many writes to a spill file are in flight. Partitions lie apart, so the disk needs a few at once.
+// spillWriters is the number of writes to a spill file in flight. Partitions lie apart, so the disk needs a few at
+// once.
 const spillWriters = 4
 
 // spill keeps the records of the edges between the two sorting passes, in memory or in a file. Offsets and lengths of

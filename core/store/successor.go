@@ -13,8 +13,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// successor is a run that writes a store from another, whose files it shares where they stay as they are. The graph of
-// the conversion is what is new of each type of the source.
+// successor is a run that writes a store from another, and shares the files that do not change. The graph of the
+// conversion has the new nodes and edges of each type of the source.
 type successor struct {
 	conversion
 	src   *Store

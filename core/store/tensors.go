@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// streamSlots is how many chunks of rows are in memory: one being read and one being written.
+	// streamSlots is the number of chunks of rows in memory: one being read and one being written.
 	streamSlots = 2
-	// splitRows is how many elements of a split are read at a time. Splits are short; arbitrary.
+	// splitRows is the number of elements of a split that are read at a time. Splits are short; arbitrary.
 	splitRows = 4 << 10
 )
 
-// tensorPlan is how the rows of a source pass through memory.
+// tensorPlan is the plan to pass the rows of a source through memory.
 type tensorPlan struct {
 	chunk     int   // of the array's writer
 	chunkRows int64 // rows read at a time
@@ -117,7 +117,7 @@ func (c *conversion) writeSplit(ctx context.Context, p *nodePart, file string, t
 	return c.endSplit(ctx, w, p, t, 0)
 }
 
-// endSplit appends the node ids of a split to an array that has so many already, and finishes it.
+// endSplit appends the node ids of a split to an array that already has ids, and finishes it.
 func (c *conversion) endSplit(
 	ctx context.Context, w *arrayWriter, p *nodePart, t NamedSource, count int64,
 ) (*manifest.Split, error) {

@@ -47,7 +47,7 @@ func edgeTypeName(source, relation, target string) string {
 func (s *Store) Heterogeneous() bool { return s.node().Name != "" }
 
 // CheckHomogeneous returns an ErrInvalid, with the types, for a heterogeneous store. Whoever uses Topology, Tensors,
-// EdgeTensors, Splits, Order and the reading methods of a Store calls it before: they are those of the only type.
+// EdgeTensors, Splits, Order and the reading methods of a Store calls it before: they belong to the only type.
 func (s *Store) CheckHomogeneous() error {
 	if !s.Heterogeneous() {
 		return nil
@@ -108,7 +108,7 @@ func (s *Store) node() *NodeType { return &s.nodeTypes[0] }
 func (s *Store) edge() *EdgeType { return &s.edgeTypes[0] }
 
 // firstNodes numbers the nodes of all types one after the other: node v of type t has the number firstNodes()[t]+v. The
-// last element is how many nodes there are.
+// last element is the number of nodes.
 func (s *Store) firstNodes() []int64 {
 	first := make([]int64, len(s.nodeTypes)+1)
 	for i := range s.nodeTypes {

@@ -26,7 +26,7 @@ type heteroGraph struct {
 	rows   map[string][]byte  // dense rows of each tensor, by label and name
 }
 
-// newHeteroGraph makes a graph of a random schema with about so many nodes and edges of each type.
+// newHeteroGraph makes a graph of a random schema with about scale nodes and edges of each type.
 func newHeteroGraph(seed uint64, scale int64) *heteroGraph {
 	rng := rand.New(rand.NewPCG(seed, 19))
 	g := &heteroGraph{splits: map[string][]int64{}, rows: map[string][]byte{}}

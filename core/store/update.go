@@ -10,14 +10,14 @@ import (
 	"freshgo/core/mem"
 )
 
-// Changes are what Update writes of each type, and what it leaves out. A tensor or a split that the store has is
-// replaced.
+// Changes lists the tensors and splits that Update writes and leaves out, by type. A tensor or a split that the store
+// has is replaced.
 type Changes struct {
 	Nodes []NodeChange
 	Edges []EdgeChange
 }
 
-// NodeChange is what changes in a node type.
+// NodeChange lists the changes of a node type.
 type NodeChange struct {
 	Name    string // empty in a homogeneous store
 	Tensors []NamedSource
@@ -26,7 +26,7 @@ type NodeChange struct {
 	Undo    []string // splits
 }
 
-// EdgeChange is what changes in an edge type. Rows of tensors are in the user's order.
+// EdgeChange lists the changes of an edge type. Rows of tensors are in the user's order.
 type EdgeChange struct {
 	Source, Relation, Target string
 	Tensors                  []NamedSource
@@ -121,7 +121,7 @@ func (u *updater) check(changes Changes) error {
 	return nil
 }
 
-// stales says whether a tensor was computed from something that is gone.
+// stales reports whether a tensor was computed from a tensor that is gone.
 func stales(t *manifest.Tensor, node *manifest.NodeType, gone map[string]bool) bool {
 	a := t.GetAggregate()
 	if a == nil {

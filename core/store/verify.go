@@ -8,10 +8,10 @@ import (
 )
 
 // Verify reads every file of the store at the device's sequential rate, compares every page with its checksum and
-// checks every offset and id, and that an order of the rows is a permutation, and that weights by position are those of
-// their tensor. The first damage found is a *CorruptError. progress, which may be nil, is called with the bytes read so
-// far and those there are. It needs a few MiB, a thousandth of the largest file for its checksums, and a bit for each
-// node where there is an order.
+// checks every offset and id, that an order of the rows is a permutation, and that weights by position equal the
+// weights of their tensor. The first damage found is a *CorruptError. progress, which may be nil, is called with the
+// bytes read so far and the bytes in all. Verify needs a few MiB, a thousandth of the largest file for its checksums,
+// and a bit for each node where there is an order.
 func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) error {
 	m := meter{report: func(_ string, done, total int64) {
 		if progress != nil {

@@ -11,7 +11,7 @@ import (
 // MaxWeight keeps the sums of lists finite: of a list of 2^57 such weights. Arbitrary.
 const MaxWeight = 1e290
 
-// WeightBlock is how many weights have a sum.
+// WeightBlock is the number of weights in a block that has a sum.
 const WeightBlock = 16
 
 // GoodWeight reports whether edges can be drawn by a weight: it is finite, not negative and at most MaxWeight. NaN is
@@ -35,12 +35,12 @@ func weightsType(dtype manifest.DType) manifest.DType {
 	return manifest.DType_FLOAT64
 }
 
-// weightSums is the number of sums for so many edges.
+// weightSums returns the number of sums for a number of edges.
 func weightSums(edges int64) int64 { return edges / WeightBlock }
 
-// Weights is the weights of an edge type by position. Block j of a list that begins at s are its weights 16j to
-// 16j+16; row s/16+j of Sums is the sum of the list's blocks 0 to j, added in float64 one weight after the other, where
-// the list has so many whole blocks. Other rows are 0.
+// Weights holds the weights of an edge type by position. Block j of a list that begins at s has its weights 16j to
+// 16j+16; row s/16+j of Sums is the sum of the list's blocks 0 to j, added in float64 one weight after the other, if
+// block j is whole. Other rows are 0.
 type Weights struct {
 	Of    string // the tensor that they are of
 	Array        // float32 or float64, a row for each position
@@ -85,7 +85,7 @@ func checkWeights(dtype manifest.DType, rowShape []int64) error {
 	return nil
 }
 
-// arrays are those of weights, which may be nil.
+// arrays returns the arrays of weights; w may be nil.
 func (w *Weights) arrays() []*Array {
 	if w == nil {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"freshgo/core/ssd"
 )
 
-// weightedInput is a graph with a hub, weights of which many are 0, and a list of nothing else.
+// weightedInput returns a graph with a hub, many weights of 0, and a list whose weights are all 0.
 func weightedInput(
 	seed uint64, nodes int64, edges int, dtype manifest.DType,
 ) (in Input, g *randomGraph, weights []float64) {

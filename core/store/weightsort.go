@@ -37,8 +37,8 @@ func weightLimit(dtype manifest.DType) int64 {
 	return math.MaxInt64
 }
 
-// weightsBeside is what writing weights takes beside the plan of their sort, in which the writer of the sums has the
-// place of that of edge numbers.
+// weightsBeside returns the memory of writing weights beside the plan of their sort, in which the writer of sums
+// replaces the writer of edge numbers.
 func weightsBeside(targets int64) int64 {
 	n := roundUp((targets+1)*8, ssd.PageBytes)
 	return wordsMemory(&Array{Bytes: n})
@@ -167,7 +167,7 @@ func (r *weightReader) close() {
 	r.floats.Free()
 }
 
-// read returns the bits of n weights from edge first on, valid until the next read. That of -0 are those of 0.
+// read returns the bits of n weights from edge first on, valid until the next read. -0 is read as 0.
 func (r *weightReader) read(first, n int64) ([]int64, error) {
 	raw, err := r.rows.read(r.raw.Bytes(), first, n)
 	if err != nil || n == 0 {
@@ -298,7 +298,7 @@ func (w *weightSink) flush() error {
 	return w.sums.write(mem.Bytes(w.pending))
 }
 
-// finish ends both arrays, of so many edges.
+// finish ends both arrays, which have the given number of edges.
 func (w *weightSink) finish(edges int64) (weights, sums *manifest.Array, err error) {
 	defer w.abort()
 	for ; w.row < weightSums(edges); w.row++ {

@@ -7,8 +7,8 @@ import (
 	"freshgo/core/ssd"
 )
 
-// summer makes the sums of Weights from weights that come by position. It follows the lists along indptr, of which it
-// holds a few pages.
+// summer makes the sums of Weights from weights that come by position. It follows the lists along indptr and keeps a
+// few of its pages.
 type summer struct {
 	ends  *words                             // indptr from its second row on
 	emit  func(row int64, sum float64) error // called with rising rows
@@ -45,7 +45,7 @@ func (s *summer) add(weights []float64) error {
 	return nil
 }
 
-// wordsBytes is how much of a file words holds. Arbitrary.
+// wordsBytes is the part of a file that words keeps in memory. Arbitrary.
 const wordsBytes = 64 << 10
 
 // words reads the rows of a column of eight bytes each, in order. It belongs to one goroutine.
@@ -79,7 +79,7 @@ func (w *words) close() {
 	w.reader.close()
 }
 
-// next returns the following row, of which there must be one.
+// next returns the following row. There must be one.
 func (w *words) next() (uint64, error) {
 	if len(w.left) == 0 {
 		n := min(w.reader.array.Rows-w.next64, wordsBytes/8)
@@ -98,4 +98,4 @@ func (w *words) next() (uint64, error) {
 	return v, nil
 }
 
-var _ = [1]struct{}{}[wordsBytes%ssd.PageBytes] // what is read begins with a page
+var _ = [1]struct{}{}[wordsBytes%ssd.PageBytes] // reads begin with a page

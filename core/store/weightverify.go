@@ -9,10 +9,9 @@ import (
 	"freshgo/core/mem"
 )
 
-// verifyWeights checks that the weights by position are those of their tensor, each that of its edge, and that the sums
-// are theirs. It reads edge numbers, weights, sums and tensor once each, in order: that two lists of pairs of an edge
-// and a weight are the same, in whatever order, show the sums of a hash of each pair, which differ for lists that
-// differ but once in 2^64.
+// verifyWeights checks that each weight by position is the weight of its edge in the tensor, and that the sums are
+// right. It reads edge numbers, weights, sums and tensor once each, in order. Two lists of pairs of an edge and a
+// weight have the same elements if the sums of a hash of each pair are equal, except once in 2^64.
 func (e *EdgeType) verifyWeights(ctx context.Context, budget *mem.Budget, m *meter) error {
 	w := e.Weights
 	t := e.tensor(w.Of)
@@ -67,7 +66,7 @@ func (e *EdgeType) verifyWeights(ctx context.Context, budget *mem.Budget, m *met
 	return check.finish()
 }
 
-// verifiedBytes is what verifyWeights counts as progress.
+// verifiedBytes returns the bytes that verifyWeights counts as progress.
 func (e *EdgeType) verifiedBytes() int64 {
 	if e.Weights == nil {
 		return 0
@@ -141,7 +140,7 @@ func (n *edgeNumbers) close() {
 	}
 }
 
-// read returns the numbers of so many positions from first on.
+// read returns the edge numbers of count positions from first on.
 func (n *edgeNumbers) read(ctx context.Context, first, count int64) ([]int64, error) {
 	out := n.out[:count]
 	if n.reader == nil {

@@ -14,7 +14,7 @@ import (
 	"freshgo/core/ssd"
 )
 
-// sector is what a disk writes whole or not at all.
+// sector is the size that a disk writes whole or not at all.
 const sector = 512
 
 // Losing is an ssd.FS whose changes are lost with the power unless they were synced. It is stricter than any file
