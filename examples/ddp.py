@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.nn import GraphSAGE
 
-from freshgo import Loader, MemoryBudget, convert, distributed, shard
+from freshgo import Loader, MemoryBudget, Ranks, convert, distributed, shard
 
 CLASSES = 8
 
@@ -64,9 +64,9 @@ def main() -> None:
         dist.barrier()
 
     if args.share:
-        options = {"share": "host", "memory": args.memory}
+        options = {"ranks": Ranks(share="host"), "memory": args.memory}
     elif args.sharded:
-        path, options = parts, {"features": "sharded", "memory": args.memory}
+        path, options = parts, {"ranks": Ranks(features="sharded"), "memory": args.memory}
     else:
         options = {"memory": MemoryBudget(args.memory)}  # of both loaders: the one that runs has it
     train = Loader(path, [10, 5], "train", batch_size=256, shuffle=True, **options)

@@ -261,7 +261,6 @@ def disk(options: argparse.Namespace) -> None:
             ("mean", [15, 10], "mean"),
             ("gcn", [15, 10], "gcn"),
         ):
-            extra = {"cache": cache, "transfer": "random"} if cache == "none" else {"cache": cache}
             loader = freshgo.Loader(
                 store,
                 fanouts,
@@ -270,7 +269,7 @@ def disk(options: argparse.Namespace) -> None:
                 shuffle=True,
                 memory=options.loader_memory,
                 first_layer=first,
-                **extra,
+                cache=cache,
             )
             loader_before, begin = loader.stats(), time.perf_counter()
             rows = sum(batch.n_id.numel() for batch in loader)

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from freshgo import Loader, convert, shard
+from freshgo import Belady, Disk, Loader, Ranks, convert, shard
 from freshgo.lab import hotness, simulate
 
 WIDTH, BATCH, FANOUTS, HOSTS = 128, 1024, [10, 5], 2
@@ -77,11 +77,13 @@ def rank_of(rank: int, port: int, path: str, hot: int, seeds: int, way: str, io:
         alone(n_bytes, turns)
         return
     num_nodes = int(json.loads((Path(path) / "parts.json").read_text())["nodes"][0]["bounds"][-1])
-    options = {"batch_size": BATCH, "shuffle": True, "memory": "1GiB", "num_workers": 1, "uneven": "drop", "io": io}
+    options = {"batch_size": BATCH, "shuffle": True, "memory": "1GiB", "num_workers": 1, "disk": Disk(io=io)}
     ids = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(0))[:seeds]
-    sharded = {"features": "sharded", "exchange": way, "feature_cache": hot}
     if way == "whole":
-        path, sharded = str(Path(path).parent / "graph"), {"cache": "none"}
+        path, sharded = str(Path(path).parent / "graph"), {"cache": "none", "ranks": Ranks(uneven="drop")}
+    else:
+        ranks = Ranks(features="sharded", exchange=way, uneven="drop")
+        sharded = {"ranks": ranks, "feature_cache": hot}
     with Loader(path, FANOUTS, ids, **sharded, **options) as loader:
         for epoch in range(2):
             if epoch == 1:
@@ -165,7 +167,7 @@ def count(store: Path, num_nodes: int, seeds: int) -> None:
     hottest = sum(int((~torch.isin(one, hot)).sum()) for one in asked)
     print(f"{sum(map(len, asked))} rows are wanted of a part, and {room} fit into memory: {hottest} are read")
     for window in (len(asked), 8):
-        planned = simulate(asked, policy="belady", capacity=room, num_nodes=num_nodes, superbatch=window)
+        planned = simulate(asked, policy=Belady(window), capacity=room, num_nodes=num_nodes)
         share = planned.reads / hottest
         print(f"planned over {window} batches at a time: {planned.reads} are read, {share:.2f} of that")
 

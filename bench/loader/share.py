@@ -26,7 +26,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from freshgo import Loader, convert
+from freshgo import Loader, Ranks, convert
 
 WIDTH, RANKS, EPOCHS = 128, 2, 2
 
@@ -76,7 +76,9 @@ def rank_of(
     threads = 2 if share else 1
     options = {**options, "memory": memory, "num_workers": threads, "shuffle": True}
     inputs = torch.arange(seeds)
-    with Loader(path, fanouts, inputs, batch_size=128, share="host" if share else None, **options) as loader:
+    with Loader(
+        path, fanouts, inputs, batch_size=128, ranks=Ranks(share="host") if share else None, **options
+    ) as loader:
         for epoch in range(1 + EPOCHS):
             if epoch == 1:
                 dist.barrier()

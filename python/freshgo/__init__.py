@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from freshgo.links import LinkLoader
     from freshgo.loader import Loader
     from freshgo.memory import MemoryBudget
+    from freshgo.options import Disk, Ranks
     from freshgo.plan import Plan
-    from freshgo.policies import Belady, Hotness, Online
+    from freshgo.policies import Auto, Belady, Hotness, Online
     from freshgo.propagate import propagate
     from freshgo.relayout import relayout
     from freshgo.samplers import Labor, RandomWalk
@@ -51,9 +52,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Auto",
     "Batch",
     "Belady",
     "Block",
+    "Disk",
     "FreshgoError",
     "HeteroBatch",
     "HeteroBlock",
@@ -68,6 +71,7 @@ __all__ = [
     "Plan",
     "QuantizationError",
     "RandomWalk",
+    "Ranks",
     "Simulation",
     "Store",
     "StoreVersion",
@@ -107,8 +111,9 @@ _LATER = {
     "links": ("LinkLoader",),
     "loader": ("Loader",),
     "memory": ("MemoryBudget",),
+    "options": ("Disk", "Ranks"),
     "plan": ("Plan",),
-    "policies": ("Belady", "Hotness", "Online"),
+    "policies": ("Auto", "Belady", "Hotness", "Online"),
     "propagate": ("propagate",),
     "relayout": ("relayout",),
     "samplers": ("Labor", "RandomWalk"),

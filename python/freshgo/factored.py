@@ -207,11 +207,11 @@ def _checked(step: object, loader: Loader[Any], model: object, optimizer: object
         "device: give train() devices": asked.device is not None,
         "pin_memory": asked.pin_memory,
         "transform_workers": asked.transform_workers > 0,
-        "share": asked.share is not None,
-        "features": asked.features is not None,
+        "share": asked.ranks.share is not None,
+        "features": asked.ranks.features is not None,
         "a MemoryBudget": isinstance(asked.memory, MemoryBudget),
-        "rank and world_size": asked.ranks.given is not None,
-        "several ranks": asked.ranks.shared(),
+        "rank and world_size": asked.ranks.rank is not None,
+        "several ranks": asked.member.shared(),
     }
     for what, given in here.items():
         if given:

@@ -112,9 +112,6 @@ def simulate(
     policy: Policy | Scores | None = "belady",
     capacity: int,
     num_nodes: int | Mapping[str, int] | None = None,
-    superbatch: int | None = None,
-    carry_over: bool = True,
-    lookahead: bool = True,
 ) -> Simulation:
     """Count what a cache of ``capacity`` rows would do on a trace.
 
@@ -126,16 +123,12 @@ def simulate(
             example :meth:`freshgo.Loader.trace`. In a heterogeneous graph a dict of these by node type; rows of all
             types then share the cache.
         policy: a name, an object of :mod:`freshgo.policies`, or a score per node for a cache that is filled once with
-            the highest. ``"oracle"`` counts the trace itself. A metric of the graph needs the graph: pass what
-            :func:`hotness` returns.
+            the highest. ``"belady"`` plans the whole trace at once, which is the optimum; ``Belady(superbatch=n)``
+            plans n batches together (Ginex, 3.1). ``"oracle"`` counts the trace itself. A metric of the graph needs the
+            graph: pass what :func:`hotness` returns.
         capacity: rows that fit into the cache; 0 caches nothing.
         num_nodes: all ids are below it; in a heterogeneous graph a dict by node type. None takes the length of the
             scores, or one more than the largest id.
-        superbatch: for ``"belady"``: batches planned together (Ginex, 3.1). None plans the whole trace at once, which
-            is the optimum.
-        carry_over: for ``"belady"``: begin a superbatch with what the previous one left, instead of empty.
-        lookahead: for ``"belady"``: plan a superbatch with knowledge of the next one. A
-            :class:`~freshgo.policies.Belady` has these three parameters too; if one is given, its values count.
 
     Returns:
         A :class:`Simulation`: totals ``reads``, ``hits``, ``swaps``, ``fill``, and each per batch.
@@ -145,14 +138,7 @@ def simulate(
             names the batch and the id. An invalid policy, size or scores.
         DTypeError: a trace that does not hold vectors of integers.
     """
-    chosen = resolve("policy", policy)
-    if isinstance(policy, str) and chosen.name in ("auto", "belady"):
-        chosen = Resolved(
-            "belady",
-            superbatch=None if superbatch is None else checks.count("superbatch", superbatch, 1),
-            carry_over=checks.flag("carry_over", carry_over),
-            lookahead=checks.flag("lookahead", lookahead),
-        )
+    chosen = _planned(resolve("policy", policy))
     if num_nodes is None and chosen.by_type is not None:
         num_nodes = {name: scores.numel() for name, scores in chosen.by_type.items()}
     batches, counts = flat_trace(trace, num_nodes)
@@ -183,9 +169,9 @@ def _simulate(batches: list[Tensor], policy: Resolved, capacity: int, num_nodes:
         policy=policy.name,
         capacity=min(capacity, num_nodes),
         num_nodes=num_nodes,
-        superbatch=policy.superbatch,
-        carry_over=policy.carry_over,
-        lookahead=policy.lookahead,
+        superbatch=policy.plan.superbatch,
+        carry_over=policy.plan.carry_over,
+        lookahead=policy.plan.lookahead,
         hotness=policy.scores,
         hotness_seed=policy.seed,
     )
@@ -315,7 +301,7 @@ def plot_policies(
 
 
 def _planned(policy: Resolved) -> Resolved:
-    return Resolved("belady") if policy.name == "auto" else policy
+    return Resolved("belady", policy.plan) if policy.name == "auto" else policy
 
 
 def _label(policy: Any) -> str:

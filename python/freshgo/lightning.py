@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import os
@@ -14,17 +15,18 @@ from freshgo._args.size import available_memory
 from freshgo.errors import DTypeError, InvalidArgumentError, RankError
 from freshgo.loader import Loader
 from freshgo.memory import MemoryBudget
+from freshgo.options import Ranks
 from freshgo.store import Store
 
 __all__ = ["DataModule"]
 
 _STAGES: dict[str, dict[str, Any]] = {
     "train": {"shuffle": True},
-    "val": {"uneven": "join"},
-    "test": {"uneven": "join"},
-    "predict": {"uneven": "join"},
+    "val": {},
+    "test": {},
+    "predict": {},
 }
-"""What a loader is given for each stage, unless the user says otherwise."""
+"""What a loader is given for each stage, unless the user says otherwise. Without ``uneven``, only training pads."""
 
 
 def _base() -> type[Any]:
@@ -65,7 +67,8 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
             ``per_stage={"train": {"memory": budget.at_most("6GiB")}, ...}``. None is half of what is available, divided
             among the ranks of this host; for a graph in memory, what each loader chooses.
         **options: of all loaders. By default ``"train"`` has ``shuffle=True``, unless it has a ``sampler`` or an
-            ``input_weight`` or the trainer has ``overfit_batches``, and the other stages have ``uneven="join"``.
+            ``input_weight`` or the trainer has ``overfit_batches``, and the ranks of the other stages
+            have ``uneven="join"``.
 
     Raises:
         InvalidArgumentError, DTypeError: ``inputs`` or ``per_stage`` name no stage. Options are checked when a loader
@@ -132,11 +135,14 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
         if device is not None and device.type == "cuda":
             defaults["device"] = device
         options = {**defaults, "memory": self._budget(), **given}
+        ranks = Ranks() if options.get("ranks") is None else options["ranks"]
+        if stage != "train" and isinstance(ranks, Ranks) and ranks.uneven is None:
+            options["ranks"] = dataclasses.replace(ranks, uneven="join")
         return self._class(self._data, self._num_neighbors, self._inputs[stage], **options)
 
     def _budget(self) -> int | str | MemoryBudget | None:
         """Return the memory of a loader, one budget for all of them."""
-        if self._options.get("share") is None and not isinstance(self._memory, MemoryBudget):
+        if getattr(self._options.get("ranks"), "share", None) is None and not isinstance(self._memory, MemoryBudget):
             if self._memory is None and not isinstance(self._data, Store | str | os.PathLike):
                 return None
             self._memory = MemoryBudget(max(1, available_memory() // 2) if self._memory is None else self._memory)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
 
 from freshgo._args import checks
+from freshgo._args.choices import Uneven
 from freshgo._args.entry import entry
 from freshgo._args.types import EdgeType
 from freshgo._batch.blocks import levels_of
@@ -18,6 +18,7 @@ from freshgo._device import delivery, mover
 from freshgo._loader import on_demand
 from freshgo._loader.arrange import arrange, batch_class, trace_of
 from freshgo._loader.epoch import Batches, Epoch, Mode, Position, Started
+from freshgo._loader.keywords import check_pyg_options
 from freshgo._loader.openings import Openings
 from freshgo._loader.orders import Order, position
 from freshgo._loader.origin import InProcess
@@ -32,6 +33,7 @@ from freshgo._observe.ranges import stage
 from freshgo._plots.stats import figure, html
 from freshgo.errors import DTypeError, RankError
 from freshgo.memory import Lending, MemoryBudget
+from freshgo.options import Disk, Ranks
 from freshgo.plan import Plan
 from freshgo.policies import Policy
 from freshgo.samplers import Labor, RandomWalk
@@ -157,32 +159,9 @@ class Loader(Generic[BatchType]):
             above it compute. Not with ``time_attr`` or random walks.
 
     Processes and threads:
-        rank, world_size (int, default None): which part of every epoch this loader yields, and how many parts there
-            are. All batches of an epoch are numbered, and a batch is what a single process makes under its number; of
-            those that are left, rank r yields every ``world_size``-th from the r-th on. ``batch_size`` is that of one
-            rank. None takes both from ``torch.distributed`` when an epoch begins, if its default process group is
-            initialised then; otherwise one rank makes all batches. The first epoch in a process group calls
-            ``all_gather_object``, so that all ranks must begin it; ranks that were given are not compared.
-        uneven (str, default None): what the ranks do if the last batches do not suffice for one more on each of them.
-            ``"pad"``: the first batches of the epoch come again, as in ``DistributedSampler``. ``"drop"``: no rank
-            yields them. ``"join"``: some ranks yield one batch less, for ``torch.distributed.algorithms.join.Join`` or
-            for evaluation. None is ``"drop"`` with ``drop_last``, else ``"pad"``.
-        share (str, default None): ``"host"`` lets one process make the batches of all ranks of a host, from a store, so
-            that they have one cache, one plan and one queue to the disk. ``memory`` and ``num_workers`` are then those
-            of the host, and batches come through shared memory without a copy. All ranks open the loader together,
-            after ``init_process_group``, and the ranks of a host begin their epochs together. Not with ``history``,
-            ``reorder``, ``device_cache``, a :class:`MemoryBudget` and ``rank``.
-        features (str, default None): ``"sharded"`` takes rows of node tensors from the ranks that have them. ``data``
-            is then the directory that :func:`freshgo.shard` has written, of which each host needs the graph and parts
-            for its ranks: of N parts, rank r of w reads part ``r * N // w``, and those up to the next rank's. Rows come
-            over process groups of gloo while the loop has earlier batches. All ranks begin their epochs together.
-            ``feature_cache`` (None: half of ``memory``) is for these rows, of whatever part: the hottest by ``cache``
-            (a hotness, scores or ``"none"``; ``"auto"`` is ``"expected"``) stay in what batches on their way leave of
-            it. Not with ``history``, ``reorder``, ``first_layer``, ``device_cache``, ``share``, a
-            :class:`MemoryBudget` and ``rank``; :meth:`sample` needs a process without a group.
-        exchange (str, default ``"auto"``): with ``features="sharded"``, how rows are handed over. ``"all_to_all"``:
-            every rank with all others at a time. ``"rounds"``: in rounds of disjoint pairs, a bounded number of bytes
-            at a time (FreshGNN). ``"auto"`` measures both in the first batches.
+        ranks (Ranks, default None): which part of every epoch this loader yields, what happens to the last batches, and
+            what ranks of a host or a job do together: see :class:`Ranks`. None takes rank and number of ranks from
+            ``torch.distributed``, if its default process group is initialised when an epoch begins.
         num_workers (int, default 0): threads that sample and copy rows, divided among the batches in preparation; more
             than 1024 count as 1024. 0 is as many as there are cores that this process may use, by its affinity and the
             quotas of its control groups, divided among the ranks of this host (``LOCAL_WORLD_SIZE``).
@@ -214,30 +193,11 @@ class Loader(Generic[BatchType]):
         cache (default ``"auto"``): which rows stay in memory: a name or an object of :mod:`freshgo.policies`, or a
             score per node (floats ``[num_nodes]``; in a heterogeneous graph a dict of scores by node type). None is
             ``"none"``. ``"auto"`` samples ahead and keeps what is needed again soonest (``"belady"``: Ginex, 3.3),
-            unless everything fits or nothing is on disk.
-        trace_memory (bytes, default None): the part of ``memory`` for batches sampled ahead and for plans; None lets
-            the loader choose.
-        buffer_memory (bytes, default None): the part of ``memory`` for rows read before their batch; None lets the
-            loader choose.
-        reorder (bool or int, default False): let this many batches change places if that makes them share more rows
-            (FastGL, 4.1); True lets the loader choose how many. The order is part of :meth:`state_dict`.
+            unless everything fits or nothing is on disk. :class:`Auto` and :class:`Belady` have the options of the
+            plan: how far ahead, how rows are read, in what order batches come, and the plan's memory and scratch file.
 
     Disk:
-        transfer (str, default ``"auto"``): how rows that are not cached are read. ``"random"``: each batch reads its
-            own. ``"page-once"``: a batch also reads rows on the same pages that a later batch needs. ``"scan"``: all
-            rows of a window are read in the order of the file. ``"pack"``: the same, through a scratch file.
-            ``"forward"``: rows that leave the cache are kept for their next batch, alone or as ``"scan+forward"``.
-            ``"auto"`` chooses for every window what is cheapest on this device.
-        scratch (path, default None): the directory of a temporary file for what does not fit into ``trace_memory`` and
-            ``buffer_memory``. None is the directory of the store if it is writable, else the system's directory for
-            temporary files, unless that is in memory.
-        scratch_size (bytes, default None): the maximum size of this file; 0 makes no file. A size for which the file
-            system has no room raises ``WriteError``. None is the size of the features on disk, or twice that where
-            plans are in the file, which makes their windows long, and at most what is free.
-        io (str, default ``"auto"``): how to read: ``"auto"``, ``"io_uring"``, ``"pread"`` or ``"buffered"``. Forcing an
-            engine that the system refuses raises.
-        checksums (bool, default False): compare every page that is read with its checksum; ``CorruptError`` names the
-            file and the offset.
+        disk (Disk, default None): the engine that reads, and whether checksums are compared: see :class:`Disk`.
         feature_dtype (str, default ``"float32"``): how batches deliver tensors that are stored in fewer bytes
             (``dtype=`` of :func:`convert`). ``"float32"``: widened, on ``device`` after the copy. ``"stored"``: float16
             or bfloat16 as they are; int8 with ``batch.x_scale`` and ``batch.x_offset`` (float32, of shapes that
@@ -270,10 +230,10 @@ class Loader(Generic[BatchType]):
             batch is too large to be measured within ``memory``, an estimate that suffices.
         StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
         RankError: when an epoch begins, if the ranks have different graphs, options or positions; in an epoch, if the
-            number of ranks has changed; with ``share="host"`` or ``features="sharded"`` also if another rank has died,
-            or does not answer within the timeout of the process group. With ``share="host"`` on opening, if this rank
-            or another has other options, of memory and disk too, than the first one of the host.
-        ServerError: with ``share="host"``, if the process that makes the batches has died or cannot be started.
+            number of ranks has changed; with ``Ranks(share=)`` or ``Ranks(features=)`` also if another rank has died,
+            or does not answer within the timeout of the process group. With ``Ranks(share="host")`` on opening, if this
+            rank or another has other options, of memory and disk too, than the first one of the host.
+        ServerError: with ``Ranks(share="host")``, if the process that makes the batches has died or cannot be started.
     """
 
     _links: Links | None = None  # of a LinkLoader
@@ -301,26 +261,14 @@ class Loader(Generic[BatchType]):
         time_window: int | None = None,
         input_time: Any = None,
         seed: int = 0,
-        rank: int | None = None,
-        world_size: int | None = None,
-        uneven: str | None = None,
-        share: str | None = None,
-        features: str | None = None,
-        exchange: str = "auto",
         num_workers: int = 0,
         prefetch: int = 4,
         memory: int | str | MemoryBudget | None = None,
         feature_cache: int | str | None = None,
         neighbor_cache: int | str | None = None,
         cache: Policy | Scores | None = "auto",
-        transfer: str = "auto",
-        reorder: bool | int = False,
-        trace_memory: int | str | None = None,
-        buffer_memory: int | str | None = None,
-        scratch: str | os.PathLike[str] | None = None,
-        scratch_size: int | str | None = None,
-        io: str = "auto",
-        checksums: bool = False,
+        disk: Disk | None = None,
+        ranks: Ranks | None = None,
         feature_dtype: str = "float32",
         transpose: bool = False,
         return_edge_id: bool = True,
@@ -335,13 +283,13 @@ class Loader(Generic[BatchType]):
         first_layer: str | None = None,
         **pyg_options: Any,
     ) -> None:
-        checks.check_pyg_options(pyg_options, type(self))
+        check_pyg_options(pyg_options, type(self))
         asked = Asked.of(locals())
-        self._history, self._transform, self._ranks = history, transform, asked.ranks
+        self._history, self._transform, self._ranks = history, transform, asked.member
         self._token = object()  # tells the batches of this loader from others
         self._at, self._agreement = Position(), Agreement()
         self._asking = 0  # calls that wait for a batch on demand; changed under the lock of the position
-        self._source = open_source(data, asked.first_layer) if asked.features is None else _divided_source(data)
+        self._source = open_source(data, asked.first_layer) if asked.ranks.features is None else _divided_source(data)
         try:
             self._request = request = in_graph(asked, self._source, self._links)
             if history is not None:
@@ -435,7 +383,7 @@ class Loader(Generic[BatchType]):
         All ranks load the same state. There may be more or fewer of them than when it was saved: together they yield
         every batch that is left.
 
-        With ``reorder``, the order of the batches is made as it was then, whatever the memory is now.
+        With ``reorder`` of the cache, the order of the batches is made as it was then, whatever the memory is now.
 
         Raises:
             InvalidArgumentError: ``state`` is not a state, or belongs to a loader that yields other batches.
@@ -464,8 +412,8 @@ class Loader(Generic[BatchType]):
           ``memory`` that works), in bytes; ``"memory"`` and ``"memory_peaks"`` by purpose.
         - ``"engine"``, ``"cache"``, ``"cached_rows"``, ``"cache_capacity"`` (rows), ``"superbatch"``,
           ``"topology_on_disk"``, ``"num_workers"``, ``"prefetch"``: what was chosen.
-        - ``"sharded"``: with ``features="sharded"``, what divided rows took since the ranks of the last process group
-          joined: ``"rows_held"`` of batches that were in memory, ``"rows_own"`` of the rank's parts,
+        - ``"sharded"``: with ``Ranks(features="sharded")``, what divided rows took since the ranks of the last process
+          group joined: ``"rows_held"`` of batches that were in memory, ``"rows_own"`` of the rank's parts,
           ``"rows_remote"``; ``"rows_served"`` for other ranks, ``"bytes_sent"`` and ``"bytes_received"``,
           ``"turns"`` of the exchange, ``"seconds_exchanging"``, ``"exchange"`` (the way of the next one),
           ``"hot_rows"`` in memory, and ``"bytes_read"`` and ``"requests"`` of the parts.
@@ -642,7 +590,7 @@ class Loader(Generic[BatchType]):
 
     # What its iterators call.
 
-    def _share(self, *, uneven: str | None = None) -> Share:
+    def _share(self, *, uneven: Uneven | None = None) -> Share:
         share = self._ranks.now()
         return share if uneven is None else dataclasses.replace(share, uneven=uneven)
 
@@ -737,11 +685,11 @@ def _divided_source(data: object) -> ShardedSource:
 
 def _origin(source: Source, request: Request, options: LoaderOptions) -> InProcess:
     """Where the batches that are asked for are made."""
-    if request.asked.features is not None:
+    if request.asked.ranks.features is not None:
         from freshgo._sharded.loading import Sharded
 
-        return Sharded(cast("ShardedSource", source), request.policy, options, request.asked.exchange)
-    if request.asked.share is not None:
+        return Sharded(cast("ShardedSource", source), request.policy, options, request.asked.ranks.exchange)
+    if request.asked.ranks.share is not None:
         from freshgo._share.host import OfHost
 
         assert isinstance(source, StoreSource)  # as was checked

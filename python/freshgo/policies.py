@@ -10,15 +10,16 @@ A name is enough if a policy has no parameters of its own, or if its defaults su
 ``"lru"``, ``"clock"``, ``"sieve"``,      decides batch by batch, without looking ahead, :class:`Online`
 ``"s3fifo"``, ``"match"``
 ``"none"``                                nothing stays
-``"auto"``                                ``"belady"``, unless there is nothing to plan
+``"auto"``                                ``"belady"``, unless there is nothing to plan, :class:`Auto`
 ========================================  =========================================================================
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.arrays import as_tensor
-from freshgo._args.choices import METRICS
+from freshgo._args.choices import METRICS, Transfer
 from freshgo._args.entry import entry
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -39,9 +40,52 @@ ONLINE = ("lru", "clock", "sieve", "s3fifo", "match")
 NAMES = ("auto", "belady", "none", *METRICS, *ONLINE)
 
 
+@dataclass(frozen=True, repr=False)
+class Planned:
+    """The fields of :class:`Belady` and :class:`Auto`: how a loader that samples ahead plans, and reads by its plan."""
+
+    superbatch: int | None = None
+    carry_over: bool = True
+    lookahead: bool = True
+    _: KW_ONLY
+    transfer: Transfer = "auto"
+    reorder: bool | int = False
+    trace_memory: int | str | None = None
+    buffer_memory: int | str | None = None
+    scratch: str | os.PathLike[str] | None = None
+    scratch_size: int | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.superbatch is not None:
+            checks.count("superbatch", self.superbatch, 1)
+        checks.scratch_path(self.scratch)
+        self._options()
+
+    def _options(self) -> dict[str, Any]:
+        """Return the options of the library but ``scratch``, whose default depends on the graph."""
+        return {
+            "superbatch": self.superbatch,
+            "carry_over": checks.flag("carry_over", self.carry_over),
+            "lookahead": checks.flag("lookahead", self.lookahead),
+            "transfer": checks.choice("transfer", self.transfer, Transfer),
+            "reorder": checks.reorder(self.reorder),
+            "trace_memory": checks.size("trace_memory", self.trace_memory),
+            "buffer_memory": checks.size("buffer_memory", self.buffer_memory),
+            "scratch_size": checks.size("scratch_size", self.scratch_size),
+        }
+
+    def _changed(self) -> dict[str, Any]:
+        """Return the fields that do not have their defaults."""
+        values = {field.name: (getattr(self, field.name), field.default) for field in dataclasses.fields(self)}
+        return {name: value for name, (value, default) in values.items() if value != default}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._changed().items())})"
+
+
 @entry
-@dataclass(frozen=True)
-class Belady:
+@dataclass(frozen=True, repr=False)
+class Belady(Planned):
     """Belady's MIN at the granularity of batches, planned for a superbatch of sampled batches (Ginex, 3.3).
 
     No policy that knows the same batches reads fewer rows. Among rows that are needed equally soon, cached ones stay. A
@@ -54,20 +98,38 @@ class Belady:
         carry_over: begin a superbatch with the rows that the previous one left. Without it the cache is refilled each
             time, as in Ginex.
         lookahead: plan a superbatch with knowledge of the next one, which is sampled meanwhile.
+        transfer: how a loader reads rows that are not cached. ``"random"``: each batch reads its own. ``"page-once"``:
+            a batch also reads rows on the same pages that a later batch needs. ``"scan"``: all rows of a window are
+            read in the order of the file. ``"pack"``: the same, through a scratch file. ``"forward"``: rows that leave
+            the cache are kept for their next batch, alone or as ``"scan+forward"``. ``"auto"`` chooses for every window
+            what is cheapest on this device.
+        reorder: let this many batches change places if that makes them share more rows (FastGL, 4.1); True lets the
+            loader choose how many, False keeps their order. The order is part of :meth:`Loader.state_dict`.
+        trace_memory: bytes of the loader's ``memory`` for batches sampled ahead and for plans; None lets the loader
+            choose.
+        buffer_memory: bytes of the loader's ``memory`` for rows read before their batch; None lets the loader choose.
+        scratch: the directory of a temporary file for what does not fit into ``trace_memory`` and ``buffer_memory``.
+            None is the directory of the store if it is writable, else the system's directory for temporary files,
+            unless that is in memory.
+        scratch_size: the maximum size of this file in bytes; 0 makes no file. A loader raises ``WriteError`` if the
+            file system has no room for it. None is the size of the features on disk, or twice that if plans are in the
+            file, which makes their windows long, and at most what is free.
+
+    :func:`freshgo.simulate` uses the first three.
 
     Raises:
         InvalidArgumentError, DTypeError: an argument is invalid.
     """
 
-    superbatch: int | None = None
-    carry_over: bool = True
-    lookahead: bool = True
 
-    def __post_init__(self) -> None:
-        if self.superbatch is not None:
-            checks.count("superbatch", self.superbatch, 1)
-        checks.flag("carry_over", self.carry_over)
-        checks.flag("lookahead", self.lookahead)
+@entry
+@dataclass(frozen=True, repr=False)
+class Auto(Planned):
+    """:class:`Belady`, with the same arguments, where planning is worth its memory.
+
+    Nothing is planned if everything fits in memory or nothing is on disk. If ``memory`` is too small for plans, a cache
+    by degree takes their place, or none. ``cache="auto"`` is ``Auto()``.
+    """
 
 
 @entry
@@ -140,7 +202,7 @@ class Online:
         checks.choice("policy", self.name, ONLINE)
 
 
-Policy = str | Belady | Hotness | Online
+Policy = str | Auto | Belady | Hotness | Online
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,9 +210,7 @@ class Resolved:
     """A policy in the terms of the library: its name, and every parameter that any policy has."""
 
     name: str
-    superbatch: int | None = None
-    carry_over: bool = True
-    lookahead: bool = True
+    plan: Planned = Planned()
     k: int = 1
     seed: int = 0
     scores: Tensor | None = None
@@ -158,12 +218,10 @@ class Resolved:
     """The scores of a heterogeneous graph; :meth:`of_types` concatenates them."""
 
     def options(self) -> dict[str, Any]:
-        """Return the options of the library but the scores, which depend on the graph."""
+        """Return the options of the library but the scores and the scratch directory, which depend on the graph."""
         return {
             "cache": self.name,
-            "superbatch": self.superbatch,
-            "carry_over": self.carry_over,
-            "lookahead": self.lookahead,
+            **self.plan._options(),
             "presc_epochs": self.k,
             "hotness_seed": self.seed,
         }
@@ -212,8 +270,8 @@ def resolve(option: str, value: object) -> Resolved:
         return Resolved("none")
     if isinstance(value, str):
         return Resolved(checks.choice(option, value, NAMES))
-    if isinstance(value, Belady):
-        return Resolved("belady", **dataclasses.asdict(value))
+    if isinstance(value, Planned):
+        return Resolved("belady" if isinstance(value, Belady) else "auto", value)
     if isinstance(value, Online):
         return Resolved(value.name)
     if isinstance(value, Tensor | np.ndarray | Mapping):
@@ -223,8 +281,8 @@ def resolve(option: str, value: object) -> Resolved:
         flat = None if isinstance(value.scores, dict) else value.scores
         return Resolved(value.metric or "vector", k=value.k, seed=value.seed, scores=flat, by_type=by_type)
     raise DTypeError(
-        f"{option} must be a name ({', '.join(map(repr, NAMES))}), a Belady, Hotness or Online object, or a vector of "
-        f"scores, got {type(value).__name__}"
+        f"{option} must be a name ({', '.join(map(repr, NAMES))}), an Auto, Belady, Hotness or Online object, or a "
+        f"vector of scores, got {type(value).__name__}"
     )
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import inspect
 import os
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -21,35 +19,6 @@ from freshgo._args.arrays import as_tensor
 from freshgo._args.size import parse_size
 from freshgo.errors import DTypeError, InvalidArgumentError
 
-TRANSFERS = (
-    *("auto", "random", "page-once", "scan", "pack"),
-    *("forward", "page-once+forward", "scan+forward", "pack+forward"),
-)
-EDGE_INDEXES = ("tensor", "EdgeIndex")
-SUBGRAPH_TYPES = ("directional", "bidirectional", "induced")
-ENGINES = ("auto", "io_uring", "pread", "buffered")
-
-_MEANINGLESS = {
-    "pin_memory_device": "memory is pinned for every CUDA device",
-    "persistent_workers": "its threads live as long as the loader",
-    "worker_init_fn": "it uses threads, not worker processes",
-    "multiprocessing_context": "it uses threads, not worker processes",
-    "prefetch_factor": "prefetch= counts the batches made ahead",
-    "timeout": "it waits until a batch is ready, and Ctrl-C always works",
-    "generator": "seed= and the epoch decide everything random",
-    "in_order": "batches always come in order",
-    "filter_per_worker": "rows are gathered by its threads",
-    "is_sorted": "it sorts the edges itself",
-}
-_ONLY = {
-    "directed": True,
-    "transform_sampler_output": None,
-    "custom_cls": None,
-    "batch_sampler": None,
-    "collate_fn": None,
-}
-_warned: set[str] = set()
-
 
 def caller() -> int:
     """How many frames up the code outside of freshgo is that is being run."""
@@ -57,31 +26,6 @@ def caller() -> int:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "freshgo":
         level, frame = level + 1, frame.f_back
     return level
-
-
-def check_pyg_options(options: Mapping[str, Any], loader: type) -> None:
-    """Warn once of options that mean nothing here, and refuse those that would change the batches and those that this
-    class of loaders does not have."""
-    for name, value in options.items():
-        if name in _MEANINGLESS:
-            if name not in _warned:
-                _warned.add(name)
-                warnings.warn(f"freshgo ignores {name}: {_MEANINGLESS[name]}", UserWarning, stacklevel=caller())
-        elif name not in _ONLY:
-            near = difflib.get_close_matches(name.lower(), _names_of(loader), 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise DTypeError(f"{loader.__name__}() got an unexpected keyword argument {name!r}{hint}")
-        elif getattr(value, "value", value) != _ONLY[name]:  # PyG also passes enumerations
-            raise InvalidArgumentError(f"{name} is only supported as {_ONLY[name]!r}, got {shown(value)}")
-
-
-def _names_of(loader: type) -> list[str]:
-    """The options of a class of loaders, and those of PyG that it takes."""
-    made = [inspect.signature(vars(kind)["__init__"]) for kind in loader.__mro__[:-1] if "__init__" in vars(kind)]
-    own = [
-        option.name for by in made for option in list(by.parameters.values())[1:] if option.kind != option.VAR_KEYWORD
-    ]
-    return [*own, *_MEANINGLESS, *_ONLY]
 
 
 def shown(value: object) -> str:
@@ -125,8 +69,9 @@ def flag(name: str, value: object) -> bool:
     return bool(value)
 
 
-def choice(name: str, value: object, allowed: Sequence[str]) -> str:
-    """Return one of ``allowed``."""
+def choice(name: str, value: object, allowed: Any) -> Any:
+    """Return one of ``allowed``: a type of :mod:`freshgo._args.choices`, or a sequence of strings."""
+    allowed = get_args(allowed) or allowed
     if not isinstance(value, str) or value not in allowed:
         near = difflib.get_close_matches(value.lower(), allowed, 1) if isinstance(value, str) else []
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -141,12 +86,18 @@ def reorder(value: object) -> int | None:
     return count("reorder", value, 2)
 
 
+def scratch_path(value: object) -> Path | None:
+    """Return the directory that was given for the scratch file, whether it exists or not; None lets the loader
+    choose."""
+    if value is not None and not isinstance(value, str | os.PathLike):
+        raise DTypeError(f"scratch must be a directory, got {shown(value)}")
+    return None if value is None else Path(value)
+
+
 def scratch(value: object, beside: Path | None) -> Path | None:
     """Return the directory of the scratch file; the default is that of the store, or else the system's."""
-    if value is not None:
-        if not isinstance(value, str | os.PathLike):
-            raise DTypeError(f"scratch must be a directory, got {value!r}")
-        path = Path(value)
+    path = scratch_path(value)
+    if path is not None:
         if not path.is_dir():
             raise InvalidArgumentError(f"scratch must be a directory that exists, got {str(path)!r}")
         if not _may_write(path):

@@ -1,13 +1,34 @@
-"""Values of options that the command line lists too. This module imports nothing, so that ``--help`` is quick."""
+"""Values of options that have a fixed set of them, as types for editors and, at run time, as tuples.
 
-REDUCTIONS = ("mean", "sum", "gcn")
-"""How :func:`freshgo.propagate` aggregates."""
+:func:`freshgo._args.checks.choice` takes either. The command line lists some of them: this module imports nothing but
+``typing``, so that ``--help`` is quick.
+"""
 
-FORMS = ("float16", "bfloat16", "int8", "int8-per-row", "int8-per-column")
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+EdgeIndexForm = Literal["tensor", "EdgeIndex"]
+Engine = Literal["auto", "io_uring", "pread", "buffered"]
+Exchange = Literal["auto", "all_to_all", "rounds"]
+FeatureDType = Literal["float32", "stored"]
+Form = Literal["float16", "bfloat16", "int8", "int8-per-row", "int8-per-column"]
 """How floats can be stored in fewer bytes."""
-
-ORDERS = ("hot", "community", "hot+community")
-"""Orders of rows that :func:`freshgo.relayout` makes."""
-
-METRICS = ("degree", "in-degree", "random", "presc", "expected", "oracle")
+Metric = Literal["degree", "in-degree", "random", "presc", "expected", "oracle"]
 """How hot a node is."""
+Order = Literal["hot", "community", "hot+community"]
+"""Orders of rows that :func:`freshgo.relayout` makes."""
+Reduction = Literal["mean", "sum", "gcn"]
+"""How :func:`freshgo.propagate` aggregates."""
+Subgraph = Literal["directional", "bidirectional", "induced"]
+"""In the order of the library's numbers."""
+Transfer = Literal[
+    "auto", "random", "page-once", "scan", "pack", "forward", "page-once+forward", "scan+forward", "pack+forward"
+]
+Uneven = Literal["pad", "drop", "join"]
+"""In the order of the library's numbers."""
+
+FORMS: tuple[Form, ...] = get_args(Form)
+METRICS: tuple[Metric, ...] = get_args(Metric)
+ORDERS: tuple[Order, ...] = get_args(Order)
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)

@@ -53,7 +53,7 @@ def forms_of(parts: GraphParts, dtype: object) -> Forms:
 def _form(name: str, value: object) -> str:
     if isinstance(value, torch.dtype):
         value = str(value).removeprefix("torch.")
-    return choice(name, value, FORMS)
+    return str(choice(name, value, FORMS))
 
 
 def _listed(names: list[str] | list[str | EdgeType]) -> str:

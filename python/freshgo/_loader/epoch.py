@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from freshgo._args.choices import Uneven
 from freshgo._args.entry import entry
 from freshgo._loader.ranks import Share
 from freshgo._native.loader import RawBatch
@@ -53,7 +54,7 @@ class Started:
 class Feed(Protocol):
     """The loader, as its iterators see it."""
 
-    def _share(self, *, uneven: str | None) -> Share:
+    def _share(self, *, uneven: Uneven | None) -> Share:
         """The share of an epoch that begins now."""
 
     def _settle(self, share: Share) -> None:
@@ -134,7 +135,7 @@ class Epoch(Iterator[Any]):
     """
 
     def __init__(
-        self, loader: Feed, position: Position, *, trace: int | None = None, uneven: str | None = None
+        self, loader: Feed, position: Position, *, trace: int | None = None, uneven: Uneven | None = None
     ) -> None:
         self._loader = loader
         self._at = position

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import torch.distributed
 
-from freshgo._args import checks
+from freshgo._args.checks import shown
+from freshgo._args.choices import Uneven
 from freshgo._native.loader import share_count
-from freshgo.errors import InvalidArgumentError, RankError
-
-UNEVEN = ("pad", "drop", "join")
+from freshgo.errors import RankError
+from freshgo.options import Ranks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Share:
 
     rank: int = 0
     world_size: int = 1
-    uneven: str = "pad"
+    uneven: Uneven = "pad"
 
     def members(self) -> dict[str, int]:
         """Return the members of ``fg_share``."""
-        return {"rank": self.rank, "world_size": self.world_size, "uneven": UNEVEN.index(self.uneven)}
+        return {"rank": self.rank, "world_size": self.world_size, "uneven": get_args(Uneven).index(self.uneven)}
 
     def count(self, batches: int, done: int = 0) -> int:
         """Return how many batches it has, of an epoch of so many, once all ranks together have made some."""
@@ -34,12 +34,18 @@ class Share:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ranks:
-    """What a loader was told of ranks."""
+class Membership:
+    """The place of a loader among ranks, as :class:`freshgo.Ranks` gives it."""
 
     given: tuple[int, int] | None
     """A rank and a number of ranks; None: those of ``torch.distributed``, whatever they are when they are needed."""
-    uneven: str
+    uneven: Uneven
+
+    @classmethod
+    def of(cls, ranks: Ranks, *, drop_last: bool) -> Membership:
+        """Return the place that was given, with the default of ``uneven``."""
+        given = None if ranks.rank is None or ranks.world_size is None else (int(ranks.rank), int(ranks.world_size))
+        return cls(given, ranks.uneven or ("drop" if drop_last else "pad"))
 
     def shared(self) -> bool:
         """Whether they are those of a process group of several."""
@@ -49,20 +55,6 @@ class Ranks:
         """Return the share that an epoch has that begins now."""
         rank, world_size = (group_rank() if self.given is None else self.given) or (0, 1)
         return Share(rank, world_size, self.uneven)
-
-
-def ranks(rank: object, world_size: object, uneven: object, drop_last: bool) -> Ranks:
-    """Check what a loader was told of ranks."""
-    how = ("drop" if drop_last else "pad") if uneven is None else checks.choice("uneven", uneven, UNEVEN)
-    if rank is None and world_size is None:
-        return Ranks(None, how)
-    if rank is None or world_size is None:
-        raise InvalidArgumentError(
-            "rank and world_size go together, or are both left to torch.distributed, got "
-            f"rank={rank!r} and world_size={world_size!r}"
-        )
-    of = checks.count("world_size", world_size, 1)
-    return Ranks((checks.count("rank", rank, 0, of - 1), of), how)
 
 
 def group_rank() -> tuple[int, int] | None:
@@ -108,7 +100,7 @@ class Agreement:
     def __init__(self) -> None:
         self._group: weakref.ref[Any] | None = None  # which has agreed
 
-    def pending(self, of: Ranks) -> bool:
+    def pending(self, of: Membership) -> bool:
         """Whether the ranks are to be asked: those of a process group of several, which has not been asked."""
         if not of.shared():
             return False
@@ -127,13 +119,13 @@ def check_same(said: list[dict[str, Any]]) -> None:
     for key in dict.fromkeys(key for one in said for key in one):
         of: dict[str, list[int]] = {}
         for rank, one in enumerate(said):
-            of.setdefault(checks.shown(one[key]) if key in one else "missing", []).append(rank)
+            of.setdefault(shown(one[key]) if key in one else "missing", []).append(rank)
         if len(of) > 1:
             different.append(f"{key} is {', '.join(f'{value} on {_spoken(where)}' for value, where in of.items())}")
     if different:
         raise RankError(
             f"the ranks do not make batches of one epoch: {'; '.join(different)}; give all of them the same graph, "
-            "options and state, or a loader that one rank iterates alone rank=0, world_size=1"
+            "options and state, or a loader that one rank iterates alone ranks=Ranks(rank=0, world_size=1)"
         )
 
 

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import torch
 
@@ -24,12 +24,15 @@ from freshgo._data.source import Source
 from freshgo._device import delivery
 from freshgo._loader import walks
 from freshgo._loader.link_inputs import Links
-from freshgo._loader.ranks import Ranks, ranks
+from freshgo._loader.ranks import Membership
 from freshgo._loader.sampling import Sampling, sampling, subgraph_type
 from freshgo._loader.seed_order import SeedOrder, neighbor_sampler, seed_order
 from freshgo._native.options import LoaderOptions, Settings, relations
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.memory import MemoryBudget
+from freshgo.options import Disk, Ranks, cannot_combine
+
+Given = TypeVar("Given", Disk, Ranks)
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "batch_size": lambda name, value: checks.count(name, value, 1),
@@ -40,25 +43,15 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "prefetch": lambda name, value: checks.count(name, value, 0),
     "feature_cache": checks.size,
     "neighbor_cache": checks.size,
-    "trace_memory": checks.size,
-    "buffer_memory": checks.size,
-    "transfer": lambda name, value: checks.choice(name, value, checks.TRANSFERS),
-    "reorder": lambda name, value: checks.reorder(value),
-    "scratch_size": checks.size,
-    "io": lambda name, value: checks.choice(name, value, checks.ENGINES),
-    "checksums": checks.flag,
-    "feature_dtype": lambda name, value: checks.choice(name, value, ("float32", "stored")),
+    "feature_dtype": lambda name, value: checks.choice(name, value, choices.FeatureDType),
     "transpose": checks.flag,
 }
 """The keywords that the library takes as they are, under the same names, once they are checked."""
 
-_OF_ALL = (
-    *("num_workers", "prefetch", "memory", "feature_cache", "neighbor_cache", "trace_memory", "buffer_memory"),
-    *("transfer", "scratch_size", "io", "checksums", "feature_dtype", "transpose"),
-)
-"""The options that no batch depends on, and that belong to whoever makes the batches."""
+_OF_ALL = (*("num_workers", "prefetch", "memory", "feature_cache", "neighbor_cache", "feature_dtype", "transpose"),)
+"""The options that no batch depends on, and that belong to whoever makes the batches; with those of cache and disk."""
 
-_CHOSEN = {"memory": None, "num_workers": 0, "scratch": None}
+_CHOSEN = {"memory": None, "num_workers": 0, "scratch of cache": None}
 """What lets freshgo choose by what the process may take of its host."""
 
 
@@ -77,7 +70,6 @@ class Asked:
     trees: Trees
     policy: policies.Resolved
     memory: int | str | MemoryBudget | None
-    scratch: Any
     history: Any
     device: torch.device | None
     device_cache: int | None
@@ -86,10 +78,10 @@ class Asked:
     transform_workers: int
     pin_memory: bool
     first_layer: Any
+    disk: Disk
     ranks: Ranks
-    share: str | None
-    features: str | None
-    exchange: str
+    member: Membership
+    """Where the loader is among them."""
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Asked:
@@ -97,14 +89,16 @@ class Asked:
         given = keywords.__getitem__
         device = delivery.resolve(given("device"))
         policy = policies.resolve("cache", given("cache"))
+        disk, ranks = _given("disk", given("disk"), Disk), _given("ranks", given("ranks"), Ranks)
         options = {name: check(name, given(name)) for name, check in _CHECKS.items()}
-        if given("share") is not None and given("num_workers") == 0:
+        if ranks.share is not None and given("num_workers") == 0:
             options["num_workers"] = host.threads(1)  # of the process that serves all local ranks
         history = given("history")
         how = neighbor_sampler(given("neighbor_sampler"), given("sampler"))
         drawn = sampling(given("num_neighbors"), how, given("weight_attr"), given("replace"))
         order = seed_order(given("shuffle"), given("input_weight"), given("sampler"))
         workers = checks.count("transform_workers", given("transform_workers"), 0, 1024)
+        may_be_left = {**keywords, "scratch of cache": policy.plan.scratch}
         times = ("disjoint", "time_attr", "temporal_strategy", "time_window", "input_time")
         asked = cls(
             options={
@@ -112,31 +106,30 @@ class Asked:
                 "shuffle": order.shuffle,
                 **drawn.options(),
                 **policy.options(),
+                **disk._options(),
                 "history": _history_options(history),
                 "no_edge_ids": not checks.flag("return_edge_id", given("return_edge_id")),
                 "holds": workers + 1,  # those that are being transformed, beside the loop's
                 "subgraph_type": subgraph_type(given("subgraph_type"), drawn, history),
             },
-            left={name: given(name) for name, chosen in _CHOSEN.items() if given(name) == chosen},
+            left={name: value for name, value in _CHOSEN.items() if may_be_left[name] == value},
             input_nodes=given("input_nodes"),
             order=order,
             sampling=drawn,
             trees=trees(*map(given, times)),
             policy=policy,
             memory=given("memory"),
-            scratch=given("scratch"),
             history=history,
             device=device,
             device_cache=checks.size("device_cache", given("device_cache")),
-            edge_index=checks.choice("edge_index", given("edge_index"), checks.EDGE_INDEXES),
+            edge_index=checks.choice("edge_index", given("edge_index"), choices.EdgeIndexForm),
             transform=given("transform"),
             transform_workers=workers,
             pin_memory=checks.flag("pin_memory", given("pin_memory")),
             first_layer=given("first_layer"),
-            ranks=ranks(given("rank"), given("world_size"), given("uneven"), options["drop_last"]),
-            share=None if given("share") is None else checks.choice("share", given("share"), ("host",)),
-            features=None if given("features") is None else checks.choice("features", given("features"), ("sharded",)),
-            exchange=checks.choice("exchange", given("exchange"), ("auto", "all_to_all", "rounds")),
+            disk=disk,
+            ranks=ranks,
+            member=Membership.of(ranks, drop_last=options["drop_last"]),
         )
         asked._check_together(given("device"))
         return asked
@@ -158,8 +151,7 @@ class Asked:
             raise InvalidArgumentError(
                 "a history prunes edges by their numbers: it cannot be used with return_edge_id=False"
             )
-        self._check_share()
-        self._check_features()
+        self._check_ranks()
         if self.first_layer is None:
             return
         if self.trees.time_attr is not None:
@@ -188,41 +180,24 @@ class Asked:
                 "update() of the one before"
             )
 
-    def _check_share(self) -> None:
-        """Check that nothing is asked for that belongs to one rank where all ranks of a host have one loader."""
+    def _check_ranks(self) -> None:
+        """Check that nothing is asked for that belongs to one rank where ranks make batches together."""
         alone = {
             "history": self.history is not None,
             "device_cache": self.device_cache is not None,
             "reorder": self.options["reorder"] != 0,
             "a MemoryBudget": isinstance(self.memory, MemoryBudget),
-            "rank and world_size": self.ranks.given is not None,
         }
-        for what, given in alone.items():
-            if given and self.share is not None:
-                raise InvalidArgumentError(
-                    f"share='host' and {what} cannot be used together: give the loader one of them"
-                )
-
-    def _check_features(self) -> None:
-        """Check that what is asked for goes together with rows that are divided among the ranks."""
-        if self.features is None:
-            if self.exchange != "auto":
-                raise InvalidArgumentError(f"exchange is for features='sharded', got {self.exchange!r} without it")
-            return
-        others = {
-            "history": self.history is not None,
-            "device_cache": self.device_cache is not None,
-            "reorder": self.options["reorder"] != 0,
+        divided = {
             "first_layer": self.first_layer is not None,
-            "a MemoryBudget": isinstance(self.memory, MemoryBudget),
-            "rank and world_size": self.ranks.given is not None,
-            "share": self.share is not None,
+            "options of planning": bool(self.policy.plan._changed()),
         }
-        for what, given in others.items():
-            if given:
-                raise InvalidArgumentError(
-                    f"features='sharded' and {what} cannot be used together: give the loader one of them"
-                )
+        for option, others in (("share", alone), ("features", {**alone, **divided})):
+            for other, here in others.items():
+                if here and getattr(self.ranks, option) is not None:
+                    raise cannot_combine(option, other, self.ranks)
+        if self.ranks.features is None:
+            return
         ranks_rows = self.policy.scores is not None or self.policy.by_type is not None
         if not ranks_rows and self.policy.name not in ("auto", "none", *choices.METRICS):
             raise InvalidArgumentError(
@@ -276,7 +251,7 @@ class Request:
             **{name: options[name] for name in ("batch_size", "shuffle", "drop_last", "replace", "seed")},
             **self.asked.sampling.config(),
             "input_weight": None if options["input_weight"] is None else values_digest(options["input_weight"]),
-            "subgraph_type": checks.SUBGRAPH_TYPES[kind] if kind else None,
+            "subgraph_type": get_args(choices.Subgraph)[kind] if kind else None,
             **self.trees.config(),
             **({} if self.links is None else self.links.config()),
             **({"first_layer": next(iter(self.first.values())).name} if self.first else {}),
@@ -293,8 +268,9 @@ class Request:
             "return_edge_id": not options["no_edge_ids"],
             "cache": self.policy.name,
             **policy,
+            **{f"{name} of disk": value for name, value in self.asked.disk._options().items()},
             "scores of cache": None if scores is None else values_digest(scores),
-            "scratch": None if scratch is None else os.path.abspath(scratch),  # noqa: PTH100 (which resolves no links)
+            "scratch of cache": None if scratch is None else os.path.abspath(scratch),  # noqa: PTH100 (which resolves no links)
             **self.asked.left,
         }
 
@@ -308,6 +284,13 @@ class Request:
         return [[list(name), of] for name, of in hops.items()] if isinstance(hops, Mapping) else hops
 
 
+def _given(name: str, value: object, kind: type[Given]) -> Given:
+    """Return an object with options, or one with all their defaults in the place of None."""
+    if value is not None and not isinstance(value, kind):
+        raise DTypeError(f"{name} must be a freshgo.{kind.__name__} or None, got {checks.shown(value)}")
+    return kind() if value is None else value
+
+
 def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
     """Check what was asked for against the graph, and complete the options.
 
@@ -315,7 +298,7 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         InvalidArgumentError, DTypeError: what the graph does not have, or is not given as it needs.
     """
     types, options = source.types, asked.options
-    if asked.share is not None and source.directory is None:
+    if asked.ranks.share is not None and source.directory is None:
         raise InvalidArgumentError(
             "share='host' needs a store, which one process reads for all ranks: convert() the graph"
         )
@@ -337,7 +320,7 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
             "edge_index='EdgeIndex' is for edge types within one node type, which this graph does not have: PyG cannot "
             "compute the derivative of an EdgeIndex between different nodes"
         )
-    if options["subgraph_type"] == checks.SUBGRAPH_TYPES.index("bidirectional"):
+    if options["subgraph_type"] == get_args(choices.Subgraph).index("bidirectional"):
         _warn_one_way(types)
     if inputs is not None:
         counts = inputs.counts
@@ -353,7 +336,7 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         "hotness": policy.scores,
         "memory": _memory(asked, source),
         "spare": asked.memory is None,
-        "scratch": checks.scratch(asked.scratch, source.directory),
+        "scratch": checks.scratch(asked.policy.plan.scratch, source.directory),
         "calibration": source.calibration(options["io"]),
         "links": None if links is None else links.options(),
         "aggregate": next((info.name for info in source.first.values()), None) if source.directory else None,
@@ -367,7 +350,7 @@ def _memory(asked: Asked, source: Source) -> int:
     """Return the bytes for the loader."""
     if isinstance(asked.memory, MemoryBudget):
         return asked.memory.size
-    loaders = 1 if asked.share is None else host.local_ranks()  # whose parts one loader has
+    loaders = 1 if asked.ranks.share is None else host.local_ranks()  # whose parts one loader has
     return checks.budget(asked.memory, lambda: source.default_memory() * loaders)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
-from freshgo._args import checks
+from freshgo._args import checks, choices
 from freshgo._args.types import ByRelation, by_relation
 from freshgo._loader import walks as random_walks
 from freshgo._loader.walks import Walks
@@ -47,7 +47,7 @@ class Sampling:
 def subgraph_type(value: object, sampling: Sampling, history: object) -> int:
     """Check which edges a batch gets besides those that are drawn, and return the number that the library uses for
     it."""
-    name = checks.choice("subgraph_type", getattr(value, "value", value), checks.SUBGRAPH_TYPES)  # PyG's is an enum
+    name = checks.choice("subgraph_type", getattr(value, "value", value), choices.Subgraph)  # PyG's is an enum
     if name != "directional":
         if sampling.walks is not None:
             raise InvalidArgumentError(
@@ -60,7 +60,7 @@ def subgraph_type(value: object, sampling: Sampling, history: object) -> int:
             )
         if history is not None:
             raise InvalidArgumentError(f"history prunes batches hop by hop, but subgraph_type={name!r} has no hops")
-    return checks.SUBGRAPH_TYPES.index(name)
+    return get_args(choices.Subgraph).index(name)
 
 
 def sampling(num_neighbors: object, neighbor_sampler: object, weight_attr: object, replace: bool) -> Sampling:

@@ -18,7 +18,7 @@ from history_oracle import prune, slots_view
 from seeds import seed as seed_of
 
 import freshgo
-from freshgo import Loader, errors
+from freshgo import Disk, Loader, errors
 from freshgo._batch.structure import recall
 from freshgo.history import History
 
@@ -305,7 +305,7 @@ def test_decisions_depend_on_nothing_but_the_lag(lag: int, on_disk: Path) -> Non
         {"data": on_disk, "memory": "64MiB"},
         {"data": on_disk, "cache": "degree", "feature_cache": "4KiB"},
         {"data": on_disk, "cache": "belady"},
-        {"data": on_disk, "cache": "none", "io": "pread", "neighbor_cache": 0},
+        {"data": on_disk, "cache": "none", "disk": Disk(io="pread"), "neighbor_cache": 0},
         {"transpose": True},
     ]
     for options in variants:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flat_options import grouped
 from graphs import UNNAMED, hetero_graph, random_graph
 from seeds import seed as seed_of
 
@@ -244,14 +245,14 @@ def machine(graphs: dict[str, Any]) -> type[Any]:
         )
         def make_loader(self, data: Any, fanouts: Any, inputs: Any, given: dict[str, Any]) -> Any:
             with watched("Loader"):
-                self.opened.append(Loader(data, fanouts, inputs, **given))
+                self.opened.append(Loader(data, fanouts, inputs, **grouped(**given)))
                 return self.opened[-1]
             return stateful.multiple()
 
         @rule(target=loaders, store=stores, history=histories, fanouts=FANOUTS, given=keywords())
         def make_pruned(self, store: Store, history: History, fanouts: Any, given: dict[str, Any]) -> Any:
             with watched("Loader with history"):
-                self.opened.append(Loader(store, fanouts, None, history=history, **given))
+                self.opened.append(Loader(store, fanouts, None, history=history, **grouped(**given)))
                 return self.opened[-1]
             return stateful.multiple()
 
@@ -265,7 +266,7 @@ def machine(graphs: dict[str, Any]) -> type[Any]:
         )
         def make_links(self, data: Any, fanouts: Any, links: Any, negatives: Any, given: dict[str, Any]) -> Any:
             with watched("LinkLoader"):
-                self.opened.append(LinkLoader(data, fanouts, links, neg_sampling=negatives, **given))
+                self.opened.append(LinkLoader(data, fanouts, links, neg_sampling=negatives, **grouped(**given)))
                 return self.opened[-1]
             return stateful.multiple()
 

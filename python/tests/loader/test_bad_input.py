@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flat_options import grouped
 
-from freshgo import FreshgoError, Loader, Store, convert, errors, infer, propagate, update
+from freshgo import Disk, FreshgoError, Loader, Store, convert, errors, infer, propagate, update
 
 EDGES = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
 X = np.zeros((4, 2), np.float32)
@@ -196,7 +197,7 @@ def test_numbers_of_nodes_that_are_their_own(as_numpy: bool) -> None:
 )
 def test_options(store: Any, options: dict[str, Any], error: type[FreshgoError], match: str) -> None:
     with pytest.raises(error, match=match):
-        Loader(store, **{"num_neighbors": [2], **options})
+        Loader(store, **grouped(**{"num_neighbors": [2], **options}))
     with Loader(store, [2], [0]) as loader:  # the process, and the store, are as good as before
         assert len(list(loader)) == 1
 
@@ -293,7 +294,10 @@ def test_flipped_byte_is_found_by_verify_and_by_checksums(damaged: Path) -> None
     options: dict[str, Any] = {"num_neighbors": [-1], "batch_size": 500, "cache": "none", "feature_cache": 0}
     with Loader(damaged, **options) as loader:
         list(loader)
-    with pytest.raises(errors.CorruptError, match=victim.name), Loader(damaged, **options, checksums=True) as loader:
+    with (
+        pytest.raises(errors.CorruptError, match=victim.name),
+        Loader(damaged, **options, disk=Disk(checksums=True)) as loader,
+    ):
         list(loader)
 
 

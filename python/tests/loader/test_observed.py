@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from freshgo import History, Loader
+from freshgo import Disk, History, Loader
 from freshgo._observe import ranges
 from freshgo.errors import DTypeError
 
@@ -75,7 +75,7 @@ def test_without_a_profiler_no_range_is_made(store: Any, monkeypatch: pytest.Mon
 
 def test_the_log_names_engine_and_cache(store: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="freshgo"):
-        with Loader(store, [3], batch_size=100, io="pread") as loader:
+        with Loader(store, [3], batch_size=100, disk=Disk(io="pread")) as loader:
             stats = loader.stats()
             list(loader)
     opened, *_, ended = [r.getMessage() for r in caplog.records if r.name == "freshgo"]

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from flat_options import grouped
 
 import freshgo
 from freshgo import Loader, Store, errors
@@ -35,7 +36,7 @@ def expected(graph: dict[str, Any]) -> list[Any]:
 
 def require_epochs(store: Path, expected: list[Any], between: Callable[[], None] = lambda: None, **options: Any) -> Any:
     """Two epochs that bring what they bring in memory; ``between`` is called in the first. Returns the statistics."""
-    with Loader(store, [4, 3], **{**PLANNED, **options}) as loader:
+    with Loader(store, [4, 3], **grouped(**{**PLANNED, **options})) as loader:
         count = 0
         for _ in range(2):
             for batch in loader:
@@ -221,11 +222,11 @@ def test_a_sandbox_without_io_uring(store_path: Path) -> None:
         FORBID_RINGS
         + textwrap.dedent("""
         import sys
-        from freshgo import Loader, errors
+        from freshgo import Disk, Loader, errors
         options = dict(batch_size=50, cache="belady", feature_cache="128KiB")
         for io in ("auto", "io_uring"):
             try:
-                with Loader(sys.argv[1], [4, 3], io=io, **options) as loader:
+                with Loader(sys.argv[1], [4, 3], disk=Disk(io=io), **options) as loader:
                     print(len(list(loader)) == len(loader), loader.stats()["engine"])
             except errors.FreshgoError as error:
                 print(type(error).__name__, error)
@@ -243,9 +244,9 @@ def test_a_sandbox_without_io_uring(store_path: Path) -> None:
 
 EPOCHS = """
 import hashlib, sys
-from freshgo import Loader
-options = dict(batch_size=50, shuffle=True, seed=4, cache="belady", feature_cache="128KiB", trace_memory="256KiB",
-               buffer_memory=0, transfer="pack", scratch=sys.argv[2])
+from freshgo import Belady, Loader
+plan = Belady(trace_memory="256KiB", buffer_memory=0, transfer="pack", scratch=sys.argv[2])
+options = dict(batch_size=50, shuffle=True, seed=4, cache=plan, feature_cache="128KiB")
 print("ready", flush=True)
 sys.stdin.readline()
 with Loader(sys.argv[1], [4, 3], **options) as loader:

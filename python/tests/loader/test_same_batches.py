@@ -11,7 +11,7 @@ import pytest
 from graphs import CITES, WRITES, Form
 from oracle import digest
 
-from freshgo import Labor, Loader
+from freshgo import Belady, Disk, Labor, Loader
 from freshgo.errors import FreshgoError
 
 OPTIONS: dict[str, Any] = {
@@ -34,15 +34,15 @@ PLACES: list[dict[str, Any]] = [
     {"num_workers": 2},
     {"num_workers": 8, "prefetch": 16},
     {"prefetch": 1},
-    {"io": "pread", "checksums": True},
-    {"io": "buffered"},
-    {"io": "io_uring"},
+    {"disk": Disk(io="pread", checksums=True)},
+    {"disk": Disk(io="buffered")},
+    {"disk": Disk(io="io_uring")},
     {"feature_cache": "64KiB"},
     {"feature_cache": 0, "neighbor_cache": 0},
     {"neighbor_cache": 0, "cache": "none"},
     {"memory": "24MiB"},
     {"cache": "belady", "feature_cache": 40_000, "neighbor_cache": 0, "memory": "64MiB"},
-    {"cache": "belady", "transfer": "scan+forward", "feature_cache": 20_000, "memory": "64MiB"},
+    {"cache": Belady(transfer="scan+forward"), "feature_cache": 20_000, "memory": "64MiB"},
     {"cache": "degree", "feature_cache": 30_000, "neighbor_cache": 20_000},
     {"cache": "lru", "feature_cache": 30_000},
 ]
@@ -70,7 +70,7 @@ def test_place_changes_nothing(form: Form, drawn: str) -> None:
             try:
                 loader = Loader(data, **options, **place)
             except FreshgoError:
-                if place.get("io") != "io_uring":  # which may be refused
+                if place.get("disk") != Disk(io="io_uring"):  # which may be refused
                     raise
                 continue
             with loader:

@@ -23,7 +23,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from freshgo import Labor, LinkLoader, Loader, errors, hotness
+from freshgo import Labor, LinkLoader, Loader, Ranks, errors, hotness
 
 pytestmark = pytest.mark.explore
 
@@ -66,7 +66,7 @@ def test_caches_memory_and_ranks_change_nothing(store_path: Path, graph: dict[st
             assert_equal(a, b)
     ranks = []
     for rank in range(2):
-        with Loader(store_path, [4, 3], IDS, rank=rank, world_size=2, **how) as loader:
+        with Loader(store_path, [4, 3], IDS, ranks=Ranks(rank=rank, world_size=2), **how) as loader:
             ranks.append(list(loader))
     for a, b in zip(want[:4], itertools.chain(*zip(*ranks, strict=True)), strict=True):
         assert_equal(a, b)

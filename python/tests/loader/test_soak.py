@@ -19,7 +19,7 @@ from graphs import WRITES, hetero_graph
 from seeds import seed as seed_of
 
 import freshgo
-from freshgo import History, LinkLoader, Loader
+from freshgo import Belady, History, LinkLoader, Loader
 from freshgo._native.process import counters
 
 pyg = pytest.importorskip("torch_geometric.nn")
@@ -64,7 +64,7 @@ def heterogeneous(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 PLANNED: dict[str, Any] = {
-    "cache": "belady", "feature_cache": "256KiB", "buffer_memory": 0, "transfer": "pack", "shuffle": True
+    "cache": Belady(buffer_memory=0, transfer="pack"), "feature_cache": "256KiB", "shuffle": True
 }  # fmt: skip
 
 

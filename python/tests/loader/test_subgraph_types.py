@@ -12,7 +12,7 @@ from graphs import EdgeType, Form, Graph, as_types, forms, hetero_graph, pyg_dat
 from oracle import assert_equal, check_rows
 
 import freshgo
-from freshgo import Labor, Loader, RandomWalk, errors
+from freshgo import Belady, Disk, Labor, Loader, RandomWalk, errors
 
 pytestmark = [
     pytest.mark.explore,
@@ -157,7 +157,7 @@ PLACES: list[dict[str, Any]] = [
     {"num_workers": 8},
     {"neighbor_cache": 0, "cache": "belady", "feature_cache": 30_000, "memory": "64MiB"},
     {"neighbor_cache": 30_000, "cache": "presc", "feature_cache": 20_000},
-    {"neighbor_cache": 0, "cache": "lru", "feature_cache": 8_000, "checksums": True},
+    {"neighbor_cache": 0, "cache": "lru", "feature_cache": 8_000, "disk": Disk(checksums=True)},
 ]
 
 
@@ -177,7 +177,7 @@ def test_place_changes_nothing(form: Form, kind: str, place: dict[str, Any]) -> 
 @pytest.mark.parametrize("kind", KINDS)
 def test_reordered_batches_are_the_same(form: Form, kind: str) -> None:
     options = {"num_neighbors": [3, 2], "subgraph_type": kind, "transpose": True, **OPTIONS}
-    reorder = {"neighbor_cache": 0, "cache": "belady", "reorder": 4, "trace_memory": "1MiB", "feature_cache": 20_000}
+    reorder = {"neighbor_cache": 0, "cache": Belady(reorder=4, trace_memory="1MiB"), "feature_cache": 20_000}
     inputs = form.inputs()
     with Loader(form.data, input_nodes=inputs, **options) as memory:
         with Loader(form.path, input_nodes=inputs, **options, **reorder) as disk:

@@ -15,7 +15,7 @@ from sampler_oracle import Graph as Sampled
 from sampler_oracle import Stream
 
 import freshgo
-from freshgo import Labor, Loader, RandomWalk, Store, convert, errors
+from freshgo import Belady, Labor, Loader, RandomWalk, Store, convert, errors
 
 WRITES, CITES, BACK = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "written by", "author")
 OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
@@ -207,9 +207,12 @@ def test_state_of_another_loader_is_refused(typed: Graph, change: dict[str, Any]
 
 
 def test_reorder(typed: Graph, typed_path: Path) -> None:
-    options = {**OPTIONS, "input_nodes": {"paper": None, "author": None}, "cache": "belady"}
+    options = {**OPTIONS, "input_nodes": {"paper": None, "author": None}}
     options |= {"feature_cache": 20_000, "memory": "64MiB"}
-    with Loader(typed_path, [3], **options) as plain, Loader(typed_path, [3], reorder=8, **options) as loader:
+    with (
+        Loader(typed_path, [3], cache="belady", **options) as plain,
+        Loader(typed_path, [3], cache=Belady(reorder=8), **options) as loader,
+    ):
         want = sorted(digest(batch) for batch in plain)
         got = [digest(batch) for batch in loader]
     assert sorted(got) == want

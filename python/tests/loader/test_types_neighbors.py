@@ -13,13 +13,17 @@ from oracle import digest
 from seeds import seed as seed_of
 
 import freshgo
-from freshgo import Labor, LinkLoader, Loader, RandomWalk, errors
+from freshgo import Disk, Labor, LinkLoader, Loader, RandomWalk, errors
 
 pytestmark = pytest.mark.explore
 
 WRITES, BACK = ("author", "writes", "paper"), ("paper", "written by", "author")
 OPTIONS: dict[str, Any] = {"batch_size": 64, "shuffle": True, "seed": 7}
-LISTS = [{"num_workers": 1, "prefetch": 0}, {"num_workers": 2, "checksums": True}, {"num_workers": 8, "cache": "lru"}]
+LISTS = [
+    {"num_workers": 1, "prefetch": 0},
+    {"num_workers": 2, "disk": Disk(checksums=True)},
+    {"num_workers": 8, "cache": "lru"},
+]
 
 
 @pytest.fixture(scope="module")

@@ -122,11 +122,8 @@ def train(home: Path, inputs: Path) -> None:
         batch_size=600,
         shuffle=True,
         seed=3,
-        cache="belady",
+        cache=freshgo.Belady(buffer_memory=0, scratch=home, transfer="pack"),
         feature_cache="512KiB",
-        buffer_memory=0,
-        scratch=home,
-        transfer="pack",
         history=history,
     ) as loader:
         parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "history": history, "loader": loader}

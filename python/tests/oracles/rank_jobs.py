@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from flat_options import grouped
 from torch.nn.parallel import DistributedDataParallel
 
 from freshgo import Loader, distributed
@@ -142,7 +143,8 @@ def _tensors(values: dict[Any, Any]) -> dict[str, torch.Tensor]:
 
 
 def open_loader(data: Any, **options: Any) -> Loader:
-    return Loader(data, [4, 3], **{"batch_size": 23, "shuffle": True, "seed": 3, **options})
+    usual = {"num_neighbors": [4, 3], "batch_size": 23, "shuffle": True, "seed": 3}
+    return Loader(data, **grouped(**{**usual, **options}))
 
 
 def epochs(file: str, rank: int, world: int, data: Any, options: dict[str, Any]) -> tuple[int, list[list[str]]]:

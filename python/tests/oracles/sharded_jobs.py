@@ -17,6 +17,7 @@ import torch.distributed as dist
 if __name__ == "__main__":  # of a host, run without pytest
     sys.path.insert(0, str(Path(__file__).parent))
 
+from flat_options import grouped
 from rank_jobs import digest, group, open_loader
 
 from freshgo import LinkLoader, Loader, errors
@@ -25,12 +26,13 @@ from freshgo._sharded import schedule
 
 def links(data: Any, **options: Any) -> Loader:
     ends = torch.arange(400, dtype=torch.int64).view(2, 200)
-    return LinkLoader(data, [4, 3], ends, neg_sampling="binary", batch_size=23, shuffle=True, seed=3, **options)
+    options = {"neg_sampling": "binary", "batch_size": 23, "shuffle": True, "seed": 3, **grouped(**options)}
+    return LinkLoader(data, [4, 3], ends, **options)
 
 
 def typed(data: Any, **options: Any) -> Loader:
     inputs = {"user": None, "item": torch.arange(0, 200, 3)}
-    return Loader(data, [4, 3], inputs, **{"batch_size": 23, "shuffle": True, "seed": 3, **options})
+    return Loader(data, [4, 3], inputs, **grouped(**{"batch_size": 23, "shuffle": True, "seed": 3, **options}))
 
 
 KINDS = {"nodes": open_loader, "links": links, "typed": typed}

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from flat_options import grouped
 from rank_jobs import digest, group, open_loader
 
 from freshgo import Labor, LinkLoader, Loader, RandomWalk, errors
@@ -22,13 +23,15 @@ from freshgo._share import client
 
 def links(data: Any, **options: Any) -> Loader:
     ends = torch.arange(400, dtype=torch.int64).view(2, 200)
-    return LinkLoader(data, [4, 3], ends, neg_sampling="binary", batch_size=23, shuffle=True, seed=3, **options)
+    options = {"neg_sampling": "binary", "batch_size": 23, "shuffle": True, "seed": 3, **grouped(**options)}
+    return LinkLoader(data, [4, 3], ends, **options)
 
 
 def typed(data: Any, **options: Any) -> Loader:
     """Of the heterogeneous store beside the other."""
     inputs = {"user": None, "item": torch.arange(0, 200, 3)}
-    return Loader(Path(data).with_name("typed"), [4, 3], inputs, batch_size=23, shuffle=True, seed=3, **options)
+    options = {"batch_size": 23, "shuffle": True, "seed": 3, **grouped(**options)}
+    return Loader(Path(data).with_name("typed"), [4, 3], inputs, **options)
 
 
 KINDS: dict[str, Callable[..., Loader]] = {
@@ -36,7 +39,7 @@ KINDS: dict[str, Callable[..., Loader]] = {
     "in order": lambda data, **o: open_loader(data, shuffle=False, **o),
     "weighted": lambda data, **o: open_loader(data, weight_attr="w", **o),
     "labor": lambda data, **o: open_loader(data, neighbor_sampler=Labor(batch_dependency=3), **o),
-    "walks": lambda data, **o: Loader(data, [RandomWalk(6, 2, top=3)] * 2, batch_size=23, shuffle=True, seed=3, **o),
+    "walks": lambda data, **o: open_loader(data, num_neighbors=[RandomWalk(6, 2, top=3)] * 2, **o),
     "induced": lambda data, **o: open_loader(data, subgraph_type="induced", **o),
     "times": lambda data, **o: open_loader(data, time_attr="t", **o),
     "links": links,

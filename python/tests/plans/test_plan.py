@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
 from oracle import digest
 
-from freshgo import Belady, Hotness, Loader, Online, Plan
-from freshgo._args import checks
+from freshgo import Auto, Belady, Hotness, Loader, Online, Plan
+from freshgo._args.choices import Transfer
 from freshgo.errors import BudgetError, InvalidArgumentError
 from freshgo.policies import NAMES
 
@@ -33,7 +33,7 @@ def names(count: int) -> list[dict[str, Any]]:
             "seconds": 0.2 / (1 + i % 3),
             "fits": i != count - 1,
         }
-        for i, name in enumerate(checks.TRANSFERS[1 : 1 + count])
+        for i, name in enumerate(get_args(Transfer)[1 : 1 + count])
     ]
 
 
@@ -184,22 +184,17 @@ def test_every_cache_gives_the_same_batches(store: Any, expected: list[str], cac
 
 
 @pytest.mark.parametrize("scratch", [True, False])
-@pytest.mark.parametrize("transfer", checks.TRANSFERS)
+@pytest.mark.parametrize("transfer", get_args(Transfer))
 def test_every_transfer_gives_the_same_batches(
-    store: Any, expected: list[str], transfer: str, scratch: bool, tmp_path: Path
+    store: Any, expected: list[str], transfer: Transfer, scratch: bool, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"scratch": tmp_path} if scratch else {"scratch_size": 0}
-    assert batches(store, transfer=transfer, **SMALL, **options) == expected
+    place: dict[str, Any] = {"scratch": tmp_path} if scratch else {"scratch_size": 0}
+    assert batches(store, cache=Auto(transfer=transfer, **place), **SMALL) == expected
     assert list(tmp_path.iterdir()) == [], "the scratch file is gone"
 
 
-@pytest.mark.parametrize("cache", ["lru", "expected", "none"])
-def test_an_order_of_transfer_without_a_plan_of_residency(store: Any, expected: list[str], cache: str) -> None:
-    assert batches(store, transfer="random", cache=cache, **SMALL) == expected
-
-
 def test_a_plan_says_what_is_done(store: Any) -> None:
-    with Loader(store, **SAMPLING, **SMALL, cache=Belady(superbatch=4), transfer="page-once") as loader:
+    with Loader(store, **SAMPLING, **SMALL, cache=Belady(superbatch=4, transfer="page-once")) as loader:
         assert loader.plan().data["cache"] == "belady"
         list(loader)
         list(loader)
@@ -265,7 +260,8 @@ def test_a_loader_hits_what_its_simulation_hits(store: Any, policy: str) -> None
     """The executor does what the policy says: rows found and read are those of the laboratory."""
     from freshgo import simulate
 
-    with Loader(store, **SAMPLING, **SMALL, cache=policy, transfer="random") as loader:
+    cache = Belady(transfer="random") if policy == "belady" else policy
+    with Loader(store, **SAMPLING, **SMALL, cache=cache) as loader:
         capacity = loader.plan().data["capacity_rows"]
         list(loader)
         stats = loader.stats()
@@ -280,22 +276,22 @@ def test_a_loader_hits_what_its_simulation_hits(store: Any, policy: str) -> None
 
 
 def test_superbatches_that_do_not_fit(store: Any) -> None:
-    options: dict[str, Any] = {**SAMPLING, "memory": "4MiB", "scratch_size": 0, "num_workers": 1}
+    options: dict[str, Any] = {**SAMPLING, "memory": "4MiB", "num_workers": 1}
     with pytest.raises(BudgetError, match=r"(?i)superbatch") as caught:
-        Loader(store, **options, cache=Belady(superbatch=10**9), trace_memory="64KiB")
+        Loader(store, **options, cache=Belady(superbatch=10**9, trace_memory="64KiB", scratch_size=0))
     assert caught.value.minimum > 4 << 20
     with pytest.raises(BudgetError) as caught:
-        Loader(store, **options, cache=Belady(superbatch=2), trace_memory="1KiB")
+        Loader(store, **options, cache=Belady(superbatch=2, trace_memory="1KiB", scratch_size=0))
     least = caught.value.minimum
     assert f"trace_memory of at least {least} bytes" in str(caught.value)
     with pytest.raises(BudgetError):
-        Loader(store, **options, cache=Belady(superbatch=2), trace_memory=least - 1)
-    Loader(store, **options, cache=Belady(superbatch=2), trace_memory=least).close()
+        Loader(store, **options, cache=Belady(superbatch=2, trace_memory=least - 1, scratch_size=0))
+    Loader(store, **options, cache=Belady(superbatch=2, trace_memory=least, scratch_size=0)).close()
 
 
 @pytest.fixture
 def ordered() -> dict[str, Any]:
-    return {**SAMPLING, **SMALL, "reorder": True}
+    return {**SAMPLING, **SMALL, "cache": Auto(reorder=True)}
 
 
 def test_an_order_is_a_permutation_that_repeats(store: Any, expected: list[str], ordered: dict[str, Any]) -> None:
@@ -340,8 +336,8 @@ def test_an_order_that_is_not_made_where_everything_fits(store: Any, ordered: di
 
 
 def test_a_state_of_another_order_is_refused(store: Any, ordered: dict[str, Any]) -> None:
-    plain: dict[str, Any] = {**ordered, "reorder": False}
-    blocks: dict[str, Any] = {**ordered, "reorder": 3}
+    plain: dict[str, Any] = {**ordered, "cache": Auto(reorder=False)}
+    blocks: dict[str, Any] = {**ordered, "cache": Auto(reorder=3)}
     with Loader(store, **ordered) as one, Loader(store, **plain) as two, Loader(store, **blocks) as three:
         for loader, state in ((two, one), (one, two), (three, one)):
             with pytest.raises(InvalidArgumentError, match=r"another order of batches: reorder was .*, is "):

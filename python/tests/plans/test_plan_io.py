@@ -28,15 +28,13 @@ LITTLE = 2 << 20
 LOADERS: dict[str, dict[str, Any]] = {
     "neighbours on disk": {"cache": None, "neighbor_cache": 0},
     "lru": {"cache": "lru", "feature_cache": "2MiB"},
-    "page-once": {"cache": "belady", "feature_cache": "2MiB", "transfer": "page-once"},
+    "page-once": {"feature_cache": "2MiB", "plan": {"transfer": "page-once"}},
     "scratch file": {
-        "cache": "belady",
         "feature_cache": "2MiB",
-        "buffer_memory": "2MiB",
-        "trace_memory": "8MiB",
-        "transfer": "pack+forward",
+        "plan": {"buffer_memory": "2MiB", "trace_memory": "8MiB", "transfer": "pack+forward"},
     },
 }
+"""Options as JSON; ``plan`` holds the arguments of a Belady."""
 
 
 MEASURE = """
@@ -83,8 +81,11 @@ MEASURE = """
                 return after
 
     def measure(options):
+        if (plan := options.pop("plan", None)) is not None:
+            options["cache"] = freshgo.Belady(**plan, scratch=sys.argv[3])
         loader = freshgo.Loader(
-            path, [8, 4], range(4000), batch_size=1000, shuffle=True, seed=1, memory="64MiB", **options
+            path, [8, 4], range(4000), batch_size=1000, shuffle=True, seed=1, memory="64MiB",
+            disk=freshgo.Disk(io=sys.argv[2]), **options
         )
         opened = counted()
         epoch(loader)  # whatever happens for the first time
@@ -102,7 +103,7 @@ MEASURE = """
         }
 
     try:
-        print(json.dumps([measure(options) for options in json.loads(sys.argv[2])]))
+        print(json.dumps([measure(options) for options in json.loads(sys.argv[4])]))
     except freshgo.errors.InvalidArgumentError as error:
         if "refused" not in str(error):
             raise
@@ -124,9 +125,9 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("io", ["io_uring", "pread"])
 def test_the_kernel_counts_the_same(wide: Path, io: str) -> None:
-    options = [{**o, "io": io, "scratch": str(wide.parent)} for o in LOADERS.values()]
+    given = [str(wide), io, str(wide.parent), json.dumps(list(LOADERS.values()))]
     answer = subprocess.run(
-        [sys.executable, "-B", "-c", textwrap.dedent(MEASURE), str(wide), json.dumps(options)],
+        [sys.executable, "-B", "-c", textwrap.dedent(MEASURE), *given],
         capture_output=True,
         text=True,
         timeout=120,

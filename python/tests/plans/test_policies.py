@@ -11,7 +11,7 @@ import torch
 from freshgo import policies
 from freshgo._args import checks
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.policies import NAMES, Belady, Hotness, Online, resolve
+from freshgo.policies import NAMES, Auto, Belady, Hotness, Online, resolve
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -25,7 +25,7 @@ def test_none_is_no_cache() -> None:
 
 def test_objects_carry_their_parameters() -> None:
     belady = resolve("cache", Belady(superbatch=7, carry_over=False, lookahead=False))
-    assert (belady.name, belady.superbatch, belady.carry_over, belady.lookahead) == ("belady", 7, False, False)
+    assert (belady.name, belady.plan) == ("belady", Belady(superbatch=7, carry_over=False, lookahead=False))
     presc = resolve("cache", Hotness("presc", k=3))
     assert (presc.name, presc.k) == ("presc", 3)
     random = resolve("cache", Hotness("random", seed=-5))
@@ -99,7 +99,8 @@ def test_policies_say_what_they_are() -> None:
     assert repr(Hotness("presc", k=2)) == "Hotness('presc', k=2)"
     assert repr(Hotness("degree")) == "Hotness('degree')"
     assert repr(Hotness(torch.ones(3))) == "Hotness(a vector of 3 scores)"
-    assert repr(Belady(8)) == "Belady(superbatch=8, carry_over=True, lookahead=True)"
+    assert repr(Belady(8)) == "Belady(superbatch=8)"
+    assert repr(Auto(transfer="scan", carry_over=False)) == "Auto(carry_over=False, transfer='scan')"
     assert repr(Online("lru")) == "Online(name='lru')"
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flat_options import grouped
 from seeds import seed
 
-from freshgo import History, Labor, LinkLoader, Loader, RandomWalk, convert, errors
+from freshgo import Belady, History, Labor, LinkLoader, Loader, RandomWalk, Ranks, convert, errors
 from freshgo._native.loader import share_count
 
 WORLDS = range(1, 6)
@@ -73,7 +74,10 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]
 OPTIONS: dict[str, tuple[str, Callable[..., Loader]]] = {
     "uniform": ("timed", lambda data, **o: Loader(data, [4, 3], **o)),
     "in order": ("timed", lambda data, **o: Loader(data, [4, 3], **{**o, "shuffle": False})),
-    "full batches": ("timed", lambda data, **o: Loader(data, [4, 3], drop_last=True, **{"uneven": "pad", **o})),
+    "full batches": (
+        "timed",
+        lambda data, **o: Loader(data, [4, 3], drop_last=True, **{"ranks": Ranks(uneven="pad"), **o}),
+    ),
     "replacement": ("timed", lambda data, **o: Loader(data, [4, 3], replace=True, **o)),
     "weighted": ("timed", lambda data, **o: Loader(data, [4, 3], weight_attr="weight", **o)),
     "labor": ("timed", lambda data, **o: Loader(data, [4, 3], neighbor_sampler=Labor(batch_dependency=3), **o)),
@@ -89,7 +93,7 @@ OPTIONS: dict[str, tuple[str, Callable[..., Loader]]] = {
     "planned": ("timed", lambda data, **o: Loader(data, [4, 3], cache="belady", feature_cache=CACHE, **o)),
     "reordered": (
         "timed",
-        lambda data, **o: Loader(data, [4, 3], cache="belady", feature_cache=CACHE, reorder=5, **o),
+        lambda data, **o: Loader(data, [4, 3], cache=Belady(reorder=5), feature_cache=CACHE, **o),
     ),
 }
 
@@ -111,7 +115,7 @@ def _typed_links(data: Path, **options: Any) -> Loader:
 
 def opened(stores: dict[str, Path], name: str, **options: Any) -> Loader:
     store, make = OPTIONS[name]
-    return make(stores[store], **{"batch_size": 23, "shuffle": True, "seed": 3, **options})
+    return make(stores[store], **grouped(**{"batch_size": 23, "shuffle": True, "seed": 3, **options}))
 
 
 def expected(share: tuple[int, int], uneven: str, count: int, first: int = 0) -> list[int]:
@@ -280,7 +284,8 @@ def test_ranks_with_a_history_train_on_the_seeds_of_one(world: int) -> None:
     saved = 0
     for rank in range(world):
         history, model = History(p_grad=0.9, t_stale=1000), models.model_of("SAGEConv")
-        with models.plain_loader(shuffle=True, history=history, rank=rank, world_size=world, uneven="join") as loader:
+        ranks = Ranks(rank=rank, world_size=world, uneven="join")
+        with models.plain_loader(shuffle=True, history=history, ranks=ranks) as loader:
             models.attach(history, model)
             found: list[tuple[list[int], int]] = []
 

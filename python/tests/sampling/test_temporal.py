@@ -16,7 +16,7 @@ from seeds import seed as seed_of
 from temporal_oracle import Trees, check_trees
 
 import freshgo
-from freshgo import Labor, Loader, RandomWalk, errors
+from freshgo import Disk, Labor, Loader, RandomWalk, errors
 
 pytestmark = pytest.mark.explore
 
@@ -157,7 +157,7 @@ PLACES: list[dict[str, Any]] = [
     {"num_workers": 8, "prefetch": 8},
     {"neighbor_cache": 0, "cache": None},
     {"neighbor_cache": 0, "cache": "belady", "feature_cache": 8_000, "memory": "64MiB"},
-    {"neighbor_cache": 0, "cache": "lru", "feature_cache": 8_000, "checksums": True},
+    {"neighbor_cache": 0, "cache": "lru", "feature_cache": 8_000, "disk": Disk(checksums=True)},
     {"neighbor_cache": 30_000, "memory": "32MiB", "cache": "degree"},
 ]
 

@@ -14,7 +14,7 @@ from seeds import seed as seed_of
 from torch_geometric.nn import GraphSAGE
 
 import freshgo
-from freshgo import Loader, Store, convert, quantization_error
+from freshgo import Auto, Belady, Disk, Loader, Store, convert, quantization_error
 from freshgo._data.narrow import Narrow
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import loader_options
@@ -101,12 +101,12 @@ def test_the_error_is_that_of_what_is_read(stores: dict[str, Path], rows: Floats
 
 CASES: list[dict[str, Any]] = [
     {"memory": "64MiB"},  # everything held
-    {"cache": "belady", "feature_cache": "40KiB", "scratch_size": "4MiB"},
-    {"cache": "belady", "feature_cache": "40KiB", "scratch_size": 0, "transfer": "scan"},
-    {"cache": "belady", "feature_cache": "40KiB", "transfer": "pack+forward", "scratch_size": "4MiB"},
+    {"cache": Belady(scratch_size="4MiB"), "feature_cache": "40KiB"},
+    {"cache": Belady(scratch_size=0, transfer="scan"), "feature_cache": "40KiB"},
+    {"cache": Belady(transfer="pack+forward", scratch_size="4MiB"), "feature_cache": "40KiB"},
     {"cache": "degree", "feature_cache": "40KiB"},
     {"cache": "sieve", "feature_cache": "40KiB"},
-    {"cache": "none", "feature_cache": 0, "io": "pread", "checksums": True},
+    {"cache": "none", "feature_cache": 0, "disk": Disk(io="pread", checksums=True)},
 ]
 
 
@@ -254,7 +254,9 @@ def test_rows_that_a_history_leaves_out_are_zero(stores: dict[str, Path], memory
     left_out = 0
     with (
         Store.open(stores["int8-per-column"]) as store,
-        Loader(store, [4, 4], "train", batch_size=100, history=history, memory=memory, scratch_size=0) as loader,
+        Loader(
+            store, [4, 4], "train", batch_size=100, history=history, memory=memory, cache=Auto(scratch_size=0)
+        ) as loader,
     ):
         x = store["x"]
         assert not (x == 0).any()

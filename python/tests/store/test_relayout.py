@@ -18,7 +18,7 @@ from seeds import seed as seed_of
 from store_oracle import check_equal
 
 import freshgo
-from freshgo import Hotness, Loader, Store, convert, relayout
+from freshgo import Disk, Hotness, Loader, Store, convert, relayout
 from freshgo._native import handle as native_handle
 from freshgo.cli import main
 from freshgo.errors import (
@@ -96,7 +96,7 @@ def test_batches_are_the_same(form: Form, tmp_path: Path, order: str) -> None:
             {"feature_cache": 0},
             {"cache": "degree"},
             {"cache": "lru"},
-            {"cache": "belady", "checksums": True},
+            {"cache": "belady", "disk": Disk(checksums=True)},
         ):
             with Loader(form.path, **options, **more) as one, Loader(reordered, **options, **more) as other:
                 for _ in range(2):

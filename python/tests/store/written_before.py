@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 import freshgo
-from freshgo import History, Labor, LinkLoader, Loader, RandomWalk, convert
+from freshgo import Belady, History, Labor, LinkLoader, Loader, RandomWalk, convert
 
 USER, ITEM = "user", "item"
 BUYS, BOUGHT, KNOWS = (USER, "buys", ITEM), (ITEM, "rev_buys", USER), (USER, "knows", USER)
@@ -172,8 +172,8 @@ CASES = {
 }
 RESUMED: dict[str, dict[str, Any]] = {
     "plain, planned": {"cache": "belady", "memory": "8MiB", "feature_cache": "4KiB", "neighbor_cache": 0},
-    "plain, reordered": {"cache": "belady", "reorder": 3, "feature_cache": "4KiB", "memory": "8MiB"},
-    "relaid, reordered": {"cache": "belady", "reorder": 3, "feature_cache": "4KiB", "memory": "8MiB"},
+    "plain, reordered": {"cache": Belady(reorder=3), "feature_cache": "4KiB", "memory": "8MiB"},
+    "relaid, reordered": {"cache": Belady(reorder=3), "feature_cache": "4KiB", "memory": "8MiB"},
     "several, planned": {"cache": "belady", "memory": "8MiB", "feature_cache": "4KiB"},
 }
 """Loaders over stores whose states are kept: the name of the store, and its options."""

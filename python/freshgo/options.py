@@ -1,0 +1,118 @@
+"""Objects for options of :class:`freshgo.Loader` that belong together: how it reads the disk, and what its ranks do.
+
+Options of planning are in the objects of :mod:`freshgo.policies`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from freshgo._args import checks
+from freshgo._args.choices import Engine, Exchange, Uneven
+from freshgo._args.entry import entry
+from freshgo.errors import InvalidArgumentError
+
+__all__ = ["Disk", "Ranks"]
+
+
+@entry
+@dataclass(frozen=True, kw_only=True)
+class Disk:
+    """How a loader reads a store: ``Loader(..., disk=Disk(checksums=True))``.
+
+    Args:
+        io: the engine: ``"auto"``, ``"io_uring"``, ``"pread"`` or ``"buffered"``. A loader raises ``ReadError`` if the
+            system refuses the one that is named.
+        checksums: compare every page that is read with its checksum; ``CorruptError`` names the file and the offset.
+
+    Raises:
+        InvalidArgumentError, DTypeError: an argument is invalid.
+    """
+
+    io: Engine = "auto"
+    checksums: bool = False
+
+    def __post_init__(self) -> None:
+        checks.choice("io", self.io, Engine)
+        checks.flag("checksums", self.checksums)
+
+    def _options(self) -> dict[str, Any]:
+        """Return the options of the library."""
+        return dataclasses.asdict(self)
+
+
+@entry
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """Which part of every epoch a loader yields, and what it does together with other ranks.
+
+        loader = Loader(store, [15, 10], "train", ranks=Ranks(share="host"))
+        loader = Loader(store, [15, 10], "valid", ranks=Ranks(uneven="join"))
+
+    Args:
+        rank, world_size: the part of this loader, and how many parts there are. All batches of an epoch are numbered,
+            and a batch is what a single process makes under its number; of the batches that are left, rank r yields
+            every ``world_size``-th from the r-th on. ``batch_size`` is that of one rank. None takes both from
+            ``torch.distributed`` when an epoch begins, if its default process group is initialised then; otherwise one
+            rank makes all batches. The first epoch in a process group calls ``all_gather_object``, so that all ranks
+            must begin it; ranks that were given are not compared.
+        uneven: what the ranks do if the last batches are not enough for one more on each of them. ``"pad"``: the first
+            batches of the epoch come again, as in ``DistributedSampler``. ``"drop"``: no rank yields them. ``"join"``:
+            some ranks yield one batch less, for ``torch.distributed.algorithms.join.Join`` or for evaluation. None is
+            ``"drop"`` with ``drop_last``, else ``"pad"``.
+        share: ``"host"`` lets one process make the batches of all ranks of a host, from a store, so that they have one
+            cache, one plan and one queue to the disk. ``memory`` and ``num_workers`` are then those of the host, and
+            batches come through shared memory without a copy. All ranks open the loader together, after
+            ``init_process_group``, and the ranks of a host begin their epochs together. Not with ``history``,
+            ``device_cache``, a :class:`MemoryBudget`, ``rank``, and ``reorder`` of the cache.
+        features: ``"sharded"`` takes rows of node tensors from the ranks that have them. ``data`` is then the directory
+            that :func:`freshgo.shard` has written; each host needs the graph and the parts for its ranks: of N parts,
+            rank r of w reads part ``r * N // w``, and those up to the next rank's. Rows come over process groups of
+            gloo while the loop has earlier batches. All ranks begin their epochs together. ``feature_cache`` (None:
+            half of ``memory``) is for these rows, of whatever part: the hottest by ``cache`` (a hotness, scores or
+            ``"none"``; ``"auto"`` is ``"expected"``) stay in the part of it that batches on their way leave. Not with
+            ``history``, ``first_layer``, ``device_cache``, ``share``, a :class:`MemoryBudget`, ``rank``, and a planned
+            cache; :meth:`Loader.sample` needs a process without a group.
+        exchange: with ``features="sharded"``, how rows are handed over. ``"all_to_all"``: every rank with all others at
+            a time. ``"rounds"``: in rounds of disjoint pairs, a bounded number of bytes at a time (FreshGNN).
+            ``"auto"`` measures both in the first batches.
+
+    Raises:
+        InvalidArgumentError, DTypeError: an argument is invalid, or two of them cannot be used together.
+    """
+
+    rank: int | None = None
+    world_size: int | None = None
+    uneven: Uneven | None = None
+    share: Literal["host"] | None = None
+    features: Literal["sharded"] | None = None
+    exchange: Exchange = "auto"
+
+    def __post_init__(self) -> None:
+        if (self.rank is None) != (self.world_size is None):
+            raise InvalidArgumentError(
+                "rank and world_size go together, or are both left to torch.distributed, got "
+                f"rank={self.rank!r} and world_size={self.world_size!r}"
+            )
+        if self.world_size is not None:
+            checks.count("rank", self.rank, 0, checks.count("world_size", self.world_size, 1) - 1)
+        for name, allowed in (("uneven", Uneven), ("share", ("host",)), ("features", ("sharded",))):
+            if getattr(self, name) is not None:
+                checks.choice(name, getattr(self, name), allowed)
+        checks.choice("exchange", self.exchange, Exchange)
+        if self.features is None and self.exchange != "auto":
+            raise InvalidArgumentError(f"exchange is for features='sharded', got {self.exchange!r} without it")
+        for together in ("share", "features"):
+            if getattr(self, together) is not None and self.rank is not None:
+                raise cannot_combine(together, "rank and world_size", self)
+        if self.features is not None and self.share is not None:
+            raise cannot_combine("features", "share", self)
+
+
+def cannot_combine(option: str, other: str, ranks: Ranks) -> InvalidArgumentError:
+    """Return the error for an option of ``ranks`` that excludes another option of a loader."""
+    return InvalidArgumentError(
+        f"{option}={getattr(ranks, option)!r} and {other} cannot be used together: give the loader one of them"
+    )

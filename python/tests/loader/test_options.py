@@ -1,0 +1,197 @@
+"""Every option of a loader: who knows of it, and what is said of others."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flat_options import grouped
+from torch.utils.data import RandomSampler
+
+import freshgo
+from freshgo import Auto, Belady, Disk, History, LinkLoader, Loader, Ranks, errors
+from freshgo._native.options import raw_options
+
+GRAPH: dict[str, Any] = {
+    "edge_index": torch.arange(120).view(2, 60) % 37,
+    "x": torch.arange(37 * 64.0).view(37, 64),
+    "w": torch.arange(60.0),
+    "t": torch.arange(60),
+}
+GROUPS = {"cache": Auto, "disk": Disk, "ranks": Ranks}
+BATCHES = {"state", "ranks", "host", "library"}
+"""Who knows of an option that batches depend on: a saved state, ranks that begin an epoch, ranks that share a loader,
+and the library."""
+MADE = {"host", "library"}
+"""Who knows of an option of how batches are made."""
+
+TIMES = {"time_attr": "t", "input_time": torch.arange(37)}
+SMALL = {"memory": "64MiB", "feature_cache": 2000, "neighbor_cache": 0}
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
+    "num_neighbors": ({}, {"num_neighbors": [3]}, BATCHES),
+    "input_nodes": ({}, {"input_nodes": [1, 2]}, BATCHES),
+    "batch_size": ({}, {"batch_size": 3}, BATCHES),
+    "shuffle": ({}, {"shuffle": True}, BATCHES),
+    "drop_last": ({}, {"drop_last": True}, BATCHES),
+    "replace": ({}, {"replace": True}, BATCHES),
+    "weight_attr": ({}, {"weight_attr": "w"}, BATCHES),
+    "neighbor_sampler": ({}, {"neighbor_sampler": "labor"}, BATCHES),
+    "sampler": ({}, {"sampler": RandomSampler(range(37))}, BATCHES),
+    "input_weight": ({}, {"input_weight": [1.0] * 37}, BATCHES),
+    "disjoint": ({}, {"disjoint": True}, BATCHES),
+    "time_attr": ({}, TIMES, BATCHES),
+    "temporal_strategy": (TIMES, {"temporal_strategy": "last"}, BATCHES),
+    "time_window": (TIMES, {"time_window": 5}, BATCHES),
+    "input_time": (TIMES, {"input_time": torch.arange(37) + 1}, BATCHES),
+    "seed": ({}, {"seed": 1}, BATCHES),
+    "subgraph_type": ({}, {"subgraph_type": "induced"}, BATCHES),
+    "first_layer": ({}, {"first_layer": "mean"}, BATCHES),
+    "return_edge_id": ({}, {"return_edge_id": False}, MADE),
+    "transpose": ({}, {"transpose": True}, MADE),
+    "feature_dtype": ({}, {"feature_dtype": "stored"}, MADE),
+    "num_workers": ({}, {"num_workers": 7}, MADE),
+    "prefetch": ({}, {"prefetch": 3}, MADE),
+    "memory": ({}, {"memory": "63MiB"}, MADE),
+    "feature_cache": ({}, {"feature_cache": 100}, MADE),
+    "neighbor_cache": ({}, {"neighbor_cache": 0}, MADE),
+    "cache": ({}, {"cache": "lru"}, MADE),
+    "superbatch": ({}, {"superbatch": 4}, MADE),
+    "carry_over": ({}, {"carry_over": False}, MADE),
+    "lookahead": ({}, {"lookahead": False}, MADE),
+    "transfer": ({}, {"transfer": "scan"}, MADE),
+    "reorder": (SMALL, {"cache": Belady(reorder=2)}, BATCHES),
+    "trace_memory": ({}, {"trace_memory": "1MiB"}, MADE),
+    "buffer_memory": ({}, {"buffer_memory": "1MiB"}, MADE),
+    "scratch": ({}, {"scratch": Path("/")}, MADE),
+    "scratch_size": ({}, {"scratch_size": 0}, MADE),
+    "io": ({}, {"io": "pread"}, MADE),
+    "checksums": ({}, {"checksums": True}, MADE),
+    "uneven": ({}, {"uneven": "join"}, {"ranks"}),
+    "history": ({"num_neighbors": [2, 2]}, {"history": History()}, {"ranks", "library"}),
+    "transform": ({}, {"transform": len}, set()),
+    "transform_workers": ({"transform": len}, {"transform_workers": 2}, {"library"}),
+    "edge_index": ({}, {"edge_index": "EdgeIndex"}, set()),
+    # They say which batches of the same ones a process takes, how, and where it has them.
+    "rank": ({"world_size": 2, "rank": 0}, {"rank": 1}, set()),
+    "world_size": ({"world_size": 2, "rank": 0}, {"world_size": 3}, set()),
+    "share": ({}, {"share": "host"}, set()),
+    "features": ({}, {}, set()),  # of the directory of freshgo.shard
+    "exchange": ({}, {}, set()),
+    "device": ({}, {"device": "cpu"}, set()),
+    "pin_memory": ({}, {}, set()),  # of a machine with CUDA
+    "device_cache": ({}, {}, set()),
+    "disk": ({}, {}, set()),
+    "ranks": ({}, {}, set()),
+}
+"""Every option: others that it needs, itself with another value, and who knows of it."""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("options") / "graph"
+    freshgo.convert(GRAPH, path, progress=False).close()
+    freshgo.propagate(path, progress=False).close()
+    return path
+
+
+def test_every_option_has_a_case() -> None:
+    names = {name for name in inspect.signature(Loader).parameters if name not in ("data", "pyg_options")}
+    fields = {field.name for kind in GROUPS.values() for field in dataclasses.fields(kind)}
+    assert CASES.keys() == names | fields
+    assert not names & fields
+    assert len(names | {"data"}) <= 37
+
+
+def known(path: Path, options: dict[str, Any]) -> dict[str, str]:
+    """What is known of a loader's options, by who knows it."""
+    said: list[Any] = []
+    with Loader(path, **grouped(**{"num_neighbors": [2], "memory": "64MiB", **options})) as loader:
+        raw_options(loader._options)  # which raises for a name that is no member of the struct
+        loader._agreement.gather = lambda mine: [said.append(dict(mine)) or dict(mine)]  # type: ignore[method-assign, func-returns-value]
+        loader._agree(loader._share())
+        return {
+            "state": json.dumps(loader.state_dict()["config"]),
+            "ranks": json.dumps(said),
+            "host": json.dumps(loader._request.described(loader._options), default=str),
+            "library": repr({name: value for name, value in loader._options.items() if name != "calibration"}),
+        }
+
+
+@pytest.mark.parametrize("option", [name for name, (_, changed, _) in CASES.items() if changed])
+def test_who_knows_of_an_option(path: Path, option: str) -> None:
+    needs, changed, expected = CASES[option]
+    if option == "edge_index":
+        pytest.importorskip("torch_geometric")
+    before, after = known(path, needs), known(path, {**needs, **changed})
+    assert {who for who in before if before[who] != after[who]} == expected
+
+
+STATE = {
+    "version": 1,
+    "epoch": 0,
+    "batches": 1,
+    "config": {
+        "graph": "memory 13 nodes 20 edges 289f02ca97e32a38",
+        "num_neighbors": [2, 1],
+        "input_nodes": "3d3140a22b7abc81",
+        "batch_size": 2,
+        "shuffle": True,
+        "drop_last": False,
+        "replace": False,
+        "seed": 7,
+        "weight_attr": None,
+        "labor": None,
+        "walks": None,
+        "input_weight": None,
+        "subgraph_type": None,
+        "disjoint": None,
+        "time_attr": None,
+        "temporal_strategy": None,
+        "time_window": None,
+        "input_time": None,
+        "reorder": None,
+    },
+}
+"""Saved when ``io``, ``transfer`` and ``rank`` were options of a loader."""
+
+
+def test_a_state_of_before_goes_on() -> None:
+    data = {"edge_index": torch.arange(40).view(2, 20) % 13, "x": torch.arange(26.0).view(13, 2), "t": torch.arange(20)}
+    options: dict[str, Any] = {"batch_size": 2, "shuffle": True, "seed": 7, "cache": Auto(transfer="scan")}
+    ranks = Ranks(rank=0, world_size=1, uneven="drop")
+    with Loader(data, [2, 1], [5, 3, 1, 2, 0], ranks=ranks, disk=Disk(io="pread"), **options) as loader:
+        assert loader.state_dict() == {**STATE, "batches": 0}
+        loader.load_state_dict(json.loads(json.dumps(STATE)))
+        assert [batch.n_id.tolist() for batch in loader] == [[2, 3, 8, 9, 1], [1, 7, 0]]
+        assert [batch.n_id.tolist() for batch in loader] == [[2, 5, 8, 11, 1, 4], [1, 0, 7, 6, 12], [3, 9, 2]]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"io": "pread"}, r"argument 'io': give disk=Disk\(io=\.\.\.\)"),
+        ({"checksum": True}, r"argument 'checksum'; did you mean disk=Disk\(checksums=\.\.\.\)\?"),
+        ({"transfer": "scan"}, r"argument 'transfer': give cache=Auto\(transfer=\.\.\.\)"),
+        ({"rank": 0, "world_size": 1}, r"argument 'rank': give ranks=Ranks\(rank=\.\.\.\)"),
+        ({"bach_size": 10}, "argument 'bach_size'; did you mean 'batch_size'"),
+        ({"disk": "pread"}, r"disk must be a freshgo\.Disk or None, got 'pread'"),
+        ({"ranks": {"rank": 0}}, r"ranks must be a freshgo\.Ranks or None, got \{'rank': 0\}"),
+        ({"cache": Disk()}, r"cache must be a name .*, an Auto, Belady, Hotness or Online object"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Loader, LinkLoader])
+def test_options_in_the_wrong_place(kind: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(errors.DTypeError, match=words):
+        kind(GRAPH, [2], **options)
+
+
+def test_options_that_do_nothing_are_refused() -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="'sharded' and options of planning cannot be used"):
+        Loader("parts", [2], cache=Auto(transfer="scan"), ranks=Ranks(features="sharded"))
+    with pytest.raises(errors.InvalidArgumentError, match="exchange is for features='sharded', got 'rounds'"):
+        Ranks(exchange="rounds")
