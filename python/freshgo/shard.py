@@ -59,7 +59,8 @@ def shard(
     overwrite: bool = False,
     progress: bool | Progress = True,
 ) -> Path:
-    """Divide the rows of a store's node tensors among ``parts``, for ``Loader(path, ..., features="sharded")``.
+    """Divide the rows of a store's node tensors among ``parts``, for
+    ``Loader(path, ..., ranks=Ranks(features="sharded"))``.
 
     The directory ``path`` gets a store ``graph`` with everything but these tensors, a store ``part-0``, ``part-1``, ...
     for each part, and ``parts.json``, which says that they belong together. A host needs ``graph``, ``parts.json`` and
