@@ -47,8 +47,10 @@ def convert(
     at all. What a killed conversion left behind is removed by the next one to the same path.
 
     Graphs that other programs keep are recognised by what they are: data sets and directories of OGB, of its MAG240M,
-    of IGB and of GraphBolt, ``.npz`` archives, NetworkX, sparse matrices. The table in ``docs/data.md`` says what
-    becomes of each. What one was taken for is the first stage of ``progress`` and a line of the logger ``freshgo``.
+    of IGB and of GraphBolt, ``.npz`` archives, NetworkX, sparse matrices; and files of MatrixMarket (by SciPy) and of
+    GraphML, GML, GEXF and Pajek (by NetworkX), which are read into memory as a whole. The table in ``docs/data.md``
+    says what becomes of each. What one was taken for is the first stage of ``progress`` and a line of the logger
+    ``freshgo``.
 
     Args:
         data: a PyG ``Data``; a mapping with ``edge_index`` (integers, ``[2, num_edges]``, row 0 the source and row 1
@@ -80,9 +82,10 @@ def convert(
             ordinary tensors.
         path: the directory to create.
         source: what ``data`` are, if they are not to be recognised: ``"ogb"``, ``"mag240m"``, ``"igb"``,
-            ``"graphbolt"``, ``"npz"``, ``"npy"``, ``"pyg"``, ``"networkx"``, ``"matrix"``, ``"edges"``, ``"tensors"``;
-            ``"csr"``, ``"csc"`` or ``"coo"`` for a tuple of arrays, which is never recognised; or a data set of OGB,
-            such as ``"ogbn-products"``, for a directory that is not named after it.
+            ``"graphbolt"``, ``"npz"``, ``"npy"``, ``"mtx"``, ``"graphml"``, ``"gml"``, ``"gexf"``, ``"pajek"``,
+            ``"pyg"``, ``"networkx"``, ``"matrix"``, ``"edges"``, ``"tensors"``; ``"csr"``, ``"csc"`` or ``"coo"`` for a
+            tuple of arrays, which is never recognised; or a data set of OGB, such as ``"ogbn-products"``, for a
+            directory that is not named after it.
         allow_pickle: some sources have splits or tensors in pickles (``split_dict.pt``), and unpickling runs whatever
             code a file names. None: such a file is an error; False: it is left out; True: it is unpickled.
         memory: bytes, or a string such as ``"8GiB"``. Sources that are compressed take a few MiB beside it.
@@ -120,7 +123,8 @@ def convert(
         DTypeError: dtypes that cannot be used, pickled arrays.
         FormatError, CorruptError: a file that is not what its source has; the message names file and member or row.
         StoreNotFoundError: a file that the source needs is missing.
-        LibraryError: PyYAML is missing, which ``metadata.yaml`` of GraphBolt needs.
+        LibraryError: PyYAML is missing, which ``metadata.yaml`` of GraphBolt needs; SciPy or NetworkX is missing, which
+            the file needs.
         StoreExistsError: ``path`` exists and ``overwrite`` is false.
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works or, where
             ``relayout`` needs more, more than was given.
