@@ -35,7 +35,7 @@ var (
 	errDType    = errors.New("freshgo: unusable dtype")
 )
 
-// failure is what fg_error holds.
+// failure holds the contents of an fg_error.
 type failure struct {
 	code    int32
 	errno   syscall.Errno

@@ -12,7 +12,7 @@ import (
 	"freshgo/core/loader"
 )
 
-// opened is what a loader is opened over.
+// opened is the graph of a loader: a store or a graph in memory.
 type opened struct {
 	*shared
 	source      loader.Source

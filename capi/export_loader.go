@@ -145,7 +145,7 @@ func fg_loader_next(h *C.fg_loader, timeoutMS C.int32_t, out *C.fg_batch, err *C
 	})
 }
 
-// checkSlots says whether a caller has room for the tensors of a batch.
+// checkSlots returns an error unless the caller has room for the tensors of a batch.
 func checkSlots(out *C.fg_batch, most int) error {
 	out.num_tensors = 0
 	if int(out.capacity) < most || out.tensors == nil {

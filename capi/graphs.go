@@ -90,7 +90,7 @@ func updateChanges(in *C.fg_update_input) (out store.Changes, err error) {
 	return out, t.err
 }
 
-// clip says what becomes of numbers that are too large for the form in which they are stored.
+// clip sets whether numbers that are too large for their stored form become its largest.
 func clip(tensors []store.NamedSource, to bool) {
 	for i := range tensors {
 		tensors[i].Clip = to

@@ -15,7 +15,7 @@ import (
 // recentlyClosed later ones.
 var handles = newHandleTable()
 
-// recentlyClosed is how many closings later a stale handle is still recognised. Arbitrary; each costs about 100 bytes.
+// recentlyClosed is the number of closed handles that are still recognised. Arbitrary; each costs about 100 bytes.
 const recentlyClosed = 1 << 14
 
 type handleTable struct {
@@ -25,7 +25,7 @@ type handleTable struct {
 	live   map[string]int64
 }
 
-// handle is what go-pointer keeps. The object is nil after closing; its kind stays.
+// handle is the value that go-pointer keeps. The object is nil after closing; its kind stays.
 type handle struct {
 	kind   string
 	object any
@@ -33,7 +33,7 @@ type handle struct {
 
 func newHandleTable() *handleTable { return &handleTable{live: map[string]int64{}} }
 
-// object is what has handles; its kind is the word for it in messages.
+// object is a Go value behind a handle; its kind is the word for it in messages.
 type object interface{ kind() string }
 
 // add makes a handle. The caller of the library closes it.

@@ -20,13 +20,14 @@ type job struct {
 
 func (*job) kind() string { return "job" }
 
-// progress is where a job is; total 0 is unknown.
+// progress is the progress of a job; total 0 means unknown.
 type progress struct {
 	stage       string
 	done, total int64
 }
 
-// result is what a job made, until somebody takes it: a pointer for C and how to undo it. Zero for jobs without one.
+// result is the result of a job until the caller takes it: a pointer for C, and the function that undoes it. Zero for
+// jobs without a result.
 type result struct {
 	pointer unsafe.Pointer
 	discard func()
@@ -35,7 +36,7 @@ type result struct {
 // work is the body of a job; it ends soon after ctx does.
 type work func(ctx context.Context, report report) (result, error)
 
-// report says where a job is. It may be called from any goroutine.
+// report records the progress of a job. It may be called from any goroutine.
 type report func(stage string, done, total int64)
 
 // startJob runs fn.

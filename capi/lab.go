@@ -26,7 +26,7 @@ func (t *trace) free() {
 }
 
 // readTrace copies the ids of a caller's batches. An id that is not in [0, numNodes), or twice in a batch, is an error
-// that says where.
+// that names its place.
 func readTrace(ctx context.Context, sources []store.Source, numNodes int64, budget *mem.Budget) (*trace, error) {
 	total := int64(0)
 	for i := range sources {

@@ -12,9 +12,9 @@ import (
 	"freshgo/csrc"
 )
 
-// typeTensors is how many tensors of a batch are not the user's: for each node type n_id, input_id, counts, places of
-// rows, trees and times; for each edge type edge_index, e_id, ptr, counts, edge_weight and those of the edges grouped
-// by source.
+// typeTensors returns the number of tensors of a batch that are not the user's: for each node type n_id, input_id,
+// counts, places of rows, trees and times; for each edge type edge_index, e_id, ptr, counts, edge_weight and the
+// tensors of the edges grouped by source.
 func typeTensors(nodes, edges int) int {
 	return 6*nodes + (5+len(loader.TransposedNames))*edges
 }
@@ -26,7 +26,7 @@ type loaderHandle struct {
 	source     *shared
 	maxTensors int
 	buffers    csrc.Allocator
-	pool       int64         // what it lets the pool of buffers keep
+	pool       int64         // the bytes that it lets the pool of buffers keep
 	reserved   int64         // and of that which its batches leave unused
 	turn       chan struct{} // holds one token; whoever has taken it may call the loader
 
@@ -110,8 +110,8 @@ func (h *loaderHandle) within(timeoutMS int32, fn func(ctx context.Context) erro
 	return err
 }
 
-// takeTurn waits until nobody else calls the loader. A free turn is taken whatever ctx says: who only looks is to find
-// what is there.
+// takeTurn waits until nobody else calls the loader. A free turn is taken even if ctx has ended, so that a call without
+// a timeout returns a batch that is ready.
 func (h *loaderHandle) takeTurn(ctx context.Context) error {
 	select {
 	case <-h.turn:

@@ -9,8 +9,8 @@ package main
 
 import "runtime"
 
-// waiting is how many threads do hardly more than wait for the disk: that of the io_uring that reads, that of the one
-// that writes, and what either wakes.
+// waiting is the number of threads that mostly wait for the disk: one for the io_uring that reads, one for the io_uring
+// that writes, and the thread that either wakes.
 const waiting = 3
 
 // init gives Go as many threads more than there are processors. They would otherwise wait for one to come free whenever

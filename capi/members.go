@@ -27,7 +27,7 @@ func list[T, P any](t *taker, p *P, n int64, what string) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(p)), n) // as long as the caller says
 }
 
-// has says whether there is an array of n elements.
+// has reports whether there is an array of n elements.
 func (t *taker) has(p unsafe.Pointer, n int64, what string) bool {
 	if t.err == nil && (n < 0 || n > 0 && p == nil) {
 		t.err = invalid("%d %s at %p", n, what, p)

@@ -143,7 +143,7 @@ func copied(name string, dtype manifest.DType, shape []int64, data []byte, versi
 	return made(name, dtype, shape, int64(len(data)), versioned, func(to []byte) { copy(to, data) })
 }
 
-// made makes a tensor of so many bytes, which fill fills.
+// made makes a tensor of the given size, which fill fills.
 func made(
 	name string, dtype manifest.DType, shape []int64, bytes int64, versioned bool, fill func([]byte),
 ) (result, error) {

@@ -106,13 +106,13 @@ func (b *Buffer) Tensor(name string, dtype DType, shape []int64, versioned bool)
 // Delete calls the deleter, for a tensor that nobody will receive.
 func (t Tensor) Delete() { C.fgi_tensor_delete(t.Managed, t.versioned) }
 
-// GrowPool lets its pool keep so many bytes more (fewer if negative) of unused buffers, and so many more that are
-// reserved for buffers in use as long as these do not need them. It begins with none.
+// GrowPool raises (or lowers, if negative) the bytes of unused buffers that its pool may keep: kept bytes at any time,
+// and reserved bytes while buffers in use do not need them. A pool begins with none.
 func (a Allocator) GrowPool(kept, reserved int64) {
 	C.fgi_pool_grow(a.pool(), C.int64_t(kept), C.int64_t(reserved))
 }
 
-// Counters says how many buffers are in use, how much memory they are, and how much more their pools keep.
+// Counters returns the number of buffers in use, their memory, and the memory that their pools keep in addition.
 func Counters() (live, liveBytes, pooledBytes int64) {
 	for _, a := range []Allocator{{}, {Locked: true}} {
 		var c C.fgi_buffer_counters

@@ -111,7 +111,7 @@ func benchChanges(work string) error {
 	return verify(other, nil)
 }
 
-// bytesWritten is what this process has sent to disks so far.
+// bytesWritten returns the bytes that this process has sent to disks so far.
 func bytesWritten() (float64, error) {
 	text, err := os.ReadFile("/proc/self/io")
 	if err != nil {

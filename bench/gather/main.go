@@ -144,7 +144,8 @@ func compare(w *tabwriter.Writer, src, dst, other []byte, rowBytes int) error {
 		idx[i] = rng.Int64N(int64(len(src) / rowBytes))
 	}
 	rival := func(to []byte, ahead int) {
-		// unsafe: C reads and writes whole rows inside the slices, which lie outside the Go heap, and reads the indices.
+		// unsafe: C reads and writes whole rows inside the slices, which lie outside the Go heap, and reads the
+		// indices.
 		C.rows_copy((*C.char)(unsafe.Pointer(&to[0])), (*C.char)(unsafe.Pointer(&src[0])), C.int64_t(rowBytes),
 			(*C.int64_t)(unsafe.Pointer(&idx[0])), C.int64_t(n), C.int64_t(ahead))
 	}

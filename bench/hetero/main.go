@@ -236,8 +236,8 @@ func verify(r rival, g sample.Graph, w *sample.Worker, seeds [][]int64) error {
 type rival struct{ c *C.hetero_rival }
 
 func newRival(g sample.Graph, cfg sample.Config, hash bool) rival {
-	// unsafe: the graph lies outside the Go heap and outlives the rival; the rest is copied by the call. The relations lie
-	// in C memory, as they hold pointers.
+	// unsafe: the graph lies outside the Go heap and outlives the rival; the rest is copied by the call. The relations
+	// lie in C memory, as they hold pointers.
 	n := len(g.Relations)
 	relations := (*C.hetero_relation)(C.malloc(C.size_t(n) * C.sizeof_hetero_relation))
 	defer C.free(unsafe.Pointer(relations))

@@ -14,13 +14,13 @@ import (
 	"freshgo/core/plan"
 )
 
-// outcome is what a policy did in two epochs, beginning with an empty cache.
+// outcome is the result of a policy in two epochs, beginning with an empty cache.
 type outcome struct {
 	reads [2]int // rows read, those that fill a static cache included in the first epoch
 	spent time.Duration
 }
 
-// bench is what the contestants have in common.
+// bench holds the trace and the settings that the contestants share.
 type bench struct {
 	graph    *graph
 	sampling draws
@@ -39,7 +39,7 @@ var contestants = []string{
 	"lru", "clock", "sieve", "s3fifo", "match",
 }
 
-// simulation says what a contestant is in terms of core/plan.
+// simulation returns the configuration of a contestant for core/plan.
 func (b *bench) simulation(name string, capacity int64) plan.Simulation {
 	s := plan.Simulation{
 		NumRows: b.graph.NumNodes(), Capacity: capacity, Policy: "belady",
@@ -214,8 +214,8 @@ func (b *bench) prepare() error {
 	return nil
 }
 
-// processorTime is what this thread has used of a processor, so that what else
-// runs on the machine counts little. Its caller has locked the thread.
+// processorTime returns the processor time of this thread, so that other work on
+// the machine counts little. Its caller has locked the thread.
 func processorTime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {

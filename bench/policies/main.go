@@ -64,7 +64,7 @@ func run() error {
 	return nil
 }
 
-// draws is what the batches are drawn with.
+// draws holds the parameters of the sampler.
 type draws struct {
 	cache.Sampling
 	Fanouts []int64 // nearest the seeds first

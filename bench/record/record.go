@@ -21,7 +21,7 @@ func Times(bench, contest, name string, seconds []float64) {
 	keep(line{bench, contest, name, seconds, "s", false})
 }
 
-// Rates is Times for figures of which more is better.
+// Rates is Times for figures where more is better.
 func Rates(bench, contest, name, unit string, rates []float64) {
 	keep(line{bench, contest, name, rates, unit, true})
 }

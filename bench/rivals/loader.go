@@ -19,7 +19,7 @@ import (
 	"freshgo/core/ssd"
 )
 
-// result is what an epoch took.
+// result holds the time and the reads of an epoch.
 type result struct {
 	Seconds  float64 `json:"seconds"`
 	First    float64 `json:"first"` // until the first batch was whole
@@ -95,7 +95,7 @@ func load(c config) error {
 	return nil
 }
 
-// loader is what all epochs share.
+// loader holds the state that all epochs share.
 type loader struct {
 	*table
 	drawn   *batches
@@ -233,7 +233,7 @@ func newPass(batch plan.Batch, s *cache.Step) *pass {
 	return p
 }
 
-// kernelReads is what the kernel has read from devices for this process.
+// kernelReads returns the bytes that the kernel has read from devices for this process.
 func kernelReads() (int64, error) {
 	data, err := os.ReadFile("/proc/self/io")
 	if err != nil {

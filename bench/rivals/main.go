@@ -97,7 +97,7 @@ func open(c config, slot int) (t *table, err error) {
 	return nil, fmt.Errorf("%s has no tensor x", c.store)
 }
 
-// limit is what the device gives through the engine.
+// limit is the rate of the device through the engine.
 type limit struct {
 	Engine     string  `json:"engine"`
 	RandomIOPS float64 `json:"random_iops"` // 4 KiB, distinct pages, the queue always full
@@ -182,7 +182,7 @@ func (t *table) readAll(ranges []ssd.Range) (float64, error) {
 	return time.Since(start).Seconds(), errors.Join(errs...)
 }
 
-// writeAll writes so many chunks to a scratch file in a directory, and returns the seconds that took.
+// writeAll writes chunks to a scratch file in a directory, and returns the seconds that it took.
 func (t *table) writeAll(dir string, chunks int) (float64, error) {
 	size := t.engine.TempChunk()
 	temp, err := t.engine.CreateTemp(dir, mem.NewBudget(0))

@@ -115,7 +115,7 @@ func open(ordinal int) (*device, error) {
 	return d, nil
 }
 
-// suits says what is in the way of the kernels on a device, and what helps.
+// suits returns an error if the kernels cannot run on a device, with the remedy.
 func suits(ordinal int, handle cu.Device) error {
 	if version := cu.Version(); version < leastDriver {
 		return fmt.Errorf("%w: it supports CUDA %d.%d and the kernels need %d.0: install driver 580 or newer, or keep the "+
@@ -137,7 +137,7 @@ func suits(ordinal int, handle cu.Device) error {
 	return nil
 }
 
-// in calls fn on one thread, whose current context is that of the device meanwhile.
+// in calls fn on one thread, with the device's context as the current one.
 func (d *device) in(fn func() error) error {
 	runtime.LockOSThread() // the current context belongs to the thread
 	defer runtime.UnlockOSThread()
@@ -180,7 +180,7 @@ func (l *Launch) queue(f cu.Function, stream uintptr) error {
 	for i := range words {
 		words[i] = unsafe.Pointer(&l.Words[i]) // 8 bytes, which cu reads before it returns
 	}
-	// A cu.Stream is a struct around the handle, of which cu makes none from a number.
+	// A cu.Stream is a struct around the handle, and cu has no function that makes one from a number.
 	s := *(*cu.Stream)(unsafe.Pointer(&stream))
 	if err := f.Launch(l.Blocks, 1, 1, l.Threads, 1, 1, l.SharedBytes, s, words); err != nil {
 		return driverError("launching "+l.Kernel, err)

@@ -1,7 +1,7 @@
 // Package gpu talks to the driver of CUDA: which devices there are, what memory they have, and kernels queued on a
 // stream.
 //
-// It works in primary contexts, which are those of PyTorch, and leaves a thread's current context as it was. It never
+// It works in primary contexts, as PyTorch does, and leaves a thread's current context as it was. It never
 // synchronises, never allocates on a device and keeps nothing but a loaded module for each device, until the process
 // ends. capi is its only user; the kernels come from csrc/cuda (FastGL, section 4). A launch costs what the driver
 // takes for it, 2 to 3 µs, and under 1 µs here.

@@ -33,9 +33,9 @@ type Layer struct {
 // batch to batch, counted under mem.Trace in the Pruner's budget, and its slices are valid until the next Prune or
 // Free.
 type Pruned struct {
-	// Graph is the batch: of hops 0 to L-1 the seeds and the nodes needed at any level in their old order, then the last
-	// hop in the order in which its remaining edges name it, which does not depend on edges that are gone. It has the
-	// edges of the rows that any layer computes.
+	// Graph is the batch: of hops 0 to L-1 the seeds and the nodes needed at any level in their old order, then the
+	// last hop in the order in which its remaining edges name it, which does not depend on edges that are gone. It has
+	// the edges of the rows that any layer computes.
 	Graph  sample.Subgraph
 	Degree []int32 // by node of Graph: in-edges drawn, those pruned included; 0 in the last hop
 	Kept   []int32 // by node of Graph: its local id in the batch before

@@ -34,8 +34,8 @@ func TestSavesByHand(t *testing.T) {
 		free map[int64]bool // nodes cached as features
 		want []float32      // of nodes 10, 11, 12 or those of them that are computed
 	}{
-		// Node 11 is used by 10 and itself, and so is 12; 14 once by 11 and twice by 12. Without hits only what one row alone
-		// needs counts.
+		// Node 11 is used by 10 and itself, and so is 12; 14 once by 11 and twice by 12. Without hits only what one row
+		// alone needs counts.
 		{"all computed", nil, nil, []float32{1, 1, 0}},
 		{"leaf cached", nil, map[int64]bool{14: true}, []float32{1, 1, 0}},
 		{"all cached", nil, map[int64]bool{10: true, 11: true, 12: true, 13: true, 14: true}, []float32{0, 0, 0}},
@@ -81,8 +81,8 @@ func TestSavesOfTwoLayers(t *testing.T) {
 	}{
 		// Level 0: 0 is used by 0; 1 by 0 and 1; 2 by 1 and 2; 3 by 2. Level 1: 0 by 0; 1 by 0 and 1; 2 by 1.
 		{want: [][]float32{{1, 0, 1}, {1, 1}}},
-		// Layer 1 computes 1 and 2 of the three: 1 is used by 1; 2 by 1 and 2; 3 by 2. Chance 1/3. Level 1: 1 by 0 and 1; 2
-		// by 1.
+		// Layer 1 computes 1 and 2 of the three: 1 is used by 1; 2 by 1 and 2; 3 by 2. Chance 1/3. Level 1: 1 by 0 and
+		// 1; 2 by 1.
 		{[3]map[int64]bool{1: {0: true}}, [][]float32{{1 + 1./3, 1./3 + 1}, {0, 4. / 3}}},
 		// Layer 2 computes node 1 alone, so layer 1 computes 1 and 2, without hits. Nothing is shared in layer 2.
 		{[3]map[int64]bool{2: {0: true}}, [][]float32{{1, 1}, {2}}},

@@ -8,8 +8,8 @@ import (
 	"freshgo/core/sample"
 )
 
-// Links is what requests for links are made from: the links and the tables of their negatives. Once open it is
-// immutable and safe for concurrent use.
+// Links holds the links and the tables of their negatives, and makes requests from them. Once open it is immutable and
+// safe for concurrent use.
 type Links struct {
 	sample.Links
 	Options   *Options
@@ -19,9 +19,9 @@ type Links struct {
 	blocks    []*mem.Block
 }
 
-// Graph is what links read of the graph that they are of, each once.
+// Graph gives links the data of their graph. Each is read once.
 type Graph interface {
-	// HasTimes says whether the nodes of a type have times.
+	// HasTimes reports whether the nodes of a type have times.
 	HasTimes(typ int) bool
 	// NodeTimes writes the time of each node of a type that has them.
 	NodeTimes(ctx context.Context, typ int, times []int64) error
@@ -197,7 +197,7 @@ func (k *Links) alloc(budget *mem.Budget, n int64) (*mem.Block, error) {
 	return block, err
 }
 
-// Bytes is what the links and their tables take.
+// Bytes returns the memory of the links and their tables.
 func (k *Links) Bytes() (total int64) {
 	if k == nil {
 		return 0
@@ -214,7 +214,7 @@ func (k *Links) Bytes() (total int64) {
 	return total
 }
 
-// Strict says whether a request looks at lists of the graph.
+// Strict reports whether a request looks at lists of the graph.
 func (k *Links) Strict() bool { return k.negatives != nil && k.negatives.Strict != nil }
 
 // Earliest fails with sample.ErrNegative where the earliest link, of this time, can have no negatives.
@@ -225,7 +225,7 @@ func (k *Links) Earliest(ctx context.Context, edges *sample.Relation, at int64) 
 	return k.negatives.Earliest(ctx, edges, at)
 }
 
-// timed says whether negatives are those of a time.
+// timed reports whether negatives depend on a time.
 func (k *Links) timed() bool { return k.negatives != nil && k.negatives.Timed() }
 
 // Close frees the tables. Idempotent.

@@ -34,22 +34,22 @@ type Options struct {
 	// Strict negatives are no edges of the relation, none of the links and no nodes with themselves.
 	Strict  bool      `option:"strict"`
 	Exclude Exclusion `option:"exclude"`
-	// Relation is what the links are of, and Reverse the relation that ExcludeBoth takes the way back from: places in
-	// the graph, 0 of a homogeneous one.
+	// Relation is the relation of the links, and Reverse the relation whose edges ExcludeBoth excludes as the way back:
+	// places in the graph, 0 in a homogeneous graph.
 	Relation int `option:"relation"`
 	Reverse  int `option:"reverse"`
 }
 
-// Exclusion says which edges a batch does not draw.
+// Exclusion selects the edges that a batch does not draw.
 type Exclusion int
 
 const (
 	ExcludeNone  Exclusion = iota
-	ExcludeLinks           // those of its links, not of its negatives
+	ExcludeLinks           // the edges of its links, not of its negatives
 	ExcludeBoth            // and those from the target to the source of each
 )
 
-// Relation is what links are of: the edges from one node type to another, which may be the same.
+// Relation describes the edge type of links: from one node type to another, which may be the same.
 type Relation struct {
 	Source, Target           int    // node types
 	NumSources, NumTargets   int64  // nodes that can be an end
@@ -61,13 +61,13 @@ type Relation struct {
 	OfSource, OfTarget       string // the types, for messages: empty, or as " of type ..."
 }
 
-// Apart says whether the ends are of different types.
+// Apart reports whether the ends are of different types.
 func (r *Relation) Apart() bool { return r.Source != r.Target }
 
 // maxNegatives for each link. Arbitrary, far from overflow.
 const maxNegatives = 1 << 20
 
-// Check says what is wrong with the options for links of a relation. An end that is not a node is sample.ErrSeed.
+// Check returns an error if the options are wrong for links of a relation. An end that is not a node is sample.ErrSeed.
 func (o *Options) Check(of *Relation) error {
 	switch {
 	case (o.Sources == nil) != (o.Targets == nil) || len(o.Sources) != len(o.Targets):
@@ -86,7 +86,7 @@ func (o *Options) Check(of *Relation) error {
 	return nil
 }
 
-// CheckEnds says what is wrong with the nodes and their weights.
+// CheckEnds returns an error if the nodes or their weights are wrong.
 func (o *Options) CheckEnds(of *Relation) error {
 	for end, w := range []struct {
 		name    string
@@ -112,12 +112,12 @@ func (o *Options) CheckEnds(of *Relation) error {
 	return nil
 }
 
-// NumNegatives is how many there are for so many links.
+// NumNegatives returns the number of negatives for a number of links.
 func (o *Options) NumNegatives(links int64) int64 {
 	return int64(math.Ceil(float64(links) * o.Negatives))
 }
 
-// NumEnds is how many ends of links and negatives a batch of so many links has; without links none.
+// NumEnds returns the number of ends of links and negatives in a batch with a number of links; without links none.
 func (o *Options) NumEnds(links int64) int64 {
 	switch {
 	case o == nil:
@@ -128,7 +128,7 @@ func (o *Options) NumEnds(links int64) int64 {
 	return 2 * (links + o.NumNegatives(links))
 }
 
-// NumTimes is how many times a batch of so many seeds or links brings.
+// NumTimes returns the number of times in a batch with a number of seeds or links.
 func (o *Options) NumTimes(seeds int64) int64 {
 	if o == nil || o.Triplets {
 		return seeds

@@ -7,7 +7,7 @@ import (
 	"freshgo/core/sample"
 )
 
-// Places is what a batch of links has beside its sample.Request.
+// Places holds the tensors of a batch of links, beside its sample.Request.
 type Places struct {
 	// Ends are the positions in n_id of the ends of links and negatives: of pairs all sources, then all targets; of
 	// triplets the sources and the targets of links, then the targets of negatives.
@@ -108,8 +108,8 @@ func (k *Links) global(p *Places, numSources int) {
 	}
 }
 
-// separate makes the ends, of which so many are sources, the seeds, each in a tree of its own, and gives them the times
-// of their links, n of them.
+// separate makes the ends the seeds, each in a tree of its own, and gives them the times of their n links. The first
+// numSources ends are sources.
 func (k *Links) separate(n int, r *sample.Request, p *Places, numSources int) {
 	k.global(p, numSources)
 	r.Seeds = append(r.Seeds[:0], p.Ends...)
@@ -129,7 +129,7 @@ func (k *Links) separate(n int, r *sample.Request, p *Places, numSources int) {
 			p.Ends[2*n+i] = 2*links + int64(i)%each*links + int64(i)/each
 		}
 	}
-	if k.of.Apart() { // those of each type count from 0
+	if k.of.Apart() { // nodes of each type count from 0
 		for i := range p.Ends[numSources:] {
 			p.Ends[numSources+i] -= int64(numSources)
 		}
@@ -154,8 +154,8 @@ func (k *Links) number(r *sample.Request, p *Places, numSources int) {
 	}
 }
 
-// manyEnds is how many nodes a graph has at most for each end before ends are numbered by sorting. Arbitrary: 64 bytes
-// of scratch for an end.
+// manyEnds is the ratio of nodes to ends above which ends are numbered by sorting. Arbitrary: 64 bytes of scratch for
+// an end.
 const manyEnds = 16
 
 // unique makes the seeds the ends, each once and ascending, and the ends their places.

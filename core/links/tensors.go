@@ -22,7 +22,7 @@ type Tensor struct {
 	Shape  []int64
 }
 
-// MaxTensors is how many tensors a batch of links has more, at most.
+// MaxTensors is the most tensors that a batch has in addition if it is of links.
 const MaxTensors = 3
 
 var (

@@ -223,8 +223,8 @@ func (m *sampling) samplerOnDisk() (*sample.Sampler, error) {
 }
 
 const (
-	// trialFetches is the part of its limit, as a divisor, that fetching takes of a trial. No budget counts it, and twice
-	// as much may be garbage.
+	// trialFetches is the part of its limit, as a divisor, that fetching takes of a trial. No budget counts it, and
+	// twice as much may be garbage.
 	trialFetches = 16
 	// fetchedEdge is what fetching an edge takes beside the result.
 	fetchedEdge = 44

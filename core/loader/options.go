@@ -49,13 +49,13 @@ type Options struct {
 	Seed        uint64    `option:"seed"`      // all random numbers come from it
 
 	Workers int `option:"num_workers"` // sampling threads; 0: the loader chooses; most if there are more
-	// Prefetch is how many batches are prepared ahead of the consumer, most if there are more; 0: a batch is prepared when
-	// it is asked for.
+	// Prefetch is how many batches are prepared ahead of the consumer, most if there are more; 0: a batch is prepared
+	// when it is asked for.
 	Prefetch int `option:"prefetch"`
 
 	Memory int64 `option:"memory"` // bytes for everything the loader allocates; 0: unlimited
-	// Spare says that Memory is what is left beside a graph in memory, whose index comes on top. Batches are then measured
-	// only where the most that they may need is more.
+	// Spare says that Memory is what is left beside a graph in memory, whose index comes on top. Batches are then
+	// measured only where the most that they may need is more.
 	Spare         bool   `option:"spare"`
 	FeatureCache  int64  `option:"feature_cache"`  // bytes of it for cached feature rows, or Auto
 	NeighborCache int64  `option:"neighbor_cache"` // bytes of it for neighbour lists held in memory, or Auto
@@ -87,7 +87,8 @@ type Options struct {
 
 	IO        ssd.Kind `option:"io,auto"`   // the read engine; ssd.Auto probes
 	Checksums bool     `option:"checksums"` // verify every page read against its checksum
-	// Aggregate is the tensor of package propagate that batches bring, instead of the one that it was made from; "": none.
+	// Aggregate is the tensor of package propagate that batches bring, instead of the one that it was made from; "":
+	// none.
 	Aggregate string `option:"aggregate"`
 
 	// WeightAttr: edge tensor that edges are drawn in proportion to; "": uniformly

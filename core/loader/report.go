@@ -30,8 +30,8 @@ type Plan struct {
 	Windows      []Window         `json:"windows"`
 	MedianError  float64          `json:"median_error"`
 	History      []Foreseen       `json:"history,omitempty"`
-	// Timeline is, by activity, the last spans: the number of the batch since planning began, of a window its first, and
-	// when it began and ended, in seconds since the loader was opened.
+	// Timeline is, by activity, the last spans: the number of the batch since planning began, of a window its first,
+	// and when it began and ended, in seconds since the loader was opened.
 	Timeline map[string][]span `json:"timeline,omitempty"`
 }
 
@@ -41,8 +41,8 @@ type Window struct {
 	Batches int   `json:"batches"`
 	plan.Choice
 	Early bool `json:"early"` // its prologue could run while the window before was executed
-	// What it took from the first read to the last, with what was read and written then for the plan of the next window,
-	// but not by its prologue. An early prologue is counted here, its time is not in WallSeconds.
+	// What it took from the first read to the last, with what was read and written then for the plan of the next
+	// window, but not by its prologue. An early prologue is counted here, its time is not in WallSeconds.
 	MeasuredSeconds float64 `json:"measured_seconds"` // the engine was busy with rows, see moved.busy
 	WallSeconds     float64 `json:"wall_seconds"`
 	WaitedSeconds   float64 `json:"waited_seconds"` // of WallSeconds: by the consumer, for batches

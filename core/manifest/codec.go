@@ -13,7 +13,7 @@ import (
 	"fmt"
 	"hash/crc32"
 
-	//lint:ignore SA1019 the manifest is defined over this module; its messages are those of google.golang.org/protobuf
+	//lint:ignore SA1019 the manifest is defined over this module, whose messages come from google.golang.org/protobuf
 	"github.com/golang/protobuf/proto"
 )
 
@@ -24,8 +24,8 @@ const (
 	Version = 1
 	// HeaderBytes is the size of the header: magic (8 bytes), version, payload length, checksum (uint32 each).
 	HeaderBytes = 20
-	// MaxPayloadBytes bounds what a reader allocates for a manifest. A tensor takes about a hundred bytes, so it is out of
-	// reach.
+	// MaxPayloadBytes bounds what a reader allocates for a manifest. A tensor takes about a hundred bytes, so it is out
+	// of reach.
 	MaxPayloadBytes = 64 << 20
 	magic           = "FRESHGO\x00"
 )

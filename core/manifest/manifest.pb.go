@@ -4,10 +4,12 @@
 // 	protoc        v3.21.12
 // source: manifest.proto
 
-// The manifest of a freshgo store: what each file of the directory holds. docs/format.md describes the files themselves.
+// The manifest of a freshgo store: what each file of the directory holds. docs/format.md describes the files
+// themselves.
 //
-// Compatibility: fields are only ever added. A reader skips fields that it does not know, so whatever changes the meaning of data that an
-// older reader would read raises the format version in the header of manifest.pb, which that reader then refuses.
+// Compatibility: fields are only ever added. A reader skips fields that it does not know, so whatever changes the
+// meaning of data that an older reader would read raises the format version in the header of manifest.pb, which that
+// reader then refuses.
 
 package manifest
 
@@ -220,7 +222,8 @@ type Tensor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Data  *Array                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
-	// 1 for rows that stand for float32 numbers in fewer bytes, as narrow says. Absent (0) when the stored numbers are the tensor's own.
+	// 1 for rows that stand for float32 numbers in fewer bytes, as narrow says. Absent (0) when the stored numbers are
+	// the tensor's own.
 	Scale float64 `protobuf:"fixed64,3,opt,name=scale,proto3" json:"scale,omitempty"`
 	// Not written yet: a scale for each row or column in a file of its own.
 	Scales *Array `protobuf:"bytes,4,opt,name=scales,proto3" json:"scales,omitempty"`
@@ -304,17 +307,17 @@ func (x *Tensor) GetNarrow() *Narrow {
 	return nil
 }
 
-// Narrow says how floats are stored in fewer bytes. Rows of FLOAT16 and BFLOAT16 hold them rounded; those of INT8 have either columns or
-// value_shape.
+// Narrow says how floats are stored in fewer bytes. Rows of FLOAT16 and BFLOAT16 hold them rounded; those of INT8 have
+// either columns or value_shape.
 type Narrow struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Scale and offset of the first element of a row, of the second, ...: value = scale * stored + offset.
 	Columns []float32 `protobuf:"fixed32,1,rep,packed,name=columns,proto3" json:"columns,omitempty"`
-	// The shape of a row of values. A row of data is its scale and its offset, float32 each, then its elements, then zeros to a multiple of
-	// four bytes; its row_shape is their number.
+	// The shape of a row of values. A row of data is its scale and its offset, float32 each, then its elements, then
+	// zeros to a multiple of four bytes; its row_shape is their number.
 	ValueShape []int64 `protobuf:"varint,2,rep,packed,name=value_shape,json=valueShape,proto3" json:"value_shape,omitempty"`
-	// What narrowing changed, over all finite numbers: the largest difference, and the sums of the squares of differences and of the
-	// numbers themselves.
+	// What narrowing changed, over all finite numbers: the largest difference, and the sums of the squares of
+	// differences and of the numbers themselves.
 	MaxError       float64 `protobuf:"fixed64,3,opt,name=max_error,json=maxError,proto3" json:"max_error,omitempty"`
 	SumSquareError float64 `protobuf:"fixed64,4,opt,name=sum_square_error,json=sumSquareError,proto3" json:"sum_square_error,omitempty"`
 	SumSquare      float64 `protobuf:"fixed64,5,opt,name=sum_square,json=sumSquare,proto3" json:"sum_square,omitempty"`
@@ -387,8 +390,8 @@ func (x *Narrow) GetSumSquare() float64 {
 	return 0
 }
 
-// Aggregate says of a tensor of nodes that its rows were computed: some columns hold the node's own row of a tensor, the others what its
-// in-neighbours' rows of that tensor add up to, along one edge type after the other.
+// Aggregate says of a tensor of nodes that its rows were computed: some columns hold the node's own row of a tensor,
+// the others what its in-neighbours' rows of that tensor add up to, along one edge type after the other.
 type Aggregate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tensor that was aggregated, of the same name in every node type.
@@ -488,7 +491,8 @@ type AggregatePart struct {
 	Columns  int64                  `protobuf:"varint,4,opt,name=columns,proto3" json:"columns,omitempty"`
 	// The edge tensor whose numbers weighed the edges; empty: none did.
 	WeightsOf string `protobuf:"bytes,5,opt,name=weights_of,json=weightsOf,proto3" json:"weights_of,omitempty"`
-	// Checksums of the checksums of what it was computed from. Where one differs from that of the store, the columns are of something else.
+	// Checksums of the checksums of what it was computed from. Where one differs from that of the store, the columns
+	// are of something else.
 	Features      uint32 `protobuf:"fixed32,6,opt,name=features,proto3" json:"features,omitempty"`
 	Topology      uint32 `protobuf:"fixed32,7,opt,name=topology,proto3" json:"topology,omitempty"`
 	Weights       uint32 `protobuf:"fixed32,8,opt,name=weights,proto3" json:"weights,omitempty"`
@@ -643,7 +647,8 @@ type NodeType struct {
 	Splits  []*Split               `protobuf:"bytes,4,rep,name=splits,proto3" json:"splits,omitempty"`
 	// int64 time of each node.
 	Times *Array `protobuf:"bytes,5,opt,name=times,proto3" json:"times,omitempty"`
-	// When rows on disk are in another order than the user's ids: the user's id of each row. Absent for the user's own order.
+	// When rows on disk are in another order than the user's ids: the user's id of each row. Absent for the user's own
+	// order.
 	Order         *Array `protobuf:"bytes,6,opt,name=order,proto3" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -732,16 +737,19 @@ type EdgeType struct {
 	Indptr *Array `protobuf:"bytes,5,opt,name=indptr,proto3" json:"indptr,omitempty"`
 	// Source of the edge at each position: int32 when there are fewer than 2^31 sources, else int64.
 	Indices *Array `protobuf:"bytes,6,opt,name=indices,proto3" json:"indices,omitempty"`
-	// The user's number of the edge at each position: uint32 when there are at most 2^32 edges, else int64. Absent when it is the position.
+	// The user's number of the edge at each position: uint32 when there are at most 2^32 edges, else int64. Absent when
+	// it is the position.
 	EdgeIds *Array `protobuf:"bytes,7,opt,name=edge_ids,json=edgeIds,proto3" json:"edge_ids,omitempty"`
-	// Weight of the edge at each position, float32 where that holds all values of weights_of, else float64. Only with weight_sums.
+	// Weight of the edge at each position, float32 where that holds all values of weights_of, else float64. Only with
+	// weight_sums.
 	Weights *Array `protobuf:"bytes,8,opt,name=weights,proto3" json:"weights,omitempty"`
 	// int64 time of the edge at each position.
 	Times *Array `protobuf:"bytes,9,opt,name=times,proto3" json:"times,omitempty"`
 	// Rows in the order of the user's edge numbers.
 	Tensors []*Tensor `protobuf:"bytes,10,rep,name=tensors,proto3" json:"tensors,omitempty"`
 	Splits  []*Split  `protobuf:"bytes,11,rep,name=splits,proto3" json:"splits,omitempty"`
-	// float64, a sixteenth of the edges: the sums of blocks of 16 weights of each list, docs/format.md says where. Absent without weights.
+	// float64, a sixteenth of the edges: the sums of blocks of 16 weights of each list, docs/format.md says where.
+	// Absent without weights.
 	WeightSums *Array `protobuf:"bytes,12,opt,name=weight_sums,json=weightSums,proto3" json:"weight_sums,omitempty"`
 	// Name of the tensor that weights has by position.
 	WeightsOf     string `protobuf:"bytes,13,opt,name=weights_of,json=weightsOf,proto3" json:"weights_of,omitempty"`
@@ -951,10 +959,11 @@ type Manifest struct {
 	Generator string      `protobuf:"bytes,3,opt,name=generator,proto3" json:"generator,omitempty"`
 	NodeTypes []*NodeType `protobuf:"bytes,4,rep,name=node_types,json=nodeTypes,proto3" json:"node_types,omitempty"`
 	EdgeTypes []*EdgeType `protobuf:"bytes,5,rep,name=edge_types,json=edgeTypes,proto3" json:"edge_types,omitempty"`
-	// Arrays that belong to the graph as a whole and have rows of their own, such as the keys that its nodes had. Only name and data are set.
+	// Arrays that belong to the graph as a whole and have rows of their own, such as the keys that its nodes had. Only
+	// name and data are set.
 	Attachments []*Tensor `protobuf:"bytes,6,rep,name=attachments,proto3" json:"attachments,omitempty"`
-	// The versions of the store, first its conversion. Their number is the version of the store. Absent for a store that is as it was
-	// converted: its version is 1, made by generator at created_unix_ns.
+	// The versions of the store, first its conversion. Their number is the version of the store. Absent for a store
+	// that is as it was converted: its version is 1, made by generator at created_unix_ns.
 	History       []*Change `protobuf:"bytes,7,rep,name=history,proto3" json:"history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -26,7 +26,7 @@ func parts(payload []byte, kind protoreflect.MessageDescriptor, limit int) (n in
 		payload = payload[size:]
 		field := kind.Fields().ByNumber(number)
 		if field == nil || wire != protowire.BytesType && wire != protowire.VarintType {
-			continue // what is not known is kept as it is, and numbers of a fixed size take no more than in the file
+			continue // unknown fields are kept as they are, and numbers of a fixed size take no more than in the file
 		}
 		below := field.Message()
 		switch {

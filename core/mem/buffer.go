@@ -141,7 +141,7 @@ func (s *spareMaps) give(data []byte) {
 	}
 }
 
-// keep says whether there was room for a map.
+// keep keeps a map if there is room, and reports whether there was.
 func (s *spareMaps) keep(data []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

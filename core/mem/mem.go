@@ -16,7 +16,7 @@ import (
 	"sync"
 )
 
-// Purpose says what a piece of memory is for. Statistics are kept per purpose.
+// Purpose is the use of a piece of memory. Statistics are kept per purpose.
 type Purpose uint8
 
 // The purposes, in the order of Live and Peaks.

@@ -12,11 +12,11 @@ const (
 // small is the spare maps of the blocks of all budgets.
 var small = spareMaps{most: mostKept}
 
-// recycles says whether blocks of n bytes are used again. With the tag invariants none are, so that an access after
+// recycles reports whether blocks of n bytes are used again. With the tag invariants none are, so that an access after
 // Free stays a fault.
 func recycles(n int) bool { return n > 0 && n <= mostSmall && !invariants.Enabled }
 
-// mapZeroed returns n bytes of zeros; the capacity is that of their map.
+// mapZeroed returns n bytes of zeros; the capacity is the size of their map.
 func mapZeroed(n int64) ([]byte, error) {
 	if n > mostSmall || !recycles(int(n)) {
 		return mapAnonymous(n)

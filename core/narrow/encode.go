@@ -83,7 +83,7 @@ func (c *Coding) encodeRows(dst []byte, values []float32, first int64) error {
 	return nil
 }
 
-// bounds are the least and the greatest number of a row, all of which are finite.
+// bounds returns the least and the greatest number of a row, or an error if one is not finite.
 func (c *Coding) bounds(row []float32, number int64) (low, high float32, err error) {
 	low, high = row[0], row[0]
 	for _, v := range row { // one NaN makes both of them NaN
@@ -156,7 +156,7 @@ type Measure struct {
 	error     float64 // expected square error of Int8Rows, summed over all numbers
 }
 
-// MeasureBytes is the memory of a Measure of rows with so many elements.
+// MeasureBytes returns the memory of a Measure of rows with the given number of elements.
 func MeasureBytes(elements int) int64 { return 16 * int64(elements) }
 
 // NewMeasure returns a measure for Int8 or Int8Columns.

@@ -27,8 +27,8 @@ func FromFloat16(h uint16) float32 {
 func FromBFloat16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
 // Round writes numbers as Float16 or BFloat16, each rounded once to the nearest, ties to even: by way of float32 some
-// float64 would be rounded twice, and to the wrong neighbour. A NaN stays one. What is too large becomes infinite;
-// infinite says whether any number now is.
+// float64 would be rounded twice, and to the wrong neighbour. A NaN stays one. A number that is too large becomes
+// infinite; infinite reports whether there is any.
 func Round[T float32 | float64](form Form, dst []byte, values []T) (infinite bool) {
 	f := formatOf(form)
 	drop := f.drop & 63
@@ -47,7 +47,7 @@ func Round[T float32 | float64](form Form, dst []byte, values []T) (infinite boo
 	return infinite
 }
 
-// format is how float64 becomes a number of two bytes.
+// format describes a floating-point format of two bytes.
 type format struct {
 	infinite uint16
 	drop     uint   // bits of its fraction that go

@@ -15,7 +15,7 @@ import (
 	"slices"
 )
 
-// Form is how numbers are stored.
+// Form is the stored form of numbers.
 type Form uint8
 
 // The forms. Int8 leaves the choice between Int8Rows and Int8Columns to Measure.
@@ -58,7 +58,7 @@ const (
 	MaxFloat16 = 65504
 )
 
-// Coding is how the rows of a tensor are stored.
+// Coding encodes the rows of a tensor.
 type Coding struct {
 	Form     Form
 	Elements int // of a row
@@ -178,7 +178,7 @@ func widenColumns(dst, src []byte, scales, offsets []float32) {
 	}
 }
 
-// value is what a stored int8 stands for. The product is rounded before the sum, on every processor.
+// value decodes a stored int8. The product is rounded before the sum, on every processor.
 func value(stored byte, scale, offset float32) float32 {
 	return float32(scale*float32(int8(stored))) + offset
 }

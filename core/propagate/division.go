@@ -9,7 +9,7 @@ import (
 	"freshgo/core/store"
 )
 
-// division is how a pass divides its work, so that it fits into memory.
+// division divides the work of a pass so that it fits into memory.
 type division struct {
 	held   bool  // all results stay in memory until they are written; else they go to the temporary file
 	rows   int64 // targets, or rows of sources, at a time
@@ -19,8 +19,8 @@ type division struct {
 // maxAtATime bounds rows at a time: their buffers keep a device busy, and more are no use. Arbitrary.
 const maxAtATime = 1 << 14
 
-// divide finds the division with the fewest slices that fits into so many bytes, or the one that needs least, and what
-// it needs.
+// divide returns the division with the fewest slices that fits into the free bytes, or else the one that needs least
+// memory, and its memory.
 func (p *pass) divide(free int64) (best division, need int64) {
 	need = math.MaxInt64
 	for _, held := range []bool{true, false} {
@@ -89,7 +89,7 @@ func (p *pass) slicesBytes(d *division, i int) int64 {
 	return p.resultBytes(d) + max(dividing, adding)
 }
 
-// sumBytes is the memory for the sums of so many columns, and where they go.
+// sumBytes returns the memory for the sums of a number of columns and for their output.
 func (p *pass) sumBytes(d *division, columns int64) int64 {
 	targets, out := min(d.rows, p.output.rows), columns*int64(p.dtype.Size())
 	n := ssd.WholePages(8 * targets * columns)
@@ -106,7 +106,7 @@ func (p *pass) sumBytes(d *division, columns int64) int64 {
 	return n
 }
 
-// resultBytes is what stays during the pass: the results, or the checksums of the temporary file.
+// resultBytes returns the memory that the pass keeps to its end: the results, or the checksums of the temporary file.
 func (p *pass) resultBytes(d *division) int64 {
 	if d.held {
 		return p.output.rows * p.resultRowBytes()

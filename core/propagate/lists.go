@@ -38,7 +38,7 @@ type piece struct {
 	floats  []float64
 }
 
-// weights are those of edges by position.
+// weights holds the weights of edges by position.
 type weights struct {
 	dtype manifest.DType
 	rows  *graph.Rows // by position, or
@@ -154,8 +154,8 @@ func (w *weights) read(ctx context.Context, first int64, out []float64) error {
 	return nil
 }
 
-// scan calls visit with the edges of all targets in order, in batches of so many targets and these in pieces. A batch
-// has at least one piece. The next piece is read during the call.
+// scan calls visit with the edges of all targets in order, in batches of the given number of targets, each in one or
+// several pieces. The next piece is read during the call.
 func (l *lists) scan(ctx context.Context, targets int64, visit func(c *piece) error) error {
 	cut := func(c, before *piece) bool { // c becomes the piece behind the one before
 		c.first, c.end, c.position = before.first, before.end, before.position+int64(len(before.ids))
@@ -227,7 +227,7 @@ func (l *lists) within(c *piece, target int64) (lo, hi int64) {
 	return lo, max(lo, hi)
 }
 
-// weight is that of an edge.
+// weight returns the weight of an edge.
 func (c *piece) weight(k int64) float64 {
 	if c.numbers == nil {
 		return 1
@@ -248,7 +248,7 @@ func (l *lists) each(c *piece, threads int, fn func(target, lo, hi int64)) {
 	})
 }
 
-// degreeBatch is how many targets a piece has at most while degrees are added up. Arbitrary.
+// degreeBatch is the most targets of a piece while degrees are added up. Arbitrary.
 const degreeBatch = 1 << 16
 
 // degrees finds the inverse root of every node's degree: the weights of its in-edges added up, its self-loop's once.

@@ -65,10 +65,10 @@ func (c *column) decode(row []byte, lo, hi int, numbers []float64) {
 	store.DecodeFloats(c.array.DType, row[c.offset+lo*size:c.offset+hi*size], numbers)
 }
 
-// maxRows is how many rows of sources are told apart by 32 bits.
+// maxRows is the most rows of sources, which have numbers of 32 bits.
 const maxRows = math.MaxUint32
 
-// outputs is what the options ask for, in the order in which it is made.
+// outputs returns the tensors that the options ask for, in the order in which they are made.
 func (r *runner) outputs() ([]output, error) {
 	o := &r.options
 	if err := o.check(); err != nil {
@@ -163,7 +163,7 @@ func (r *runner) chosen(nodes []store.NodeType, edges []store.EdgeType) ([]int, 
 	return slices.Sorted(slices.Values(o.Relations)), nil
 }
 
-// part is what an edge type contributes.
+// part returns the contribution of an edge type.
 func (r *runner) part(nodes []store.NodeType, edges []store.EdgeType, place int) (part, error) {
 	e := &edges[place]
 	p := part{place: place, edges: e, sources: nodeType(nodes, e.Source)}
@@ -264,13 +264,13 @@ func (o *output) ownColumns() int64 {
 	return int64(o.own.count)
 }
 
-// columns is how many columns all parts have together.
+// columns returns the number of columns of all parts together.
 func (o *output) columns() int {
 	last := &o.parts[len(o.parts)-1]
 	return last.first + last.rows.count
 }
 
-// description is what the manifest says of the output.
+// description returns the entry of the output in the manifest.
 func (o *output) description() *manifest.Aggregate {
 	d := &manifest.Aggregate{Tensor: o.of, Reduce: o.kind, Hop: int64(o.hop), OwnColumns: o.ownColumns()}
 	for _, p := range o.parts {

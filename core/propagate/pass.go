@@ -12,7 +12,7 @@ import (
 	"freshgo/core/store"
 )
 
-// listPiece is how many neighbours are read at a time. Arbitrary: a few requests of the engine.
+// listPiece is the number of neighbours that are read at a time. Arbitrary: a few requests of the engine.
 const listPiece = 1 << 15
 
 // pass makes one output. It is made by open and ends with close.
@@ -139,7 +139,7 @@ func (p *pass) spill(begin, rows int64, columns, slices, size int) (*spill, int6
 // target is the node type of the output.
 func (p *pass) target() *store.NodeType { return &p.r.store.NodeTypes()[p.typ] }
 
-// moved says whether rows of targets lie in another order than nodes.
+// moved reports whether the rows of targets are stored in another order than the nodes.
 func (p *pass) moved() bool { return p.target().Order != nil }
 
 // rowsOf is the row of every node of a type, or nil where that is the node.
@@ -197,7 +197,7 @@ func (p *pass) rowBytes() int { return (int(p.ownColumns()) + p.columns()) * p.d
 // resultRowBytes is the size of what is added up for a row.
 func (p *pass) resultRowBytes() int64 { return int64(p.columns() * p.dtype.Size()) }
 
-// rowsPerStep is how many rows the writer takes at a time, or a multiple.
+// rowsPerStep returns the number of rows that the writer takes at a time; it also takes multiples.
 func (p *pass) rowsPerStep() int64 { return int64(store.AddedRowsPerStep(p.rowBytes())) }
 
 // enough turns an error of the budget into one that names what the whole pass needs.

@@ -31,9 +31,9 @@ import (
 const (
 	Mean = "mean" // the sum over in-edges, weighted where there are weights, divided by how many there are; 0 without any
 	Sum  = "sum"
-	// GCN is the sum with self-loops and symmetric normalisation (Kipf and Welling), as PyG's gcn_norm: along an edge from
-	// u to t with weight w, w / sqrt(d(u) d(t)), where d adds up the weights of in-edges. A node's own self-loop keeps its
-	// weight, the last one where there are several; otherwise it weighs 1.
+	// GCN is the sum with self-loops and symmetric normalisation (Kipf and Welling), as PyG's gcn_norm: along an edge
+	// from u to t with weight w, w / sqrt(d(u) d(t)), where d adds up the weights of in-edges. A node's own self-loop
+	// keeps its weight, the last one where there are several; otherwise it weighs 1.
 	GCN = "gcn"
 )
 
@@ -55,7 +55,7 @@ type Options struct {
 	Progress func(stage string, done, total int64)
 }
 
-// Report says what a run moved.
+// Report counts the bytes that a run moved.
 type Report struct {
 	Read, Requests int64 // bytes, and requests for rows and neighbours
 	Written        int64 // bytes
@@ -178,7 +178,7 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("propagate: %s: %w", fmt.Sprintf(format, args...), store.ErrInvalid)
 }
 
-// check says what is wrong with the options by themselves.
+// check returns an error if the options are wrong by themselves.
 func (o *Options) check() error {
 	switch {
 	case !slices.Contains(Reductions, o.Reduce):

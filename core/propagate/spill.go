@@ -9,8 +9,8 @@ import (
 	"freshgo/core/store"
 )
 
-// spill is a table in the temporary file of a pass, divided by columns into slices. A slice lies behind the one before;
-// its rows lie in chunks, each of which has a checksum in memory.
+// spill is a table in the temporary file of a pass, divided by columns into slices, one after the other. The rows of a
+// slice are in chunks, each with a checksum in memory.
 type spill struct {
 	engine *ssd.Engine
 	temp   *ssd.Temp
@@ -21,7 +21,7 @@ type spill struct {
 	sums   []uint32
 }
 
-// count is how many rows the chunk from a row on has.
+// count returns the number of rows of the chunk that begins at a row.
 func (s *spill) count(first int64) int64 { return min(s.chunk, s.rows-first) }
 
 // sum is the checksum of the chunk from a row on of a slice.

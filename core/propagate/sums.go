@@ -8,7 +8,7 @@ import (
 	"freshgo/core/store"
 )
 
-// spillWriters is how many slices are written at the same time. Arbitrary: a disk wants a few writes at once.
+// spillWriters is the number of slices that are written at the same time. Arbitrary: a disk wants a few writes at once.
 const spillWriters = 4
 
 // addPart makes the results of a part, one slice of columns after the other.

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// aheadRows is how far ahead of the copy rows are prefetched. 16 is the knee for rows of 512 bytes: fewer leave the
-	// memory idle, more evict lines before their use.
+	// aheadRows is the distance of prefetches from the copy, in rows. 16 is the knee for rows of 512 bytes: fewer leave
+	// the memory idle, more evict lines before their use.
 	aheadRows = 16
 	// blockRows offsets are computed at a time; two arrays of them stay in the first-level cache. Arbitrary.
 	blockRows = 256
@@ -61,7 +61,7 @@ func copyRows[I int64 | int32](k kernel, dst []byte, dstRow []int32, src []byte,
 	if dstRow == nil && uint64(len(srcRow)) > dstRows {
 		panic(fmt.Sprintf("rows: %d rows do not fit a destination of %d", len(srcRow), dstRows))
 	}
-	// unsafe: every offset computed below is that of a whole row inside dst or src.
+	// unsafe: every offset computed below is the start of a whole row inside dst or src.
 	to, from := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
 	var dstOff, srcOff offsets
 	for first := 0; first < len(srcRow); first += blockRows {

@@ -11,7 +11,7 @@ import (
 )
 
 // BenchmarkPack fills, seals and reads packs of 32 MiB with rows of 512 bytes, four at a time in the file;
-// BenchmarkWrites is what the disk takes at most in the same chunks.
+// BenchmarkWrites measures the disk's limit in the same chunks.
 func BenchmarkPack(b *testing.B) {
 	const rows, rowBytes = 64 << 10, 512
 	for name, o := range map[string]scratch.Options{

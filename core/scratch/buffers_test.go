@@ -56,7 +56,7 @@ func TestBuffers(t *testing.T) {
 	require.LessOrEqual(t, budget.Peak(), int64(most))
 	require.Positive(t, refused)
 
-	budget = mem.NewBudget(3 * chunk) // of which the pool knows nothing
+	budget = mem.NewBudget(3 * chunk) // the pool does not know this limit
 	b = &buffers{pool: &Pool{budget: budget, options: Options{MemoryBytes: most}}, chunk: chunk}
 	for range 3 {
 		_, err := b.take(chunk)

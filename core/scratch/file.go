@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// minQueue and queueShare are how many filled buffers wait for a writer at most, beside those that are being written:
-	// so many, and a part of all buffers, a divisor. What a batch sets aside then waits while the next one is filled.
+	// minQueue and queueShare bound the filled buffers that wait for a writer, beside those being written: minQueue,
+	// and 1/queueShare of all buffers. The rows that a batch sets aside wait there while the next batch is filled.
 	minQueue   = 8
 	queueShare = 10
-	// growth is what the file grows by at a time, unless more is needed: seldom, and not far ahead of what is used.
+	// growth is the step by which the file grows, unless more is needed: rarely, and not far ahead of its use.
 	growth = 64 << 20
 )
 
@@ -39,7 +39,7 @@ type file struct {
 	space   space
 	used    int64     // chunks
 	leaving int       // buffers that are on their way to the disk and free afterwards
-	left    int64     // those that were
+	left    int64     // the chunks that were
 	changed sync.Cond // leaving and left have
 }
 
@@ -236,7 +236,7 @@ func (f *file) leave(change int) {
 	}
 }
 
-// refuse is what a writer does after a panic: nothing is written any more, and nobody waits for it.
+// refuse ends writing after a panic: nothing is written any more, and nobody waits for it.
 func (f *file) refuse(why error) {
 	f.pool.fail(why)
 	for j := range f.queue {

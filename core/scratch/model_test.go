@@ -10,7 +10,7 @@ import (
 	"freshgo/core/scratch"
 )
 
-// modelPack is what a pack must hold.
+// modelPack holds the expected contents of a pack.
 type modelPack struct {
 	k              *scratch.Pack
 	id, rows, size int

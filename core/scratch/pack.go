@@ -14,8 +14,8 @@ import (
 
 const (
 	posBytes = 4
-	// checkRows is how many rows of a pack in memory are given out at a time, between two looks at the context. Arbitrary:
-	// some tens of us.
+	// checkRows is the number of rows of a pack in memory between two checks of the context. Arbitrary: some tens of
+	// us.
 	checkRows = 512
 )
 
@@ -42,10 +42,10 @@ type Pack struct {
 	stream *stream    // else where they are
 }
 
-// Positions are those of rows that are read.
+// Positions holds the positions of rows that are read.
 type Positions []byte
 
-// Len is how many there are.
+// Len returns the number of positions.
 func (p Positions) Len() int { return len(p) / posBytes }
 
 // At returns that of row i.
@@ -100,7 +100,7 @@ func (k *Pack) Add(pos int32, row []byte) error {
 	return k.put([]int32{pos}, func(to []byte, _, _ int) { copy(to, row) })
 }
 
-// AddRows is Add for rows of a table, which are so many bytes long: row from[i] of src at position pos[i].
+// AddRows is Add for rows of a table, width bytes each: row from[i] of src at position pos[i].
 func (k *Pack) AddRows(pos []int32, src []byte, width int, from []int32) error {
 	if len(pos) != len(from) || width < 1 || width > k.rowBytes {
 		panic(fmt.Sprintf("scratch: %d positions for %d rows of %d bytes in a pack of rows of %d", len(pos), len(from), width,

@@ -26,8 +26,8 @@ import (
 )
 
 var (
-	// ErrFull is wrapped by the error of NewPack and NewBlob that says that there is no room now, or no file. Callers do
-	// without.
+	// ErrFull is wrapped by the error of NewPack and NewBlob that says that there is no room now, or no file. Callers
+	// do without.
 	ErrFull = errors.New("scratch: no room")
 	// ErrBroken is wrapped by every error that is due to a failure of the file, together with the cause.
 	ErrBroken = errors.New("scratch: the file is out of use")
@@ -44,7 +44,7 @@ const (
 	// for the buffers of those in the file: 32 MiB are buffers for 500 packs that fill at once. Arbitrary.
 	reserveShare = 4
 	maxReserve   = 32 << 20
-	// beside is how many buffers are for blobs that are written while packs fill. Arbitrary.
+	// beside is the number of buffers for blobs that are written while packs fill. Arbitrary.
 	beside = 4
 )
 
@@ -52,8 +52,8 @@ const (
 type Options struct {
 	MemoryBytes int64 // packs in memory, and buffers and tables of what is in the file
 	FileBytes   int64 // the file; 0: there is none
-	// BufferBytes is the part of MemoryBytes that packs in memory leave for the buffers of those in the file, one for each
-	// pack that fills; 0: a quarter, at most 32 MiB.
+	// BufferBytes is the part of MemoryBytes that packs in memory leave for the buffers of those in the file, one for
+	// each pack that fills; 0: a quarter, at most 32 MiB.
 	BufferBytes int64
 }
 
@@ -70,7 +70,7 @@ func (o Options) reserve() int64 {
 	return min(o.MemoryBytes/reserveShare, maxReserve)
 }
 
-// Stats is what a Pool holds and has done.
+// Stats describes the contents of a Pool and counts its work.
 type Stats struct {
 	Memory, MemoryPeak int64  // bytes of MemoryBytes in use
 	File, FilePeak     int64  // bytes of FileBytes in use
@@ -158,8 +158,8 @@ func (p *Pool) leave(c closer) {
 	delete(p.open, c) // of a nil map, after Close, this does nothing
 }
 
-// Fits tells whether there is memory now for so many packs more that lie in the file, each of which has a buffer while
-// it fills, and for what else may be written meanwhile.
+// Fits reports whether there is memory now for further packs in the file, each with a buffer while it fills, and for
+// the blobs that may be written meanwhile.
 func (p *Pool) Fits(packs int) bool {
 	p.filing.Lock()
 	defer p.filing.Unlock()
@@ -203,7 +203,7 @@ func (p *Pool) take(n int64, pack bool) bool {
 	return true
 }
 
-// left is what nothing has of MemoryBytes, beside what packs in memory have.
+// left returns the memory of packs, and the unused part of MemoryBytes.
 func (p *Pool) left() (packs, left int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 // extent is a run of neighbouring chunks of the file.
 type extent struct{ first, count int64 }
 
-// space is what is free of the file, in chunks: a few extents, ascending and apart from each other.
+// space tracks the free chunks of the file: a few extents, ascending and apart from each other.
 type space struct{ free []extent }
 
 func newSpace(chunks int64) space {
@@ -48,8 +48,8 @@ func (s *space) take(n int64) []extent {
 	return taken
 }
 
-// better tells whether an extent of a chunks serves n chunks better than one of b: the shorter where both are long
-// enough, else the longer.
+// better reports whether an extent of a chunks serves n chunks better than an extent of b: the shorter where both are
+// long enough, else the longer.
 func better(a, b, n int64) bool {
 	if a >= n && b >= n {
 		return a < b

@@ -38,7 +38,7 @@ type stream struct {
 	idle    chan struct{}
 }
 
-// tableBytes is what offsets and crcs take for a chunk.
+// tableBytes is the size of offsets and crcs for a chunk.
 const tableBytes = 12
 
 // newStream returns a stream of up to n chunks with payload bytes each; the last has at most lastPayload.

@@ -164,8 +164,8 @@ func MostScratch(g *Graph) (total int64) {
 }
 
 const (
-	// storedScratch is how many times the features a scratch file may take at most where plans are in it: each row waits
-	// in a pack of this window, and some already in one of the next.
+	// storedScratch is how many times the features a scratch file may take at most where plans are in it: each row
+	// waits in a pack of this window, and some already in one of the next.
 	storedScratch = 2
 
 	// heldShare is the part, as a divisor, of the room that plans in the scratch file may take at most for records that
@@ -173,8 +173,8 @@ const (
 	heldShare = 16
 
 	// mostStored is how many rows the batches of a window and of the next may have: there are five bits for each in
-	// memory. mostHeld is what records and traces may take before they go to the file. leastBuffers is how many buffers of
-	// the scratch file are for what is not a pack. All arbitrary.
+	// memory. mostHeld is what records and traces may take before they go to the file. leastBuffers is how many buffers
+	// of the scratch file are for what is not a pack. All arbitrary.
 	leastStored  = 16 // batches of a window
 	mostStored   = 1 << 25
 	mostHeld     = 64 << 20
@@ -190,8 +190,8 @@ const (
 	// TestDivisionsAreNearTheBest.
 	hardlyMore = 1.125
 
-	// loadedBytes is what is loaded of the plan and the trace of a batch when it is executed, for each of its rows: 20 and
-	// an edge or two of 8. That of as many batches as are in flight is loaded before their turn.
+	// loadedBytes is what is loaded of the plan and the trace of a batch when it is executed, for each of its rows: 20
+	// and an edge or two of 8. That of as many batches as are in flight is loaded before their turn.
 	loadedBytes = 36
 )
 

@@ -159,8 +159,8 @@ const (
 	smallRow = 64
 
 	// maxPool, poolShare and batchShare bound what the allocator may keep of the buffers that came back, beside what
-	// batches leave of their memory: a sixteenth of the memory, and a quarter of that of batches, which is what sizes are
-	// rounded up by. The first two are arbitrary.
+	// batches leave of their memory: a sixteenth of the memory, and a quarter of that of batches, which is what sizes
+	// are rounded up by. The first two are arbitrary.
 	maxPool    = 512 << 20
 	poolShare  = 16
 	batchShare = 4

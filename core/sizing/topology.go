@@ -7,8 +7,8 @@ const (
 	// neighbours at opening. Arbitrary; a twentieth of the bytes served 15 to 29 % of the edges drawn.
 	fewLists = 256
 
-	// togetherShare is the part, as a divisor, of what is free that planned batches take while they read lists together.
-	// Arbitrary, as its bounds: what tens of batches want of lists that are not cached.
+	// togetherShare is the part, as a divisor, of what is free that planned batches take while they read lists
+	// together. Arbitrary, as its bounds: what tens of batches want of lists that are not cached.
 	togetherShare               = 32
 	leastTogether, mostTogether = 4 << 20, 128 << 20
 

@@ -27,7 +27,7 @@ import (
 //go:embed *.h driver
 var _ embed.FS
 
-// A Refused call has an argument that cannot work. Code is that of the C API.
+// Refused is the error of a call with an argument that cannot work. Code is an error code of the C API.
 type Refused struct {
 	Code    int32
 	Message string
@@ -36,8 +36,8 @@ type Refused struct {
 // Error implements error.
 func (r *Refused) Error() string { return r.Message }
 
-// The structs below are those of freshgo.h; cgo has a type of its own for each in every package, so they come without
-// one.
+// The structs below come from freshgo.h. cgo makes a type of its own for each in every package, so they are passed as
+// pointers without a type.
 
 // Aggregate plans fg_cuda_aggregate. `in` is an *fg_aggregation, scratch its memory of n bytes, status a word of the
 // device or 0. Without scratch there is nothing to launch and *n becomes what is needed.

@@ -34,7 +34,7 @@ var image []byte
 // Image returns the kernels' machine code.
 func Image() []byte { return image }
 
-// Ready says whether there is a driver; the error is a line that says why not.
+// Ready returns an error of one line if there is no driver.
 func Ready() error {
 	if why := C.fgc_driver(); why != nil {
 		return fmt.Errorf("%w: %w", gpu.ErrDriver, errors.New(C.GoString(why)))

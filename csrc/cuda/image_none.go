@@ -11,7 +11,7 @@ import (
 // Image returns the kernels' machine code: none in this build.
 func Image() []byte { return nil }
 
-// Ready says whether there is a driver; the error is a line that says why not.
+// Ready returns an error of one line if there is no driver.
 func Ready() error { return gpu.ErrUnavailable }
 
 // RegisterHost locks n bytes of host memory in place, for the current context, and returns their address there.

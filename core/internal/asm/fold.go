@@ -8,14 +8,13 @@ import (
 // FoldBytes is the unit of FoldCRC.
 const FoldBytes = 256
 
-// Folds is whether the processor folds a CRC in vectors. Tests change it.
+// Folds reports whether the processor folds a CRC in vectors. Tests change it.
 var Folds = hasFolds
 
-// FoldCRC returns the register of CRC32C after p, a whole number of FoldBytes and more than none, where register is
-// what it is before: the complement of the sum, as crc32 of the standard library has it. ok is false where the
-// processor has no routine.
+// FoldCRC returns the register of CRC32C after p, a positive multiple of FoldBytes, from the register before it: the
+// complement of the sum that crc32 of the standard library returns. ok is false where the processor has no routine.
 //
-// Cost: 32 bytes a ns from the second-level cache, and 20 ns; beyond the caches, what the memory takes. (Gopal et al.,
+// Cost: 32 bytes a ns from the second-level cache, and 20 ns; beyond the caches, the rate of the memory. (Gopal et al.,
 // Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction, Intel 2009.)
 func FoldCRC(register uint32, p []byte) (after uint32, ok bool) {
 	if !Folds || len(p) == 0 || len(p)%FoldBytes != 0 {

@@ -2,7 +2,7 @@ package asm
 
 import "unsafe"
 
-// SequenceLimit is how many weights Sequence draws from.
+// SequenceLimit is the most weights that Sequence draws from.
 const SequenceLimit = 16
 
 // Sequence draws len(out) > 0 edges in proportion to weights, none of them negative, one after the other among those

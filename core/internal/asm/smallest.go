@@ -5,18 +5,17 @@ import (
 	"unsafe"
 )
 
-// ListLimit is how many elements a list may have that is worked at in vector registers.
+// ListLimit is the longest list that fits in vector registers, in elements.
 const ListLimit = 64
 
-// Lanes is whether the processor has vectors of 512 bits. Without them the routines for short lists say that they have
-// no answer, and the caller's loops do the work. Tests change it.
+// Lanes reports whether the processor has vectors of 512 bits. Without them the routines for short lists return ok
+// false, and the caller's loops do the work. Tests change it.
 var Lanes = hasLanes
 
-// Smallest finds the k ids with the smallest variates, where that of u is mix((key ^ u) + golden), the step of
-// splitmix64; bit i of chosen is id i. At most ListLimit ids, 0 < k < len(ids). It compares the upper halves of
-// variates: where the k-th and the next are equal there, as happens to one list in 2^32 or so, it has no answer. It has
-// none for ids of 8 bytes either, and where fewer ids than fill the last 16 bytes lie behind the list, up to its
-// capacity.
+// Smallest finds the k ids with the smallest variates; the variate of u is mix((key ^ u) + golden), the step of
+// splitmix64. Bit i of chosen is id i. At most ListLimit ids, 0 < k < len(ids). It compares the upper halves of
+// variates: where the k-th and the next are equal there, as happens to one list in 2^32 or so, ok is false. ok is also
+// false for ids of 8 bytes, and where the capacity behind the list does not fill its last 16 bytes.
 //
 // Cost: 15 to 20 ns up to 16 ids, all of which are compared with each other at once, 100 ns for 64. No branch depends
 // on a variate.
@@ -24,7 +23,8 @@ func Smallest[I int32 | int64](ids []I, key uint64, k int) (chosen uint64, ok bo
 	if !Lanes || unsafe.Sizeof(ids[0]) != 4 || len(ids) > ListLimit || cap(ids) < (len(ids)+3)&^3 {
 		return 0, false
 	}
-	// unsafe: the routine reads the ids of 4 bytes, rounded up to whole fours, within the capacity, and keeps no address.
+	// unsafe: the routine reads the ids of 4 bytes, rounded up to whole fours, within the capacity, and keeps no
+	// address.
 	chosen = smallest512(unsafe.Pointer(unsafe.SliceData(ids)), len(ids), key, k)
 	return chosen, bits.OnesCount64(chosen) == k
 }

@@ -3,9 +3,9 @@ package asm
 import "unsafe"
 
 const (
-	// VisitsLimit is how many visits Visits sorts.
+	// VisitsLimit is the most visits that Visits sorts.
 	VisitsLimit = 16
-	// VisitBits is how many bits a visited node has at most.
+	// VisitBits is the most bits of a visited node.
 	VisitBits = 42
 
 	placeBits = 4

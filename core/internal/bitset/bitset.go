@@ -10,7 +10,7 @@ import (
 // Set is a set of the numbers below 64 for each of its words. A number beyond is a panic.
 type Set []uint64
 
-// Words is how many words a set of the numbers below n has.
+// Words returns the number of words of a set of the numbers below n.
 func Words(n int64) int64 { return (n + 63) / 64 }
 
 // Bytes is the memory of a set of the numbers below n.
@@ -19,7 +19,7 @@ func Bytes(n int64) int64 { return 8 * Words(n) }
 // New is an empty set of the numbers below n.
 func New(n int64) Set { return make(Set, Words(n)) }
 
-// Has says whether i is a member.
+// Has reports whether i is a member.
 func (s Set) Has(i int64) bool { return s[i>>6]>>(i&63)&1 != 0 }
 
 // Bit is 1 where i is a member, else 0.

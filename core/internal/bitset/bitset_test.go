@@ -9,7 +9,7 @@ import (
 	"freshgo/core/internal/explore"
 )
 
-// A set says what a map says.
+// A set answers as a map does.
 func TestSetIsASet(t *testing.T) {
 	rng := explore.Rand(t, 1, 1)
 	for _, n := range []int64{1, 63, 64, 65, 300} {

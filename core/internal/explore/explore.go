@@ -41,7 +41,7 @@ func Seed(t testing.TB, seed uint64) uint64 {
 	return rand.NewPCG(fresh, seed).Uint64()
 }
 
-// Rand is a generator of two seeds, of which the first is as of Seed.
+// Rand returns a generator of two seeds; the first is passed through Seed.
 func Rand(t testing.TB, seed, stream uint64) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(Seed(t, seed), stream))

@@ -99,7 +99,7 @@ func Run(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, test)
 }
 
-// begun are the tests of which a case has run.
+// begun holds the tests that have run a case.
 var begun sync.Map
 
 // First returns the first call to fail, from 1, in a loop over every call that may fail; Stride is its step.

@@ -16,7 +16,7 @@ func short(t *testing.T, on bool) {
 	t.Cleanup(func() { require.NoError(t, flag.Set("test.short", fmt.Sprint(before))) })
 }
 
-// ran are those of n cases that run.
+// ran returns the cases that run, of n.
 func ran(t *testing.T, n int) (cases []string) {
 	t.Helper()
 	t.Run("ran", func(t *testing.T) {

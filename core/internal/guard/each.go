@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// Group is goroutines of which one waits for all. Start and Wait belong to that one. The zero value is an empty group.
+// Group runs goroutines and waits for all of them. Start and Wait belong to one goroutine. The zero value is an empty
+// group.
 type Group struct {
 	running sync.WaitGroup
 	errs    []*error // in the order of Start

@@ -39,7 +39,7 @@ func Run(fn func() error) (err error) {
 	return fn()
 }
 
-// panicError is what was recovered. What Split has passed on keeps the stack of the place where it happened.
+// panicError wraps a recovered value. A panic that Split has passed on keeps the stack of its origin.
 func panicError(v any) *PanicError {
 	if p, again := v.(*PanicError); again {
 		return p

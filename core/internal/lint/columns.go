@@ -46,7 +46,7 @@ func longProse(name, text string) (findings []string) {
 	return findings
 }
 
-// singleWord tells whether a line cannot be broken: nothing follows its first word but the sign of a list before it.
+// singleWord reports whether a line cannot be broken: apart from a list marker it has only one word.
 func singleWord(trimmed string) bool {
 	return !strings.Contains(strings.TrimPrefix(trimmed, "- "), " ")
 }

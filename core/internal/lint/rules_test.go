@@ -35,7 +35,7 @@ var layers = map[string]int{
 	"loader": 6,
 }
 
-// modules are those that core may use outside of its tests.
+// modules lists the modules that core may use outside of its tests.
 var modules = []string{"github.com/golang/protobuf", "google.golang.org/protobuf", "golang.org/x/sys",
 	"gorgonia.org/cu"}
 
@@ -116,7 +116,8 @@ func goroutines(f *file) (findings []string) {
 	return findings
 }
 
-// reasonLines is how far above a use of unsafe its proof may end: one comment serves a few lines that belong together.
+// reasonLines is the largest distance between a use of unsafe and its proof above: one comment serves a few lines that
+// belong together.
 const reasonLines = 6
 
 // unsafeReasons finds uses of unsafe in function bodies without their proof, a comment on the same line or a little
@@ -154,7 +155,7 @@ func unsafeReasons(f *file) (findings []string) {
 	return findings
 }
 
-// packageComment tells whether the file holds a comment on the package that says more than its name.
+// packageComment reports whether the file holds a comment on the package that says more than its name.
 func packageComment(f *file) bool {
 	text := f.Doc.Text()
 	return strings.HasPrefix(text, "Package "+f.Name.Name+" ") && len(text) > 60

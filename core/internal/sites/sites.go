@@ -23,7 +23,7 @@ type Site struct {
 	deferred    bool // the runtime says of it only in which function it was
 }
 
-// String is how the site is named: by where it begins.
+// String names the site by its first line.
 func (s Site) String() string { return fmt.Sprintf("%s:%d %s", s.File, s.first, s.Method) }
 
 // door is the package whose interfaces are called, and doors are those interfaces.

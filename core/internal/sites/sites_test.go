@@ -34,7 +34,7 @@ var methods = map[faultfs.Op][]string{
 // transfers are the methods that move bytes: those may move fewer, or none for the moment.
 var transfers = []string{"Pread", "ReadFull", "FilterCompletion", "Pwrite", "WriteFull", "FilterWrite"}
 
-// kind is what a call may come back with.
+// kind is a fault that a call may return.
 type kind struct {
 	name   string
 	fault  faultfs.Fault
@@ -100,7 +100,7 @@ func leftIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// outcome is what a work leaves where nothing fails.
+// outcome is the result of a work without faults.
 type outcome struct {
 	sum   uint64
 	left  []string

@@ -38,7 +38,7 @@ type work struct {
 const (
 	nodes, edges = 600, 6000
 	columns      = 30
-	wide         = 700 // columns of which the smallest memory does not hold the third part: relayouts spill rows
+	wide         = 700 // columns: the smallest memory holds less than a third of them, so that relayouts spill rows
 )
 
 func bytesOf(values any) []byte {
