@@ -13,6 +13,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 WIDTH, LABEL, ROW = 760, 210, 26
+COLOURS = {True: ("#0b7a75", "#5fb3ae"), False: ("#8c959f", "#bcc3ca")}
+"""Of freshgo and of others: of a bar, and of the bar below it for the second epoch."""
 SCALE = WIDTH - LABEL - 90  # the longest bar of a panel
 STYLE = "text{font-family:system-ui,sans-serif;font-size:14px;fill:#1f2328}.t{font-weight:600}.u{font-size:12px;fill:#59636e}"
 
@@ -31,16 +33,18 @@ def panel(data: dict[str, Any], y: float) -> tuple[list[str], float]:
     y += 44
     longest = max(b["value"] + b.get("preparation", 0) for b in data["bars"])
     for b in data["bars"]:
-        before, value = b.get("preparation", 0), b["value"]
-        start, length = SCALE * before / longest, SCALE * value / longest
-        colour = "#0b7a75" if b["name"].startswith("freshgo") else "#8c959f"
+        before, unit, ours = b.get("preparation", 0), b.get("unit", "s"), b["name"].startswith("freshgo")
+        start = SCALE * before / longest
         drawn.append(text(LABEL - 8, y + 14, b["name"], ' text-anchor="end"'))
         if before:
             drawn.append(bar(LABEL, y, start, "#d0d7de"))
             drawn.append(text(LABEL + 8, y + 14, f"{before:g} s of preparation", ' class="u"'))
-        drawn.append(bar(LABEL + start, y, length, colour))
-        drawn.append(text(LABEL + start + length + 6, y + 14, f"{value:g} {b.get('unit', 's')}"))
-        y += ROW
+        for key, colour in (("value", COLOURS[ours][0]), ("second", COLOURS[ours][1])):
+            if key in b:
+                length = SCALE * b[key] / longest
+                drawn.append(bar(LABEL + start, y, length, colour))
+                drawn.append(text(LABEL + start + length + 6, y + 14, f"{b[key]:g} {unit}"))
+                y += ROW if key == "second" or "second" not in b else ROW - 7
     return drawn, y + 14
 
 

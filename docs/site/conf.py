@@ -17,6 +17,8 @@ from docutils.parsers.rst import Directive
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTENTS = "docs/README"
+CHAPTER = "docs/decisions"
+"""A page whose own pages stand below it in the sidebar."""
 
 project = "freshgo"
 author = "The freshgo authors"
@@ -95,10 +97,19 @@ def mark_code(lines: list[str]) -> list[str]:
     return marked
 
 
+TYPE = re.compile(r"^( +[\w*, ]+ \()((?:[^()`]|`[^`]*`|\([^()]*\))*)(\):)")
+"""A parameter with its type and default: ``    name (int, default 0: none):``."""
+
+
+def without_colons(lines: list[str]) -> list[str]:
+    """Put commas for colons between the parentheses of a parameter: Napoleon takes the first colon for its end."""
+    return [TYPE.sub(lambda found: found[1] + found[2].replace(": ", ", ") + found[3], line) for line in lines]
+
+
 def read_docstring(app: Any, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Make reStructuredText of what our docstrings write shorter, before Napoleon reads it."""
     app.config.napoleon_custom_sections = [(section, "params_style") for section in sections(lines)]
-    lines[:] = mark_code(lines)
+    lines[:] = without_colons(mark_code(lines))
 
 
 def contents() -> list[tuple[str, list[str]]]:
@@ -113,7 +124,10 @@ def contents() -> list[tuple[str, list[str]]]:
 
 
 def add_contents(app: Any, docname: str, source: list[str]) -> None:
-    """Give the first page the tables of contents that a forge has no use for."""
+    """Give the first page, and the first page of a chapter, the tables of contents that a forge has no use for."""
+    if docname == CHAPTER:
+        listed = "\n".join(f"/docs/{page}" for page in re.findall(r"\]\((decisions/[^)#]+)\.md\)", source[0]))
+        source[0] += f"\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
     if docname != root_doc:
         return
     for title, pages in contents():

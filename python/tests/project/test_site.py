@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -47,9 +48,25 @@ def test_the_contents_have_every_page() -> None:
     docs = ROOT / "docs"
     if not docs.is_dir():
         pytest.skip("the documentation is not beside the tests")
-    links = re.findall(r"\]\(([^)#]+)", (docs / "README.md").read_text(encoding="utf-8"))
+    contents = "".join((docs / page).read_text(encoding="utf-8") for page in ("README.md", "decisions.md"))
+    links = re.findall(r"\]\(([^)#]+)", contents)
     pages = [*docs.rglob("*.md"), *(ROOT / "examples").glob("*.ipynb")]
     assert {page.resolve() for page in pages} - {docs / "README.md"} <= {(docs / link).resolve() for link in links}
+
+
+def test_no_title_stands_twice_in_the_sidebar() -> None:
+    docs = ROOT / "docs"
+    if not docs.is_dir():
+        pytest.skip("the documentation is not beside the tests")
+    links = re.findall(r"\]\(([^)#]+\.(?:md|ipynb))\)", (docs / "README.md").read_text(encoding="utf-8"))
+    titles = {}
+    for path in {(docs / link).resolve() for link in links}:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".ipynb":
+            text = "".join(json.loads(text)["cells"][0]["source"])
+        titles[path] = re.findall(r"^# (.+)$", text, re.MULTILINE)[0]
+    assert len(titles) > 40
+    assert len(set(titles.values())) == len(titles)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +114,39 @@ def test_every_link_leads_somewhere(site: Path) -> None:
             if missing:
                 broken.append(f"{path.relative_to(site)}: {link}")
     assert not broken
+
+
+class Fields(HTMLParser):
+    """The names of parameters in lists of fields, which are in bold."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self._bold = self._fields = 0
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._fields += tag == "dl" and "field-list" in (dict(attrs).get("class") or "")
+        self._bold = tag == "strong" and self._fields
+
+    def handle_endtag(self, tag: str) -> None:
+        self._bold = 0
+
+    def handle_data(self, data: str) -> None:
+        if self._bold:
+            self.names.append(data)
+
+
+def test_the_name_of_a_parameter_is_a_name(site: Path) -> None:
+    names = [name for page in (site / "docs" / "reference").glob("*.html") for name in Fields(page).names]
+    assert {"input_nodes", "weight_attr", "device_cache"} <= set(names)
+    assert [name for name in names if re.search(r"[()]|default", name)] == []
+
+
+def test_decisions_are_below_one_entry(site: Path) -> None:
+    page = (site / "docs" / "start.html").read_text(encoding="utf-8")
+    assert page.count('class="toctree-l1"') > 30 and "decisions.html" in page
+    assert not re.findall(r'class="toctree-l1"><a [^>]*href="decisions/', page)
 
 
 def test_the_first_page_leads_to_all_others(site: Path) -> None:
