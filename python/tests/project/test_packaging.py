@@ -109,6 +109,33 @@ def test_the_distribution_names_its_licence_and_brings_it() -> None:
     assert licence == (ROOT / "LICENSE").read_text()
 
 
+def test_the_wheel_brings_the_licences_of_everything_it_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    notices_file = ROOT / "THIRD-PARTY-NOTICES"
+    text = notices_file.read_text()
+    assert importlib.metadata.distribution("freshgo").read_text("licenses/THIRD-PARTY-NOTICES") == text
+    monkeypatch.syspath_prepend(str(ROOT / "python"))
+    import notices
+
+    rule = re.escape(notices.RULE)
+    listed = re.findall(rf"^{rule}\n(.+?)( \(in the library with CUDA only\))?\n{rule}\n\n(.)", text, re.MULTILINE)
+    assert listed[0][0].startswith("Go, its runtime") and "Google" in text
+    library = Path(freshgo.__file__).with_name("libfreshgo.so")
+    linked = re.findall(r"^\tdep\t(\S+)\t(\S+)", notices.go("version", "-m", str(library)), re.MULTILINE)
+    assert [name for name, cuda, _ in listed[1:] if not cuda] == sorted(" ".join(module) for module in linked)
+    modules = notices.modules()[1:]
+    assert [(module.name, module.cuda) for module in modules] == [(name, bool(cuda)) for name, cuda, _ in listed[1:]]
+    for module in modules:
+        assert notices.section(module) in text, f"make generate, and commit {notices_file.name}"
+
+
+def test_the_wheel_with_cuda_brings_the_same_licences() -> None:
+    folder = ROOT / "python" / "cuda"
+    files = re.findall(r'^license-files = \["(.+)", "(.+)"\]', (folder / "pyproject.toml").read_text(), re.MULTILINE)
+    assert files == [("LICENSE", "THIRD-PARTY-NOTICES")]
+    for name in files[0]:
+        assert (folder / name).read_bytes() == (ROOT / name).read_bytes()
+
+
 def test_the_hooks_before_a_commit_run_what_make_lint_runs() -> None:
     makefile = (ROOT / "Makefile").read_text().replace("$(BIN)", ".venv/bin").replace("$(PYTHON)", "python3")
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()
