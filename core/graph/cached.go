@@ -12,7 +12,8 @@ import (
 	"freshgo/core/store"
 )
 
-// Lists on disk of which some are in memory, chosen and kept by cache.Neighbors: read here and served to the sampler.
+// Lists on disk, some of them cached in memory, which cache.Neighbors chooses and keeps: read here and served to the
+// sampler.
 
 // listColumn is one array's part of the cached lists.
 type listColumn struct {
@@ -22,10 +23,10 @@ type listColumn struct {
 }
 
 const (
-	// serveGroup is how many targets are looked up at a time, so that the lines of
-	// memory that they need come together rather than one after the other.
+	// serveGroup is the number of targets that are looked up at a time, so that their
+	// cache misses overlap.
 	serveGroup = 16
-	// serveStep is how many targets pass between two looks at the context.
+	// serveStep is the number of targets between two checks of the context.
 	// Arbitrary: under a millisecond.
 	serveStep = 1 << 12
 )
@@ -87,13 +88,13 @@ func (o *Opened) Cache(ctx context.Context, a *IDs, file *store.Array, lists *ca
 	return nil
 }
 
-// fillRanges is how many ranges are asked for at once while lists are read: far
-// more than are in flight, and a few hundred kilobytes of descriptions.
+// fillRanges is the number of ranges that are requested at once while lists are
+// read: far more than are in flight, and a few hundred kilobytes of descriptions.
 const fillRanges = 1 << 13
 
 // fillLists reads the cached lists of an array into their column. They serve every
-// later epoch, so their pages are compared with the checksums in any case, as
-// those of an array that is loaded whole.
+// later epoch, so their pages are always compared with the checksums, as if the
+// array were loaded whole.
 func (o *Opened) fillLists(ctx context.Context, a *IDs, file *store.Array, c *listColumn) error {
 	disk := *a.disk
 	if disk.pages == nil {
@@ -107,7 +108,7 @@ func (o *Opened) fillLists(ctx context.Context, a *IDs, file *store.Array, c *li
 	return fillColumn(ctx, a, &disk, c)
 }
 
-// fillColumn reads from disk, which is that of the array, what c caches.
+// fillColumn reads the lists that c caches from disk, the rows of the array.
 func fillColumn(ctx context.Context, a *IDs, disk *Rows, c *listColumn) error {
 	width, numRows := int64(disk.layout.RowBytes), disk.layout.NumRows
 	ranges := make([]ssd.Range, 0, fillRanges)

@@ -25,10 +25,10 @@ type IDs struct {
 	counts *Counts
 }
 
-// Counts says where ids of an array on disk were found.
+// Counts counts the ids of an array on disk that were found in memory (hits) and on disk (misses).
 type Counts struct{ Hits, Misses atomic.Int64 }
 
-// Scratch is what one gather at a time needs.
+// Scratch is the scratch memory of a gather, for one at a time.
 type Scratch struct {
 	Merger ssd.Merger
 	pos    []int64 // positions of the index array that no list in memory holds
@@ -36,7 +36,7 @@ type Scratch struct {
 	edges  []int64 // edge numbers, of a fetch of weights
 }
 
-// ScratchBytes is the size of a Scratch beside the merger, for so many edges.
+// ScratchBytes returns the size of a Scratch beside the merger, for a number of edges.
 func ScratchBytes(edges int64) int64 { return edges * (8 + 4) }
 
 // InMemory is the ids of a graph in memory, of four bytes or of eight, or, where both are nil, each its position.
@@ -47,10 +47,10 @@ func InMemory(narrow []uint32, wide []int64, limit int64) IDs {
 // Stays stands for ids that stay on disk, for what a sampler needs to draw by them.
 func Stays() IDs { return IDs{disk: &Rows{}} }
 
-// OnDisk says whether ids are read from disk.
+// OnDisk reports whether ids are read from disk.
 func (a *IDs) OnDisk() bool { return a.disk != nil }
 
-// Cached says whether some of the lists on disk are in memory.
+// Cached reports whether some of the lists on disk are in memory.
 func (a *IDs) Cached() bool { return a.lists != nil }
 
 // Memory is the neighbours that are in memory, of either width, as a sampler takes them: narrow ones are below 2^31.
@@ -94,7 +94,7 @@ func (a *IDs) Gather(ctx context.Context, s *Scratch, d sample.Drawn, out []int6
 	return nil
 }
 
-// Identity says whether nothing is stored: every id is its position.
+// Identity reports whether nothing is stored: every id is its position.
 func (a *IDs) Identity() bool { return a.narrow == nil && a.wide == nil && a.disk == nil }
 
 func (a *IDs) count(hits, misses int) {
@@ -155,8 +155,8 @@ func (a *IDs) badID(id, pos int64) error {
 }
 
 // diskAdjacency is the sampler's view of neighbour lists that stay on disk, all or
-// some: only the pages that hold drawn positions are read (Ginex, section 3.2),
-// those of a hop's whole frontier together.
+// some: only the pages that hold drawn positions are read (Ginex, section 3.2), for
+// a hop's whole frontier together.
 type diskAdjacency struct {
 	ids     *IDs
 	scratch *sync.Pool
@@ -194,7 +194,7 @@ type Edges struct {
 // NumNodes is the number of targets.
 func (e *Edges) NumNodes() int64 { return int64(len(e.lists.Indptr)) - 1 }
 
-// Indptr is where the in-edges of each node begin.
+// Indptr returns the offsets of the in-edges of each node.
 func (e *Edges) Indptr() []int64 { return e.lists.Indptr }
 
 // Scan calls visit with the sources of all edges in order, a piece at a time: what

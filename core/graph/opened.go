@@ -17,7 +17,7 @@ import (
 	"freshgo/core/store"
 )
 
-// Opened is what the arrays of one graph are read with.
+// Opened reads the arrays of one graph.
 type Opened struct {
 	Store     *store.Store // nil: everything is in memory
 	Engine    *ssd.Engine  // of a store

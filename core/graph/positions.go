@@ -34,7 +34,7 @@ type positionWeights struct {
 	scratch       sync.Pool // *positionScratch, one per hop in flight
 }
 
-// positionScratch is what one call at a time needs.
+// positionScratch is the scratch memory of a call, for one at a time.
 type positionScratch struct {
 	Merger ssd.Merger
 	pages  []int64 // that are read
@@ -87,7 +87,7 @@ func checkPositions[W float32 | float64](ctx context.Context, name string, first
 	return nil
 }
 
-// PositionBytes is what opening them takes of the memory beside the checksums.
+// PositionBytes returns the memory that opening weights by position takes beside the checksums.
 func PositionBytes(w *store.Weights) int64 { return max(1, w.Sums.Bytes/ssd.PageBytes) * 8 }
 
 // openPositions opens weights by position that stay on disk.

@@ -8,8 +8,8 @@ import (
 	"freshgo/core/store"
 )
 
-// MaxHolePages is how many unwanted pages between two wanted ones are read along
-// rather than split into two requests: a request costs about as much as ten
+// MaxHolePages is the most unneeded pages between two needed ones that are read
+// along instead of splitting the request: a request costs about as much as ten
 // further KiB of a running one (docs/decisions/reading.md), so small holes are free.
 const MaxHolePages = 4
 

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// ScanPiece is what a scan reads at a time, while it works at the piece before:
-	// sixteen requests of the engine, from where on its device delivers nearly its
-	// sequential rate.
+	// ScanPiece is the size of a scan's reads, each beside the work on the piece before:
+	// sixteen requests of the engine, enough for nearly the sequential rate of its
+	// device.
 	ScanPiece = 1 << 20
-	// ScanIDs is how many ids a visitor is given at a time: they stay in the
+	// ScanIDs is the number of ids that a visitor gets at a time: they stay in the
 	// second-level cache.
 	ScanIDs = 1 << 14
 )

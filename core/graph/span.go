@@ -34,7 +34,7 @@ func (d *Rows) Span(ctx context.Context, buffer []byte, first, n int64) ([]byte,
 	if dense == 0 || dense == ssd.PageBytes {
 		return data, nil
 	}
-	// Pages are padded: the rows of each move up behind those of the one before, all of which lie before them.
+	// Pages are padded: the rows of each page move up behind the rows of the page before, which lie in front of them.
 	moved := 0
 	for at := int64(0); at < int64(len(data)); {
 		stop := min((from-begin+at)/ssd.PageBytes*ssd.PageBytes+int64(dense)-(from-begin), int64(len(data)))

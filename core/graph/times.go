@@ -16,7 +16,7 @@ import (
 // what a seed may see of a list is found by search. On disk they stay as they are: what a hop needs are
 // the times of whole lists, read as weights are, of edges by their numbers and of sources by theirs.
 
-// TimesBytes is what the times of so many edges take in memory, with an order.
+// TimesBytes returns the memory of the times of a number of edges, with an order.
 func TimesBytes(edges int64) int64 {
 	order := int64(4)
 	if edges > math.MaxUint32 {
@@ -69,7 +69,7 @@ func (r *TimeRows) Read(ctx context.Context, s *Scratch, ids, out []int64) error
 	})
 }
 
-// TimesOf is the times of the edges of some lists, of which ids says the rows: those of sources or those of edges.
+// TimesOf returns the times of the edges of some lists. ids has the rows of the times: of the sources or of the edges.
 func (o *Opened) TimesOf(ctx context.Context, rows *TimeRows, of *Lists, ids *IDs) (*sample.Times, error) {
 	if rows.disk == nil {
 		return o.holdTimes(ctx, rows, of.Indptr, ids)

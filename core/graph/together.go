@@ -29,15 +29,15 @@ type Wanted struct {
 	last   bool // the draw is the one that makes the batch
 }
 
-// wantedOf is what is wanted of one array: positions, until they are answered by the ids there.
+// wantedOf holds the requests for one array: positions, which the ids there replace once they are read.
 type wantedOf struct {
 	answered []*mem.Block // of each fetch of a draw, in their order: the ids, each as its complement
 	next     int          // the next fetch of the draw
 	asked    *mem.Block   // the positions of the fetch after those; nil: none
 }
 
-// NewWanted is the wants of a batch, of which nothing is known. They take memory of a budget, those of all batches that
-// share room no more than that in bytes.
+// NewWanted returns the requests of a batch, at first empty. They take memory of a budget; all batches that share room
+// take at most room bytes together.
 func NewWanted(budget *mem.Budget, room *atomic.Int64) *Wanted {
 	return &Wanted{budget: budget, room: room, of: make(map[*IDs]*wantedOf), asking: true}
 }
@@ -54,7 +54,7 @@ func (w *Wanted) With(ctx context.Context, last bool) context.Context {
 	return context.WithValue(ctx, wantedKey{}, w)
 }
 
-// Asks says whether something is to be read before the draw goes on.
+// Asks reports whether something must be read before the draw goes on.
 func (w *Wanted) Asks() bool {
 	if !w.asking {
 		return false
@@ -128,7 +128,7 @@ func (w *Wanted) fetch(ids *IDs, pos []int64, at []int32, out []int64) (done boo
 	return false, sample.ErrDeferred
 }
 
-// alloc takes so many bytes, or fails with mem.ErrBudget.
+// alloc takes n bytes, or fails with mem.ErrBudget.
 func (w *Wanted) alloc(n int64) (*mem.Block, error) {
 	if w.room.Add(-n) < 0 {
 		w.room.Add(n)
@@ -153,10 +153,10 @@ type Together struct {
 	wants   [][]int64
 }
 
-// TogetherBytes is what Together takes that reads so many ids at a time.
+// TogetherBytes returns the memory of a Together that reads up to atOnce ids at a time.
 func TogetherBytes(atOnce int) int64 { return int64(atOnce) * (24 + 8 + 4) }
 
-// Read reads what the batches ask for, at most about so many ids at a time, in the order of the file.
+// Read reads the ids that the batches request, about atOnce at a time, in the order of the file.
 func (t *Together) Read(ctx context.Context, batches []*Wanted, atOnce int) error {
 	asked := make(map[*IDs][]*wantedOf)
 	for _, w := range batches {

@@ -25,7 +25,7 @@ func someIDs(t *testing.T, n int) (a *IDs, ids []int64) {
 	return a, ids
 }
 
-// drawOf is a draw of some hops, each of which wants these positions.
+// drawOf draws hops that request the given positions.
 func drawOf(ctx context.Context, a *IDs, hops [][]int64) (found [][]int64, err error) {
 	for _, pos := range hops {
 		out := make([]int64, len(pos))

@@ -21,7 +21,7 @@ type WeightColumn struct {
 	Bad func(edge int64, w float64) error
 }
 
-// Bytes is what the weights take in memory, with their sums.
+// Bytes returns the memory of the weights, with their sums.
 func (t *WeightColumn) Bytes() int64 {
 	each := int64(8)
 	if store.NarrowWeights(t.DType) {

@@ -16,7 +16,7 @@ type arena struct {
 // pieceAlign keeps every piece aligned for its elements.
 const pieceAlign = 8
 
-// pieceBytes is what take uses for n elements.
+// pieceBytes returns the memory that take uses for n elements.
 func pieceBytes(n, size int64) int64 { return (n*size + pieceAlign - 1) &^ (pieceAlign - 1) }
 
 // begin takes back all pieces and makes room for n bytes. With an error the arena is empty.

@@ -2,8 +2,8 @@ package history
 
 // What batches on their way take: sizes are counts by hop, of every node type after the other, and of every relation.
 
-// BatchBytes is what a Batch takes for batches of at most these sizes, and the copy of a drawn batch that it begins
-// with.
+// BatchBytes returns the memory of a Batch for batches up to these sizes, with the copy of the drawn batch that it
+// begins with.
 func (s *Shape) BatchBytes(nodesPerHop, edgesPerHop []int64) int64 {
 	h := s.merged(nodesPerHop, edgesPerHop)
 	layers := h.layers()
@@ -39,8 +39,8 @@ func (s *Shape) merged(nodesPerHop, edgesPerHop []int64) hops {
 	return h
 }
 
-// LevelBytes is what the tables and layers of the batch at hand take as tensors of 8 bytes for each element, with their
-// edges by source if transposed, and the counts of Counts.
+// LevelBytes returns the size of the tables and layers of the batch at hand as tensors of 8 bytes for each element,
+// with their edges by source if transposed, and the counts of Counts.
 func (b *Batch) LevelBytes(transposed bool) int64 {
 	s, total := &b.shape, 8*int64(b.numCounts())
 	if s.Single() {
@@ -62,7 +62,7 @@ func (b *Batch) LevelBytes(transposed bool) int64 {
 	return total
 }
 
-// LevelBytes is what they take when nothing is pruned, which is the most: a node of hop j is in the levels 0 to L-j,
+// LevelBytes returns their size when nothing is pruned, which is the most: a node of hop j is in the levels 0 to L-j,
 // its edges in the layers 1 to L-j.
 func (s *Shape) LevelBytes(nodesPerHop, edgesPerHop []int64, transposed bool) int64 {
 	h := s.merged(nodesPerHop, edgesPerHop)
@@ -104,5 +104,5 @@ func (b *Batch) Counts(out []int64) []int64 {
 	return out
 }
 
-// numCounts is how many counts there are, with the number of the iteration before them.
+// numCounts returns the number of counts, with the number of the iteration before them.
 func (b *Batch) numCounts() int { return 4 + 2*b.shape.Types()*(1+len(b.Tables)) }

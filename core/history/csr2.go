@@ -2,13 +2,13 @@ package history
 
 import "freshgo/core/sample"
 
-// CSR2 is the in-edges of a batch's targets as one layer sees them (FreshGNN, 4.3): the sources of row i are
+// CSR2 holds the in-edges of a batch's targets as one layer sees them (FreshGNN, 4.3): the sources of row i are
 // Col[Start[i]:End[i]]. A row is pruned by End[i] = Start[i] and put back by Keep; neither moves an edge nor looks at
-// another row. Start and Col are the sampler's and shared by all layers, each of which has an End of its own.
+// another row. Start and Col belong to the sampler and are shared by all layers. Each layer has an End of its own.
 //
-// Start has one element more than there are rows, so that it still tells where a pruned row ended. The paper prunes
-// rows of a full matrix; here all are pruned at first, by one copy, and those that are computed are kept: rows that
-// nothing reaches any more, most of them, need not be found.
+// Start has one element more than there are rows, so that it still has the end of a pruned row. The paper prunes rows
+// of a full matrix; here all rows are pruned at first, by one copy, and the computed rows are put back: the rows that
+// nothing reaches any more, which are most, need not be found.
 type CSR2 struct {
 	Start, End []int64
 	Col        []uint32

@@ -47,7 +47,7 @@ var (
 	ErrOrder  = errors.New("updates out of order")
 )
 
-// Config says what is kept, where and for how long.
+// Config selects the embeddings that are kept, their memory and their age.
 type Config struct {
 	NumNodes int64
 	Layers   int   // hidden layers, numbered from 1
@@ -63,14 +63,14 @@ type Config struct {
 	// how many updates a batch is pruned ahead of. It only goes into Stats: the order of the calls has the effect
 	Lag int64
 
-	// Reuse is how many times in an iteration the row of a node is needed at a layer, on average, if nothing is pruned.
-	// For Performance.
+	// Reuse returns the mean number of uses of a node's row at a layer in an iteration, if nothing is pruned. For
+	// Performance.
 	Reuse func(layer int, node int64) float32
 }
 
 const (
 	defaultRowBytes = 256       // 64 floats, the narrowest hidden layer in common use
-	fewSlots        = 1 << 16   // the tables hold at least so many slots, or all there can be: 2 MiB
+	fewSlots        = 1 << 16   // the tables hold at least fewSlots slots, or all there can be: 2 MiB
 	maxSlots        = 1<<31 - 2 // slots are int32, and two codes of a table are no slots
 )
 
@@ -98,7 +98,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Keeps says whether anything is kept of a layer.
+// Keeps reports whether embeddings of a layer are kept.
 func (c *Config) Keeps(layer int) bool {
 	return c.Levels == 0 || layer < 64 && c.Levels>>(layer-1)&1 != 0
 }
@@ -121,10 +121,10 @@ func (c *Config) slotLimit() int64 {
 	return min(perNode, max(c.Bytes/row, min(c.Bytes, fewSlots)), maxSlots)
 }
 
-// tableWidth is how many bytes of a table tell slots apart, beside the two codes that are none.
+// tableWidth returns the bytes of a slot number in a table, which has two codes beside the slots.
 func (c *Config) tableWidth() int { return (bits.Len64(uint64(c.slotLimit()+1)) + 7) / 8 }
 
-// MetadataBytes is what New takes from the budget: for each node and layer that is kept the number of a slot in as few
+// MetadataBytes returns the memory that New takes from the budget: for each node and kept layer a slot number in as few
 // bytes as it needs, and 32 bytes and a bit for each slot.
 func MetadataBytes(c Config) int64 {
 	return c.kept()*tableBytes(c.NumNodes, c.tableWidth()) + slotBytes(c.slotLimit())
@@ -215,7 +215,7 @@ func (h *History) setRow(nBytes int64) {
 	h.rowBytes, h.numSlots = nBytes, int32(h.config.numSlots(nBytes))
 }
 
-// numSlots is how many rows of a size fit.
+// numSlots returns the number of rows of a size that fit.
 func (c *Config) numSlots(rowBytes int64) int64 {
 	if rowBytes == 0 {
 		return 0
@@ -300,11 +300,11 @@ type Observed struct {
 	Saves    []float32 // by computed row: how many reads its entry would have saved in this batch; for Performance
 }
 
-// judged says whether there is anything to judge by.
+// judged reports whether there are gradients to decide by.
 func (o *Observed) judged() bool { return len(o.Norms) > 0 || len(o.HitNorms) > 0 }
 
-// Admitted is which computed rows of a layer are kept: row Rows[k] of Nodes goes to slot Slots[k]. No slot comes twice
-// in an update.
+// Admitted lists the computed rows of a layer that are kept: row Rows[k] of Nodes goes to slot Slots[k]. No slot occurs
+// twice in an update.
 type Admitted struct {
 	Rows  []int32
 	Slots []int32

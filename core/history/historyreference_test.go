@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// historyReference is what a History must decide, written with maps, sorts and scans and nothing of its structure.
+// historyReference makes the decisions of a History with maps, sorts and scans, and shares nothing of its structure.
 type historyReference struct {
 	c       Config
 	row     int64
@@ -25,7 +25,7 @@ type refKey struct {
 	node  int64
 }
 
-// refAnswer is what a lookup has found: an entry of this age, or 0 for none.
+// refAnswer is the result of a lookup: the age of an entry, or 0 for none.
 type refAnswer struct {
 	layer int
 	age   int64

@@ -71,8 +71,8 @@ func sum(counts []int64) (total int64) {
 	return total
 }
 
-// prunedBytes is what lay takes for a batch of this size: a node of hop j is in the levels 0 to L-j at most, and its
-// edges in the layers 1 to L-j.
+// prunedBytes returns the memory that lay takes for a batch of this size: a node of hop j is in the levels 0 to L-j at
+// most, and its edges in the layers 1 to L-j.
 func (h hops) prunedBytes() int64 {
 	layers := h.layers()
 	nodes, edges := h.nodesTo(layers), h.edgesTo(layers-1)
@@ -126,7 +126,7 @@ func zeros[T any](old []T, n int) []T {
 	return old[:n]
 }
 
-// PrunedBytes is what a Pruner and a Pruned take for batches of at most these sizes in each hop.
+// PrunedBytes returns the memory of a Pruner and a Pruned for batches up to these sizes in each hop.
 func PrunedBytes(nodesPerHop, edgesPerHop []int64) int64 {
 	h := hops{nodes: nodesPerHop, edges: edgesPerHop}
 	return h.prunedBytes() + h.scratchBytes()

@@ -9,15 +9,15 @@ import (
 )
 
 // Pruning does not depend on types: a node whose row of a layer is kept needs no neighbour along any relation, and a
-// row of features is read if any relation still asks for it. So a Pruner sees a batch as one graph of all node types
-// and relations, in which the nodes of a hop are those of all types, and the in-edges of a node those of all relations,
-// relation after relation. What the Pruner leaves becomes a flat batch again (see core/sample). The tables of levels
-// are arranged by node type, in the order of the graph, and of each type the targets come first. Candidates, ties and
-// evictions follow that order, with one ranking of a layer over all types.
+// row of features is read if any relation still needs it. So a Pruner sees a batch as one graph over all node types and
+// relations: a hop has the nodes of all types, and a node has the in-edges of all relations, relation after relation.
+// The remaining graph becomes a flat batch again (see core/sample). The tables of levels are arranged by node type, in
+// the order of the graph, the targets of each type first. Candidates, ties and evictions follow that order, with one
+// ranking of a layer over all types.
 //
 // With one node type and one relation the flat batch is that graph already: nothing is copied or arranged.
 
-// Shape is what pruning knows of a graph: its node types and relations.
+// Shape describes a graph to pruning: its node types and relations.
 type Shape struct {
 	First     []int64 // the global number of the first node of each type; and of all, how many
 	Relations []Relation
@@ -29,7 +29,7 @@ type Relation struct{ Source, Target int }
 // Types is the number of node types.
 func (s *Shape) Types() int { return len(s.First) - 1 }
 
-// Single says whether there is one node type and one relation.
+// Single reports whether there is one node type and one relation.
 func (s *Shape) Single() bool { return s.Types() == 1 && len(s.Relations) == 1 }
 
 // Table is a Level by node type.
@@ -63,7 +63,7 @@ type Batch struct {
 	place  []int32          // by node of drawn: its place in merged
 	types  []int32          // by node of merged
 
-	graph     *sample.Subgraph // what is left, flat
+	graph     *sample.Subgraph // the remaining batch, flat
 	part      sample.Subgraph  // its memory
 	left      layout           // of graph
 	number    []int32          // by node of Pruned.Graph: its place in graph
@@ -225,7 +225,7 @@ func (t *Table) split(level *Level) {
 	t.Slots = slots[:len(t.Hits)]
 }
 
-// Build makes what is left of the batch. Then the nodes of Tables are those of Graph within their types.
+// Build makes the remaining batch. Then the nodes of Tables are nodes of Graph, numbered within their types.
 func (b *Batch) Build() {
 	b.pruner.Build(b.merged, &b.out)
 	if b.shape.Single() {
@@ -326,13 +326,13 @@ func (b *Batch) listLoaded() {
 	}
 }
 
-// Graph is what is left of the batch, flat. It has no weights.
+// Graph returns the remaining batch, flat. It has no weights.
 func (b *Batch) Graph() *sample.Subgraph { return b.graph }
 
 // Loaded is the nodes of Graph whose features are read, ascending: seeds and those of level 0.
 func (b *Batch) Loaded() []int32 { return b.loaded }
 
-// LoadedOf is those of a type, and first the first node of the type.
+// LoadedOf returns the loaded nodes of node type typ, and the first node of the type.
 func (b *Batch) LoadedOf(typ int) (loaded []int32, first int32) {
 	at := func(node int64) int {
 		i, _ := slices.BinarySearch(b.loaded, int32(node))
@@ -342,8 +342,7 @@ func (b *Batch) LoadedOf(typ int) (loaded []int32, first int32) {
 	return b.loaded[at(int64(first)):at(end)], first
 }
 
-// Places sets places, of which there is one for each node that was drawn: where the node is in Graph if its features
-// are read, else -1.
+// Places sets the place of each node that was drawn: its number in Graph if its features are read, else -1.
 func (b *Batch) Places(places []int32) {
 	for i := range places {
 		places[i] = -1
@@ -390,7 +389,7 @@ func (b *Batch) Layer(l, relation int) *Layer {
 	return part
 }
 
-// Saves is Pruner.Saves in the order of the Computed rows of Tables. The cost is that of a global node number.
+// Saves is Pruner.Saves in the order of the Computed rows of Tables. cost takes a global node number.
 func (b *Batch) Saves(cost func(node int64) float32, saves [][]float32) error {
 	if err := b.pruner.Saves(&b.out, cost, saves); err != nil || b.shape.Single() {
 		return err
@@ -439,7 +438,7 @@ func (b *Batch) countLoops() []int32 {
 	return b.loops
 }
 
-// layout is where the lists of each type and relation lie in a flat batch.
+// layout holds the bounds of the lists of each type and relation in a flat batch.
 type layout struct {
 	nodes []int64 // of each type, its first node; and the end
 	ptr   []int64 // of each relation, its first place in Ptr; and the end

@@ -14,8 +14,8 @@ import (
 	"freshgo/core/sample"
 )
 
-// flatBatch is a random flat batch of a random graph with so many node types and relations. Positions of edges are
-// unique.
+// flatBatch returns a random flat batch of a random graph with the given numbers of node types and relations. Positions
+// of edges are unique.
 func flatBatch(rng *rand.Rand, types, relations, hops int) (Shape, *sample.Subgraph) {
 	shape := Shape{First: []int64{0}}
 	for t := range types {
@@ -226,8 +226,8 @@ func layerEdges(b *Batch, shape *Shape, l int, nodes []int64) (edges []flatEdge)
 	return edges
 }
 
-// requireNodes holds that nodes keep their order, and those of the last hop stand in the order in which edges name
-// them; and that the features that are read are those of seeds and of level 0.
+// requireNodes holds that nodes keep their order, with the nodes of the last hop in the order in which edges name them,
+// and that features are read for the seeds and the nodes of level 0.
 func requireNodes(t *testing.T, b *Batch, shape *Shape, g *sample.Subgraph, left, loaded map[int64]bool) {
 	for hop := range b.hops {
 		var want []int64

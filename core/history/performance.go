@@ -2,27 +2,26 @@ package history
 
 import "math"
 
-// Performance admits by what an entry saves (section 4.2; the paper measures such a policy and does not say how it
-// chooses), in reads of feature rows per iteration, so that embeddings of all layers compare:
+// Performance admits the entries that save the most reads of feature rows per iteration (section 4.2; the paper
+// measures such a policy and does not say how it chooses), so that embeddings of all layers compare:
 //
 //	rate(entry) = Saves * Reuse * hits/expected of its layer
 //
-// Saves is what the entry would save in a batch like the one that computed it: reads that other rows do not make
-// needless. Reuse counts needs where nothing is pruned; with a history a row of layer 1 is needed less often, because
-// entries of layer 2 make it needless. hits/expected is the quotient of the hits that the layer really had and those
-// that the Reuse of its live entries lets expect, averaged over some 32 iterations: it corrects this, and a Reuse that
-// is wrong by a factor.
+// Saves counts the reads that the entry would save in a batch like the one that computed it, without the reads that
+// other rows save as well. Reuse counts the uses of a row where nothing is pruned; with a history a row of layer 1 is
+// used less often, because entries of layer 2 replace it. hits/expected corrects this, and a Reuse that is wrong by a
+// factor: it is the quotient of the layer's hits and the hits expected by the Reuse of its live entries, averaged over
+// some 32 iterations.
 //
 // While there is room every candidate enters, as with Gradient; then a slot goes to a candidate whose rate is higher
-// than that of the live entry of the lowest rate. All entries live as long, so a rate per iteration is what competes
-// for a slot. Gradients have chosen the candidates and evict as ever.
+// than the lowest rate of a live entry. All entries live equally long, so rates per iteration compete for slots.
+// Gradients have chosen the candidates and evict as before.
 //
-// Rates are compared by bucket, the upper ten bits of their float32, four to an octave: that makes the lowest entry a
-// list's head and an update linear, and what is lost is at most the difference between rates that differ by less than a
-// quarter.
+// Rates are compared by bucket, the upper ten bits of their float32, four to an octave: the lowest entry is then the
+// head of a list, an update is linear, and the loss is at most the difference of rates within a quarter.
 //
 // Rejected: an entry's rate times the iterations it has left. At the margin, where the rate equals the price of a slot,
-// age does not matter: whoever takes the slot earns the same.
+// age does not matter: any entry that takes the slot earns the same.
 
 // bucketOf maps a rate that is not negative to its bucket.
 func bucketOf(rate float32) uint16 { return uint16(math.Float32bits(rate) >> 21) }

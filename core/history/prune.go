@@ -11,8 +11,8 @@ import (
 
 // Pruning of a sampled batch, from the output layer inwards (FreshGNN, 4.1 and 4.3).
 //
-// Here a node is its local id in the plain batch until Build gives it the one it has in Pruned.Graph. Inner nodes are
-// those of hops 0 to L-1; the nodes of hop L, the leaves, have no in-edges and are in level 0 alone. A compact id is
+// Here a node is its local id in the plain batch, until Build gives it its id in Pruned.Graph. Inner nodes are the
+// nodes of hops 0 to L-1; the nodes of hop L, the leaves, have no in-edges and are in level 0 alone. A compact id is
 // the place of a node among all inner nodes and, behind them, the leaves that remain, in order of first appearance.
 
 // Lookup sets slots to where the history has the rows of nodes, by their global ids, at a hidden layer, or to Miss.
@@ -27,10 +27,10 @@ func Each(slot func(layer int, node int64) int32) Lookup {
 	}
 }
 
-// lookupChunk is how many nodes are looked up at a time: their numbers are still in a first-level cache.
+// lookupChunk is the number of nodes that are looked up at a time: their numbers stay in a first-level cache.
 const lookupChunk = 256
 
-// Miss says that a row is not in the history.
+// Miss means that a row is not in the history.
 const Miss = -1
 
 // Pruner holds the scratch of pruning one batch at a time; it is not safe for concurrent use. Its memory is kept from
@@ -49,7 +49,7 @@ type Pruner struct {
 	ids    [lookupChunk]int64 // global, of the nodes that are looked up
 }
 
-// place is where a node of a level is: a row of that level and a node of Pruned.Graph.
+// place is the place of a node of a level: its row in the level and its id in Pruned.Graph.
 type place struct{ row, id int32 }
 
 const (
@@ -65,7 +65,7 @@ func NewPruner(budget *mem.Budget) *Pruner { return &Pruner{budget: budget} }
 // Close frees the Pruner's memory. What it filled stays valid.
 func (p *Pruner) Close() { p.arena.free() }
 
-// scratchBytes is what lay takes for a batch of this size.
+// scratchBytes returns the memory that lay takes for a batch of this size.
 func (h hops) scratchBytes() int64 {
 	layers := h.layers()
 	inner, leaves := h.nodesTo(layers-1), h.nodes[layers]
@@ -116,9 +116,9 @@ func (p *Pruner) Prune(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *P
 	return nil
 }
 
-// Decide is the part of Prune that depends on the history. Lookup is asked once for each row of T_(L-1), then of
-// T_(L-2), ..., T_1, in their order. Of out, the hidden levels are set, with nodes of g in place of those of Graph. The
-// errors are those of Prune.
+// Decide is the part of Prune that depends on the history. It calls lookup once for each row of T_(L-1), then of
+// T_(L-2), ..., T_1, in their order. It sets the hidden levels of out, with nodes of g instead of nodes of Graph. It
+// returns the errors of Prune.
 func (p *Pruner) Decide(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *Pruned) error {
 	h := hops{nodes: g.NodesPerHop, edges: g.EdgesPerHop}
 	layers := h.layers()
@@ -161,12 +161,12 @@ func (p *Pruner) Build(g *sample.Subgraph, out *Pruned) {
 	}
 }
 
-// expand makes the level below layer l, of which the targets are there, and the edges of that layer, whose sources it
-// leaves as compact ids.
+// expand makes the level below layer l, whose targets are known, and the edges of that layer, whose sources it leaves
+// as compact ids.
 //
-// Leaves, in T_0, come last and in the order in which the edges name them. That is their order in Pruned.Graph as well:
-// the nodes of hop L-1, the only ones that have leaves as sources, are the last targets of layer 1, ascending, and of
-// no other.
+// Leaves, in T_0, come last and in the order in which the edges name them. This is their order in Pruned.Graph as well:
+// only nodes of hop L-1 have leaves as sources, and these nodes are the last targets of layer 1, ascending, and targets
+// of no other layer.
 func (p *Pruner) expand(l int, level *Level, layer *Layer) {
 	csr, targets := &p.rows[l-1], layer.NumDst
 	// edges, those of them with compact ids, and leaves among their sources
@@ -195,12 +195,12 @@ const (
 	// edgeGroup and edgesAhead are how prefetch runs ahead of the work on edges, as in core/sample.
 	edgeGroup  = 16
 	edgesAhead = 128
-	// edgeChunk is how many edges are copied before they are looked at: they are still in a first-level cache.
+	// edgeChunk is the number of edges that are copied before they are looked at: they stay in a first-level cache.
 	edgeChunk = 2048
 )
 
-// compact turns nodes into compact ids and marks them as found. Of the leaves it knows so many, and returns their new
-// number.
+// compact turns nodes into compact ids and marks them as found. leaves counts the leaves found so far; it returns the
+// new count.
 func (p *Pruner) compact(nodes []uint32, leaves int) int {
 	rank, known, inner := p.rank, p.leaves, uint32(len(p.id))
 	asm.Prefetch(rank, nodes[:min(edgesAhead, len(nodes))])

@@ -53,7 +53,7 @@ func drawnOf(t testing.TB, nodes int, seed uint64, fanouts []int64, numSeeds int
 	return &g
 }
 
-// single is where the history has the row of one node, or Miss.
+// single returns the slot of one node's row in the history, or Miss.
 type single = func(layer int, node int64) int32
 
 // slots is a history that has about a fraction of the rows, of each layer and node by themselves.

@@ -10,7 +10,7 @@ import (
 	"freshgo/core/sample"
 )
 
-// The memory is what PrunedBytes says.
+// A Pruner and a Pruned take the memory that PrunedBytes returns.
 func TestPrunedBytes(t *testing.T) {
 	cases(t, func(t *testing.T, g *sample.Subgraph, lookup single) {
 		need := PrunedBytes(g.NodesPerHop, g.EdgesPerHop)

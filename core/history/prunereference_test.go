@@ -58,7 +58,7 @@ func inEdges(g *sample.Subgraph, v int) (sources []int) {
 	return sources
 }
 
-// any says whether set has a node at a level.
+// any reports whether set has a node at some level.
 func (r *plainReference) any(set map[state]bool, node int) bool {
 	for l := range r.layers + 1 {
 		if set[state{l, node}] {
@@ -155,7 +155,7 @@ func flatten(o *Pruned) flat {
 	return f
 }
 
-// flat is what Prune should give.
+// flat returns the expected result of Prune.
 func (r *plainReference) flat(g *sample.Subgraph, slot func(level int, node int64) int32) flat {
 	f := flat{
 		Nodes: []int64{}, Ptr: []int64{0}, Pos: longs(r.positions), NodesPerHop: make([]int64, r.layers+1),

@@ -5,7 +5,7 @@ import (
 	"freshgo/core/mem"
 )
 
-// slot is what is known of one embedding row, half a cache line.
+// slot is the state of one embedding row, half a cache line.
 type slot struct {
 	admitted   int64 // iteration
 	node       uint32
@@ -120,7 +120,7 @@ func (r *ring) takeFree() int32 {
 	return r.low
 }
 
-// reach makes the region at least so many slots long.
+// reach makes the region at least top slots long.
 func (r *ring) reach(top int32) {
 	for ; r.top < top; r.top++ {
 		r.release(r.top)
@@ -168,8 +168,8 @@ func (h *History) Pin(i int64, slots []int32) {
 	h.pinned.held[i] = append(list, slots...)
 }
 
-// Pinnable says whether a slot can hold the row of a node at a layer for iteration i, as one that was pinned when the
-// state was saved: its entry is there, or the slot has none, because the entry ended while the row was relied on.
+// Pinnable reports whether a slot can hold a row, of a node at a layer for iteration i, that was pinned when the state
+// was saved: its entry is there, or the slot has none, because the entry ended while a batch relied on the row.
 func (h *History) Pinnable(i int64, layer int, node int64, slot int32) bool {
 	return slot >= 0 && slot < h.numSlots && (h.slots[slot].layer == 0 || h.Find(i, layer, node) == slot)
 }

@@ -52,7 +52,7 @@ func (p *Pruner) Saves(out *Pruned, cost func(node int64) float32, saves [][]flo
 	return nil
 }
 
-// mostUses is where powers of the chance end: with 255 other uses it makes no difference whether one more is a hit.
+// mostUses bounds the powers of the chance: with 255 other uses it makes no difference whether one more is a hit.
 const mostUses = 256
 
 // share gives the values of a layer's sources to its outputs: each the part that it saves as a hit, as all others are

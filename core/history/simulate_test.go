@@ -97,7 +97,7 @@ func (s *simulation) epoch(t testing.TB, epoch uint64, each func(number int, g *
 	}
 }
 
-// outcome is how many rows were read, without the first epoch, and were asked for.
+// outcome counts the rows that were read, and that were requested, without the first epoch.
 type outcome struct{ read, plain int64 }
 
 func (o outcome) saved() float64 { return 1 - float64(o.read)/float64(o.plain) }

@@ -19,7 +19,7 @@ const (
 	entryWords = 3
 )
 
-// fingerprint is what a state and the history that takes it must have in common.
+// fingerprint returns the settings that a state and the history that restores it must have in common.
 func (c *Config) fingerprint() []uint64 {
 	policy := slices.Index([]string{Gradient, Performance, All}, c.Policy)
 	return []uint64{

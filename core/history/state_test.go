@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// castagnoli is that of the standard library, which sums agree with.
+// castagnoli is the table of the standard library, whose sums ours equal.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // lived is a history with something of everything.

@@ -1,6 +1,7 @@
 package history
 
-// Stats is what a history has done and holds. Rows are counted by layer, embeddings of one node at two layers apart.
+// Stats describes the work and the contents of a history. Rows are counted by layer: embeddings of one node at two
+// layers count twice.
 type Stats struct {
 	Policy string       `json:"policy"`
 	Lag    int64        `json:"lag"`
@@ -34,7 +35,7 @@ type LayerStats struct {
 	Live     int64 `json:"live"` // entries now
 }
 
-// counters are the running sums: those of Stats, of which the rest is filled in when it is asked for.
+// counters are the running sums of Stats. Stats fills in its other fields when it is called.
 type counters struct {
 	Stats
 	layers []LayerStats
@@ -43,14 +44,14 @@ type counters struct {
 
 const numAges = 63 // powers of two that an age can have
 
-// Lookups is what Lookup has found for a batch. Batches are looked up ahead of those that are used, and some never are:
-// the figures have what Count was told of.
+// Lookups counts the results of Lookup for a batch. Batches are looked up ahead of their use, and some are never used,
+// so the statistics have only the batches passed to Count.
 type Lookups struct {
 	Hits, Misses []int64        // by hidden layer
 	Ages         [numAges]int64 // of the hits, as in Stats
 }
 
-// NewLookups returns one of nothing, for batches of so many hidden layers.
+// NewLookups returns empty Lookups for batches with the given number of hidden layers.
 func NewLookups(layers int) *Lookups {
 	return &Lookups{Hits: make([]int64, layers), Misses: make([]int64, layers)}
 }

@@ -8,8 +8,8 @@ import (
 	"freshgo/core/sample"
 )
 
-// Cut prunes one batch at a time, on its way from Prune to Estimate. It belongs to whoever prepares the batch. The zero
-// value is that of a loader that prunes nothing.
+// Cut prunes one batch at a time, on its way from Prune to Estimate. It belongs to the preparer of the batch. The zero
+// value serves a loader that prunes nothing.
 type Cut struct {
 	Batch *history.Batch // the batch at hand, where it is pruned
 
@@ -51,7 +51,7 @@ func (c *Cut) Prune(ctx context.Context, index int64, drawn *sample.Subgraph, nu
 	return nil
 }
 
-// begin says which batch is at hand, and whether it is pruned. No other batch changes that: an epoch is plain or not.
+// begin sets the batch at hand, and whether it is pruned. All batches of an epoch are pruned, or none.
 func (c *Cut) begin(index int64) {
 	h := c.pruner
 	h.mu.Lock()
@@ -60,10 +60,10 @@ func (c *Cut) begin(index int64) {
 	c.on = h.prunes(c.i)
 }
 
-// On says whether the batch at hand is pruned.
+// On reports whether the batch at hand is pruned.
 func (c *Cut) On() bool { return c.on }
 
-// Iteration is that of the batch at hand.
+// Iteration returns the iteration of the batch at hand.
 func (c *Cut) Iteration() int64 { return c.i }
 
 // Probes are the rows of each hidden layer to compare; none of a batch that is not left whole.

@@ -10,9 +10,9 @@ import (
 	"freshgo/core/internal/explore"
 )
 
-// TestCutEqualsReference holds that each batch is cut to what a search from its seeds reaches that stops at the rows
-// which training has kept by then: not before the update of the iteration that is lag+1 before it, and not after. The
-// rows that a batch relies on lie in their slots until its update.
+// TestCutEqualsReference holds that each batch is cut to the rows that a search from its seeds reaches, if it stops at
+// the rows that training has kept up to the update of the iteration lag+1 before it. The rows that a batch relies on
+// stay in their slots until its update.
 func TestCutEqualsReference(t *testing.T) {
 	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
 		for seed := range uint64(12) {
@@ -65,8 +65,8 @@ func TestPlainEpochsAreWhole(t *testing.T) {
 	require.Positive(t, r.hits)
 }
 
-// TestEstimateAsksForTheRowsThatAreRead holds that a policy which weighs rows is told what they would have saved, and
-// that the others ask for nothing.
+// TestEstimateAsksForTheRowsThatAreRead holds that a policy that weighs rows gets the reads that they would have saved,
+// and that the other policies compute nothing.
 func TestEstimateAsksForTheRowsThatAreRead(t *testing.T) {
 	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
 		w := newWorld(t, explore.Rand(t, 2, 2), 2, 3, 3, 1, 1)

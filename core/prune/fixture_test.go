@@ -72,10 +72,10 @@ func cloned(g *sample.Subgraph) *sample.Subgraph {
 	}
 }
 
-// rowBytes is how wide kept rows are.
+// rowBytes is the width of kept rows.
 const rowBytes = 8
 
-// config is a history of the graph with room for so many rows.
+// config returns a history of the graph with room for the given number of rows.
 func (w *world) config(policy string, slots int64) Config {
 	return Config{Shape: w.shape, History: history.Config{
 		NumNodes: w.shape.First[w.shape.Types()], Layers: w.hops - 1, Bytes: rowBytes * slots, RowBytes: rowBytes,
@@ -84,7 +84,7 @@ func (w *world) config(policy string, slots int64) Config {
 	}}
 }
 
-// roomy is as many rows as there can be.
+// roomy returns the most rows that there can be.
 func (w *world) roomy() int64 { return w.shape.First[w.shape.Types()] * int64(w.hops-1) }
 
 // entry is an embedding: of a node at a layer, as an iteration has computed it.
@@ -98,15 +98,15 @@ type layerNode struct {
 	node  int64
 }
 
-// outcome is what became of a batch.
+// outcome is the result of a batch.
 type outcome struct {
 	left   *remains // nil: it is not pruned
 	probes []Probe
 	relied map[int32]entry // what the slots held that it was told of
 }
 
-// trainer prunes batches and trains on them, one after the other, and notes what is kept of that: it copies the rows
-// that it is told to keep, as entries, into the buffer.
+// trainer prunes batches and trains on them, one after the other, and records the kept rows: it copies each admitted
+// row, as an entry, into the buffer.
 type trainer struct {
 	testing.TB
 	w      *world
@@ -137,7 +137,7 @@ func newTrainer(t testing.TB, w *world, c Config) *trainer {
 	}
 }
 
-// finds says whether iteration i of a batch with these seeds is to find the row of a node.
+// finds reports whether iteration i, of a batch with these seeds, must find the row of a node.
 func (r *trainer) finds(i int64, seeds map[int64]bool, layer int, node int64) bool {
 	if r.c.History.Policy == history.All && seeds[node] {
 		return false
@@ -168,10 +168,10 @@ func (r *trainer) seedsOf(g *sample.Subgraph) map[int64]bool {
 	return seeds
 }
 
-// cost is that of a node's features.
+// cost returns the cost of a node's features.
 func cost(node int64) float32 { return float32(node % 3) }
 
-// take prunes the batch of an epoch, of which it is the turn, without a look at what comes out.
+// take prunes the batch of an epoch whose turn it is, without a look at the result.
 func (r *trainer) take(c *Cut, epoch int, index int64, inTurn func()) *outcome {
 	ctx, g := context.Background(), r.w.epochs[epoch][index]
 	require.NoError(r, c.Prune(ctx, index, g, r.w.seeds[epoch][index], inTurn))
@@ -221,7 +221,7 @@ func (r *trainer) prune(epoch int, index int64) *outcome {
 	for l, of := range o.probes {
 		require.Equal(r, r.probe(i, l+1, o.left.Levels[l].Computed), of)
 	}
-	for slot, of := range o.relied { // the row that lies there is that of the node, of any iteration
+	for slot, of := range o.relied { // the slot has a row of the node, of any iteration
 		held := r.buffer[slot]
 		require.Equal(r, entry{of.layer, of.node, held.from}, held)
 		o.relied[slot] = held
@@ -230,7 +230,7 @@ func (r *trainer) prune(epoch int, index int64) *outcome {
 	return o
 }
 
-// probe is what is to be compared of the computed rows of a layer, which are all.
+// probe returns the comparison of the computed rows of a layer, which are all of its rows.
 func (r *trainer) probe(i int64, layer int, nodes []int64) (p Probe) {
 	for k, node := range nodes {
 		if slot, found := r.entryFor(i, layerNode{layer, node}); found {
@@ -241,7 +241,7 @@ func (r *trainer) probe(i int64, layer int, nodes []int64) (p Probe) {
 	return p
 }
 
-// normsOf are those of a batch, by its iteration.
+// normsOf returns the norms of a batch, by its iteration.
 func (r *trainer) normsOf(i int64, levels []level) (all []Norms) {
 	rng := rand.New(rand.NewPCG(uint64(i), 77))
 	draw := func(n int) (norms []float32) {
@@ -289,7 +289,7 @@ func (r *trainer) update(i int64) {
 	r.forget(i)
 }
 
-// refused is how many rows had no room.
+// refused returns the number of rows that had no room.
 func (r *trainer) refused() int64 {
 	s, err := r.h.Stats()
 	require.NoError(r, err)

@@ -11,16 +11,16 @@ import (
 	"freshgo/core/sample"
 )
 
-// Forecast is what pruning will do in an epoch.
+// Forecast counts the rows that pruning will save and leave in an epoch.
 type Forecast struct {
 	Rows, PlainRows   int64   // nodes whose features are read, seeds included, and those of the batches as they are drawn
 	Edges, PlainEdges int64   // of the batches
 	Hits, Misses      []int64 // by hidden layer
 }
 
-// Forecaster prunes batches ahead of training, with a copy of the history that it then updates as training will. That
-// is known where decisions depend on no gradient: every computed row may enter, and only age and room end an entry. So
-// all counts are those that training will have, if each of its batches is updated.
+// Forecaster prunes batches ahead of training, with a copy of the history that it then updates as training will. This
+// is possible where decisions depend on no gradient: every computed row may enter, and only age and room end an entry.
+// So its counts equal the counts of training, if training updates each batch.
 type Forecaster struct {
 	of       *Pruner
 	copied   *Pruner
@@ -93,7 +93,7 @@ func (h *Pruner) Foreseeable() error {
 	return nil
 }
 
-// Follows says whether Follow can begin with the epoch that has begun.
+// Follows reports whether Follow can begin with the epoch that has begun.
 func (h *Pruner) Follows() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -127,7 +127,7 @@ func (f *Forecaster) begin(from, count int64) {
 	f.at = from
 }
 
-// NextEpoch goes on with the epoch after the one whose batches have been given to Next. The errors are those of Next.
+// NextEpoch goes on with the epoch after the one whose batches have been given to Next. It returns the errors of Next.
 func (f *Forecaster) NextEpoch(ctx context.Context, count int64) error {
 	for f.copied.given-f.copied.first < f.at {
 		if err := f.update(ctx); err != nil {
@@ -138,7 +138,7 @@ func (f *Forecaster) NextEpoch(ctx context.Context, count int64) error {
 	return nil
 }
 
-// Free is how many batches, of this epoch and those after it, Next will take without waiting for training.
+// Free returns the number of batches, of this epoch and later ones, that Next will take without waiting for training.
 func (f *Forecaster) Free() int64 {
 	h := f.copied
 	if f.learn() {
@@ -146,7 +146,7 @@ func (f *Forecaster) Free() int64 {
 	}
 	now, end := h.first+f.at, h.first+h.count
 	first := max(h.config.History.Start, h.given) // whose update has to be known
-	if first >= end {                             // in a later epoch, of which all before it are free
+	if first >= end {                             // in a later epoch: all batches before it are free
 		return max(1, first-now)
 	}
 	return min(first+f.lag+1, end) - now
@@ -181,9 +181,10 @@ func (f *Forecaster) Close() {
 	f.copied.Close()
 }
 
-// Next prunes the next batch of the epoch, and returns where each node that was drawn is in what is left, or -1 where
-// its features are not read; nil: it is not pruned. That is valid until the next call. The errors are those of
-// Cut.Prune and Cut.Estimate; after Follow also ErrCall, where training has not updated a batch, and ctx's.
+// Next prunes the next batch of the epoch, and returns the place of each drawn node in the remaining batch, or -1 where
+// its features are not read; nil if the batch is not pruned. The slice is valid until the next call. Next returns the
+// errors of Cut.Prune and Cut.Estimate, and after Follow also ErrCall, where training has not updated a batch, and the
+// error of ctx.
 func (f *Forecaster) Next(
 	ctx context.Context, drawn *sample.Subgraph, numSeeds int64, cost func(node int64) float32,
 ) (places []int32, err error) {
@@ -214,7 +215,7 @@ func (f *Forecaster) Next(
 	return places, nil
 }
 
-// update is what training does with the oldest batch that it has not done it with.
+// update makes the update of training for the oldest batch without one.
 func (f *Forecaster) update(ctx context.Context) error {
 	h := f.copied
 	h.HandOver()
@@ -239,7 +240,7 @@ func (f *Forecaster) update(ctx context.Context) error {
 	return err
 }
 
-// Found is what the batches so far come to.
+// Found returns the counts of the batches so far.
 func (f *Forecaster) Found() Forecast {
 	h, found := f.copied, f.found
 	for h.given-h.first < f.at {

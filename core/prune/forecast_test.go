@@ -29,7 +29,7 @@ func (r *trainer) next(ctx context.Context, f *Forecaster, epoch int, index int6
 	return append([]int32(nil), places...), err
 }
 
-// placesOf are those of a batch; nil: it is not pruned.
+// placesOf returns the places of a batch; nil if it is not pruned.
 func placesOf(o *outcome) []int32 {
 	if o.left == nil {
 		return nil
@@ -37,7 +37,7 @@ func placesOf(o *outcome) []int32 {
 	return o.left.Places
 }
 
-// sum is what the batches of an epoch came to, with the hits and misses that the history has counted since.
+// sum returns the counts of the batches of an epoch, with the hits and misses that the history has counted since.
 func (r *trainer) sum(epoch int, all []*outcome, before, after Stats) (f Forecast) {
 	for index, o := range all {
 		g := r.w.epochs[epoch][index]
@@ -60,8 +60,8 @@ func (r *trainer) sum(epoch int, all []*outcome, before, after Stats) (f Forecas
 	return f
 }
 
-// TestForecastIsWhatTheEpochBecomes holds that a forecast of an epoch leaves of each batch what training then leaves,
-// that its figures are those of training, and that it changes nothing.
+// TestForecastIsWhatTheEpochBecomes holds that a forecast of an epoch prunes each batch as training then does, with the
+// same counts, and that it changes nothing.
 func TestForecastIsWhatTheEpochBecomes(t *testing.T) {
 	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
 		for seed := range uint64(6) {
@@ -105,7 +105,7 @@ func TestForecastIsWhatTheEpochBecomes(t *testing.T) {
 	}
 }
 
-// ahead is how far a forecaster has come, and what it leaves of batches.
+// ahead is the progress of a forecaster, and the batches that it has pruned.
 type ahead struct {
 	f     *Forecaster
 	epoch int
@@ -158,9 +158,9 @@ func (r *trainer) runFree(a *ahead) {
 	}
 }
 
-// TestFollowingForeseesEveryEpoch holds that a forecaster which begins before anything is known takes as many batches
-// as it says without waiting, and not one more, over the ends of epochs; that the first update of training lets it go
-// on; and that it leaves of each batch, until the last epoch, what training leaves.
+// TestFollowingForeseesEveryEpoch holds that a forecaster that begins before the first batch takes as many batches as
+// Free returns without waiting, and not one more, over the ends of epochs; that the first update of training lets it go
+// on; and that it prunes each batch, until the last epoch, as training does.
 func TestFollowingForeseesEveryEpoch(t *testing.T) {
 	for _, start := range []int64{0, 3, 6, 7, 9, 14} {
 		for seed := range uint64(4) {
@@ -215,8 +215,8 @@ func followed(t *testing.T, seed uint64, start int64) {
 	require.Zero(t, budget.Used())
 }
 
-// TestFollowingWhatDoesNotHappen holds that a forecaster which waits for an update ends with its context, and with
-// ErrCall where training leaves the update out; closed, it has no memory.
+// TestFollowingWhatDoesNotHappen holds that a forecaster that waits for an update ends with its context, and with
+// ErrCall where training leaves the update out; once closed, it has no memory.
 func TestFollowingWhatDoesNotHappen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := lagging(t, 1)
@@ -288,7 +288,7 @@ func TestAnUpdateThatWaitsHasSaidHowWideRowsAre(t *testing.T) {
 	})
 }
 
-// TestNobodyKnowsAhead holds which forecasts are refused, and that those take no memory.
+// TestNobodyKnowsAhead lists the forecasts that are refused, and holds that they take no memory.
 func TestNobodyKnowsAhead(t *testing.T) {
 	w := newWorld(t, explore.Rand(t, 4, 4), 1, 1, 3, 2, 8)
 	c := w.config(history.Gradient, w.roomy())
@@ -330,8 +330,8 @@ func TestNobodyKnowsAhead(t *testing.T) {
 	require.ErrorIs(t, r.h.Foreseeable(), ErrCall)
 }
 
-// TestForecastsWithoutMemory holds that their errors are typed, whether tables or a batch have no room, and that what
-// they took goes back.
+// TestForecastsWithoutMemory holds that errors are typed, whether tables or a batch have no room, and that their memory
+// is given back.
 func TestForecastsWithoutMemory(t *testing.T) {
 	r := lagging(t, 2)
 	r.epoch(0, never)

@@ -15,13 +15,13 @@ import (
 // counts no nodes that only such lists name. The normalization of GCN wants edges from nodes to themselves counted, so
 // the loader spares no lists of a graph with one node type and one relation that has some: see history.Batch.Degrees.
 
-// LastHop says which lists of the last hop a batch needs: it is a sample.LastHop.
+// LastHop selects the lists of the last hop that a batch needs. It implements sample.LastHop.
 type LastHop struct {
 	pruner *Pruner
 	index  int64 // of the batch
 }
 
-// LastHop is what the epoch's batch with an index needs, before Prune.
+// LastHop returns the lists that the epoch's batch with an index needs, before Prune.
 func (c *Cut) LastHop(index int64) *LastHop { return &LastHop{c.pruner, index} }
 
 // Needed appends the targets that the history has no embeddings of. It waits for the batch's turn, which it stays, so

@@ -11,8 +11,8 @@ import (
 	"freshgo/core/internal/explore"
 )
 
-// TestOnlyListsOfComputedRowsAreNeeded holds that of the last hop those lists are needed whose nodes training has kept
-// no row of layer 1 of, in the batch's turn, and all of them where the batch stays whole.
+// TestOnlyListsOfComputedRowsAreNeeded holds that a list of the last hop is needed if training has kept no row of layer
+// 1 of its node, in the batch's turn, and that all lists are needed where the batch stays whole.
 func TestOnlyListsOfComputedRowsAreNeeded(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := explore.Rand(t, seed, 5)

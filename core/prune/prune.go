@@ -1,9 +1,9 @@
-// Package prune takes out of a loader's batches what historical embeddings make needless, and keeps the order in which
+// Package prune removes the part of a loader's batches that historical embeddings replace, and keeps the order in which
 // batches are pruned and the history is updated.
 //
-// It guarantees that what is pruned is a function of the history's options and of the batches alone, whatever threads
-// do. Iterations are batches handed over in training epochs, counted over all of them. Batch i is pruned after the
-// update of i-1-lag and before that of i-lag:
+// It guarantees that pruning is a function of the history's options and of the batches alone, for any number of
+// threads. Iterations are batches handed over in training epochs, counted over all of them. Batch i is pruned after the
+// update of i-1-lag and before the update of i-lag:
 //
 //	prune 0 ... lag, update 0, prune lag+1, update 1, ...
 //
@@ -48,17 +48,17 @@ import (
 )
 
 var (
-	// ErrCall says that there is no such update, state or history.
+	// ErrCall means that there is no such update, state or history.
 	ErrCall = errors.New("history: invalid call")
 	// ErrStopped ends the waiting of batches in an epoch that has stopped.
 	ErrStopped = errors.New("history: epoch stopped")
 )
 
-// Config says what is pruned.
+// Config describes the graph, the history and the order of pruning.
 type Config struct {
 	History    history.Config
 	Shape      history.Shape // of the graph
-	ProbeEvery int64         // the last of so many iterations is not pruned and its embeddings are compared; 0: none
+	ProbeEvery int64         // every ProbeEvery-th iteration is not pruned and its embeddings are compared; 0: none
 }
 
 // Pruner prunes the batches of one loader.
@@ -86,7 +86,7 @@ type Pruner struct {
 	restored map[int64]finding // of batches that were pruned already in the run whose state was restored
 }
 
-// decision is what was decided for a batch between its pruning and its update.
+// decision holds the lookups of a batch between its pruning and its update.
 type decision struct {
 	layers  []history.Observed // nodes and what they would have saved; the update adds the norms
 	slots   [][]int32          // of the hits, or of the probes
@@ -94,7 +94,7 @@ type decision struct {
 	lookups *history.Lookups   // counted when the batch is handed over
 }
 
-// New makes a Pruner with an empty history. Errors are those of history.New.
+// New makes a Pruner with an empty history. It returns the errors of history.New.
 func New(budget *mem.Budget, c Config) (*Pruner, error) {
 	state, err := history.New(budget, c.History)
 	if err != nil {
@@ -113,7 +113,7 @@ func (h *Pruner) Close() {
 	h.state.Close()
 }
 
-// Prunes says whether batches are pruned, and wait for their turn.
+// Prunes reports whether batches are pruned, and wait for their turn.
 func (h *Pruner) Prunes() bool { return true }
 
 // SetSpans changes how many iterations an entry lives, and how many come before the history is used. Nothing runs.
@@ -124,7 +124,7 @@ func (h *Pruner) SetSpans(stale, start int64) {
 	h.state.SetSpans(stale, start)
 }
 
-// Begin starts an epoch of so many batches at one of them. Nothing runs. A plain epoch is not pruned.
+// Begin starts an epoch of count batches at batch from. No epoch may run. A plain epoch is not pruned.
 func (h *Pruner) Begin(from, count int64, plain bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,7 +160,7 @@ func (h *Pruner) Abandon() {
 	h.wake()
 }
 
-// Fail tells that a batch of the epoch will not be made, nor any after it.
+// Fail records that a batch of the epoch and all later ones will not be made.
 func (h *Pruner) Fail(index int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -254,16 +254,17 @@ func (h *Pruner) awaitTurn(ctx context.Context, index int64) error {
 	return err
 }
 
-// prunes says whether the batch of an iteration is one of those that the history is for.
+// prunes reports whether the history serves the batch of an iteration.
 func (h *Pruner) prunes(i int64) bool { return !h.plain && i >= h.config.History.Start }
 
-// probes says whether the batch of an iteration is left whole, to compare.
+// probes reports whether the batch of an iteration is left whole, to compare.
 func (h *Pruner) probes(i int64) bool {
 	every := h.config.ProbeEvery
 	return every > 0 && (i-h.config.History.Start)%every == every-1
 }
 
-// finds is where the batch of iteration i finds a row: in a restored run, where it had found it before.
+// finds returns the slot in which the batch of iteration i finds a row: in a restored run, the slot where it had found
+// it before.
 func (h *Pruner) finds(i int64, layer int, node int64) int32 {
 	if of, restored := h.restored[i]; restored {
 		return of.layers[layer-1].find(node)
@@ -271,7 +272,7 @@ func (h *Pruner) finds(i int64, layer int, node int64) int32 {
 	return h.state.Find(i, layer, node)
 }
 
-// since is when a row was admitted that a batch which is left whole finds.
+// since returns the iteration that admitted a row found by a batch that is left whole.
 func (h *Pruner) since(i int64, layer int, node int64) int64 {
 	if of, restored := h.restored[i]; restored {
 		return of.layers[layer-1].since(node)
@@ -279,7 +280,7 @@ func (h *Pruner) since(i int64, layer int, node int64) int64 {
 	return h.state.Admission(layer, node)
 }
 
-// lookup is where the rows of the batch of iteration i are looked up, and what takes note of it.
+// lookup returns the function that looks up the rows of the batch of iteration i, and the counts of its results.
 func (h *Pruner) lookup(i int64, seeds *sample.Subgraph, c *Cut) (history.Lookup, *history.Lookups) {
 	lookups := history.NewLookups(h.layers)
 	of, restored := h.restored[i]

@@ -50,7 +50,7 @@ func flatten(shape *history.Shape, g *sample.Subgraph) *flat {
 // level is a table of a hidden level: global numbers of its nodes, in order.
 type level struct{ Computed, Hits []int64 }
 
-// remains are what is left of a batch, and where the nodes that were drawn are in it if their features are read.
+// remains holds the remaining batch, and the place in it of each drawn node whose features are read.
 type remains struct {
 	Nodes, NodesPerHop, Ptr, Pos, EdgesPerHop []int64
 	Row                                       []uint32
@@ -64,9 +64,9 @@ type row struct {
 	node  int // of the flat batch
 }
 
-// leave is what the rule leaves of a batch, by a search over single rows: a seed's output is computed; a computed row
-// reads its node and the sources of all its in-edges, a level below; and of these, those that are not found are
-// computed. Nodes of which some row is reached remain, and all in-edges of those of which some row is computed.
+// leave prunes a batch by a search over single rows: a seed's output is computed; a computed row reads its node and the
+// sources of all its in-edges, a level below; and any of these that the history does not have is computed. Nodes with a
+// reached row remain, and all in-edges of nodes with a computed row.
 func leave(shape *history.Shape, g *sample.Subgraph, found func(layer int, node int64) bool) *remains {
 	f := flatten(shape, g)
 	reached, computed := map[row]bool{}, map[row]bool{}
@@ -103,7 +103,7 @@ func leave(shape *history.Shape, g *sample.Subgraph, found func(layer int, node 
 	return left
 }
 
-// some says whether a set has a row of a node.
+// some reports whether a set has a row of a node.
 func (f *flat) some(set map[row]bool, node int) bool {
 	for l := range f.hops + 1 {
 		if set[row{l, node}] {
@@ -185,7 +185,7 @@ func (f *flat) rebuild(g *sample.Subgraph, kept []int, computed map[row]bool) *r
 // tables makes those of the hidden levels: of each type first the targets of the layer above, as they are computed.
 func (left *remains) tables(f *flat, g *sample.Subgraph, kept []int, reached, computed map[row]bool) {
 	left.Levels = make([]level, f.hops-1)
-	above := kept // those that layer l+1 computes, in order
+	above := kept // the rows that layer l+1 computes, in order
 	for l := f.hops - 1; l > 0; l-- {
 		var table, next []int
 		for typ := range f.shape.Types() {
@@ -212,7 +212,7 @@ func (left *remains) tables(f *flat, g *sample.Subgraph, kept []int, reached, co
 	}
 }
 
-// made is what a Cut has left, as Build returns it.
+// made returns the batch that a Cut has left, as Build returns it.
 func made(c *Cut, shape *history.Shape, places []int32) *remains {
 	g := c.Batch.Graph()
 	left := &remains{

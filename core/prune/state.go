@@ -57,7 +57,7 @@ func (h *Pruner) Save() ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(out, crc.Checksum(out)), nil
 }
 
-// finding is what a batch that is pruned and not handed over has found.
+// finding holds the rows found by a batch that is pruned and not handed over.
 type finding struct {
 	layers  []reliance
 	lookups *history.Lookups
@@ -83,7 +83,7 @@ func (r *reliance) find(node int64) int32 {
 // since is the iteration at which a probe was admitted that find has found.
 func (r *reliance) since(node int64) int64 { return r.admitted[r.places[node]] }
 
-// ahead is what batches that are pruned and not handed over have found: here, or before this run was restored.
+// ahead returns the rows found by batches that are pruned and not handed over: here, or before this run was restored.
 func (h *Pruner) ahead() map[int64]finding {
 	all := maps.Clone(h.restored)
 	if all == nil {

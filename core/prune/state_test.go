@@ -12,8 +12,8 @@ import (
 	"freshgo/core/internal/explore"
 )
 
-// TestARestoredRunGoesOnAsTheSavedOne holds that a run which is restored in the middle of an epoch leaves of the rest
-// of its batches, those included that had been pruned ahead, what the run leaves that was saved.
+// TestARestoredRunGoesOnAsTheSavedOne holds that a run that is restored in mid-epoch prunes the rest of its batches,
+// also the batches that had been pruned ahead, as the saved run does.
 func TestARestoredRunGoesOnAsTheSavedOne(t *testing.T) {
 	for seed := range uint64(8) {
 		rng := explore.Rand(t, seed, 6)
@@ -22,7 +22,7 @@ func TestARestoredRunGoesOnAsTheSavedOne(t *testing.T) {
 		c.History.Lag, c.ProbeEvery = rng.Int64N(4), []int64{0, 3}[seed%2]
 		r, resumed := newTrainer(t, w, c), newTrainer(t, w, c)
 		r.epoch(0, never)
-		resumed.epoch(2, never) // what it holds is replaced
+		resumed.epoch(2, never) // its state is replaced
 		gone := 1 + rng.Int64N(6)
 		r.begin(0, 8)
 		var all []*outcome

@@ -65,8 +65,8 @@ func lagging(t *testing.T, epochs int) *trainer {
 	return newTrainer(t, w, c)
 }
 
-// TestDecisionsDoNotDependOnThreads holds that batches which all wait at once have their turns one after the other, no
-// sooner and no later than the lag says, and leave what they leave one by one.
+// TestDecisionsDoNotDependOnThreads holds that batches that all wait at once have their turns one after the other,
+// exactly as the lag says, and are pruned as if they came one by one.
 func TestDecisionsDoNotDependOnThreads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reference, r := lagging(t, 3), lagging(t, 3)
@@ -94,8 +94,8 @@ func TestDecisionsDoNotDependOnThreads(t *testing.T) {
 	})
 }
 
-// waiting is a trainer of which every kind of call waits in an epoch: batch 0 is pruned and handed over, its update
-// waits for batch 1, which nobody has asked for yet, as those do that are given and the lists of batch 5.
+// waiting is a trainer with a waiting call of every kind: batch 0 is pruned and handed over; its update waits for batch
+// 1, which nobody has requested yet, and so do the given batches and the lists of batch 5.
 type waiting struct {
 	*trainer
 	batches *crowd
@@ -137,7 +137,7 @@ func (w *waiting) requireReturned(want error) {
 	require.Empty(w, w.batches.turns)
 }
 
-// requireForgotten holds that no batch relies on anything, and that the next epoch is pruned as the first would be.
+// requireForgotten holds that no batch relies on any row, and that the next epoch is pruned as the first would be.
 func (w *waiting) requireForgotten() {
 	w.Helper()
 	s, err := w.h.Stats()
@@ -157,8 +157,8 @@ func (w *waiting) requireForgotten() {
 	require.Equal(w, upTo(8), all.turns)
 }
 
-// TestAbandonMakesAllReturn holds that batches which wait end with ErrStopped, and so do those that come later, and
-// that nothing of them is left behind.
+// TestAbandonMakesAllReturn holds that waiting batches end with ErrStopped, and later ones as well, and that they leave
+// nothing behind.
 func TestAbandonMakesAllReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := lagging(t, 2).wait(context.Background(), 0, 2, 4, 7)
@@ -184,8 +184,8 @@ func TestStopMakesAllReturn(t *testing.T) {
 	})
 }
 
-// TestStopUndoesWhatWasNotHandedOver holds that of the batches of an epoch that stops only the one that was handed over
-// is updated, and that no other relies on anything.
+// TestStopUndoesWhatWasNotHandedOver holds that when an epoch stops, only the batch that was handed over is updated,
+// and that no other relies on any row.
 func TestStopUndoesWhatWasNotHandedOver(t *testing.T) {
 	r := lagging(t, 3)
 	r.epoch(0, never)
@@ -238,7 +238,7 @@ func TestAnEndedContextEndsWaiting(t *testing.T) {
 	})
 }
 
-// TestAFailedBatchBlocksNobody holds that updates wait for no batch from the one on that failed, that those before it
+// TestAFailedBatchBlocksNobody holds that updates do not wait for a failed batch or later ones, that earlier batches
 // are made and waited for, and that the others return when the epoch stops.
 func TestAFailedBatchBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -266,8 +266,8 @@ func TestAFailedBatchBlocksNobody(t *testing.T) {
 	})
 }
 
-// TestTheStartOfAnEpochIsABarrier holds that an epoch does not wait for the update of the last batch before it, which
-// is skipped, and relies on nothing any more.
+// TestTheStartOfAnEpochIsABarrier holds that an epoch does not wait for the update of the last batch before it: that
+// update is skipped, and the batch relies on no row any more.
 func TestTheStartOfAnEpochIsABarrier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := lagging(t, 3)
@@ -354,7 +354,7 @@ func TestPruningWithoutMemory(t *testing.T) {
 	r.prune(0, 0)
 	left := budget.Free()
 	require.NoError(t, budget.Reserve(mem.Batch, left))
-	c, ctx := h.Lend(), context.Background() // that of batch 0, which has memory
+	c, ctx := h.Lend(), context.Background() // of batch 0, which has memory
 	other := h.Lend()
 	err = other.Prune(ctx, 1, r.w.epochs[0][1], r.w.seeds[0][1], func() { t.Error("the turn of a batch that failed") })
 	require.ErrorIs(t, err, mem.ErrBudget)
@@ -435,7 +435,7 @@ func TestCallsOutOfOrder(t *testing.T) {
 	require.EqualValues(t, 3, s.Skipped, "it, and those that were not handed over")
 }
 
-// TestAPanicInTurnEndsNobodyElse holds that who panics in its turn does not hold up the others.
+// TestAPanicInTurnEndsNobodyElse holds that a batch that panics in its turn does not hold up the others.
 func TestAPanicInTurnEndsNobodyElse(t *testing.T) {
 	r := lagging(t, 2)
 	r.begin(0, 8)
@@ -450,8 +450,8 @@ func TestAPanicInTurnEndsNobodyElse(t *testing.T) {
 	r.epoch(1, never)
 }
 
-// TestAPanicOfAMergeIsOne holds that a batch which breaks an invariant ends with a panic, which its goroutine recovers
-// from, and does not hold up the others.
+// TestAPanicOfAMergeIsOne holds that a batch that breaks an invariant ends with a panic, which its goroutine recovers,
+// and does not hold up the others.
 func TestAPanicOfAMergeIsOne(t *testing.T) {
 	r := lagging(t, 2)
 	r.begin(0, 8)

@@ -117,7 +117,7 @@ func (h *Pruner) done(i int64) {
 	h.wake()
 }
 
-// Stats is what the history did.
+// Stats counts the work of the history.
 type Stats struct {
 	history.Stats
 	Iterations int64 `json:"iterations"` // batches handed over in training epochs
