@@ -15,7 +15,7 @@ import (
 // noBlind is the number of the first blind batch where there is none.
 const noBlind = math.MaxInt64
 
-// isBlind says whether the plan is lost for batch n.
+// isBlind reports whether the plan is lost for batch n.
 func (in *inspector) isBlind(n int64) bool { return n >= in.blind.Load() }
 
 // survive makes the batches from n on blind if the error is that a part of the plan is lost, or that there was no

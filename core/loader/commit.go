@@ -178,7 +178,7 @@ func (p *preparer) leaving(t *table, leave []plan.Forward, slots, own *picks) {
 	}
 }
 
-// forwards says whether a table has the row that is forwarded.
+// forwards reports whether a table has the row that is forwarded.
 func (p *preparer) forwards(t *table, f plan.Forward) bool {
 	if f.From >= 0 {
 		return t.has(p.loader.resident.rows[f.From])

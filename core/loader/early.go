@@ -18,7 +18,7 @@ const earlyChunk = 1 << 12
 // buffersPause is how long a prologue that runs early waits before it looks for buffers again: some batches. Arbitrary.
 const buffersPause = 10 * time.Millisecond
 
-// lull tells whether batches are being filled.
+// lull reports whether batches are being filled.
 type lull struct {
 	mu      sync.Mutex
 	filling int           // batches, and prologues of superbatches that have begun; guarded by mu, as is over

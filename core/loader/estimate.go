@@ -75,7 +75,7 @@ func (m *sampling) mostDemand() sizing.Demand {
 	return d
 }
 
-// roomy says whether there is memory for any batches, worked at as the options ask.
+// roomy reports whether there is memory for any batches, worked at as the options ask.
 func (m *sampling) roomy(r *sizing.Request, g *sizing.Graph) bool {
 	of, err := m.samplerOnDisk()
 	if err != nil {

@@ -59,10 +59,11 @@ func among(threads, count int, fn func(lo, hi int)) {
 // a hand-over costs as much as copying about a hundred rows. Arbitrary above that.
 const minShare = 4096
 
-// has says whether a table has a row that some table of its column has.
+// has reports whether a table has a row that some table of its column has.
 func (t *table) has(row uint32) bool { return int64(row) >= t.first && int64(row) < t.first+t.numRows }
 
-// hasAll says whether a table has all rows of a graph of so many: then nobody needs to look up which row is in a slot.
+// hasAll reports whether a table has all rows of a graph of so many: then nobody needs to look up which row is in a
+// slot.
 func (t *table) hasAll(rows int64) bool { return t.first == 0 && t.numRows == rows }
 
 // slotRow is the row of a table in a slot of the cache.

@@ -27,7 +27,7 @@ type foresight struct {
 	wrong *atomic.Int64 // counts what was wrong: rows, or that training did not go on as was foreseen
 }
 
-// foresees says whether the epoch that has begun is one whose pruning is known ahead.
+// foresees reports whether the epoch that has begun is one whose pruning is known ahead.
 func (l *Loader) foresees() bool {
 	h, prunes := l.pruner.(*prune.Pruner)
 	return prunes && l.split.Reorder == 0 && h.Follows()

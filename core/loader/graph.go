@@ -63,7 +63,7 @@ type graphEdges struct {
 	tensors        []tensor
 }
 
-// unnamed says whether the graph is homogeneous.
+// unnamed reports whether the graph is homogeneous.
 func (in *GraphInput) unnamed() bool {
 	if len(in.NodeTypes) != 1 || len(in.EdgeTypes) != 1 {
 		return false
@@ -196,7 +196,7 @@ func (g *Graph) NumTensors() (n int) {
 	return n
 }
 
-// Homogeneous says whether the graph has one unnamed node type and one unnamed edge type.
+// Homogeneous reports whether the graph has one unnamed node type and one unnamed edge type.
 func (g *Graph) Homogeneous() bool { return g.nodes[0].name == "" }
 
 // NumTypes is the number of node types and of edge types.

@@ -188,7 +188,7 @@ func (l *Loader) spareLists(ctx context.Context) error {
 	return err
 }
 
-// hasLoops says whether there is an edge from a node to itself.
+// hasLoops reports whether there is an edge from a node to itself.
 func hasLoops(ctx context.Context, edges *graph.Edges) (bool, error) {
 	found, target := errors.New("found"), int64(0)
 	err := edges.Scan(ctx, func(first int64, sources []int64) error {

@@ -185,7 +185,7 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 // the ways in which a scratch file fails. Arbitrary.
 const mostFailures = 4
 
-// fewer says whether it is worth while to plan fewer batches after an error.
+// fewer reports whether it is worth while to plan fewer batches after an error.
 func (in *inspector) fewer(err error, failures, batches int) bool {
 	if in.ctx.Err() != nil || !errors.Is(err, mem.ErrBudget) && !errors.Is(err, scratch.ErrBroken) {
 		return false
@@ -265,7 +265,7 @@ func (in *inspector) turnsOf(epoch int64) *turns {
 	return &in.whole
 }
 
-// continues says whether the stream goes on at a place, with these turns of its epoch.
+// continues reports whether the stream goes on at a place, with these turns of its epoch.
 func (in *inspector) continues(at place, t turns) bool {
 	n, passed := in.number(at)
 	in.mu.Lock()

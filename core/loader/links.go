@@ -279,7 +279,7 @@ func (k linkRequester) count() int64 { return int64(len(k.Sources)) }
 
 func (k linkRequester) bytes() int64 { return k.Bytes() }
 
-// open says whether the earliest link can have negatives.
+// open reports whether the earliest link can have negatives.
 func (k linkRequester) open(ctx context.Context, m *sampling) error {
 	if len(m.seedTimes) == 0 {
 		return nil

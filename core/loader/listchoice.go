@@ -42,7 +42,7 @@ func (s *schema) readInduced() {
 	}
 }
 
-// mayList says whether lists of a relation may be cached.
+// mayList reports whether lists of a relation may be cached.
 func (s *schema) mayList(i int) bool { return s.read[i] && s.relations[i].numEdges > 0 }
 
 // listed is the lists to choose among, of relations whose topology is on disk, by how often each node is wanted.

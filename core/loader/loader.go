@@ -149,7 +149,7 @@ func (l *Loader) Close() error {
 	return nil
 }
 
-// changing says whether batches change the cache, so that they take turns at it.
+// changing reports whether batches change the cache, so that they take turns at it.
 func (l *Loader) changing() bool { return l.online || l.planned != nil }
 
 // inspectorAt returns the inspector whose next batch is at a place: the one that
@@ -192,7 +192,7 @@ func (l *Loader) leftInMiddle(e *epoch) error {
 	return err
 }
 
-// usable says whether the loader still works.
+// usable reports whether the loader still works.
 func (l *Loader) usable() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

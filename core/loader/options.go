@@ -128,7 +128,7 @@ type Options struct {
 	Metapaths []sample.Metapath
 }
 
-// walk says whether neighbours are found by random walks.
+// walk reports whether neighbours are found by random walks.
 func (o *Options) walk() bool { return o.Walks != nil || o.Metapaths != nil }
 
 // hops is how many hops a batch has.

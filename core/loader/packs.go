@@ -35,7 +35,7 @@ func (p *batchPacks) addRows(column int, of picks, src []byte, width int) {
 	}
 }
 
-// empty says whether there is no pack.
+// empty reports whether there is no pack.
 func (p *batchPacks) empty() bool {
 	return p == nil || !slices.ContainsFunc(p.columns, func(k *scratch.Pack) bool { return k != nil })
 }

@@ -43,7 +43,7 @@ type preparer struct {
 	now     []int32 // where each of the plan is
 }
 
-// prunes says whether batches have turns at a history.
+// prunes reports whether batches have turns at a history.
 func (p *preparer) prunes() bool { return !p.apart && p.loader.pruner.Prunes() }
 
 // prepare takes the next ticket and makes that batch. Past the end of the epoch

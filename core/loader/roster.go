@@ -46,7 +46,7 @@ func (m *sampling) newListing(listed []bool) listing {
 	}
 }
 
-// mayRepeat says whether a seed may be in a batch twice.
+// mayRepeat reports whether a seed may be in a batch twice.
 func (m *sampling) mayRepeat() bool {
 	o := &m.options
 	return o.Links == nil && o.SeedWeights != nil || o.Seeds != nil && repeats(o.Seeds, m.parts.numNodes)
@@ -221,7 +221,7 @@ func (l *listing) rowOf(node int64) uint32 {
 	return l.order[node]
 }
 
-// repeats says whether an id occurs twice. It costs a bit per node.
+// repeats reports whether an id occurs twice. It costs a bit per node.
 func repeats(ids []int64, numNodes int64) bool {
 	seen := bitset.New(numNodes)
 	for _, v := range ids {

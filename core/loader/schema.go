@@ -57,7 +57,7 @@ type seedRun struct {
 	from, to int64 // places in the list
 }
 
-// unnamed says whether the graph is homogeneous.
+// unnamed reports whether the graph is homogeneous.
 func (s *schema) unnamed() bool { return s.names[0] == "" }
 
 func (s *schema) types() int { return len(s.first) - 1 }
@@ -81,7 +81,7 @@ func (s *schema) finish(p *parts) {
 	}
 }
 
-// onDisk says whether neighbours of some relation are on disk.
+// onDisk reports whether neighbours of some relation are on disk.
 func (s *schema) onDisk() bool {
 	return slices.ContainsFunc(s.relations, func(r relation) bool { return r.Neighbors.OnDisk() })
 }

@@ -98,7 +98,7 @@ func (s *schema) findReached(o *Options) {
 	s.readInduced()
 }
 
-// reaches says whether batches may have rows of a tensor.
+// reaches reports whether batches may have rows of a tensor.
 func (p *parts) reaches(t *tensor) bool {
 	return t.byEdge || p.types.reached[t.typ]
 }

@@ -13,7 +13,7 @@ type requester interface {
 	count() int64
 	// bytes is what they take in memory, but for their times.
 	bytes() int64
-	// open says whether batches can be drawn for them, where the sampler is there.
+	// open reports whether batches can be drawn for them, where the sampler is there.
 	open(ctx context.Context, m *sampling) error
 	// request completes r, of which the inputs and their times are known, for the batch of key.
 	request(ctx context.Context, m *sampling, key sample.Key, r *request) error

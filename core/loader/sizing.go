@@ -59,7 +59,7 @@ func (m *sampling) historySizes(g *sizing.Graph) (of sizing.History) {
 	return of
 }
 
-// weighs says whether the history's policy weighs what embeddings save.
+// weighs reports whether the history's policy weighs what embeddings save.
 func (m *sampling) weighs() bool {
 	return m.options.History != nil && m.options.History.Policy == history.Performance
 }

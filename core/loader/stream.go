@@ -20,7 +20,7 @@ func (m *sampling) epochKey(epoch int64) sample.Key {
 	return sample.Key{Seed: m.options.Seed, Epoch: uint64(epoch)}
 }
 
-// reorders says whether an epoch has the seeds in another order than the user, or draws them.
+// reorders reports whether an epoch has the seeds in another order than the user, or draws them.
 func (m *sampling) reorders() bool { return m.options.Shuffle || m.options.SeedWeights != nil }
 
 // newSeedOrder makes the order of an epoch.

@@ -87,7 +87,7 @@ func (s *schema) findReverses(o *Options) {
 	}
 }
 
-// numbered says whether the edges of a relation in a batch are edges of it in the graph, with
+// numbered reports whether the edges of a relation in a batch are edges of it in the graph, with
 // numbers and tensors: not where a batch has edges against those of another relation, or of walks, or where nobody
 // wants the numbers.
 func (s *schema) numbered(relation int) bool {

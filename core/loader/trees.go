@@ -14,7 +14,7 @@ const (
 	SeedTimeName = "seed_time"
 )
 
-// disjoint says whether every seed has a tree of its own.
+// disjoint reports whether every seed has a tree of its own.
 func (o *Options) disjoint() bool { return o.Disjoint || o.TimeAttr != "" }
 
 // validateTrees checks what is asked for of trees and times.

@@ -31,7 +31,7 @@ func Offers(r Request, g Graph, c Costs) (offers []Offer) {
 	return offers
 }
 
-// allHeld says whether every row that batches may have is in memory.
+// allHeld reports whether every row that batches may have is in memory.
 func allHeld(s *Split, g *Graph) bool {
 	for i := range g.Tensors {
 		if t := &g.Tensors[i]; t.Used && !t.ByEdge && !s.Resident[i] {

@@ -67,7 +67,8 @@ func (z *division) holdTopology(s *Split, rest int64) int64 {
 	return rest + room - held // what a size by name leaves over
 }
 
-// canChoose says whether the lists to cache can be chosen: that takes for a while what is free as long as nothing runs.
+// canChoose reports whether the lists to cache can be chosen: that takes for a while what is free as long as nothing
+// runs.
 func (z *division) canChoose(s *Split) bool {
 	choosing := z.graph.ListTables + z.graph.Choosing
 	fits := z.ask.Memory == 0 || z.graph.Fixed+z.graph.Checks+z.engine(s.Depth)+choosing <= z.ask.Memory

@@ -45,7 +45,7 @@ func generous(r *Request) Working {
 	return Working{Workers: r.Workers, Prefetch: r.Prefetch, Stamp: true, Depth: fullDepth}
 }
 
-// AsAsked says whether the memory suffices for working as the caller asks.
+// AsAsked reports whether the memory suffices for working as the caller asks.
 func (s *Split) AsAsked(r *Request) bool {
 	w := generous(r)
 	return s.Workers == w.Workers && s.Prefetch == w.Prefetch && s.Stamp
