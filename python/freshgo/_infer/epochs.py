@@ -24,6 +24,7 @@ from freshgo._infer.run import NUMPY, Run
 from freshgo._native import convert as native_convert
 from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
 from freshgo.loader import Loader
+from freshgo.options import Disk
 
 LOADED = 0.75
 """The part of the memory that a loader has. The rest is for what a batch takes outside of it."""
@@ -120,7 +121,7 @@ class Epochs(Run):
                 inputs,
                 batch_size=self._batch_size,
                 memory=int(self._memory * LOADED),
-                checksums=True,
+                disk=Disk(checksums=True),
                 device=self._device,
             )
         except BudgetError as error:

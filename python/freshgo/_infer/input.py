@@ -14,6 +14,7 @@ from freshgo._infer.files import Moved
 from freshgo._infer.order import order_of
 from freshgo.errors import BudgetError
 from freshgo.loader import Loader
+from freshgo.options import Disk
 from freshgo.store import Store
 
 _NODES = 1 << 18
@@ -79,7 +80,7 @@ class Input:
             nodes,
             batch_size=batch_size,
             memory=memory,
-            checksums=True,
+            disk=Disk(checksums=True),
             cache=None,
             device=self._device,
         )

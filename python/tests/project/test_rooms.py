@@ -75,7 +75,7 @@ ALLOWED: dict[str, set[str]] = {
     "lab": {*LEAVES, "_data", "_loader", "_native", "_plots", "policies", "samplers"},
     "relayout": {*LEAVES, "_native", "lab", "policies", "store"},
     "propagate": {*LEAVES, "_data", "_native", "store"},
-    "_infer": {*LEAVES, "_data", "_native", "ids", "loader", "ops", "store"},
+    "_infer": {*LEAVES, "_data", "_native", "ids", "loader", "ops", "options", "store"},
     "infer": {*LEAVES, "_infer", "store"},
     "shard": {*LEAVES, "_native", "_sharded", "_sources", "convert", "policies", "relayout", "store", "update"},
     "update": {*LEAVES, "_native", "store"},
