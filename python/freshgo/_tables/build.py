@@ -59,7 +59,7 @@ class Builder:
     def build(self, nodes: Mapping[str, Spec | None], edges: Mapping[EdgeType, Spec], missing: str) -> Built:
         """Read all tables. A node type without a table has the nodes that edges name."""
         specs: dict[Any, Spec | None] = {**nodes, **edges}
-        sources = {of: open_source(self._db, spec) for of, spec in specs.items() if spec is not None}
+        sources = {of: open_source(self._db, spec, self._progress) for of, spec in specs.items() if spec is not None}
         keys = {of: self._keys(of, sources, edges, missing) for of in nodes}
         for of in nodes:
             self._nodes(of, sources.get(of), keys[of])

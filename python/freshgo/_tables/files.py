@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import glob
 import gzip
+import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from freshgo._tables.table import Spec
 from freshgo.errors import InvalidArgumentError, StoreNotFoundError
@@ -31,6 +33,23 @@ _SUFFIXES = {
 _MAGIC = {"sqlite": (0, b"SQLite format 3\x00"), "duckdb": (8, b"DUCK")}
 """Where in a file named .db what says whose it is."""
 
+_LISTS = frozenset({".txt", ".edgelist", ".edges", ".el", ".tab", ".dat"})
+"""Suffixes of text where the file is named, rather than found in a directory."""
+
+_GRAPHS = {
+    ".mtx": "MatrixMarket",
+    ".graphml": "GraphML",
+    ".gml": "GML",
+    ".gexf": "GEXF",
+    **dict.fromkeys((".net", ".paj"), "Pajek"),
+}
+
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""The name of a directory whose rows have null in the column."""
+
+_INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+
 
 def find(spec: Spec, paths: list[Path]) -> tuple[list[str], str]:
     """Return all files of a table, sorted, and their format.
@@ -50,10 +69,7 @@ def find(spec: Spec, paths: list[Path]) -> tuple[list[str], str]:
         if not found:
             raise StoreNotFoundError(2, f"{spec.label}: no file of a table is there", str(path))
         files.update(dict.fromkeys(str(file) for file in sorted(found) if file.is_file()))
-    formats = {file: spec.table.format or _format(Path(file)) for file in files}
-    for file, form in formats.items():
-        if form is None:
-            raise InvalidArgumentError(f"{spec.label}: {_unknown(file)}")
+    formats = {file: spec.table.format or _format(Path(file)) or _text_format(spec, file) for file in files}
     if len(set(formats.values())) != 1:
         raise InvalidArgumentError(f"{spec.label}: files of several formats: {sorted(map(str, set(formats.values())))}")
     form = str(next(iter(formats.values())))
@@ -62,13 +78,22 @@ def find(spec: Spec, paths: list[Path]) -> tuple[list[str], str]:
     return list(files), form
 
 
-def _unknown(file: str) -> str:
-    """Say what is known of files, where the format of one is not."""
+def _text_format(spec: Spec, file: str) -> str:
+    """Return the format of a file whose name does not say it: lists of edges are text, and so is what has options of
+    text."""
+    suffix = next((end for end in Path(file.lower()).suffixes[::-1] if end not in _PACKED), "")
+    if suffix in _GRAPHS:
+        raise InvalidArgumentError(
+            f"{spec.label}: {file} is a graph, not a table: freshgo.convert({file!r}, path) reads {_GRAPHS[suffix]}"
+        )
+    dialect = spec.dialect
+    if suffix in _LISTS or dialect.delimiter or dialect.names or dialect.comment or dialect.header is not None:
+        return "csv"
     known = ", ".join(suffix for suffix in _SUFFIXES if not suffix.endswith(_PACKED[1:]))
-    return (
-        f"the name of {file} does not say its format: expected {known}, of text also with {', '.join(_PACKED[1:])}; "
-        "format= says it for another name, and a frame of pandas or polars takes the place of a file that they alone "
-        "read"
+    raise InvalidArgumentError(
+        f"{spec.label}: the name of {file} does not say its format: expected {known}, of text also with "
+        f"{', '.join(_PACKED[1:])}; format= says it for another name, and a frame of pandas or polars takes the place "
+        "of a file that they alone read"
     )
 
 
@@ -99,23 +124,42 @@ def _empty(file: str) -> bool:
         return not opened.read(1)
 
 
-def partitioned(files: list[str]) -> bool:
-    """Whether directories are columns: ``year=2020``."""
-    return any("=" in part for file in files for part in Path(file).parts[:-1])
+def partitions(file: str) -> dict[str, str | None]:
+    """Return the columns that directories are, ``year=2020``, and their values as text."""
+    pairs = (part.split("=", 1) for part in Path(file).parts[:-1] if "=" in part)
+    return {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in pairs}
 
 
-def scan(spec: Spec, files: list[str], form: str, types: dict[str, str], header: bool | None = None) -> str:
-    """Return the table function that reads files, with a column ``filename``. ``header``: CSV has names in its first
-    line; None: DuckDB finds out."""
-    options: dict[str, Any] = {"union_by_name": True, "filename": True, "hive_partitioning": partitioned(files)}
-    if form == "csv":
-        # All rows decide on the types, so that their order does not.
-        options |= {"sample_size": -1, "encoding": spec.table.encoding, "types": types or None, "header": header}
-    elif form == "json":
-        # An object with many keys is a row with many columns, not a map.
-        options |= {"sample_size": -1, "maximum_depth": 8, "format": "newline_delimited", "map_inference_threshold": -1}
-    given = ", ".join(f"{name}={literal(value)}" for name, value in options.items() if value is not None)
-    return f"read_{form}({literal(files)}, {given})"
+def partition_types(files: list[str]) -> dict[str, str]:
+    """Return the types of the columns that directories are: what all values are, and text as it stands."""
+    values: dict[str, set[str | None]] = {}
+    for file in files:
+        for name, value in partitions(file).items():
+            values.setdefault(name, set()).add(value)
+    types = {}
+    for name, texts in values.items():
+        found = {text for text in texts if text is not None}
+        kinds = ["BIGINT"] * all(map(_is_plain, found)) + ["DATE"] * all(map(_DATE.fullmatch, found))
+        types[name] = kinds[0] if found and kinds else "VARCHAR"
+    return types
+
+
+def _is_plain(text: str) -> bool:
+    """Whether text is an integer of 64 bits as it is printed."""
+    return bool(_INTEGER.fullmatch(text)) and str(int(text)) == text and -(1 << 63) <= int(text) < 1 << 63
+
+
+def partition_options(files: list[str]) -> dict[str, Any]:
+    """Return the options with which DuckDB reads the columns that directories are."""
+    types = partition_types(files)
+    return {"hive_partitioning": True, "hive_types_autocast": False, "hive_types": types} if types else {}
+
+
+def scan(files: list[str]) -> str:
+    """Return the table function that reads Parquet files, with a column ``filename``."""
+    options: dict[str, Any] = {"union_by_name": True, "filename": True, **partition_options(files)}
+    given = ", ".join(f"{name}={literal(value)}" for name, value in options.items())
+    return f"read_parquet({literal(files)}, {given})"
 
 
 def literal(value: Any) -> str:

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from freshgo._tables.database import Database
-from freshgo._tables.files import literal, partitioned, quoted
+from freshgo._tables.files import literal, partition_options, quoted
 from freshgo._tables.packed import opened, unpacked
 from freshgo._tables.table import Spec
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -36,7 +36,7 @@ def scan_json(db: Database, spec: Spec, read: dict[str, str]) -> str:
     if len(forms) > 1:
         raise InvalidArgumentError(f"{spec.label}: files of {' and of '.join(forms)}: give a Table one of these")
     (form,) = forms
-    options: dict[str, Any] = {"filename": True, "hive_partitioning": partitioned(list(read)), "format": _FORMATS[form]}
+    options: dict[str, Any] = {"filename": True, "format": _FORMATS[form], **partition_options(list(read))}
     files = literal(list(read.values()))
     # All rows decide on the types; an object with many keys is a row with many columns, not a map.
     find = {"union_by_name": True, "sample_size": -1, "maximum_depth": 8, "map_inference_threshold": -1}
@@ -61,11 +61,7 @@ def scan_json(db: Database, spec: Spec, read: dict[str, str]) -> str:
                 f"{spec.label}: {', '.join(read)}: the column {name!r} holds {' and '.join(kinds)}, expected one kind: "
                 "numbers, strings, or lists of numbers (types= of the Table converts them)"
             )
-    time = spec.table.time
-    moment = ""
-    if columns.get(str(time)) == "VARCHAR" and time not in spec.table.types:
-        moment = f" REPLACE (CAST({quoted(str(time))} AS TIMESTAMP) AS {quoted(str(time))})"
-    return f"SELECT *{moment} FROM read_json({files}, {_given(options | {'columns': columns})})"
+    return f"SELECT * FROM read_json({files}, {_given(options | {'columns': columns})})"
 
 
 _FORMATS = {"arrays": "array", "a row on each line": "newline_delimited", "objects": "unstructured"}

@@ -75,28 +75,27 @@ class Keys:
 
 
 def key_type(named: list[tuple[Source, str]]) -> str:
-    """Return the type of the keys of a node type, which all columns that hold them share.
+    """Return the type of the keys of a node type, which all columns that hold them share: text where one is text.
 
     Raises:
-        DTypeError: a column holds neither integers nor strings nor UUIDs, or one holds integers and another strings.
+        DTypeError: a column holds neither integers nor strings nor UUIDs.
     """
-    first: tuple[str, str] | None = None
-    unsigned, big = True, False
+    text, unsigned, big = False, True, False
     for source, column in named:
         kind = kind_of(source, column)
         if source.empty:
             continue
-        sort = "integers" if kind in WHOLE - {"boolean"} else "strings" if kind in TEXT else None
-        said = f"{source.spec.label}, column {column!r}, holds {source.type_of(column)}"
-        if sort is None:
-            raise DTypeError(f"{said}, expected integers, strings or UUIDs as keys (types= of the Table converts them)")
-        if first is not None and first[0] != sort:
-            raise DTypeError(f"{said}, but {first[1]}: expected keys of one kind (types= of the Table converts them)")
-        first = first or (sort, said)
+        if kind not in (WHOLE | TEXT) - {"boolean"}:
+            raise DTypeError(
+                f"{source.spec.label}, column {column!r}, holds {source.type_of(column)}, expected integers, strings "
+                f"or UUIDs as keys (types={{{column!r}: 'VARCHAR'}} of the Table makes it text, 'BIGINT' takes whole "
+                "numbers)"
+            )
+        text = text or kind in TEXT
         unsigned, big = unsigned and kind.startswith("u"), big or kind == "ubigint"
-    if first is None or first[0] == "integers":
-        return "UBIGINT" if unsigned and big else "BIGINT"
-    return "VARCHAR"
+    if text:
+        return "VARCHAR"
+    return "UBIGINT" if unsigned and big else "BIGINT"
 
 
 def write_keys(

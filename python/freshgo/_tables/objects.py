@@ -8,7 +8,7 @@ from typing import Any
 
 from freshgo._args.checks import shown
 from freshgo._tables.database import Database
-from freshgo._tables.files import FILE, literal, quoted
+from freshgo._tables.files import FILE, literal, partition_types, quoted
 from freshgo._tables.table import Spec
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -59,6 +59,7 @@ def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
     if module == "pandas" and kind == "DataFrame":
         if not all(isinstance(name, str) for name in given.columns):
             raise DTypeError(f"{spec.label}: the columns of a frame must have strings as names")
+        spec.check_columns(given.columns)
         return f"SELECT * FROM {db.register(spec.label, given)}", False
     if module == "polars" and kind == "LazyFrame":
         return _of_lazy_frame(db, spec, given), False
@@ -106,10 +107,13 @@ def _dataset(files: list[str], form: str) -> Any:
     import pyarrow
     from pyarrow import dataset
 
-    given = dataset.dataset(files, format=form, partitioning="hive")
+    types = {"BIGINT": pyarrow.int64(), "DATE": pyarrow.date32(), "VARCHAR": pyarrow.string()}
+    fields = [(name, types[kind]) for name, kind in partition_types(files).items()]
+    partitioning = dataset.partitioning(pyarrow.schema(fields), flavor="hive") if fields else None
+    given = dataset.dataset(files, format=form, partitioning=partitioning)
     schemas = [given.schema, *(fragment.physical_schema for fragment in given.get_fragments())]
     schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
-    return dataset.dataset(files, schema=schema, format=form, partitioning="hive")
+    return dataset.dataset(files, schema=schema, format=form, partitioning=partitioning)
 
 
 def _is_stream(file: str) -> bool:

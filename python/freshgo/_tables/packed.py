@@ -14,20 +14,35 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from freshgo._tables.table import Spec
-from freshgo.errors import InvalidArgumentError
+from freshgo.errors import (
+    FreshgoError,
+    InvalidArgumentError,
+    ReadError,
+    StoreNotFoundError,
+    StorePermissionError,
+)
 
 
 @contextlib.contextmanager
 def opened(spec: Spec, file: str) -> Iterator[IO[bytes]]:
     """Open a file whose suffix says how it is compressed, if it is.
 
-    Raises:
-        InvalidArgumentError: it is truncated, or compressed otherwise; also while it is read.
+    Raises, also while it is read:
+        StoreNotFoundError, StorePermissionError, ReadError: it cannot be read.
+        InvalidArgumentError: it is truncated, or compressed otherwise.
     """
     try:
         with _opened(file) as text:
             yield text
+    except FreshgoError:
+        raise
+    except FileNotFoundError as error:
+        raise StoreNotFoundError(error.errno, f"{spec.label}: no such file", file) from None
+    except PermissionError as error:
+        raise StorePermissionError(error.errno, f"{spec.label}: {error.strerror}", file) from None
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise ReadError(error.errno, f"{spec.label}: {error.strerror}", file) from error
         raise InvalidArgumentError(f"{spec.label}: {file}: not a whole compressed file: {error}") from error
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import re
 from typing import Any
 
+from freshgo._args.checks import shown
+from freshgo._args.progress import Progress
 from freshgo._tables.database import Database
 from freshgo._tables.databases import rows_of_databases
-from freshgo._tables.files import DATABASES, FILE, find, literal, partitioned, quoted, scan
+from freshgo._tables.exact import converted, date
+from freshgo._tables.files import DATABASES, FILE, find, literal, quoted, scan
 from freshgo._tables.json_files import scan_json
 from freshgo._tables.objects import rows_of_files, rows_of_object
 from freshgo._tables.table import Spec, paths_of
-from freshgo._tables.wide import narrowed
+from freshgo._tables.texts import Texts
+from freshgo._text.judge import ZONED
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 ROW = "freshgo row"
@@ -34,6 +39,8 @@ class Source:
     """Whether rows are counted without being read."""
     kept: str = "true"
     """The condition in SQL of the rows that are not dropped."""
+    texts: Texts | None = None
+    """What was copied from text files."""
 
     def type_of(self, column: str) -> str:
         """Return the type of a column for messages."""
@@ -47,32 +54,37 @@ class Source:
         """Return a query of the rows, or of some, that numbers them from 0 in their order."""
         return f"SELECT *, row_number() OVER () - 1 AS {quoted(ROW)} FROM ({self.sql if rows is None else rows})"
 
-    def where(self, db: Database, condition: str) -> str | None:
-        """Say which row is the first for which a condition holds, None if there is none."""
+    def where(self, db: Database, condition: str, value_of: str | None = None) -> str | None:
+        """Say which row is the first for which a condition holds, None if there is none. ``value_of`` is a
+        column whose value is said too."""
         keys = ", ".join(map(quoted, self.spec.keys))
+        value = "NULL" if value_of is None else quoted(value_of)
         files: list[str | None] = [None] if self.files is None else [*self.files]
         for file in files:
             rows = self.sql if file is None else f"SELECT * FROM ({self.sql}) WHERE {quoted(FILE)} = {literal(file)}"
             found = db.rows(
                 self.spec.label,
-                f"SELECT {quoted(ROW)}, {keys} FROM ({self.numbered(rows)}) "
+                f"SELECT {quoted(ROW)}, {value}, {keys} FROM ({self.numbered(rows)}) "
                 f"WHERE ({condition}) AND {self.kept} ORDER BY {quoted(ROW)} LIMIT 1",
             )
             if found:
-                row, *values = found[0]
+                row, value, *values = found[0]
                 names = ", ".join(f"{k} {v!r}" for k, v in zip(self.spec.keys, values, strict=True))
-                return f"row {row}{'' if file is None else f' of {file}'} ({names})"
+                line = "" if file is None or self.texts is None else f", line {self.texts.line(file, row)}"
+                said = "" if value_of is None else f": {value!r}"
+                return f"row {row}{'' if file is None else f' of {file}'}{line} ({names}){said}"
         return None
 
 
-def open_source(db: Database, spec: Spec) -> Source:
-    """Find out what a table is.
+def open_source(db: Database, spec: Spec, progress: Progress | None = None) -> Source:
+    """Find out what a table is. Text files are copied into the database.
 
     Raises:
         InvalidArgumentError, DTypeError, StoreNotFoundError: a column or a file is missing, the source is none
     """
     table, paths = spec.table, paths_of(spec.table.source)
     files: list[str] | None = None
+    texts: Texts | None = None
     form = ""
     if paths is not None:
         files, form = find(spec, paths)
@@ -89,66 +101,91 @@ def open_source(db: Database, spec: Spec) -> Source:
         base = rows_of_databases(db, spec, files, form)
     elif form in ("arrow", "orc"):
         base = rows_of_files(db, spec, files, form)
+    elif form == "csv":
+        texts = Texts(db, spec, files, progress)
+        base = texts.sql
     else:
-        read, reading = {file: file for file in files or []}, spec
-        if form == "csv":
-            if not partitioned(list(read)):  # copies have no directories that are columns
-                read = narrowed(spec, list(read), db.new_file)
-            if any(copy != file for file, copy in read.items()):
-                reading = dataclasses.replace(spec, table=dataclasses.replace(table, encoding="utf-8"))
-        base, files = _scanned(db, reading, read, form, None)
-        if form == "csv" and not set(spec.columns) <= set(db.types(spec.label, base)):
-            named, having = _scanned(db, reading, read, form, True)  # names such as 7, or t, may look like values
-            if set(spec.columns) <= set(db.types(spec.label, named)):
-                base, files = named, having
+        read = {file: file for file in files}
+        rows = scan_json(db, spec, read) if form == "json" else f"SELECT * FROM {scan(files)}"
+        base = f'SELECT * EXCLUDE ("filename"), {_file_names(read)} AS {quoted(FILE)} FROM ({rows})'
     there = db.types(spec.label, base)
-    known = [name for name in there if name != FILE]
-    unnamed = form == "csv" and all(re.fullmatch(r"column\d+", name) for name in known)
-    spec.check_columns(
-        known, ": its first line was not taken for their names (has every line as many fields?)" if unnamed else ""
-    )
+    spec.check_columns(name for name in there if name != FILE)
     for column in table.types:
         if column not in spec.columns:
             raise InvalidArgumentError(f"{spec.label}: types names the column {column!r}, which is not used")
-    columns = [
-        f"CAST({quoted(name)} AS {table.types[name]}) AS {quoted(name)}" if name in table.types else quoted(name)
-        for name in spec.columns
-    ]
-    if files is not None:
-        columns.append(quoted(FILE))
-    sql = f"SELECT {', '.join(columns)} FROM ({base})"
-    types = db.types(spec.label, sql)
+    sql, types = _converted(db, spec, base, files, texts)
     if table.split is not None and str(types[table.split].id).lower() not in ("varchar", "enum"):
         raise DTypeError(
             f"{spec.label}: split is the column {table.split!r}, which holds {types[table.split]}, expected strings: "
             "the names of splits"
         )
     empty = not db.rows(spec.label, f"SELECT 1 FROM ({sql}) LIMIT 1")
-    return Source(spec, sql, types, files, empty, form not in ("csv", "json"))
+    return Source(spec, sql, types, files, empty, form != "json", texts=texts)
 
 
-def _scanned(db: Database, spec: Spec, read: dict[str, str], form: str, header: bool | None) -> tuple[str, list[str]]:
-    """Return a query of the rows of files, and those that it reads; ``read`` has the copies that stand for them."""
-    files = _with_rows(db, spec, read, header) if form == "csv" else list(read)
-    if form == "json":
-        base = scan_json(db, spec, read)
-    else:
-        base = f"SELECT * FROM {scan(spec, [read[file] for file in files], form, dict(spec.table.types), header)}"
-    return f'SELECT * EXCLUDE ("filename"), {_file_names(read)} AS {quoted(FILE)} FROM ({base})', files
+def _converted(
+    db: Database, spec: Spec, base: str, files: list[str] | None, texts: Texts | None
+) -> tuple[str, dict[str, Any]]:
+    """Return a query of the columns that are used, those in ``types=`` converted, and its types.
+
+    Raises:
+        InvalidArgumentError: a value does not convert exactly.
+    """
+    table, label = spec.table, spec.label
+    file = [] if files is None else [quoted(FILE)]
+    plain = f"SELECT {', '.join([*map(quoted, spec.columns), *file])} FROM ({base})"
+    given = db.types(label, plain)
+    raw = Source(spec, plain, given, files, False, False, texts=texts)
+    columns = {name: quoted(name) for name in spec.columns}
+    text = {name for name in spec.columns if str(given[name].id).lower() == "varchar"}
+    for name in spec.columns:
+        if name in table.types:
+            wanted, how = table.types[name], f"types= of the Table asks for {table.types[name]}"
+            _check_type(db, spec, name, wanted)
+            value, wrong = converted(spec, name, given[name], wanted)
+        elif name == table.time and name in text:
+            wanted, how = _time_type(db, raw, name), "time= takes dates as 2020-03-31 or 2020-03-31 23:59:59"
+            how += "; date_format= of the Table, such as '%d/%m/%Y', says how others are written"
+            if table.date_format is not None:
+                how = f"date_format= of the Table is {table.date_format!r}"
+            value, wrong = date(quoted(name), table.date_format, wanted)
+        else:
+            continue
+        if wrong != "false" and db.rows(label, f"SELECT 1 FROM ({plain}) WHERE {wrong} LIMIT 1"):
+            where = raw.where(db, wrong, value_of=name)
+            raise InvalidArgumentError(f"{label}, column {name!r}, {where} does not convert exactly: {how}")
+        columns[name] = f"{value} AS {quoted(name)}"
+    sql = f"SELECT {', '.join([*columns.values(), *file])} FROM ({base})"
+    return sql, db.types(label, sql)
 
 
-def _with_rows(db: Database, spec: Spec, read: dict[str, str], header: bool | None) -> list[str]:
-    """Return the files that have a row, whose types count: of a header alone every column would be of strings."""
-    files = list(read)
-    if len(files) < 2:
-        return files
-    found = [
-        f for f in files if db.rows(spec.label, f"SELECT 1 FROM {scan(spec, [read[f]], 'csv', {}, header)} LIMIT 1")
-    ]
-    return found or files[:1]
+def _check_type(db: Database, spec: Spec, name: str, wanted: object) -> None:
+    """Refuse a type that DuckDB does not have."""
+    if not isinstance(wanted, str):
+        raise DTypeError(f"{spec.label}: types must map columns to DuckDB's names of types, got {shown(wanted)}")
+    try:
+        db.types(spec.label, f"SELECT CAST(NULL AS {wanted}) AS value")
+    except InvalidArgumentError:
+        known = ("BIGINT", "UBIGINT", "INTEGER", "DOUBLE", "FLOAT", "BOOLEAN", "VARCHAR", "DATE", "TIMESTAMP")
+        near = difflib.get_close_matches(wanted.upper(), known, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else f" (it has {', '.join(known)} and others)"
+        raise InvalidArgumentError(
+            f"{spec.label}: types= of the column {name!r} is {wanted!r}, which DuckDB does not have{hint}"
+        ) from None
 
 
 def _file_names(read: dict[str, str]) -> str:
     """Return the user's name of the file that a row is from."""
     copies = [f"WHEN {literal(copy)} THEN {literal(file)}" for file, copy in read.items() if copy != file]
     return f'CASE "filename" {" ".join(copies)} ELSE "filename" END' if copies else '"filename"'
+
+
+def _time_type(db: Database, source: Source, name: str) -> str:
+    """Return the type of a column of times that are text: the first one decides whether they have a zone."""
+    form = source.spec.table.date_format
+    if form is not None:
+        return ZONED if "%z" in form else "TIMESTAMP"
+    first = db.rows(
+        source.spec.label, f"SELECT {quoted(name)} FROM ({source.sql}) WHERE {quoted(name)} IS NOT NULL LIMIT 1"
+    )
+    return ZONED if first and re.search(r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$", first[0][0]) else "TIMESTAMP"

@@ -13,6 +13,7 @@ from freshgo._args.checks import choice, flag, shown
 from freshgo._args.entry import entry
 from freshgo._args.parts import check_name
 from freshgo._args.types import UNNAMED, EdgeType
+from freshgo._text.dialect import Dialect
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 FORMATS = ("parquet", "csv", "json", "arrow", "orc", "sqlite", "duckdb")
@@ -54,13 +55,29 @@ class Table:
             strings a string). In a list it stands for each element. A null list needs a number too. Keys are never
             null. A NaN of pandas is a null.
         types: DuckDB's names of the types of columns, as ``{"uid": "VARCHAR"}``, where those that were found are not
-            meant.
-        format: ``"parquet"``, ``"csv"``, ``"json"`` (an array of objects, or an object on each line), ``"arrow"``
-            (files and streams of Arrow IPC), ``"orc"``, ``"sqlite"`` or ``"duckdb"`` where the names of the files do
-            not tell.
+            meant. A value that does not convert exactly is an error.
+        format: ``"parquet"``, ``"csv"`` (any text with delimiters), ``"json"`` (an array of objects, or an object on
+            each line), ``"arrow"`` (files and streams of Arrow IPC), ``"orc"``, ``"sqlite"`` or ``"duckdb"`` where the
+            names of the files do not tell.
         table: the table or view in a file of SQLite or DuckDB, where it holds several; of another schema of DuckDB
             ``"schema.table"``.
-        encoding: of CSV files, as DuckDB names it: ``"utf-8"``, ``"utf-16"``, ``"latin-1"``.
+        header: whether the first row of text files has the names of the columns. None: it has, and all columns that are
+            used must be among them. False needs ``names``.
+        names: the names of the columns of text files from left to right. They need ``header``: False where the first
+            row is data, True where it has names that these replace.
+        delimiter: the character between fields of text files; ``" "`` is any run of spaces, ``"whitespace"`` any run of
+            spaces and tabs. None: the one of ``, ; |`` and tab that separates the names in the first row.
+        quote: the character around fields that hold delimiters, quotes or line ends; inside, it is written twice. None:
+            quotes are text.
+        escape: the character before a character that is text, such as ``"\\"``. None: there is none.
+        comment: the beginning of lines to leave out, such as ``"#"``. None: every line counts.
+        decimal: the character before the fraction of a number in text files, ``"."`` or ``","``.
+        null: a text, or a list of texts, that stands for a missing value in text files, as an empty field does, in all
+            columns but keys and ``relation``; or a mapping from columns, which may be keys, to these. ``nulls`` says
+            how to fill missing values.
+        date_format: the format of dates that are text, as for ``strptime``: ``"%d/%m/%Y"``. It counts for ``time`` and
+            for dates in ``types``. None: ISO 8601, ``2020-03-31`` or ``2020-03-31 23:59:59``.
+        encoding: the encoding of text files, as Python names it: ``"utf-8"``, ``"utf-16"``, ``"latin-1"``.
     """
 
     source: Any
@@ -79,6 +96,15 @@ class Table:
     types: Mapping[str, str] = dataclasses.field(default_factory=dict)
     format: Literal["parquet", "csv", "json", "arrow", "orc", "sqlite", "duckdb"] | None = None
     table: str | None = None
+    header: bool | None = None
+    names: Sequence[str] | None = None
+    delimiter: str | None = None
+    quote: str | None = '"'
+    escape: str | None = None
+    comment: str | None = None
+    decimal: str = "."
+    null: str | Sequence[str] | Mapping[str, str | Sequence[str]] = ()
+    date_format: str | None = None
     encoding: str = "utf-8"
 
 
@@ -92,6 +118,8 @@ class Spec:
     """What messages call it."""
     tensors: dict[str, list[str]]
     """The columns of every tensor."""
+    dialect: Dialect
+    """How text files are written."""
 
     @property
     def keys(self) -> list[str]:
@@ -113,6 +141,8 @@ class Spec:
         """Refuse a table that lacks a column; ``hint`` ends the message where no name is near."""
         known = list(there)
         for column in self.columns:
+            if known.count(column) > 1:
+                raise InvalidArgumentError(f"{self.label} has {known.count(column)} columns {column!r}, expected one")
             if column not in known:
                 near = difflib.get_close_matches(column, known, 1)
                 hint = f"; did you mean {near[0]!r}?" if near else hint
@@ -123,6 +153,15 @@ class Spec:
         nulls = self.table.nulls
         value = nulls.get(column, "error") if isinstance(nulls, Mapping) else nulls
         return None if isinstance(value, str) and value == "error" else value
+
+    def null_texts(self, column: str) -> tuple[str, ...]:
+        """Return the texts that stand for null in a column of a text file."""
+        null = self.table.null
+        if isinstance(null, Mapping):
+            null = null.get(column, ())
+        elif column in self.keys or column == self.table.relation:
+            return ()
+        return (null,) if isinstance(null, str) else tuple(null)
 
 
 def spec_of(of: str | EdgeType, table: object) -> Spec:
@@ -171,8 +210,10 @@ def spec_of(of: str | EdgeType, table: object) -> Spec:
         tensors[name] = _names(f"{label}: tensors[{name!r}]", columns)
         if not tensors[name]:
             raise InvalidArgumentError(f"{label}: tensors[{name!r}] has no columns")
-    spec = Spec(of, table, label, tensors)
+    marks = {name: getattr(table, name) for name in ("header", "names", "delimiter", "quote", "escape", "comment")}
+    spec = Spec(of, table, label, tensors, Dialect(label, **marks, encoding=table.encoding))
     _check_nulls(spec)
+    _check_text(spec)
     return spec
 
 
@@ -195,6 +236,23 @@ def _check_nulls(spec: Spec) -> None:
             raise DTypeError(f"{spec.label}: nulls must be 'error', a number or a string, got {shown(value)}")
     if isinstance(nulls, str) and nulls != "error":
         raise InvalidArgumentError(f"{spec.label}: nulls must be 'error', a number or a mapping, got {nulls!r}")
+
+
+def _check_text(spec: Spec) -> None:
+    """Check the options of text files that :class:`Dialect` does not have."""
+    table, label = spec.table, spec.label
+    choice(f"{label}: decimal", table.decimal, (".", ","))
+    if table.decimal == table.delimiter:
+        raise InvalidArgumentError(f"{label}: delimiter and decimal are both {table.decimal!r}")
+    if table.date_format is not None and not isinstance(table.date_format, str):
+        raise DTypeError(f"{label}: date_format must be a string such as '%d/%m/%Y', got {shown(table.date_format)}")
+    for column, texts in (table.null if isinstance(table.null, Mapping) else {"": table.null}).items():
+        if column and column not in spec.columns:
+            raise InvalidArgumentError(f"{label}: null names the column {column!r}, which is not used")
+        if not isinstance(texts, str) and not (
+            isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts)
+        ):
+            raise DTypeError(f"{label}: null must be a string, a list of strings or a mapping, got {shown(texts)}")
 
 
 def paths_of(source: object) -> list[Path] | None:

@@ -83,7 +83,8 @@ ALLOWED: dict[str, set[str]] = {
     "_spool": LEAVES,
     "_sources": {*LEAVES, "_observe", "_spool"},
     "convert": {*LEAVES, "_native", "_sources", "relayout", "store"},
-    "_tables": {*LEAVES, "_observe", "_spool"},
+    "_text": LEAVES,
+    "_tables": {*LEAVES, "_observe", "_spool", "_text"},
     "tables": {*LEAVES, "_spool", "_tables", "convert", "relayout", "store"},
     "demo": {*LEAVES, "_plots", "convert", "loader", "plan"},
     "_cli": {

@@ -321,5 +321,8 @@ def test_csv_whose_names_look_like_values(tmp_path: Path) -> None:
         assert store["x"].tolist() == [[5, 6], [7, 8]]
         assert (store.num_edges, store.tensors["edge_weight"].shape, store.tensors["time"].shape) == (0, (0,), (0,))
     nodes.write_text("id,v\na,1\nb,2,3\n")
-    with pytest.raises(errors.InvalidArgumentError, match=r"no column 'id', .*has every line as many fields\?"):
+    with pytest.raises(
+        errors.InvalidArgumentError,
+        match=r"nodes: .*n\.csv, line 3: 3 fields, expected 2 as in its first row: \['b', '2', '3'\]",
+    ):
         convert_tables(Table(nodes, id="id", features="v"), given, tmp_path / "h", **SMALL)

@@ -112,10 +112,8 @@ def test_keys_that_cannot_be(tmp_path: Path) -> None:
     for keys, holds in (([1.0, 2.0], "DOUBLE"), ([True, False], "BOOLEAN"), ([datetime.date(2020, 1, 1)] * 2, "DATE")):
         with pytest.raises(errors.DTypeError, match=f"nodes, column 'id', holds {holds}, expected integers, strings"):
             converted(Table(pa.table({"id": keys}), id="id"), edges, tmp_path / "g")
-    with pytest.raises(
-        errors.DTypeError, match="edges, column 's', holds BIGINT, but nodes, column 'id', holds VARCHAR"
-    ):
-        converted(Table(pa.table({"id": ["1", "2"]}), id="id"), edges, tmp_path / "g")
+    text = Table(pa.table({"id": ["1", "2", "01"]}), id="id")
+    assert converted(text, edges, tmp_path / "t").ids().keys([0, 1, 2]) == ["01", "1", "2"]
     converted(Table(pa.table({"id": ["1", "2"]}), id="id", types={"id": "BIGINT"}), edges, tmp_path / "g")
 
 

@@ -1,0 +1,1 @@
+"""Rows of text: CSV, TSV and lists of edges as they stand in files."""
