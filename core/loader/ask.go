@@ -14,7 +14,7 @@ import (
 	"freshgo/core/store"
 )
 
-// Ask is what one batch is made for, apart from all epochs: inputs of the loader, or nodes, or links.
+// Ask names the seeds of one batch on demand: inputs of the loader, or nodes, or links.
 type Ask struct {
 	// Inputs are places in the loader's list of seeds, or of links.
 	Inputs []int64 `option:"inputs"`
@@ -23,36 +23,37 @@ type Ask struct {
 	// Sources and Targets are the ends of links, by ids within their types.
 	Sources []int64 `option:"sources,num_links"`
 	Targets []int64 `option:"targets,num_links"`
-	// Times are those of Seeds, or of the links that are given by their ends. nil: the times of the nodes.
+	// Times are the times of Seeds, or of the links that are given by their ends. nil: the times of the nodes.
 	Times []int64 `option:"times"`
 }
 
-// answering is who makes the batches that are asked for. What it needs is its own: a worker and scratch, and no memory
+// onDemandWorkers makes batches on demand. It has a worker and scratch of its own, and no memory
 // of the loader's budget. So epochs that run have all that they were opened with.
-type answering struct {
-	mu     sync.Mutex // guards idle
-	idle   *answerer  // of the last batch; others are dropped
+type onDemandWorkers struct {
+	mu     sync.Mutex      // guards idle
+	idle   *onDemandWorker // of the last batch; others are dropped
 	asked  sync.WaitGroup
 	closes context.Context // ends when the loader closes
 	cancel context.CancelFunc
 }
 
-type answerer struct {
+type onDemandWorker struct {
 	preparer
-	listing listing
-	worker  *sample.Worker
-	memory  *mem.Budget // of worker
+	cachedTypes cachedTypes
+	worker      *sample.Worker
+	memory      *mem.Budget // of worker
 }
 
-// keptAnswerer is how large a worker may be that is kept for the next batch. Arbitrary: that of some thousand seeds.
+// keptAnswerer is the most memory of a worker that is kept for the next batch. Arbitrary: enough for some thousand
+// seeds.
 const keptAnswerer = 64 << 20
 
-// Sample makes the batch that the first epoch of a loader over what is asked for, in that order, would begin with, if
-// no history pruned it. It may be called from any goroutine, also while an epoch runs, of which it changes nothing: it
-// reads rows that are not in memory for good, and its memory, in proportion to the batch, comes on top of the loader's
-// budget. Close waits for it to end.
+// Sample makes one batch on demand: the first batch of a loader over the seeds of ask, in their order, without pruning
+// by a history. It may be called from any goroutine and changes nothing of a running epoch: it reads rows that are not
+// in memory for good, and its memory, in proportion to the batch, comes on top of the loader's budget. Close waits for
+// it.
 //
-// Errors: ErrOption and sample.ErrSeed for what cannot be asked for, ErrClosed, and those of Next.
+// Errors: ErrOption and sample.ErrSeed for wrong seeds, ErrClosed, and the errors of Next.
 func (l *Loader) Sample(ctx context.Context, ask Ask) (b *Batch, err error) {
 	if err := l.beginAnswer(); err != nil {
 		return nil, err
@@ -141,7 +142,7 @@ func (l *Loader) answer(ctx context.Context, ask *Ask) (made *Batch, err error) 
 	return b, nil
 }
 
-func (l *Loader) takeAnswerer() (*answerer, error) {
+func (l *Loader) takeAnswerer() (*onDemandWorker, error) {
 	a := &l.answers
 	a.mu.Lock()
 	p := a.idle
@@ -150,17 +151,17 @@ func (l *Loader) takeAnswerer() (*answerer, error) {
 	if p != nil {
 		return p, nil
 	}
-	p = &answerer{preparer: preparer{loader: l, cut: new(prune.Cut), apart: true}, memory: mem.NewBudget(0)}
-	p.preparer.listing = &p.listing
-	p.listing = l.listing
-	p.listing.repeats = slices.Contains(l.listing.listed, true) // any may be asked for twice
+	p = &onDemandWorker{preparer: preparer{loader: l, cut: new(prune.Cut), onDemand: true}, memory: mem.NewBudget(0)}
+	p.preparer.cachedTypes = &p.cachedTypes
+	p.cachedTypes = l.cachedTypes
+	p.cachedTypes.repeats = slices.Contains(l.cachedTypes.listed, true) // any may be asked for twice
 	var err error
 	p.worker, err = l.sampler.NewWorker(p.memory, false, 1)
 	return p, err
 }
 
 // giveAnswerer keeps the memory for the next batch.
-func (l *Loader) giveAnswerer(p *answerer, failed bool) {
+func (l *Loader) giveAnswerer(p *onDemandWorker, failed bool) {
 	a := &l.answers
 	a.mu.Lock()
 	keep := a.idle == nil && !failed && p.memory.Used() <= keptAnswerer
@@ -174,8 +175,8 @@ func (l *Loader) giveAnswerer(p *answerer, failed bool) {
 	}
 }
 
-// take makes the preparer's inputs those that are asked for, all of which are its batch.
-func (p *answerer) take(ctx context.Context, ask *Ask) (err error) {
+// take sets the preparer's inputs to the seeds of ask, all of them in one batch.
+func (p *onDemandWorker) take(ctx context.Context, ask *Ask) (err error) {
 	l := p.loader
 	p.of = l.own()
 	r := &p.request
@@ -205,7 +206,7 @@ func (p *answerer) take(ctx context.Context, ask *Ask) (err error) {
 	return nil
 }
 
-func (p *answerer) takeInputs(inputs []int64) error {
+func (p *onDemandWorker) takeInputs(inputs []int64) error {
 	r, count := &p.request, p.of.count()
 	if len(inputs) == 0 {
 		return fmt.Errorf("%w: index is empty, expected at least one place", ErrOption)
@@ -222,7 +223,7 @@ func (p *answerer) takeInputs(inputs []int64) error {
 	return nil
 }
 
-func (p *answerer) takeNodes(ctx context.Context, ask *Ask) (err error) {
+func (p *onDemandWorker) takeNodes(ctx context.Context, ask *Ask) (err error) {
 	l, s := p.loader, p.loader.parts.types
 	for i, v := range ask.Seeds {
 		if uint64(v) >= uint64(l.parts.numNodes) {
@@ -247,7 +248,7 @@ func (p *answerer) takeNodes(ctx context.Context, ask *Ask) (err error) {
 }
 
 // timesAsked are the times of the nodes that are asked for.
-func (p *answerer) timesAsked(ctx context.Context, ask *Ask) ([]int64, error) {
+func (p *onDemandWorker) timesAsked(ctx context.Context, ask *Ask) ([]int64, error) {
 	l, s := p.loader, p.loader.parts.types
 	switch {
 	case l.options.TimeAttr == "" && ask.Times != nil:
@@ -284,10 +285,10 @@ func (l *Loader) timesOf(typ int) *table {
 }
 
 // readTimes reads the times of nodes of a table's type.
-func (p *answerer) readTimes(ctx context.Context, t *table, nodes, out []int64) error {
+func (p *onDemandWorker) readTimes(ctx context.Context, t *table, nodes, out []int64) error {
 	rows := make([]int64, len(nodes))
 	for i, v := range nodes {
-		rows[i] = int64(p.listing.rowOf(v)) - t.first
+		rows[i] = int64(p.cachedTypes.rowOf(v)) - t.first
 	}
 	if t.disk != nil {
 		return t.disk.Read(ctx, &p.scratch.Merger, rows, func(i int32, row []byte) error {
@@ -301,7 +302,7 @@ func (p *answerer) readTimes(ctx context.Context, t *table, nodes, out []int64) 
 	return nil
 }
 
-func (p *answerer) takeLinks(ask *Ask) error {
+func (p *onDemandWorker) takeLinks(ask *Ask) error {
 	l, n := p.loader, len(ask.Sources)
 	own := l.seeds.(linkRequester)
 	o := *own.Options

@@ -32,8 +32,8 @@ func firstOver(t *testing.T, src Source, o Options, change func(o *Options)) *se
 	return epochOf(t, open(t, src, o), 0)[0]
 }
 
-// Under every cache and of every kind of draw, a batch that is asked for is that of a loader over it, and epochs around
-// it are as they would be without.
+// Under every cache and every kind of draw, a batch on demand equals the first batch of a loader over its seeds, and
+// the epochs around it do not change.
 func TestSampleIsTheFirstBatchOfALoader(t *testing.T) {
 	d := newDataset(600, 6000).weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT64)
 	s := d.store(t, ssd.OS)

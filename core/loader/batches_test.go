@@ -132,8 +132,8 @@ func (f *form) rightEpochs(t *testing.T, g *Graph, o Options) (epochs [2][]*seen
 	return epochs
 }
 
-// TestResume: an epoch that is resumed in the middle, and batches that are put in another order, are those of the
-// epoch. A trace has its nodes, and reads no row.
+// TestResume: an epoch that is resumed in the middle, or in another order, has the batches of the epoch. A trace has
+// its nodes, and reads no row.
 func TestResume(t *testing.T) {
 	for _, f := range forms(newDataset(1000, 9000)) {
 		s := f.store(t, ssd.OS)
@@ -227,7 +227,7 @@ func TestBudgetsOfFewSeeds(t *testing.T) {
 	}
 }
 
-// requireCounted holds that the first batch takes the bytes that room was made for.
+// requireCounted holds that the first batch takes the bytes that the gate has counted.
 func requireCounted(t *testing.T, l *Loader) {
 	t.Helper()
 	for _, mode := range []Mode{Train, Trace} {

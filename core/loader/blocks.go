@@ -21,12 +21,12 @@ import (
 // a function of the batches and of Options.ReorderRows alone, so a run that was
 // resumed within a block repeats it.
 type blocks struct {
-	inspector *inspector
-	at        place // of the batch sampled next
-	order     *seedOrder
-	ready     []*sampled // of a reordered block, not yet taken
-	scratch   []samplerScratch
-	together  together
+	inspector   *inspector
+	at          place // of the batch sampled next
+	order       *seedOrder
+	ready       []*sampled // of a reordered block, not yet taken
+	scratch     []samplerScratch
+	sharedReads sharedReads
 }
 
 func newBlocks(in *inspector, at place) blocks {
@@ -35,11 +35,11 @@ func newBlocks(in *inspector, at place) blocks {
 
 // samplerScratch is the memory of a goroutine that samples ahead.
 type samplerScratch struct {
-	graph   sample.Subgraph
-	drawn   sample.Subgraph // a copy, where the batch waits to be foreseen
-	roster  roster
-	request request
-	narrow  []uint32
+	graph     sample.Subgraph
+	drawn     sample.Subgraph // a copy, where the batch waits to be foreseen
+	batchRows batchRows
+	request   request
+	narrow    []uint32
 }
 
 // take samples the next batches, at least one and at most n, or says why it
@@ -60,9 +60,9 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 			}
 		}
 		if l.split.Reorder == 0 {
-			turns, first := s.inspector.turnsOf(s.at.epoch), s.at.position
-			n = min(n, max(sampledAtOnce, s.together.most(l)), turns.count-first)
-			batches, err := s.sample(n, func(i int64) int64 { return turns.number(first + i) })
+			shareSchedule, first := s.inspector.turnsOf(s.at.epoch), s.at.position
+			n = min(n, max(sampledAtOnce, s.sharedReads.most(l)), shareSchedule.count-first)
+			batches, err := s.sample(n, func(i int64) int64 { return shareSchedule.number(first + i) })
 			s.at.position += int64(len(batches))
 			return batches, err
 		}
@@ -76,17 +76,17 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 	return taken, nil
 }
 
-// sampledAtOnce is how many batches are sampled before their memory is looked at.
-// Arbitrary: a few for each of several threads.
+// sampledAtOnce is the number of batches that are sampled before their memory is
+// looked at. Arbitrary: a few for each of several threads.
 const sampledAtOnce = 16
 
-// fillBlock samples the block that holds the next batch, orders it, and keeps what is this loader's. Blocks and their
-// orders are those of all ranks together, whatever their number, so that every batch has one place in the epoch.
+// fillBlock samples the block that holds the next batch, orders it, and keeps this loader's batches. Blocks and their
+// orders span all ranks, for any number of ranks, so that every batch has one place in the epoch.
 func (s *blocks) fillBlock() error {
-	l, turns := s.inspector.loader, s.inspector.turnsOf(s.at.epoch)
+	l, shareSchedule := s.inspector.loader, s.inspector.turnsOf(s.at.epoch)
 	size := l.split.Reorder
-	first := turns.number(s.at.position) / size * size
-	batches, err := s.sample(min(size, turns.batches-first), func(i int64) int64 { return first + i })
+	first := shareSchedule.number(s.at.position) / size * size
+	batches, err := s.sample(min(size, shareSchedule.batches-first), func(i int64) int64 { return first + i })
 	if err != nil {
 		freeAll(batches)
 		return err
@@ -96,8 +96,8 @@ func (s *blocks) fillBlock() error {
 		freeAll(batches)
 		return err
 	}
-	for next := first; s.at.position < turns.count; s.at.position++ {
-		place := turns.number(s.at.position)
+	for next := first; s.at.position < shareSchedule.count; s.at.position++ {
+		place := shareSchedule.number(s.at.position)
 		if place < next || place >= first+int64(len(batches)) {
 			break // of another block
 		}
@@ -128,13 +128,13 @@ func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
 // sample samples count batches of these numbers. With an error it returns those
 // before the first that failed.
 func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, error) {
-	wanted := s.readTogether(count, number)
+	wanted := s.readShared(count, number)
 	defer freeWanted(wanted)
 	if wanted[0] == nil {
 		_, before := s.inspector.loader.neighborCounts()
 		defer func() {
 			_, after := s.inspector.loader.neighborCounts()
-			s.together.apart(count, after-before)
+			s.sharedReads.learn(count, after-before)
 		}()
 	}
 	batches, errs := make([]*sampled, count), make([]error, count)
@@ -177,8 +177,8 @@ func compact(batches []*sampled) (present []*sampled) {
 	return present
 }
 
-// sampleOne samples a batch of the current epoch, of which some neighbours may have been read. What it gives to inTurn
-// is called when all batches before have been there.
+// sampleOne samples a batch of the current epoch; some of its neighbours may have been read. The function that it
+// passes to inTurn is called after those of all batches before.
 func (s *blocks) sampleOne(
 	index int64, wanted *graph.Wanted, own *samplerScratch, inTurn func(func()) error,
 ) (*sampled, error) {
@@ -200,12 +200,12 @@ func (s *blocks) sampleOne(
 	}
 	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
 	b.perHop = hopCounts{g.NodesPerHop, g.EdgesPerHop}
-	own.roster.fillGraph(&l.listing, g)
-	if err := s.foresee(b, g, &own.roster, inTurn); err != nil {
+	own.batchRows.fillGraph(&l.cachedTypes, g)
+	if err := s.foresee(b, g, &own.batchRows, inTurn); err != nil {
 		return nil, err
 	}
-	b.numRows = len(own.roster.rows)
-	if b.rows, err = l.planned.storage.Put(mem.Bytes(own.roster.rows)); err != nil {
+	b.numRows = len(own.batchRows.rows)
+	if b.rows, err = l.planned.storage.Put(mem.Bytes(own.batchRows.rows)); err != nil {
 		b.free()
 		return nil, err
 	}
@@ -239,8 +239,8 @@ func (s *blocks) draw(
 	return giveBack, nil
 }
 
-// foresee leaves in the roster of a batch what it will read, as far as that is known.
-func (s *blocks) foresee(b *sampled, g *sample.Subgraph, r *roster, inTurn func(func()) error) (err error) {
+// foresee leaves in the rows of a batch those that it will read, as far as pruning is known ahead.
+func (s *blocks) foresee(b *sampled, g *sample.Subgraph, r *batchRows, inTurn func(func()) error) (err error) {
 	in := s.inspector
 	if !in.foresees {
 		return nil

@@ -85,8 +85,8 @@ func (l *Loader) openStatic(ctx context.Context, widths []int) error {
 	return nil
 }
 
-// fillChunk is how many rows are asked for at once while the cache is filled:
-// enough to keep the engine busy, few enough that the read plan stays small.
+// fillChunk is the number of rows that are requested at once while the cache is
+// filled: enough to keep the engine busy, few enough that the read plan stays small.
 const fillChunk = 1 << 16
 
 func (l *Loader) openResident() error {

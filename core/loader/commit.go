@@ -9,7 +9,7 @@ import (
 	"freshgo/core/plan"
 )
 
-// commit copies what is cached into the tensors and then changes the cache, when
+// commit copies cached rows into the tensors and then changes the cache, after
 // every batch before has done so. A consumer may write to its tensors, so the
 // cache takes its rows from them before the batch is handed over.
 func (p *preparer) commit(b *Batch, tensors [][]byte) error {
@@ -17,14 +17,14 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 	if len(l.onDisk) == 0 {
 		return nil
 	}
-	if l.changing() && !p.apart {
+	if l.changing() && !p.onDemand {
 		if err := p.epoch.turn.enter(b.Index); err != nil {
 			return err
 		}
 		defer p.epoch.turn.leave()
 	}
-	blind := p.super != nil && p.super.inspector.isBlind(p.number)
-	if blind {
+	planLost := p.super != nil && p.super.inspector.isPlanLost(p.number)
+	if planLost {
 		if err := p.repair(tensors); err != nil {
 			return err
 		}
@@ -46,21 +46,21 @@ func (p *preparer) commit(b *Batch, tensors [][]byte) error {
 		if invariants.Enabled {
 			p.deliveries.check(p)
 		}
-		if !blind && !p.apart {
+		if !planLost && !p.onDemand {
 			p.change(tensors)
 		}
 	})
 }
 
-// repair reads the rows of a blind batch that are not in the slots where its step expects them.
+// repair reads the rows of a batch without a plan that are not in the slots where its step expects them.
 func (p *preparer) repair(tensors [][]byte) error {
 	l, k := p.loader, &p.lookup
 	k.hitRows, k.hitSlots, k.cold = k.hitRows[:0], k.hitSlots[:0], k.cold[:0]
 	for i, slot := range p.step.Slots {
-		to := p.roster.tensorRow(int32(i))
+		to := p.batchRows.tensorRow(int32(i))
 		switch {
 		case slot < 0 || to < 0:
-		case l.resident.rows[slot] == p.roster.rows[i]:
+		case l.resident.rows[slot] == p.batchRows.rows[i]:
 			k.hitRows, k.hitSlots = append(k.hitRows, to), append(k.hitSlots, slot)
 		default:
 			k.cold = append(k.cold, int32(i))
@@ -82,9 +82,9 @@ func (p *preparer) repair(tensors [][]byte) error {
 	return nil
 }
 
-// hitsOf is the rows of a table's tensor that are in the cache, and their slots.
+// hitsOf returns the rows of a table's tensor that are in the cache, and their slots.
 func (p *preparer) hitsOf(t *table) (to, slots []int32) {
-	k, of := &p.lookup, p.sections.rows
+	k, of := &p.lookup, p.typeOffsets.rows
 	if len(of) == 2 {
 		return k.hitRows, k.hitSlots // of one type: all rows
 	}
@@ -100,8 +100,8 @@ func (p *preparer) hitsOf(t *table) (to, slots []int32) {
 
 // repeatRows copies the rows of repeated seeds within the tensor of a table.
 func (p *preparer) repeatRows(t *table, dst []byte) {
-	base, end := p.base(t), p.sections.nodes[t.typ+1]
-	for _, c := range p.roster.copies {
+	base, end := p.base(t), p.typeOffsets.nodes[t.typ+1]
+	for _, c := range p.batchRows.copies {
 		if row := c.row - base; row >= 0 && int64(c.row) < end {
 			p.deliver(t, dst, row, dst[int(c.of-base)*t.width:])
 		}
@@ -119,20 +119,20 @@ func (p *preparer) change(tensors [][]byte) {
 	if len(p.step.In) == 0 {
 		return
 	}
-	k := &p.lookup // what it found is copied already
+	k := &p.lookup // its hits are copied already
 	for _, t := range l.onDisk {
 		base := p.base(t)
 		k.hitRows, k.hitSlots = k.hitRows[:0], k.hitSlots[:0]
 		for _, in := range p.step.In {
-			if t.has(p.roster.rows[in.Pos]) {
-				k.hitRows = append(k.hitRows, p.roster.tensorRow(in.Pos)-base)
+			if t.has(p.batchRows.rows[in.Pos]) {
+				k.hitRows = append(k.hitRows, p.batchRows.tensorRow(in.Pos)-base)
 				k.hitSlots = append(k.hitSlots, in.Slot)
 			}
 		}
 		l.toSlots(t, k.hitSlots, tensors[t.index], k.hitRows)
 	}
 	for _, in := range p.step.In {
-		l.resident.set(in.Slot, p.roster.rows[in.Pos])
+		l.resident.set(in.Slot, p.batchRows.rows[in.Pos])
 	}
 }
 
@@ -144,9 +144,9 @@ func (p *preparer) setAside(tensors [][]byte) {
 	}
 	start := time.Now()
 	among(l.movers, len(leave), func(lo, hi int) {
-		var slots, own picks
+		var slots, own rowCopies
 		for leave := leave[lo:hi]; len(leave) > 0; {
-			n := 1 // those of one pack come one after the other: a plan evicts what is needed farthest from now first
+			n := 1 // rows of one pack follow each other: a plan evicts the rows with the farthest next use first
 			for n < len(leave) && leave[n].Batch == leave[0].Batch {
 				n++
 			}
@@ -163,7 +163,7 @@ func (p *preparer) setAside(tensors [][]byte) {
 }
 
 // leaving finds those rows that a table has: in slots, or in the batch's own tensor.
-func (p *preparer) leaving(t *table, leave []plan.Forward, slots, own *picks) {
+func (p *preparer) leaving(t *table, leave []plan.Forward, slots, own *rowCopies) {
 	slots.clear()
 	own.clear()
 	base, all := p.base(t), t.hasAll(p.loader.parts.numNodes)
@@ -173,7 +173,7 @@ func (p *preparer) leaving(t *table, leave []plan.Forward, slots, own *picks) {
 		case f.From >= 0:
 			slots.add(f.Pos, f.From)
 		default:
-			own.add(f.Pos, p.roster.tensorRow(^f.From)-base)
+			own.add(f.Pos, p.batchRows.tensorRow(^f.From)-base)
 		}
 	}
 }
@@ -183,5 +183,5 @@ func (p *preparer) forwards(t *table, f plan.Forward) bool {
 	if f.From >= 0 {
 		return t.has(p.loader.resident.rows[f.From])
 	}
-	return t.has(p.roster.rows[^f.From])
+	return t.has(p.batchRows.rows[^f.From])
 }

@@ -10,8 +10,8 @@ import (
 	"freshgo/core/ssd"
 )
 
-// costs is what the parts of a loader take with batches of a demand, sampled by workers of this sampler, which is nil
-// where nothing was measured.
+// costs returns the memory of the parts of a loader with batches of a demand, sampled by workers of a sampler, which is
+// nil where nothing was measured.
 func (m *sampling) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) sizing.Costs {
 	batch := m.parts.types.demanded(d)
 	c := sizing.Costs{
@@ -40,7 +40,7 @@ func (m *sampling) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) 
 	if g.OnDisk {
 		c.Lookup = lookupBytes(max(d.Nodes, m.fetched(d)))
 		if m.options.disjoint() {
-			c.Lookup += firstsBytes(d.Nodes)
+			c.Lookup += nodeIndexBytes(d.Nodes)
 		}
 	}
 	return c
@@ -58,7 +58,7 @@ func (m *sampling) fetched(d *sizing.Demand) int64 {
 	return n
 }
 
-// levelBytes is what the level tables of a batch take at most.
+// levelBytes returns the most memory of the level tables of a batch.
 func (m *sampling) levelBytes(d *sizing.Demand) int64 {
 	if m.options.History == nil || len(d.EdgesPerHop) == 0 { // the latter: nothing was measured
 		return 0
@@ -67,13 +67,13 @@ func (m *sampling) levelBytes(d *sizing.Demand) int64 {
 	return shape.LevelBytes(d.NodesPerHop, d.EdgesPerHop, m.parts.transposed)
 }
 
-// pruningBytes is what a preparer takes to prune.
+// pruningBytes returns the memory that a preparer needs to prune.
 func (m *sampling) pruningBytes(d *sizing.Demand) int64 {
 	shape := m.parts.types.shape()
 	return shape.BatchBytes(d.NodesPerHop, d.EdgesPerHop)
 }
 
-// rankBytes is what rank takes beyond the address table, for a while.
+// rankBytes returns the memory that rank takes for a while, beyond the address table.
 func rankBytes(kind string, numNodes int64) int64 {
 	switch kind {
 	case "expected":

@@ -23,7 +23,7 @@ type byRelation struct {
 	Row                   []uint32
 }
 
-// cutBatch cuts a batch of so many hops by its counts.
+// cutBatch cuts a batch by the counts of its hops.
 func cutBatch(g sample.Graph, hops int, sub sample.Subgraph) (out byType) {
 	first, reached := int64(0), make([]int64, len(g.NumNodes))
 	for typ, n := range g.NumNodes {
@@ -187,7 +187,7 @@ func sum(values []int64) (total int64) {
 	return total
 }
 
-// fanouts are those of each relation.
+// fanouts returns the fanouts of each relation.
 func (f *form) fanouts(o Options) [][]int64 {
 	if o.RelationFanouts != nil {
 		return o.RelationFanouts
@@ -205,7 +205,7 @@ func (f *form) worker(t *testing.T, g *Graph, o Options) *sample.Worker {
 	return w
 }
 
-// sampled is what a sampler draws from: node types and relations in the order of the input.
+// sampled returns the graph of a sampler: node types and relations in the order of the input.
 func (g *Graph) sampled() sample.Graph {
 	out := sample.Graph{Named: !g.Homogeneous()}
 	for _, t := range g.nodes {

@@ -8,30 +8,30 @@ import (
 	"freshgo/core/internal/guard"
 )
 
-// The prologue of a superbatch runs early where its plan allows that: while the superbatch before is executed, in lulls
-// in which no batch is being filled. When the superbatch begins, what is left of it runs at once.
+// The prologue of a superbatch runs early where its plan allows that: while the superbatch before is executed, whenever
+// no batch is being filled. When the superbatch begins, the rest of the prologue runs at once.
 
-// earlyChunk is how many rows are read before it is seen whether the lull lasts: some milliseconds of a disk.
-// Arbitrary.
+// earlyChunk is the number of rows that are read between two checks that the loader is idle: some milliseconds of a
+// disk. Arbitrary.
 const earlyChunk = 1 << 12
 
-// buffersPause is how long a prologue that runs early waits before it looks for buffers again: some batches. Arbitrary.
+// buffersPause is the delay between polls for free buffers in an early prologue: some batches. Arbitrary.
 const buffersPause = 10 * time.Millisecond
 
-// lull reports whether batches are being filled.
-type lull struct {
+// idleGate counts the batches that are being filled, and tells an early prologue when there are none.
+type idleGate struct {
 	mu      sync.Mutex
 	filling int           // batches, and prologues of superbatches that have begun; guarded by mu, as is over
 	over    chan struct{} // closed when there are none any more; nil: nobody waits for that
 }
 
-func (q *lull) enter() {
+func (q *idleGate) enter() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.filling++
 }
 
-func (q *lull) leave() {
+func (q *idleGate) leave() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.filling--; q.filling == 0 && q.over != nil {
@@ -41,7 +41,7 @@ func (q *lull) leave() {
 }
 
 // busy returns what is closed when nothing is being filled any more; nil: nothing is.
-func (q *lull) busy() <-chan struct{} {
+func (q *idleGate) busy() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.filling > 0 && q.over == nil {
@@ -55,14 +55,14 @@ type earlyPrologue struct {
 	begun chan struct{} // closed when the superbatch begins
 	over  chan struct{} // closed when the prologue has ended
 	err   error         // why it failed; set before over is closed, as is moved
-	moved moved         // what it took
+	moved moved         // the rows and bytes that it moved
 }
 
 // runEarly executes the prologue before the superbatch begins.
 func (s *superbatch) runEarly(ctx context.Context) {
 	a, in := s.early, s.inspector
 	defer close(a.over)
-	if in.isBlind(s.first) {
+	if in.isPlanLost(s.first) {
 		return
 	}
 	s.awaitBuffers(ctx)
@@ -71,7 +71,7 @@ func (s *superbatch) runEarly(ctx context.Context) {
 	work.resume()
 	a.err = guard.Run(func() error {
 		err := s.readAhead(ctx, &in.merger, earlyChunk, func() { work.yield(ctx) })
-		return in.survive(s.first, err)
+		return in.markPlanLost(s.first, err)
 	})
 	work.pause()
 }
@@ -114,10 +114,10 @@ func (w *earlyWork) pause() {
 	w.early.moved = w.early.moved.plus(took)
 }
 
-// yield waits for a lull, or for the superbatch to begin.
+// yield waits until no batch is being filled, or the superbatch begins.
 func (w *earlyWork) yield(ctx context.Context) {
 	for {
-		busy := w.inspector.loader.planned.lull.busy()
+		busy := w.inspector.loader.planned.idleGate.busy()
 		if busy == nil || isClosed(w.early.begun) || ctx.Err() != nil {
 			return
 		}
@@ -140,7 +140,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// awaitEarly says that the superbatch begins, and waits until its prologue has ended.
+// awaitEarly tells the prologue that the superbatch begins, and waits until it has ended.
 func (s *superbatch) awaitEarly(ctx context.Context) error {
 	close(s.early.begun)
 	select {

@@ -100,7 +100,7 @@ func TestOverlapStopsWithItsEpoch(t *testing.T) {
 		take := rng.Int64N(someBatchs - first)
 		held := rng.IntN(2) == 0 // the next window waits: there is no lull
 		if held {
-			l.planned.lull.enter()
+			l.planned.idleGate.enter()
 		}
 		for i := range take {
 			b, err := l.Next(context.Background())
@@ -113,7 +113,7 @@ func TestOverlapStopsWithItsEpoch(t *testing.T) {
 		}
 		l.Stop()
 		if held {
-			l.planned.lull.leave()
+			l.planned.idleGate.leave()
 		}
 		require.Zero(t, l.planned.pool.Stats().File, "the file is empty")
 	}

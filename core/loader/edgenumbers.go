@@ -37,7 +37,7 @@ func (p *preparer) numberEdges() error {
 			continue
 		}
 		r := &s.relations[i]
-		d := sample.Drawn{Targets: ids.nodes[r.target][:p.sections.expanded[i]], Ptr: edges.ptr, Pos: edges.numbers}
+		d := sample.Drawn{Targets: ids.nodes[r.target][:p.typeOffsets.expanded[i]], Ptr: edges.ptr, Pos: edges.numbers}
 		if s.subgraph == sample.Bidirectional && r.EdgeIDs.Cached() { // its reverse is itself or none
 			d = p.owners(r.Indptr, d, ids.nodes[r.source], edges.index)
 		}
@@ -64,7 +64,7 @@ func (p *preparer) replacePositions(edgeIDs *graph.IDs, d sample.Drawn) error {
 // owning is in whose list each edge of a batch is.
 type owning struct{ targets, ptr []int64 }
 
-// owningBytes is what that takes of a batch of a demand.
+// owningBytes returns its memory for a batch of a demand.
 func (o *Options) owningBytes(d *sizing.Demand) int64 {
 	if o.Subgraph != sample.Bidirectional {
 		return 0

@@ -20,12 +20,12 @@ import (
 // A preparer takes its ticket while it holds a sampling worker, so that the
 // oldest batch always has one and the gate's order cannot starve it.
 type epoch struct {
-	loader *Loader
-	order  *seedOrder // of batches that are not planned
-	turns  turns      // batches are counted by the positions in them
-	first  int64
-	count  int64
-	trace  bool
+	loader        *Loader
+	order         *seedOrder    // of batches that are not planned
+	shareSchedule shareSchedule // batches are counted by the positions in them
+	first         int64
+	count         int64
+	trace         bool
 
 	inspector   *inspector // of planned batches, else nil
 	firstNumber int64      // the inspector's number of the epoch's batch 0, which may lie before its start
@@ -57,9 +57,10 @@ func (l *Loader) newEpoch(index, first int64, mode Mode) (*epoch, error) {
 		return nil, fmt.Errorf("%w: epoch must be at least 0 and the first batch within [0, %d], got epoch %d, batch %d",
 			ErrOption, count, index, first)
 	}
-	turns, first := l.turnsFrom(first)
+	shareSchedule, first := l.turnsFrom(first)
 	e := &epoch{
-		loader: l, turns: turns, first: first, count: turns.count, trace: mode == Trace, yielded: first,
+		loader: l, shareSchedule: shareSchedule, first: first, count: shareSchedule.count,
+		trace: mode == Trace, yielded: first,
 		turn: newTurnstile(first), decided: newTurnstile(first),
 	}
 	if mode != Trace {
@@ -67,7 +68,7 @@ func (l *Loader) newEpoch(index, first int64, mode Mode) (*epoch, error) {
 	}
 	at := place{index, first}
 	if l.planned != nil && mode != Trace && first < e.count {
-		e.inspector = l.inspectorAt(at, turns)
+		e.inspector = l.inspectorAt(at, shareSchedule)
 		n, _ := e.inspector.number(at)
 		e.firstNumber = n - first
 	} else {
@@ -109,7 +110,7 @@ func (e *epoch) begin() {
 // prepareAll is the life of a preparer.
 func (e *epoch) prepareAll() {
 	l := e.loader
-	p := &preparer{epoch: e, loader: l, of: l.own(), listing: &l.listing, cut: l.pruner.Lend()}
+	p := &preparer{epoch: e, loader: l, of: l.own(), cachedTypes: &l.cachedTypes, cut: l.pruner.Lend()}
 	defer l.pruner.TakeBack(p.cut)
 	for {
 		select {

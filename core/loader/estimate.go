@@ -12,7 +12,7 @@ import (
 // refused by the sampler.
 const mostCounted = 1 << 40
 
-// multiplied is what a batch needs whose part of the seeds, that fraction's inverse, needs d. An induced batch has the
+// multiplied estimates the demand of a batch whose part, 1/by of its seeds, has the demand d. An induced batch has the
 // edges between all of its nodes, whose number grows with their square.
 func (m *sampling) multiplied(d sizing.Demand, by float64, most *sizing.Demand) sizing.Demand {
 	rooms := 1.0
@@ -22,7 +22,8 @@ func (m *sampling) multiplied(d sizing.Demand, by float64, most *sizing.Demand) 
 	return d.Multiplied(by, rooms, most)
 }
 
-// mostDemand is what no batch exceeds: each hop draws for all that the hop before may have reached.
+// mostDemand returns the demand that no batch exceeds: each hop draws for all nodes that the hop before may have
+// reached.
 func (m *sampling) mostDemand() sizing.Demand {
 	types, o := m.parts.types, &m.options
 	limit := int64(mostCounted / max(1, len(types.edges)*types.hops, types.types()*(types.hops+1)))
@@ -87,7 +88,7 @@ func (m *sampling) roomy(r *sizing.Request, g *sizing.Graph) bool {
 	return err == nil && split.AsAsked(r)
 }
 
-// mostSeeds is how many seeds of each type a batch may have, of so many in all.
+// mostSeeds returns the most seeds of each type in a batch with the given number of ends.
 func (s *schema) mostSeeds(ends int64, of *links.Options) []int64 {
 	seeds := make([]int64, s.types())
 	for _, r := range s.runs {
@@ -100,7 +101,7 @@ func (s *schema) mostSeeds(ends int64, of *links.Options) []int64 {
 	return seeds
 }
 
-// mostEach is how many edges a hop draws at most for a node.
+// mostEach returns the most edges that a hop draws for a node.
 func (s *schema) mostEach(o *Options, edges, hop int) int64 {
 	k := o.RelationFanouts[edges][hop]
 	if k >= 0 || s.walked {
@@ -113,7 +114,7 @@ func (s *schema) mostEach(o *Options, edges, hop int) int64 {
 	return widest
 }
 
-// mostRooms is how many edges of each relation a batch may have that has drawn so many.
+// mostRooms returns the most edges of each relation in a batch, by the edges drawn.
 func (s *schema) mostRooms(o *Options, drawn []int64) []int64 {
 	rooms := make([]int64, len(drawn))
 	for i, n := range drawn {

@@ -14,8 +14,8 @@ import (
 	"freshgo/core/ssd"
 )
 
-// TestExpectedDoesNotDependOnPlaces: the scores are those of the graph in memory wherever neighbours, edge numbers and
-// weights are.
+// TestExpectedDoesNotDependOnPlaces: the scores equal the scores of the graph in memory wherever neighbours, edge
+// numbers and weights are.
 func TestExpectedDoesNotDependOnPlaces(t *testing.T) {
 	d := newDataset(someNodes, 40_000).weighted(manifest.DType_FLOAT32)
 	s := d.store(t, ssd.OS)

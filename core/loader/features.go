@@ -15,8 +15,8 @@ import (
 	"freshgo/core/ssd"
 )
 
-// features is the tensors of a graph where their rows were put: in memory as a whole, or on disk with some of their
-// rows in the slots of a cache.
+// features holds the tensors of a graph: each in memory as a whole, or on disk with some of its rows in the slots of a
+// cache.
 type features struct {
 	tables   []table
 	onDisk   []*table    // node tables that are read row by row
@@ -27,8 +27,8 @@ type features struct {
 	movers   int // that copy rows between one batch and the cache
 }
 
-// table is a tensor where its rows were put: in memory as a whole, or on disk
-// with some of its rows in the cache.
+// table is a tensor with its rows: in memory as a whole, or on disk with some of
+// them in the cache.
 type table struct {
 	tensor
 	index  int         // in features.tables and among the tensors
@@ -55,8 +55,8 @@ func among(threads, count int, fn func(lo, hi int)) {
 	guard.Split(threads, count, fn)
 }
 
-// minShare is how many rows a thread must have before another is worth starting:
-// a hand-over costs as much as copying about a hundred rows. Arbitrary above that.
+// minShare is the least number of rows for a thread: a hand-over costs as much as
+// copying about a hundred rows. Arbitrary above that.
 const minShare = 4096
 
 // has reports whether a table has a row that some table of its column has.
@@ -66,7 +66,7 @@ func (t *table) has(row uint32) bool { return int64(row) >= t.first && int64(row
 // slot.
 func (t *table) hasAll(rows int64) bool { return t.first == 0 && t.numRows == rows }
 
-// slotRow is the row of a table in a slot of the cache.
+// slotRow returns the row of a table in a slot of the cache.
 func (f *features) slotRow(t *table, slot int32) []byte {
 	return f.cached.Row(t.cached, int64(slot))[:t.width]
 }
@@ -93,7 +93,7 @@ func (f *features) toSlots(t *table, slots []int32, src []byte, from []int32) {
 	}
 }
 
-// tableOf is the table in a column that has a row, or nil.
+// tableOf returns the table in a column that has a row, or nil.
 func (f *features) tableOf(column int, row uint32) *table {
 	for _, t := range f.onDisk {
 		if t.cached == column && t.has(row) {
@@ -125,13 +125,13 @@ func (f *features) readAtOpening(ctx context.Context, rows []int64, put func(tab
 	return nil
 }
 
-// fillsOf is those of some fills, which rise by row, whose rows a table has.
+// fillsOf returns the fills, which rise by row, whose rows a table has.
 func (t *table) fillsOf(fills []plan.Fill) []plan.Fill {
 	lo, hi := t.within(len(fills), func(i int) uint32 { return fills[i].Row })
 	return fills[lo:hi]
 }
 
-// extrasOf is the same of rows for packs.
+// extrasOf does the same for rows of packs.
 func (t *table) extrasOf(extras []plan.Extra) []plan.Extra {
 	lo, hi := t.within(len(extras), func(i int) uint32 { return extras[i].Row })
 	return extras[lo:hi]
@@ -146,9 +146,9 @@ func (t *table) within(n int, row func(i int) uint32) (lo, hi int) {
 // rows.
 const vacant = ^uint32(0)
 
-// resident is which row each slot of the cache really holds: what has been
-// committed, not what is planned. After a stop in mid-superbatch the planner
-// starts from it. Batches change it in their order.
+// resident tracks the row that each slot of the cache really holds, as committed
+// and not as planned. After a stop in mid-superbatch the planner starts from it.
+// Batches change it in their order.
 type resident struct {
 	block *mem.Block
 	rows  []uint32

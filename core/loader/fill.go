@@ -25,8 +25,8 @@ func (p *preparer) fill(b *Batch) error {
 		return err
 	}
 	if p.super != nil {
-		l.planned.lull.enter()
-		defer l.planned.lull.leave()
+		l.planned.idleGate.enter()
+		defer l.planned.idleGate.leave()
 	}
 	if err := p.read(tensors); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (p *preparer) rowTensors(b *Batch) ([][]byte, error) {
 		}
 		count := int64(len(p.idsOf(t)))
 		if !t.byEdge { // the consumer may hold rows of some nodes
-			count = p.sections.rows[t.typ+1] - p.sections.rows[t.typ]
+			count = p.typeOffsets.rows[t.typ+1] - p.typeOffsets.rows[t.typ]
 		}
 		var err error
 		if p.wide[i], err = p.addTensor(b, t.label, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
@@ -85,7 +85,7 @@ func (p *preparer) rowTensors(b *Batch) ([][]byte, error) {
 	return tensors, nil
 }
 
-// idsOf are the ids that a table has rows of.
+// idsOf returns the ids of a table's rows in the batch.
 func (p *preparer) idsOf(t *table) []int64 {
 	if t.byEdge {
 		return p.ids.edges[t.typ].numbers

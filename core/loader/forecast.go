@@ -11,18 +11,17 @@ import (
 
 // forecast is one of an epoch, as far as it has come.
 type forecast struct {
-	epoch, first int64
-	order        *seedOrder
-	turns        turns
-	at           int64
-	of           *prune.Forecaster
+	epoch, first  int64
+	order         *seedOrder
+	shareSchedule shareSchedule
+	at            int64
+	of            *prune.Forecaster
 }
 
-// ForecastHistory says what the history will do in an epoch whose batches before a number of the caller's choice have
-// been made, if it began now: it draws all of its batches. judged says of which hidden layers anything is kept. Where
-// ctx ends first, the next call with the same arguments goes on.
+// ForecastHistory predicts the work of the history in an epoch that begins now with batch first: it draws all of its
+// batches. Where ctx ends first, the next call with the same arguments goes on.
 //
-// Errors: ErrOption, those of prune.Pruner.Forecast and of drawing, and ctx's.
+// Errors: ErrOption, the errors of prune.Pruner.Forecast and of drawing, and the error of ctx.
 func (l *Loader) ForecastHistory(ctx context.Context, epoch, first int64) (prune.Forecast, error) {
 	var found prune.Forecast
 	if err := l.usable(); err != nil {
@@ -33,7 +32,7 @@ func (l *Loader) ForecastHistory(ctx context.Context, epoch, first int64) (prune
 		if err != nil {
 			return err
 		}
-		for ; f.at < f.turns.count; f.at++ {
+		for ; f.at < f.shareSchedule.count; f.at++ {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -65,9 +64,9 @@ func (l *Loader) beginForecast(ctx context.Context, epoch, first int64) (*foreca
 		return nil, fmt.Errorf("%w: a forecast of epoch %d from batch %d of %d on", ErrOption, epoch, first, l.NumBatches())
 	}
 	f := &forecast{epoch: epoch, first: first}
-	f.turns, f.at = l.turnsFrom(first)
+	f.shareSchedule, f.at = l.turnsFrom(first)
 	var err error
-	if f.of, err = h.Forecast(l.budget, f.at, f.turns.count); err != nil {
+	if f.of, err = h.Forecast(l.budget, f.at, f.shareSchedule.count); err != nil {
 		return nil, err
 	}
 	if f.order, err = l.newSeedOrder(ctx, l.epochKey(epoch)); err != nil {
@@ -80,7 +79,7 @@ func (l *Loader) beginForecast(ctx context.Context, epoch, first int64) (*foreca
 
 // forecastOne draws the next batch of a forecast and prunes it. It is not ended in between.
 func (l *Loader) forecastOne(f *forecast) error {
-	ctx, number := context.Background(), f.turns.number(f.at)
+	ctx, number := context.Background(), f.shareSchedule.number(f.at)
 	var r request
 	if err := f.order.batch(ctx, number, &r); err != nil {
 		return err

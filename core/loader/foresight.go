@@ -54,7 +54,7 @@ func (f *foresight) end(why error) {
 	}
 }
 
-// free is how many of n batches can be foreseen without waiting for training.
+// free returns the number of batches, of n, whose pruning can be predicted without waiting for training.
 func (f *foresight) free(n int64) int64 {
 	if f.of == nil {
 		return n
@@ -62,8 +62,8 @@ func (f *foresight) free(n int64) int64 {
 	return min(n, f.of.Free())
 }
 
-// next prunes the next batch, and returns where each node that was drawn goes, or -1; nil: nobody knows, or the batch
-// stays whole, of which known tells one from the other.
+// next prunes the next batch, and returns the place of each drawn node, or -1. The slice is nil where the pruning is
+// not known, or where the batch stays whole; known tells these apart.
 func (f *foresight) next(ctx context.Context, g *sample.Subgraph, numSeeds int64) (places []int32, known bool) {
 	if f.of == nil {
 		return nil, false
@@ -75,7 +75,7 @@ func (f *foresight) next(ctx context.Context, g *sample.Subgraph, numSeeds int64
 	return places, err == nil
 }
 
-// nextEpoch goes on with an epoch of so many batches.
+// nextEpoch goes on with an epoch of count batches.
 func (f *foresight) nextEpoch(ctx context.Context, count int64) {
 	if f.of == nil {
 		return
@@ -85,7 +85,7 @@ func (f *foresight) nextEpoch(ctx context.Context, count int64) {
 	}
 }
 
-// Foreseen is what the history leaves of the rows of an epoch's batches, as far as they are sampled.
+// Foreseen counts the rows that the history leaves of an epoch's batches, as far as they are sampled.
 type Foreseen struct {
 	Epoch          int64 `json:"epoch"`
 	Batches        int64 `json:"batches"`
@@ -95,7 +95,7 @@ type Foreseen struct {
 	UnforeseenRows int64 `json:"unforeseen_rows"` // read and not planned, or planned and not read
 }
 
-// foreknown is that of the last epochs, and of those ahead. mu guards it.
+// foreknown keeps Foreseen for the last epochs, and for those ahead. mu guards it.
 type foreknown struct {
 	mu     sync.Mutex
 	epochs []Foreseen // by rising epoch
@@ -138,15 +138,15 @@ func (k *foreknown) all() []Foreseen {
 	return slices.Clone(k.epochs)
 }
 
-// foreseen is which rows of a batch are planned: positions in its roster as it was drawn.
+// foreseen lists the planned rows of a batch, as positions in its batchRows before pruning.
 type foreseen struct {
 	block *mem.Block // nil: all
 	known bool       // whether that is what the batch will read
 }
 
-// foreseenOf makes the roster of a batch that of the rows that it will read, and says which these are. Where there is
+// foreseenOf reduces the rows of a batch to those that it will read, and returns their positions. Where there is
 // no memory for that, they are all.
-func (r *roster) foreseenOf(budget *mem.Budget, places []int32, known bool) (foreseen, error) {
+func (r *batchRows) foreseenOf(budget *mem.Budget, places []int32, known bool) (foreseen, error) {
 	if places == nil {
 		return foreseen{known: known}, nil
 	}
@@ -174,7 +174,7 @@ func (r *roster) foreseenOf(budget *mem.Budget, places []int32, known bool) (for
 }
 
 // keep leaves the rows at some positions. It is for who wants the rows alone.
-func (r *roster) keep(set bitset.Set) {
+func (r *batchRows) keep(set bitset.Set) {
 	n := 0
 	for pos := range set.Within(0, int64(len(r.rows))) {
 		r.rows[n] = r.rows[pos]

@@ -24,7 +24,7 @@ func (f *form) foreseeable(o Options, policy string) Options {
 	return o
 }
 
-// foreseen is what was foreseen of an epoch.
+// foreseen returns the prediction for an epoch.
 func (r *trainer) foreseen(epoch int64) Foreseen {
 	r.Helper()
 	all := r.l.Plan().History
@@ -33,8 +33,8 @@ func (r *trainer) foreseen(epoch int64) Foreseen {
 	return all[at]
 }
 
-// requireForeseen holds that plans of an epoch were made for the rows that were read, and for no others, and that these
-// are fewer than were drawn.
+// requireForeseen holds that the plans of an epoch were made for exactly the rows that were read, and that these are
+// fewer than were drawn.
 func (r *trainer) requireForeseen(epoch int64) {
 	r.Helper()
 	of := r.foreseen(epoch)
@@ -44,8 +44,8 @@ func (r *trainer) requireForeseen(epoch int64) {
 	require.Less(r, of.PlannedRows, of.DrawnRows)
 }
 
-// TestPlannedIsRead holds that where decisions depend on no gradient, plans are made for the rows that are read, to the
-// row, from the first epoch on, and that the batches are those of a loader without plans.
+// TestPlannedIsRead holds that where decisions depend on no gradient, plans are made for exactly the rows that are
+// read, from the first epoch on, and that the batches equal the batches of a loader without plans.
 func TestPlannedIsRead(t *testing.T) {
 	d := someDataset()
 	d.turnLoops()
@@ -83,8 +83,8 @@ func TestPlannedIsRead(t *testing.T) {
 	}
 }
 
-// TestUnforeseenUpdates holds that batches are right where training does not do what was foreseen, and that the next
-// epoch is foreseen again.
+// TestUnforeseenUpdates holds that batches are right where training departs from the prediction, and that the next
+// epoch is predicted again.
 func TestUnforeseenUpdates(t *testing.T) {
 	for _, f := range forms(someDataset()) {
 		s, g := f.store(t, ssd.OS), f.graph(t)
@@ -120,8 +120,8 @@ func TestUnforeseenUpdates(t *testing.T) {
 	}
 }
 
-// TestForesightOfALaterStart holds that a history which begins in a later epoch is foreseen from there on, by one
-// inspector: nobody knows before its first update what is kept.
+// TestForesightOfALaterStart holds that a history that begins in a later epoch is predicted from there on, by one
+// inspector: the width of kept rows is not known before its first update.
 func TestForesightOfALaterStart(t *testing.T) {
 	for _, f := range forms(someDataset()) {
 		s, g := f.store(t, ssd.OS), f.graph(t)
@@ -156,7 +156,7 @@ func TestForesightOfALaterStart(t *testing.T) {
 	}
 }
 
-// TestForesightResumes holds that a run which is restored in the middle of an epoch foresees the rest of it.
+// TestForesightResumes holds that a run that is restored in mid-epoch predicts the rest of the epoch.
 func TestForesightResumes(t *testing.T) {
 	for _, f := range forms(someDataset()) {
 		s := f.store(t, ssd.OS)

@@ -133,7 +133,7 @@ func (f *form) ends(relation int) (sources, targets []int64) {
 	return data[:e.Shape[1]], data[e.Shape[1]:]
 }
 
-// inEdges are those of each node along a relation.
+// inEdges returns the in-edges of each node along a relation.
 func (f *form) inEdges(relation int) map[int64][]int64 {
 	if f.in == nil {
 		f.in = make([]map[int64][]int64, len(f.edges))

@@ -69,8 +69,8 @@ func (g *gate) release(n int64) {
 	g.budget.Release(mem.Batch, n)
 }
 
-// want says that the consumer waits for batch i and so will not make more room for it. A second call for the same batch
-// changes nothing.
+// want records that the consumer waits for batch i and so will not make more room for it. A second call for the same
+// batch changes nothing.
 func (g *gate) want(i int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -81,8 +81,8 @@ func (g *gate) want(i int64) {
 	g.changed.Broadcast()
 }
 
-// handOver says that the consumer has taken a batch of n bytes. The oldest batch beyond those that it may hold is no
-// longer counted: the consumer's loop variable now holds the new one.
+// handOver records that the consumer has taken a batch of n bytes. The oldest batch beyond the number that it may hold
+// is no longer counted: the consumer's loop variable now holds the new one.
 func (g *gate) handOver(n int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

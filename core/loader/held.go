@@ -11,10 +11,10 @@ import (
 // 6.1): they are marked when a batch is sampled, neither read nor copied, and take
 // no part in plans, policies and rankings.
 //
-// A batch then brings place int32[nodes], what each of its nodes is: v >= 0 is the
+// A batch then brings place int32[nodes], the place of each of its nodes: v >= 0 is the
 // consumer's row v, any other is row ^v of the batch's node tensors, which hold each
-// missed node once. Every node type has such a tensor, whose rows are those of the type's
-// tensors.
+// missed node once. Every node type has such a tensor; its rows count within the tensors
+// of the type.
 
 // PlaceName is the tensor that Options.Held adds to a batch.
 const PlaceName = "place"
@@ -23,7 +23,7 @@ const PlaceName = "place"
 func (l *Loader) dropHeld(ranked *cache.Vector) {
 	for node, at := range l.options.Held {
 		if at >= 0 {
-			ranked.Hotness[l.listing.rowOf(int64(node))] = 0
+			ranked.Hotness[l.cachedTypes.rowOf(int64(node))] = 0
 		}
 	}
 }

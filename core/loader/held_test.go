@@ -29,7 +29,7 @@ func someHeld(nodes int64, share float64) (held []int32, owners []int64) {
 }
 
 // TestHeldRowsAreLeftOut is the metamorphic test of rows that the consumer holds: put together, type by type, batches
-// are those of a loader whose consumer holds none, whatever decides over the cache.
+// equal the batches of a loader whose consumer holds none, under every cache policy.
 func TestHeldRowsAreLeftOut(t *testing.T) {
 	for _, f := range forms(someDataset()) {
 		g, s := f.graph(t), f.store(t, ssd.OS)
@@ -101,8 +101,8 @@ func (f *form) someHeld(share float64) (held []int32, owners [][]int64) {
 	return held, owners
 }
 
-// TestHeldRowsSaveReads holds that what the consumer holds takes no place in a cache
-// that is filled once, and no memory in batches.
+// TestHeldRowsSaveReads holds that rows of the consumer take no place in a cache that
+// is filled once, and no memory in batches.
 func TestHeldRowsSaveReads(t *testing.T) {
 	explore.Figures(t)
 	s := someStore(t, ssd.OS)

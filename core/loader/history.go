@@ -19,10 +19,10 @@ type HistoryOptions struct {
 	Stale, Start Span    // t_stale, and when the cache begins
 	Policy       string  `option:"policy,performance"` // who is admitted: see history.Config
 	Memory       int64   `option:"memory"`             // bytes of the buffer, or Auto: a tenth of the features
-	// Outside says that the caller has the buffer, on another device; Memory is no part of the loader's.
+	// Outside means that the caller has the buffer, on another device; Memory is no part of the loader's.
 	Outside bool  `option:"outside"`
 	Levels  int64 `option:"levels"` // bit l-1 says that of hidden level l something is kept; 0: of all
-	Lag     int   `option:"lag"`    // pruning sees the cache of so many iterations ago
+	Lag     int   `option:"lag"`    // pruning sees the cache of Lag iterations ago
 	// ProbeEvery is after how many iterations one is not pruned, and its embeddings are compared; 0: never.
 	ProbeEvery int64 `option:"probe_every"`
 }
@@ -123,7 +123,7 @@ func (l *Loader) openHistory(ctx context.Context) error {
 	return nil
 }
 
-// historyConfig is what the options come to, for a buffer of so many bytes.
+// historyConfig returns the configuration of the history, for a buffer of the given size.
 func (o *Options) historyConfig(p *parts, bytes, batches int64) history.Config {
 	h := o.History
 	return history.Config{
@@ -229,7 +229,7 @@ func (l *Loader) RestoreHistory(data []byte) error {
 	})
 }
 
-// HistoryStats is what the history did.
+// HistoryStats counts the work of the history.
 type HistoryStats struct {
 	prune.Stats
 	Bytes int64 `json:"bytes"` // of the buffer

@@ -7,7 +7,7 @@ import (
 	"freshgo/core/sample"
 )
 
-// shape is what pruning knows of the graph.
+// shape describes the graph to pruning.
 func (s *schema) shape() history.Shape {
 	shape := history.Shape{First: s.first}
 	for _, r := range s.relations {
@@ -118,7 +118,7 @@ func (p *preparer) addNarrow(b *Batch, name string, values []int32) error {
 	return nil
 }
 
-// HistoryTensors is how many tensors a history adds to a batch at most.
+// HistoryTensors returns the most tensors that a history adds to a batch.
 func (l *Loader) HistoryTensors() int {
 	if !l.pruner.Prunes() {
 		return 0

@@ -149,7 +149,7 @@ func TestHistoryResumes(t *testing.T) {
 				want := r.epoch()
 
 				resumed := f.train(t, open(t, g, o))
-				resumed.epochOf(5) // what it holds is replaced
+				resumed.epochOf(5) // its state is replaced
 				for _, bad := range [][]byte{nil, state[:8], state[:len(state)/2],
 					append([]byte{255, 255, 255, 255, 255, 255, 255, 255}, state[8:]...)} {
 					require.ErrorIs(t, resumed.l.RestoreHistory(bad), history.ErrState)

@@ -90,14 +90,14 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 				own, other := errorOf(of.l, layer, of.want), errorOf(of.l, layer, of.other)
 				t.Logf("%s, layer %d: %.0f visits expected, %.0f counted; off by %.3f, from the other draws by %.3f", f, layer,
 					expected, counted, own, other)
-				require.Less(t, own, .08) // most of it is that of counting
+				require.Less(t, own, .08) // most of it is the error of counting
 				require.Less(t, own, other*.75)
 			}
 		}
 	}
 }
 
-// errorOf is how far expected visits are off, as a part of the visits.
+// errorOf returns the error of expected visits, as a part of the visits.
 func errorOf(l *Loader, layer int, counted []float64) float64 {
 	off, all := 0., 0.
 	for v, n := range counted {

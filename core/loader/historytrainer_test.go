@@ -79,12 +79,12 @@ func (r *trainer) next() *seen {
 	return s
 }
 
-// row is what lies in a slot.
+// row returns the contents of a slot.
 func (r *trainer) row(slot int64) []byte {
 	return r.l.embeddings.Bytes()[slot*embedding:][:embedding]
 }
 
-// levels is what a batch says of its levels: of each the node of each row by global number, and the targets.
+// levels holds the levels of a batch: the global number of each row's node, and the targets.
 type levels struct {
 	iteration int64
 	nodes     [][]int64
@@ -188,7 +188,7 @@ func (r *trainer) checkRows(b *seen, name string, x GraphTensor, ids []int64, lo
 	}
 }
 
-// known is what the history has now, where a batch is pruned by just that: nil elsewhere.
+// known returns the history if a batch is pruned by its present state, else nil.
 func (r *trainer) known() *history.History {
 	o := &r.l.options
 	if o.History.Lag > 0 || o.History.Policy == history.All {

@@ -26,13 +26,13 @@ import (
 // So at most three superbatches are held: one that is executed, one planned, one
 // sampled. Batches are numbered by the inspector, from 0 where it began.
 type inspector struct {
-	loader *Loader
-	start  place // of batch 0
-	turns  turns // of the epoch in which it began
-	whole  turns // of those that follow
-	ctx    context.Context
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	loader        *Loader
+	start         place         // of batch 0
+	shareSchedule shareSchedule // of the epoch in which it began
+	whole         shareSchedule // of those that follow
+	ctx           context.Context
+	cancel        context.CancelFunc
+	done          sync.WaitGroup
 
 	merger    ssd.Merger // of prologues that run early; run's
 	blocks    blocks     // where the batches come from; run's
@@ -47,14 +47,14 @@ type inspector struct {
 	err       error         // what ended the inspection, after the batches published
 	shut      bool
 
-	blind      atomic.Int64 // the first batch whose plan is lost, or noBlind
+	planLost   atomic.Int64 // the first batch whose plan is lost, or noBlind
 	foresees   bool         // whether it began with foresight, or tried to
 	unforeseen atomic.Int64 // rows that were read and not foreseen, or the other way round
 
 	next int64 // the batch after those of the epochs that were consumed whole; the consumer's
 }
 
-// place is a position in the stream of the loader's own batches: see turns.
+// place is a position in the stream of the loader's own batches: see shareSchedule.
 type place struct{ epoch, position int64 }
 
 // number is the inspector's number of the batch at a place, or false where the
@@ -85,11 +85,11 @@ func (l *Loader) superbatchLength(k int) int64 {
 
 // inspect starts an inspector at a place of the stream. Of the planner's state it
 // takes what is really in the cache.
-func (l *Loader) inspect(at place, t turns) *inspector {
-	in := &inspector{loader: l, start: at, turns: t, begun: -1}
+func (l *Loader) inspect(at place, t shareSchedule) *inspector {
+	in := &inspector{loader: l, start: at, shareSchedule: t, begun: -1}
 	in.whole, _ = l.turnsFrom(0)
 	in.changed.L = &in.mu
-	in.blind.Store(noBlind)
+	in.planLost.Store(nonePlanLost)
 	in.blocks = newBlocks(in, at)
 	l.planned.foreknown.begin(at.epoch)
 	in.foresees, in.foresight = l.foresees(), l.foresee(&in.unforeseen)
@@ -258,21 +258,21 @@ func (in *inspector) fail(err error) {
 }
 
 // turnsOf are the batches of an epoch of the stream.
-func (in *inspector) turnsOf(epoch int64) *turns {
+func (in *inspector) turnsOf(epoch int64) *shareSchedule {
 	if epoch == in.start.epoch {
-		return &in.turns
+		return &in.shareSchedule
 	}
 	return &in.whole
 }
 
 // continues reports whether the stream goes on at a place, with these turns of its epoch.
-func (in *inspector) continues(at place, t turns) bool {
+func (in *inspector) continues(at place, t shareSchedule) bool {
 	n, passed := in.number(at)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	whole, _ := in.loader.turnsFrom(0)
 	return passed && n == in.next && t == *in.turnsOf(at.epoch) && whole == in.whole && !in.shut && in.err == nil &&
-		!in.isBlind(n) && in.foresees == in.loader.foresees() && in.unforeseen.Load() == 0
+		!in.isPlanLost(n) && in.foresees == in.loader.foresees() && in.unforeseen.Load() == 0
 }
 
 // superbatchOf waits for the superbatch that holds batch n.

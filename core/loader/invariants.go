@@ -14,7 +14,7 @@ type deliveries struct{ written map[*table][]atomic.Int32 }
 func (d *deliveries) begin(p *preparer) {
 	d.written = map[*table][]atomic.Int32{}
 	for _, t := range p.loader.onDisk {
-		d.written[t] = make([]atomic.Int32, p.sections.rows[t.typ+1]-p.sections.rows[t.typ])
+		d.written[t] = make([]atomic.Int32, p.typeOffsets.rows[t.typ+1]-p.typeOffsets.rows[t.typ])
 	}
 }
 

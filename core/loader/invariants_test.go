@@ -12,7 +12,7 @@ import (
 func TestDeliveriesFindRowsThatAreWrittenTwiceOrNever(t *testing.T) {
 	x := &table{tensor: tensor{label: "x"}}
 	p := &preparer{loader: &Loader{features: features{onDisk: []*table{x}}}, cut: new(prune.Cut)}
-	p.sections.rows = []int64{0, 2}
+	p.typeOffsets.rows = []int64{0, 2}
 	for message, rows := range map[string][]int32{
 		"": {1, 0}, `loader: row 1 of "x" was written 0 times, not 1`: {0},
 		`loader: row 0 of "x" was written 2 times, not 1`: {0, 1, 0},

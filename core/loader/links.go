@@ -125,7 +125,7 @@ func (o *Options) validateLinkTimes(p *parts, t *tensor, own bool) error {
 	return nil
 }
 
-// linkName is what batches call a tensor of links.
+// linkName returns the name of a tensor of links in batches.
 func (p *parts) linkName(n links.Name) string {
 	r := &p.types.relations[p.links.Relation]
 	switch n.End {
@@ -146,7 +146,7 @@ func (p *parts) timesNames() (names []string) {
 	return names
 }
 
-// openSeeds makes ready what batches are drawn for. Like indptr the tables of links are counted apart from the budget
+// openSeeds prepares the seeds or links. Like indptr the tables of links are counted apart from the budget
 // until the size of the working set is known.
 func (m *sampling) openSeeds(ctx context.Context) error {
 	if err := m.openRequester(ctx); err != nil {

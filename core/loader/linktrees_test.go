@@ -19,7 +19,7 @@ import (
 	"freshgo/core/ssd"
 )
 
-// timesOfLinks are times for so many links, some before and some after all others.
+// timesOfLinks returns times for n links, some before and some after all others.
 func timesOfLinks(n int) []int64 {
 	rng, times := rand.New(rand.NewPCG(8, 1)), make([]int64, n)
 	for i := range times {

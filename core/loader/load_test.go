@@ -81,7 +81,7 @@ func TestMovedIsOfRows(t *testing.T) {
 		require.Equal(t, lists, !l.split.Neighbors)
 		none, before := l.engineStats().Bytes, l.moved()
 		epochOf(t, l, 0)
-		require.Eventually(t, func() bool { // what is ahead may still be read
+		require.Eventually(t, func() bool { // batches ahead may still be read
 			all := l.engineStats().Bytes - none
 			rows, edges := l.moved().minus(before).rows.bytes, int64(0)
 			for i := range l.tables {

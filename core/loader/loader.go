@@ -22,8 +22,8 @@ var errStopped = errors.New("loader: epoch stopped")
 type Loader struct {
 	sampling
 	features
-	listing listing // which rows batches need
-	alloc   mem.Allocator
+	cachedTypes cachedTypes // which rows batches need
+	alloc       mem.Allocator
 
 	cacheKind   string       // what Options.Cache came to
 	cacheWhy    string       // why that, where the loader chose
@@ -39,7 +39,7 @@ type Loader struct {
 
 	counters  counters
 	offers    func() []sizing.Offer // what epochs would move with more memory
-	answers   answering
+	answers   onDemandWorkers
 	mu        sync.Mutex // guards running, failed and closed
 	running   *epoch
 	inspector *inspector // of the stream that running belongs to, or belonged to
@@ -51,7 +51,7 @@ type Loader struct {
 // reserved for batches: what these do not use of it may be kept as well.
 func (l *Loader) PoolBytes() (kept, reserved int64) { return l.split.Pool, l.split.Batches }
 
-// Mode is what an epoch is for.
+// Mode is the purpose of an epoch.
 type Mode int
 
 const (
@@ -154,7 +154,7 @@ func (l *Loader) changing() bool { return l.online || l.planned != nil }
 
 // inspectorAt returns the inspector whose next batch is at a place: the one that
 // works already, when the place continues its stream, or a new one.
-func (l *Loader) inspectorAt(at place, t turns) *inspector {
+func (l *Loader) inspectorAt(at place, t shareSchedule) *inspector {
 	if in := l.inspector; in != nil && in.continues(at, t) {
 		return in
 	}
@@ -176,8 +176,8 @@ func (l *Loader) stopInspector() {
 	}
 }
 
-// leftInMiddle makes what was decided for batches that were not made undone: plans
-// end, and an online policy begins with an empty cache.
+// leftInMiddle undoes the decisions for batches that were not made: plans end, and
+// an online policy begins with an empty cache.
 func (l *Loader) leftInMiddle(e *epoch) error {
 	if e.inspector != nil {
 		l.stopInspector()

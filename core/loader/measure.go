@@ -11,24 +11,24 @@ import (
 	"freshgo/core/sizing"
 )
 
-// measuredBatches is how many batches are sampled to learn how large they are.
+// measuredBatches is the number of batches that are sampled to learn their size.
 const measuredBatches = 8
 
-// leastTrial is what batches may take while they are measured where the memory is smaller: batches of a few nodes are
-// then measured as they are, so that an error names the smallest memory that works. Arbitrary.
+// leastTrial is the memory that batches may take while they are measured, even where the budget is smaller: batches of
+// a few nodes are then measured as they are, so that an error names the smallest memory that works. Arbitrary.
 const leastTrial = 16 << 20
 
-// measured is what sampled batches needed, and by what they were sampled.
+// measured holds the demand of sampled batches, and their sampler.
 type measured struct {
 	demand  sizing.Demand
 	sampler *sample.Sampler // that workers are to be sized for; nil where nothing was measured
-	// Estimated says that batches did not fit into the memory: the demand is what parts of them needed, multiplied.
+	// Estimated means that batches did not fit into the memory: the demand is extrapolated from parts of them.
 	estimated bool
 }
 
 // measure samples batches spread over the first epoch and finds the most that one of them needed. It stays within the
-// memory: a batch that finds no room beside neighbours in memory is sampled from disk, and where that does not suffice
-// its demand is estimated. What it allocates is gone when it returns, but for the neighbours: where they fit in half of
+// memory: a batch that finds no room beside neighbours in memory is sampled from disk, and where it still has no room
+// its demand is estimated. It frees all that it allocates, except for the neighbours: where they fit in half of
 // the memory they are loaded first, for a batch costs thousands of reads, and openTopology finds them in l.loaded.
 func (m *sampling) measure(ctx context.Context, r *sizing.Request, g *sizing.Graph) (of measured, err error) {
 	split := sizing.Measuring(r, g)
@@ -96,8 +96,8 @@ type gauge struct {
 	worker *sample.Worker
 	most   *sizing.Demand // what any batch may need; nil: what does not fit is an error
 	share  int            // the part of a batch's seeds that is sampled, as a divisor
-	own    roster
-	missed listing
+	own    batchRows
+	missed cachedTypes
 }
 
 // measureBatches adds what batches of the first epoch need.
@@ -113,7 +113,7 @@ func (a *gauge) measureBatches(ctx context.Context) error {
 	count := m.NumBatches()
 	step := max(1, count/measuredBatches)
 	var r request
-	a.missed = m.newListing(make([]bool, m.parts.types.types()))
+	a.missed = m.newCachedTypes(make([]bool, m.parts.types.types()))
 	for i := int64(0); i < count; i += step {
 		if i+step >= count && m.options.TimeAttr != "" {
 			i = count - 1 // in the order of times the last one is the largest
@@ -128,7 +128,7 @@ func (a *gauge) measureBatches(ctx context.Context) error {
 	return a.measureRuns(ctx, order.batchKey(0))
 }
 
-// sharing is how many times smaller the next part of a batch is that is sampled where one does not fit. Arbitrary.
+// sharing is the factor between the parts of a batch that are sampled where a larger part does not fit. Arbitrary.
 const sharing = 4
 
 // measure adds what a batch needs. Where the budget has no room for it, that is what a part of its seeds needs,
@@ -156,14 +156,14 @@ func (a *gauge) measure(ctx context.Context, key sample.Key, r sample.Request) e
 			return nil
 		}
 		a.share *= sharing
-		a.worker.Close() // what it has for a larger batch would be missing
+		a.worker.Close() // its memory for a larger batch would be missing
 		if a.worker, err = a.m.newWorker(1); err != nil {
 			return err
 		}
 	}
 }
 
-// rows is how many rows a batch brings.
+// rows returns the number of rows of a batch.
 func (a *gauge) rows(g *sample.Subgraph) int64 {
 	if a.m.options.Held == nil {
 		return int64(len(g.Nodes))
@@ -188,7 +188,7 @@ func partOf(r sample.Request, share int) sample.Request {
 	return part
 }
 
-// demandOf is what a batch needs that brings so many rows.
+// demandOf returns the demand of a batch with the given number of rows.
 func demandOf(g *sample.Subgraph, rows int64) sizing.Demand {
 	d := sizing.Demand{
 		Nodes: int64(len(g.Nodes)), Rows: rows, Edges: g.Room,
@@ -226,11 +226,11 @@ const (
 	// trialFetches is the part of its limit, as a divisor, that fetching takes of a trial. No budget counts it, and
 	// twice as much may be garbage.
 	trialFetches = 16
-	// fetchedEdge is what fetching an edge takes beside the result.
+	// fetchedEdge is the memory of fetching an edge, beside the result.
 	fetchedEdge = 44
 )
 
-// inPieces makes an Adjacency fetch so many edges at a time; 0: all.
+// inPieces makes an Adjacency fetch up to atOnce edges at a time; 0: all.
 func inPieces(a sample.Adjacency, atOnce int64) sample.Adjacency {
 	if atOnce == 0 {
 		return a
@@ -238,7 +238,7 @@ func inPieces(a sample.Adjacency, atOnce int64) sample.Adjacency {
 	return pieces{a, atOnce}
 }
 
-// pieces is an Adjacency that fetches the edges of a hop by so many at most.
+// pieces is an Adjacency that fetches the edges of a hop in pieces.
 type pieces struct {
 	whole sample.Adjacency
 	most  int64
@@ -276,9 +276,9 @@ func (s *schema) again() *schema {
 	return &other
 }
 
-// measureRuns measures the input nodes of each type by themselves, as many of them as a batch has:
-// those of a type that has few are in none of the batches that were measured, and may need what no
-// others do. With shuffling these are a type's share of a batch, else a whole batch.
+// measureRuns measures the input nodes of each type by themselves, as many of them as a batch has: a
+// type with few input nodes is in none of the batches that were measured, and may need more than any
+// other. With shuffling these are a type's share of a batch, else a whole batch.
 func (a *gauge) measureRuns(ctx context.Context, key sample.Key) error {
 	m := a.m
 	if len(m.parts.types.runs) < 2 { // every batch has nodes of the only type, or of links of both their types

@@ -21,8 +21,8 @@ import (
 // batches touch most pages of the file, neighbours alone were better, by up to a
 // fifth.
 
-// listed is what is cached of the same lists: neighbours, and edge numbers where
-// those are on disk too, of a graph or of one of its types of edges.
+// listed holds the cached columns of the same lists: neighbours, and edge numbers
+// where these are on disk too, of a graph or of one of its edge types.
 type listed struct {
 	indptr []int64
 	arrays []*graph.IDs
@@ -80,13 +80,14 @@ func (m *sampling) chooseLists(ctx context.Context) (of []listed, err error) {
 	return of, err
 }
 
-// choosingBytes is what chooseLists holds for a while, beside the address tables.
+// choosingBytes returns the memory that chooseLists takes for a while, beside the
+// address tables.
 func choosingBytes(numNodes, numLists int64) int64 {
 	return numNodes*4 + 2*graph.ScanPiece + cache.NeighborScratchBytes(numLists)
 }
 
-// neighborCounts is how many neighbours of sampled edges were found in memory and
-// how many were read, one by one or with others of their page.
+// neighborCounts returns the numbers of neighbours of sampled edges that were found
+// in memory, and that were read, one by one or with others of their page.
 func (l *Loader) neighborCounts() (hits, misses int64) {
 	if !l.parts.types.onDisk() {
 		return l.counters.edges.Load(), 0

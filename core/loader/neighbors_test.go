@@ -32,7 +32,7 @@ func onDisk(o Options, nBytes int64) Options {
 	return o
 }
 
-// listBytes is what all lists of a form's store take that may be cached with these options.
+// listBytes returns the size of all lists of a form's store that may be cached with these options.
 func (f *form) listBytes(t *testing.T, s *store.Store, o Options) int64 {
 	t.Helper()
 	l := &sampling{options: o, parts: OpenStore(s).parts()}

@@ -68,8 +68,8 @@ func (l *Loader) open(ctx context.Context) error {
 	return nil
 }
 
-// shareRows says how many threads copy the rows of a batch: as many as it has, and where batches take turns at the
-// cache all.
+// shareRows sets the number of threads that copy the rows of a batch: the threads of the batch, or all threads where
+// batches take turns at the cache.
 func (l *Loader) shareRows() {
 	_, l.threads = l.share()
 	l.movers = l.threads
@@ -156,8 +156,8 @@ func (l *Loader) openTables(ctx context.Context) error {
 	for _, t := range l.onDisk {
 		cached[t.typ] = true
 	}
-	l.listing = l.newListing(cached)
-	l.listing.order = l.order
+	l.cachedTypes = l.newCachedTypes(cached)
+	l.cachedTypes.order = l.order
 	l.columns = l.split.Columns
 	return nil
 }

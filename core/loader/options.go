@@ -20,8 +20,8 @@ var (
 	ErrNoEpoch = errors.New("loader: no epoch is running")
 )
 
-// most is how many sampling threads and prefetched batches there are at most. Arbitrary: far more than make anything
-// faster, and few enough for the memory of each.
+// most bounds sampling threads and prefetched batches. Arbitrary: far more than make anything faster, and few enough
+// for the memory of each.
 const most = 1024
 
 // Auto asks the loader to choose a size or a count itself.
@@ -32,9 +32,9 @@ var caches = append([]string{
 	"auto", "none", "belady", "degree", "in-degree", "random", "presc", "expected", "oracle", "vector",
 }, cache.OnlineNames()...)
 
-// Options says what to load and how. The zero value of a field has its own meaning; where the loader may choose, Auto
-// asks for it. The tag of a field is the name of the option for callers, and in messages: package capi fills the field
-// from what the header calls so.
+// Options selects the batches and the way to load them. The zero value of a field has its own meaning; Auto lets the
+// loader choose. The tag of a field is the name of the option for callers, and in messages: package capi fills the
+// field from the member of this name in the header.
 type Options struct {
 	Fanouts []int64 // neighbours per hop, nearest the seeds first; -1 takes all
 	Replace bool    `option:"replace"` // draw with replacement
@@ -49,12 +49,12 @@ type Options struct {
 	Seed        uint64    `option:"seed"`      // all random numbers come from it
 
 	Workers int `option:"num_workers"` // sampling threads; 0: the loader chooses; most if there are more
-	// Prefetch is how many batches are prepared ahead of the consumer, most if there are more; 0: a batch is prepared
-	// when it is asked for.
+	// Prefetch is the number of batches that are prepared ahead of the consumer, up to most; 0: a batch is prepared
+	// when it is requested.
 	Prefetch int `option:"prefetch"`
 
 	Memory int64 `option:"memory"` // bytes for everything the loader allocates; 0: unlimited
-	// Spare says that Memory is what is left beside a graph in memory, whose index comes on top. Batches are then
+	// Spare means that Memory is free memory beside a graph in memory, whose index comes on top. Batches are then
 	// measured only where the most that they may need is more.
 	Spare         bool   `option:"spare"`
 	FeatureCache  int64  `option:"feature_cache"`  // bytes of it for cached feature rows, or Auto
@@ -75,7 +75,7 @@ type Options struct {
 	// ReorderRows is the rows of the cache that an order is judged with, or Auto: as many as there are.
 	ReorderRows int64 `option:"reorder_rows"`
 
-	// Transfer says how cold rows are read: "auto", "random", "page-once", "scan", "pack", "forward", or one of
+	// Transfer is the way to read cold rows: "auto", "random", "page-once", "scan", "pack", "forward", or one of
 	// "page-once", "scan" and "pack" with "+forward".
 	Transfer     string `option:"transfer,auto"`
 	TraceMemory  int64  `option:"trace_memory"`  // bytes of Memory for traces and plans, or Auto
@@ -95,9 +95,10 @@ type Options struct {
 	WeightAttr   string        `option:"weight_attr"`
 	Labor        *sample.Labor // draw layer by layer
 	NoEdgeWeight bool          // batches do not bring LABOR's weights
-	Walks        []sample.Walk // for each hop, random walks that find neighbours, of which Fanouts are kept
+	Walks        []sample.Walk // for each hop, random walks that find neighbours; Fanouts bounds how many are kept
 
-	// FeatureDType is how floats come that are stored in fewer bytes (see store.Narrowed): "float32", or "stored".
+	// FeatureDType is the delivered form of floats that are stored in fewer bytes (see store.Narrowed): "float32", or
+	// "stored".
 	FeatureDType string `option:"feature_dtype,float32"`
 	Transpose    bool   `option:"transpose"` // batches bring their edges grouped by source too, see TransposedNames
 	// NoEdgeIDs: batches bring no e_id of edge types without tensors of edges, whose numbers are then not read.
@@ -115,9 +116,9 @@ type Options struct {
 	// TimeAttr is the tensor of times: nothing later than its seed is drawn; "": there are no times.
 	TimeAttr     string `option:"time_attr"`
 	TemporalLast bool   `option:"temporal_last"` // draw the latest, not any
-	// TimeWindow draws only from the last so many units of time; 0: without bound.
+	// TimeWindow bounds the age of drawn edges, in units of time; 0: no bound.
 	TimeWindow int64 `option:"time_window"`
-	// SeedTimes are those of each seed, in the order of Seeds; nil: those of the nodes, if they have any.
+	// SeedTimes are the times of the seeds, in the order of Seeds; nil: the times of the nodes, if they have any.
 	SeedTimes []int64        `option:"input_time"`
 	Links     *links.Options // batches are drawn for links; nil: for Seeds
 
@@ -131,7 +132,7 @@ type Options struct {
 // walk reports whether neighbours are found by random walks.
 func (o *Options) walk() bool { return o.Walks != nil || o.Metapaths != nil }
 
-// hops is how many hops a batch has.
+// hops returns the number of hops of a batch.
 func (o *Options) hops() int {
 	if len(o.RelationFanouts) > 0 {
 		return len(o.RelationFanouts[0])

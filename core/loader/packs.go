@@ -29,7 +29,7 @@ func (p *batchPacks) add(column int, pos int32, row []byte) {
 }
 
 // addRows is add for rows of a table.
-func (p *batchPacks) addRows(column int, of picks, src []byte, width int) {
+func (p *batchPacks) addRows(column int, of rowCopies, src []byte, width int) {
 	if k := p.column(column); k != nil && len(of.pos) > 0 {
 		_ = k.AddRows(of.pos, src, width, of.from)
 	}
@@ -58,12 +58,12 @@ func (p *batchPacks) each(do func(*scratch.Pack)) {
 	}
 }
 
-// picks are rows of a table for a pack, and their positions there.
-type picks struct{ pos, from []int32 }
+// rowCopies lists rows of a table for a pack, and their positions there.
+type rowCopies struct{ pos, from []int32 }
 
-func (k *picks) add(pos, from int32) { k.pos, k.from = append(k.pos, pos), append(k.from, from) }
+func (k *rowCopies) add(pos, from int32) { k.pos, k.from = append(k.pos, pos), append(k.from, from) }
 
-func (k *picks) clear() { k.pos, k.from = k.pos[:0], k.from[:0] }
+func (k *rowCopies) clear() { k.pos, k.from = k.pos[:0], k.from[:0] }
 
 // takeFrom copies rows of a pack, which are so wide, into the tensors of the batch, but for those that are delivered.
 func (p *preparer) takeFrom(column, width int, tensors [][]byte, delivered []bool, pos scratch.Positions, data []byte) {
@@ -79,10 +79,10 @@ func (p *preparer) takeFrom(column, width int, tensors [][]byte, delivered []boo
 			continue
 		}
 		of := t
-		if row := p.roster.rows[at]; of == nil || !of.has(row) {
+		if row := p.batchRows.rows[at]; of == nil || !of.has(row) {
 			of = p.loader.tableOf(column, row)
 		}
-		row := p.roster.tensorRow(at)
+		row := p.batchRows.tensorRow(at)
 		if of == nil || row < 0 {
 			continue
 		}

@@ -32,7 +32,7 @@ func rowsFor(rows int64) int64 { return 8*someNodes + rows*(nodeBytes+64) + 64<<
 func storePlans(t *testing.T, l *Loader, held int64) {
 	t.Helper()
 	l.split.Stored = true
-	l.planned.records.limit, l.planned.storage = held, l.planned.records
+	l.planned.recordStore.limit, l.planned.storage = held, l.planned.recordStore
 	l.planned.planner.Close()
 	limits := scratch.Options{MemoryBytes: l.split.Packs, FileBytes: l.split.Scratch}
 	var err error
@@ -41,9 +41,9 @@ func storePlans(t *testing.T, l *Loader, held int64) {
 	l.onClose(l.planned.planner.Close)
 }
 
-// TestPolicyTransferEngineThreads is the metamorphic test of the caches: whatever
-// decides what is cached, how the rest is read, and by whom, the batches of
-// several epochs are those of a loader without cache.
+// TestPolicyTransferEngineThreads is the metamorphic test of the caches: under every
+// policy, transfer, engine and number of threads, the batches of several epochs equal
+// the batches of a loader without cache.
 func TestPolicyTransferEngineThreads(t *testing.T) {
 	d := someDataset()
 	s := someStore(t, ssd.OS)
@@ -302,7 +302,7 @@ func TestLostPlans(t *testing.T) {
 	d := someDataset()
 	reference := open(t, d.graph(t), plain())
 	want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1), epochOf(t, reference, 2)}
-	blind := 0
+	planLost := 0
 	for read := 3; read < explore.Rounds(400); read += 1 + read/4 {
 		fs := faultfs.New(ssd.OS)
 		o := belady()
@@ -313,15 +313,15 @@ func TestLostPlans(t *testing.T) {
 			Errno: syscall.EIO})
 		for epoch := range want {
 			requireSame(t, want[epoch], epochOf(t, l, int64(epoch)))
-			if in := l.inspector; in != nil && in.isBlind(noBlind-1) {
-				blind++
+			if in := l.inspector; in != nil && in.isPlanLost(nonePlanLost-1) {
+				planLost++
 			}
 		}
 		st := l.Stats()
 		require.Equal(t, st.Rows, st.Hits+st.Packed+st.Misses, "%+v", st)
 		l.Close()
 	}
-	require.Positive(t, blind, "no step was lost")
+	require.Positive(t, planLost, "no step was lost")
 }
 
 func TestWrongPlanOptions(t *testing.T) {
@@ -363,7 +363,7 @@ func TestWrongPlanOptions(t *testing.T) {
 	require.True(t, slices.Contains(caches, "auto"))
 }
 
-// TestReadsOfCalibrationAreNotCounted: what is read is that of a loader that need not know the device.
+// TestReadsOfCalibrationAreNotCounted: the reads equal the reads of a loader that need not know the device.
 func TestReadsOfCalibrationAreNotCounted(t *testing.T) {
 	s := newDataset(3000, 40000).store(t, ssd.OS)
 	var opened [2]Stats

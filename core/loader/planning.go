@@ -14,22 +14,22 @@ import (
 	"freshgo/core/ssd"
 )
 
-// planning is what a loader whose batches are planned has beside its cache, for as long as it is open.
+// planning holds the planner of a loader and its scratch file, beside the cache, while the loader is open.
 type planning struct {
-	planner    *plan.Planner
-	pool       *scratch.Pool // of packs and traces
-	records    *records      // traces, and what plans are made of where storage is this
-	storage    plan.Storage  // what plans are made of: memory, or the records
-	device     *ssd.Learned  // what reading costs
-	calibrated ssd.Stats     // what finding that out read
-	windows    windows
-	timeline   timeline
-	lull       lull
-	foreknown  foreknown
-	presence   *plan.Presence // what batches that are pruned find in the cache; nil: none are
+	planner     *plan.Planner
+	pool        *scratch.Pool // of packs and traces
+	recordStore *recordStore  // traces, and what plans are made of where storage is this
+	storage     plan.Storage  // of plans: memory, or the record store
+	device      *ssd.Learned  // what reading costs
+	calibrated  ssd.Stats     // what finding that out read
+	windows     windows
+	timeline    timeline
+	idleGate    idleGate
+	foreknown   foreknown
+	presence    *plan.Presence // what batches that are pruned find in the cache; nil: none are
 }
 
-// leastBuffers is what the scratch pool needs for buffers before a dozen packs in its file can be filled at a time.
+// leastBuffers is the memory of buffers that the scratch pool needs to fill a dozen packs in its file at a time.
 const leastBuffers = 20 * sizing.MinSlot
 
 // openPlanning makes the planner, the record of what is in the cache, and the pool for packs and traces.
@@ -44,10 +44,10 @@ func (l *Loader) openPlanning(ctx context.Context) error {
 	if err := l.openResident(); err != nil {
 		return err
 	}
-	planned := &planning{pool: pool, records: &records{budget: l.budget, pool: pool, limit: l.split.TracesHeld}}
+	planned := &planning{pool: pool, recordStore: &recordStore{budget: l.budget, pool: pool, limit: l.split.TracesHeld}}
 	planned.timeline.opened = time.Now()
 	if planned.storage = plan.Memory(l.budget); l.split.Stored {
-		planned.storage = planned.records
+		planned.storage = planned.recordStore
 	}
 	if o.History != nil {
 		if planned.presence, err = plan.NewPresence(l.budget, l.split.CacheRows); err != nil {
@@ -68,7 +68,7 @@ func (l *Loader) openPlanning(ctx context.Context) error {
 	return nil
 }
 
-// planConfig is what is planned: rows of the tables on disk, read from this device.
+// planConfig returns the configuration of the planner: rows of the tables on disk, read from this device.
 func (l *Loader) planConfig(device ssd.Device, limits scratch.Options, storage plan.Storage) plan.Config {
 	packFile := sizing.PackFile(limits.FileBytes)
 	if limits.MemoryBytes-limits.PackMemory() < leastBuffers {
@@ -149,8 +149,8 @@ func (l *Loader) calibrate(ctx context.Context, planned *planning) (device ssd.D
 	return device, nil
 }
 
-// calibrationTime is how long a device is measured for: as long as some twenty readings of a small table would take, at
-// most what gives figures within a tenth.
+// calibrationTime returns the time to measure a device: as long as some twenty readings of a small table, at most the
+// time that gives rates within a tenth.
 func calibrationTime(nBytes int64) time.Duration {
 	const each = time.Second / (50 << 20) // a slow disk's time for a byte, times twenty
 	return max(150*time.Millisecond, min(time.Duration(nBytes)*each, ssd.DefaultCalibration))

@@ -18,7 +18,7 @@ import (
 	"freshgo/core/store"
 )
 
-// hubDataset is a dataset of which some nodes have most edges, with weights: lists of many pages, and short ones.
+// hubDataset returns a dataset in which a few nodes have most edges, with weights: lists of many pages, and short ones.
 func hubDataset(nodes, edges int, dtype manifest.DType) *dataset {
 	d := newDataset(nodes, edges)
 	rng := rand.New(rand.NewPCG(4, uint64(dtype)))
@@ -33,7 +33,7 @@ func hubDataset(nodes, edges int, dtype manifest.DType) *dataset {
 	return d.weighted(dtype)
 }
 
-// byPosition is the dataset, of which stores have the weights by position.
+// byPosition returns the dataset, with weights by position in its stores.
 func (d *dataset) byPosition() *dataset {
 	d.weightsOf = "weight"
 	return d

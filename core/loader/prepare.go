@@ -15,23 +15,23 @@ import (
 
 // preparer makes one batch after the other. Its scratch is its own.
 type preparer struct {
-	epoch      *epoch
-	loader     *Loader
-	of         inputs
-	listing    *listing
-	apart      bool // not of an epoch, and moves nothing: see Loader.Sample
-	scratch    graph.Scratch
-	lookup     lookup
-	roster     roster
-	graph      sample.Subgraph  // as it was drawn
-	batch      *sample.Subgraph // as it is delivered: what pruning has left of it
-	deliveries deliveries       // with the tag invariants
-	request    request
-	sections   sections   // of batch
-	ids        batchIDs   // in the batch's tensors
-	owning     owning     // of bidirectional edges
-	cut        *prune.Cut // what pruning leaves of the batch
-	wide       [][]byte   // the tensors of the batch that the graph has rows for
+	epoch       *epoch
+	loader      *Loader
+	of          inputs
+	cachedTypes *cachedTypes
+	onDemand    bool // not of an epoch, and moves nothing: see Loader.Sample
+	scratch     graph.Scratch
+	lookup      lookup
+	batchRows   batchRows
+	graph       sample.Subgraph  // as it was drawn
+	batch       *sample.Subgraph // as it is delivered: what pruning has left of it
+	deliveries  deliveries       // with the tag invariants
+	request     request
+	typeOffsets typeOffsets // of batch
+	ids         batchIDs    // in the batch's tensors
+	owning      owning      // of bidirectional edges
+	cut         *prune.Cut  // what pruning leaves of the batch
+	wide        [][]byte    // the tensors of the batch that the graph has rows for
 
 	// Of a planned batch.
 	number  int64 // the inspector's
@@ -44,7 +44,7 @@ type preparer struct {
 }
 
 // prunes reports whether batches have turns at a history.
-func (p *preparer) prunes() bool { return !p.apart && p.loader.pruner.Prunes() }
+func (p *preparer) prunes() bool { return !p.onDemand && p.loader.pruner.Prunes() }
 
 // prepare takes the next ticket and makes that batch. Past the end of the epoch
 // it returns the ticket alone.
@@ -95,7 +95,7 @@ func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
 	e, l := p.epoch, p.loader
 	giveBack := sync.OnceFunc(func() { l.workers <- worker })
 	defer giveBack()
-	number := e.turns.number(b.Index)
+	number := e.shareSchedule.number(b.Index)
 	if err := e.order.batch(e.ctx, number, &p.request); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (p *preparer) takePlanned(b *Batch) error {
 	return p.makeTensors(b)
 }
 
-// unpack gets back what the inspector sampled, or samples it again.
+// unpack loads the trace of a batch, or samples the batch again.
 func (p *preparer) unpack(t *sampled) error {
 	e, l := p.epoch, p.loader
 	if t.trace != nil {
@@ -176,7 +176,7 @@ func (p *preparer) unpack(t *sampled) error {
 	return l.sampleAgain(e.ctx, t, &p.request, func(g *sample.Subgraph) { keep(&p.graph, g) })
 }
 
-// sampleAgain makes what was lost of a batch: use sees it in a worker's memory.
+// sampleAgain samples a batch whose trace is lost, and passes it to use in a worker's memory.
 func (l *Loader) sampleAgain(ctx context.Context, t *sampled, r *request, use func(g *sample.Subgraph)) error {
 	l.counters.resampled.Add(1)
 	order, err := l.newSeedOrder(ctx, l.epochKey(t.epoch))
@@ -207,20 +207,20 @@ func (p *preparer) makeTensors(b *Batch) error {
 	e, l := p.epoch, p.loader
 	b.NumSeeds = int64(len(p.request.inputs))
 	l.counters.edges.Add(int64(len(p.batch.Row)))
-	p.sections.cut(l.parts.types, p.batch)
+	p.typeOffsets.cut(l.parts.types, p.batch)
 	if l.options.Held != nil && !e.trace {
-		if err := l.compute(e.ctx, func() { p.roster.fill(p.listing, p.batch.Nodes, &p.sections) }); err != nil {
+		if err := l.compute(e.ctx, func() { p.batchRows.fill(p.cachedTypes, p.batch.Nodes, &p.typeOffsets) }); err != nil {
 			return err
 		}
-		p.sections.rows = p.roster.bases
+		p.typeOffsets.rows = p.batchRows.bases
 	}
-	bytes := p.sections.bytes(&l.parts, b.NumSeeds)
+	bytes := p.typeOffsets.bytes(&l.parts, b.NumSeeds)
 	if e.trace {
 		bytes = int64(len(p.batch.Nodes))*8 + b.NumSeeds*8
 	} else if p.cut.On() {
 		bytes += p.cut.Batch.LevelBytes(l.parts.transposed)
 	}
-	if !p.apart {
+	if !p.onDemand {
 		if err := e.gate.acquire(b.Index, bytes); err != nil {
 			return err
 		}

@@ -49,31 +49,31 @@ func (p *preparer) build() {
 	if len(l.onDisk) == 0 {
 		return
 	}
-	p.roster.fillGraph(&l.listing, &p.graph)
+	p.batchRows.fillGraph(&l.cachedTypes, &p.graph)
 	switch {
 	case p.super != nil:
 		p.buildPlanned(places)
 	case p.cut.On():
-		p.roster.cut(places)
+		p.batchRows.cut(places)
 	}
 }
 
 // buildPlanned lists the rows that are planned, and those that were not foreseen.
 func (p *preparer) buildPlanned(places []int32) {
 	if places != nil {
-		p.roster.moveTo(places)
+		p.batchRows.moveTo(places)
 	}
 	batch := p.super.batches[p.number-p.super.first]
 	if !batch.planned.known {
 		return // all that were drawn are planned
 	}
 	var needed, wrong int64
-	p.now, p.moved, needed, wrong = p.roster.cutToPlan(batch.planned.set(), p.now)
+	p.now, p.moved, needed, wrong = p.batchRows.cutToPlan(batch.planned.set(), p.now)
 	batch.planned.free()
 	p.super.inspector.unforeseen.Add(wrong)
 	p.loader.planned.foreknown.add(Foreseen{Epoch: batch.epoch, ReadRows: needed, UnforeseenRows: wrong})
 	if p.moved {
-		p.planned.MoveTo(p.now, len(p.roster.rows))
+		p.planned.MoveTo(p.now, len(p.batchRows.rows))
 		p.step = p.planned
 	}
 }
@@ -81,19 +81,19 @@ func (p *preparer) buildPlanned(places []int32) {
 // adapt makes the planned step what this batch does of it.
 func (p *preparer) adapt() error {
 	s, presence := p.super, p.loader.planned.presence
-	if s.inspector.isBlind(p.number) {
+	if s.inspector.isPlanLost(p.number) {
 		return nil
 	}
-	if p.number == s.first { // what is read before this batch
+	if p.number == s.first { // rows that are read before this batch
 		err := s.plan.ReadAhead(p.epoch.ctx, fillChunk, func(fills []plan.Fill, _ []plan.Extra) error {
 			presence.Filled(fills)
 			return nil
 		})
-		if err := s.inspector.survive(p.number, err); err != nil {
+		if err := s.inspector.markPlanLost(p.number, err); err != nil {
 			return err
 		}
 	}
-	needs := func(pos int32) bool { return p.roster.tensorRow(pos) >= 0 }
+	needs := func(pos int32) bool { return p.batchRows.tensorRow(pos) >= 0 }
 	presence.Adapt(&p.planned, needs, &p.adapted)
 	p.step = p.adapted.Step
 	return nil
@@ -102,7 +102,7 @@ func (p *preparer) adapt() error {
 // estimate computes what each new embedding would have saved, for the update.
 func (p *preparer) estimate() error { return p.cut.Estimate(p.loader.rowCost()) }
 
-// rowCost is what loading a node's rows costs: nothing where its type has none, but other types have some.
+// rowCost returns the cost of loading a node's rows: zero where its type has none, but other types have some.
 func (l *Loader) rowCost() func(node int64) float32 {
 	first := l.parts.types.first
 	costs := make([]float32, l.parts.types.types())

@@ -78,7 +78,7 @@ func (m *sampling) scoreAll(ctx context.Context, scores []float32) error {
 	if err := m.openSampler(ctx); err != nil {
 		return err
 	}
-	every := m.newListing(slices.Repeat([]bool{true}, types.types())) // which has no order of rows: by node
+	every := m.newCachedTypes(slices.Repeat([]bool{true}, types.types())) // which has no order of rows: by node
 	ranked, err := m.rank(ctx, m.options.Cache, &every)
 	if err != nil {
 		return err
@@ -88,9 +88,9 @@ func (m *sampling) scoreAll(ctx context.Context, scores []float32) error {
 	return nil
 }
 
-// rank scores the rows of a listing as a kind of cache says. The caller closes the
+// rank scores the rows of the cached types for a kind of cache. The caller closes the
 // scores.
-func (m *sampling) rank(ctx context.Context, kind string, rows *listing) (*cache.Vector, error) {
+func (m *sampling) rank(ctx context.Context, kind string, rows *cachedTypes) (*cache.Vector, error) {
 	o := &m.options
 	switch kind {
 	case "presc":
@@ -111,7 +111,7 @@ func (m *sampling) rank(ctx context.Context, kind string, rows *listing) (*cache
 // rankForCache is rank, with the many ties of PreSC broken by expected visits, and
 // the rows that the consumer holds last.
 func (l *Loader) rankForCache(ctx context.Context) (*cache.Vector, error) {
-	scores, err := l.rank(ctx, l.cacheKind, &l.listing)
+	scores, err := l.rank(ctx, l.cacheKind, &l.cachedTypes)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ const preSamplingSeed = 0x5ca1ab1e0ddba115
 
 // count samples epochs of a seed, from epoch 0 on, and counts in how many batches
 // each row is.
-func (m *sampling) count(ctx context.Context, seed uint64, epochs int, rows *listing) (*cache.Vector, error) {
+func (m *sampling) count(ctx context.Context, seed uint64, epochs int, rows *cachedTypes) (*cache.Vector, error) {
 	counter, err := cache.NewCounter(m.budget, m.parts.numNodes)
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (m *sampling) count(ctx context.Context, seed uint64, epochs int, rows *lis
 	return counter.Hotness(epochs), nil
 }
 
-func (m *sampling) countEpoch(ctx context.Context, key sample.Key, counter *cache.Counter, rows *listing) error {
+func (m *sampling) countEpoch(ctx context.Context, key sample.Key, counter *cache.Counter, rows *cachedTypes) error {
 	order, err := m.newSeedOrder(ctx, key)
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ func (m *sampling) countEpoch(ctx context.Context, key sample.Key, counter *cach
 		worker := <-m.workers
 		defer func() { m.workers <- worker }()
 		var g sample.Subgraph
-		var own roster
+		var own batchRows
 		var r request
 		for b := next.Add(1) - 1; b < m.NumBatches(); b = next.Add(1) - 1 {
 			if err := order.batch(ctx, b, &r); err != nil {
@@ -220,7 +220,7 @@ func (s *schema) degrees(ctx context.Context, m *sampling, metric string) (*cach
 	})
 }
 
-// countSources adds the edges of a relation to the counts of their sources, of which there is one for every node.
+// countSources adds the edges of a relation to the counts of their sources. There is a count for every node.
 func (s *schema) countSources(ctx context.Context, m *sampling, r *relation, counts []uint32) error {
 	from := counts[s.first[r.source]:]
 	return r.Neighbors.Scan(ctx, m.budget, func(_ int64, sources []int64) error {
@@ -232,7 +232,7 @@ func (s *schema) countSources(ctx context.Context, m *sampling, r *relation, cou
 // dropRowless puts the nodes of types that have no rows on disk last.
 func (l *Loader) dropRowless(scores *cache.Vector) {
 	first := l.parts.types.first
-	for t, cached := range l.listing.listed {
+	for t, cached := range l.cachedTypes.listed {
 		if !cached {
 			clear(scores.Hotness[first[t]:first[t+1]])
 		}

@@ -39,7 +39,7 @@ func (p *preparer) readPacks(tensors [][]byte) error {
 	if p.super == nil || len(p.loader.onDisk) == 0 {
 		return nil
 	}
-	l, k, rows := p.loader, &p.lookup, len(p.roster.rows)
+	l, k, rows := p.loader, &p.lookup, len(p.batchRows.rows)
 	k.delivered = reuse.Slice(k.delivered, len(l.columns)*rows)
 	clear(k.delivered)
 	for _, packs := range p.super.packsFor(p.number) {
@@ -113,11 +113,11 @@ func (p *preparer) gatherLoaded(dst []byte, t *table, rows []int64) {
 // them rows of the same pages for later batches.
 func (p *preparer) readPlanned(t *table, dst []byte) error {
 	l, k, s := p.loader, &p.lookup, p.super
-	cold, base, delivered := p.coldOf(t), p.base(t), k.deliveredTo(t.cached, len(p.roster.rows))
+	cold, base, delivered := p.coldOf(t), p.base(t), k.deliveredTo(t.cached, len(p.batchRows.rows))
 	k.wanted, k.from = k.wanted[:0], k.from[:0]
 	for _, pos := range cold {
 		if !delivered[pos] {
-			k.wanted = append(k.wanted, int64(p.roster.rows[pos])-t.first)
+			k.wanted = append(k.wanted, int64(p.batchRows.rows[pos])-t.first)
 			k.from = append(k.from, pos)
 		}
 	}
@@ -134,7 +134,7 @@ func (p *preparer) readPlanned(t *table, dst []byte) error {
 	}
 	return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, k.wanted, func(i int32, row []byte) error {
 		if from := k.from[i]; from >= 0 {
-			p.deliver(t, dst, p.roster.tensorRow(from)-base, row)
+			p.deliver(t, dst, p.batchRows.tensorRow(from)-base, row)
 		} else {
 			e := &p.step.Extra[^from]
 			s.packs[e.Batch].add(t.cached, e.Pos, row)
@@ -149,10 +149,10 @@ func (p *preparer) readCold(t *table, dst []byte) error {
 	cold, base := p.coldOf(t), p.base(t)
 	k.wanted = k.wanted[:0]
 	for _, pos := range cold {
-		k.wanted = append(k.wanted, int64(p.roster.rows[pos])-t.first)
+		k.wanted = append(k.wanted, int64(p.batchRows.rows[pos])-t.first)
 	}
 	return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, k.wanted, func(i int32, row []byte) error {
-		p.deliver(t, dst, p.roster.tensorRow(cold[i])-base, row)
+		p.deliver(t, dst, p.batchRows.tensorRow(cold[i])-base, row)
 		return nil
 	})
 }
@@ -169,12 +169,13 @@ func (p *preparer) deliver(t *table, dst []byte, at int32, row []byte) {
 func (p *preparer) coldOf(t *table) []int32 {
 	cold := p.lookup.cold
 	before := func(end int64) int {
-		return sort.Search(len(cold), func(i int) bool { return int64(p.roster.rows[cold[i]]) >= end })
+		return sort.Search(len(cold), func(i int) bool { return int64(p.batchRows.rows[cold[i]]) >= end })
 	}
 	return cold[before(t.first):before(t.first+t.numRows)]
 }
 
-// deliveredTo says, by position, what the packs of a column brought for a batch of so many rows.
+// deliveredTo returns, by position, whether the packs of a column delivered the row, for a batch of the given number of
+// rows.
 func (k *lookup) deliveredTo(column, rows int) []bool {
 	return k.delivered[column*rows : (column+1)*rows]
 }
@@ -194,5 +195,5 @@ func (p *preparer) tableRows(t *table, nodes []int64) []int64 {
 
 // missed are the nodes of a table, within its type, that the consumer does not hold.
 func (p *preparer) missed(t *table) []int64 {
-	return p.roster.ids[p.roster.bases[t.typ]:p.roster.bases[t.typ+1]]
+	return p.batchRows.ids[p.batchRows.bases[t.typ]:p.batchRows.bases[t.typ+1]]
 }

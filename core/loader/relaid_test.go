@@ -103,8 +103,8 @@ func TestRanksFollowTheRows(t *testing.T) {
 	}
 }
 
-// TestHotnessIsByNode holds that scores are those of nodes where rows are in another order, also where times of nodes
-// were read in that order.
+// TestHotnessIsByNode holds that scores belong to nodes where rows are in another order, also where times of nodes were
+// read in that order.
 func TestHotnessIsByNode(t *testing.T) {
 	d := someDataset()
 	source := OpenStore(relaid(t, d.store(t, ssd.OS), store.Hot))

@@ -35,7 +35,7 @@ type Plan struct {
 	Timeline map[string][]span `json:"timeline,omitempty"`
 }
 
-// Window is what was planned for a superbatch and what it took.
+// Window compares the plan of a superbatch with its execution.
 type Window struct {
 	First   int64 `json:"first"` // number of its first batch since planning began
 	Batches int   `json:"batches"`
@@ -53,7 +53,7 @@ type Window struct {
 	device ssd.Device // as it was known when the window was planned
 }
 
-// deviceSeconds is what was predicted of the device, had it been known as it is now.
+// deviceSeconds returns the predicted time of the device, by its rates as known now.
 func (w *Window) deviceSeconds(now ssd.Device) float64 {
 	then := w.moved.seconds(w.device)
 	if then <= 0 {
@@ -77,8 +77,8 @@ const (
 	keptRatios  = 1024
 )
 
-// moved is what plans foresee: which rows were read, from their tables and from the scratch file, and what that took.
-// The engine may have read neighbour lists besides, edge tensors, and plans in the scratch file.
+// moved counts the work that plans predict: the rows read from their tables and from the scratch file, and the time.
+// The engine may also have read neighbour lists, edge tensors, and plans in the scratch file.
 type moved struct {
 	engine  time.Duration // it was busy, with whatever
 	all     requested
@@ -86,7 +86,7 @@ type moved struct {
 	written int64     // bytes to the scratch file
 }
 
-// requested is what was asked of the engine, and what came.
+// requested counts requests to the engine, and the bytes that they returned.
 type requested struct{ requests, bytes int64 }
 
 func (r requested) plus(o requested) requested {
@@ -97,7 +97,7 @@ func (r requested) minus(o requested) requested {
 	return requested{r.requests - o.requests, r.bytes - o.bytes}
 }
 
-// seconds is what a device takes for it.
+// seconds returns the time of a device for the requests.
 func (r requested) seconds(d ssd.Device) float64 { return d.Seconds(r.requests, r.bytes/ssd.PageBytes) }
 
 func (l *Loader) moved() moved {
@@ -115,7 +115,7 @@ func (l *Loader) learn() {
 	l.planned.device.Observe(l.engine.Stats().Full, l.planned.pool.Stats().Written)
 }
 
-// busy is how long the engine was busy with rows: the part of its time that the device needs for them.
+// busy returns the time that the engine was busy with rows: their part of the device's time.
 func (m moved) busy(d ssd.Device) time.Duration {
 	all, rows := m.all.seconds(d), m.rows.seconds(d)
 	if all <= rows {
@@ -132,7 +132,7 @@ func (m moved) minus(o moved) moved {
 	return moved{m.engine - o.engine, m.all.minus(o.all), m.rows.minus(o.rows), m.written - o.written}
 }
 
-// seconds is what a device takes for the rows, and for what was written meanwhile.
+// seconds returns the time of a device for the rows, and for the bytes written meanwhile.
 func (m moved) seconds(d ssd.Device) float64 {
 	return m.rows.seconds(d) + d.WriteSeconds(float64(m.written))
 }
@@ -148,14 +148,14 @@ func (l *Loader) movedInTime() moved {
 	return l.moved().minus(w.early)
 }
 
-// beginEarly says that a prologue runs early from here on.
+// beginEarly records that a prologue runs early from now on.
 func (w *windows) beginEarly(now moved) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running = &now
 }
 
-// endEarly says that it no longer does, and what it took.
+// endEarly records that it has ended, and its work.
 func (w *windows) endEarly(took moved) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +195,7 @@ func withLast(values []float64, another float64) []float64 {
 }
 
 const (
-	// loadWindows is how many windows say what the loop does: few, since that changes. Arbitrary.
+	// loadWindows is the number of windows by which the loop is measured: few, since it changes. Arbitrary.
 	loadWindows = 5
 	// paceUnproven is for how many seconds of the processor reading is taken to be late by a share of them, beside what
 	// windows have shown. Arbitrary.
@@ -204,9 +204,9 @@ const (
 	muchShorter = 16
 )
 
-// load is what the loop does beside reading, by the last windows that are not much shorter than the one to come, of so
-// many batches: the median of what it takes for a batch, and how late reading was in all of them, on the device as it
-// is known now. The first window is a single batch, read while nothing is warm: it says nothing of windows that are a
+// load measures the loop by the last windows that are not much shorter than the coming window of the given number of
+// batches: the median of its time for a batch, and the delay of reading in all of them, on the device as it is known
+// now. The first window is a single batch, read while nothing is warm, and tells nothing about windows that are a
 // hundred times as long.
 func (w *windows) load(batches int, now ssd.Device) plan.Load {
 	w.mu.Lock()

@@ -48,7 +48,7 @@ func newSampling(o Options, src Source) sampling {
 	return m
 }
 
-// check says what is wrong with the options, by themselves and for this source.
+// check returns an error if the options are wrong, by themselves or for this source.
 func (m *sampling) check() error {
 	o := &m.options
 	m.parts.disjoint, m.parts.timed, m.parts.links = o.disjoint(), o.TimeAttr != "", o.Links
@@ -68,7 +68,7 @@ func (m *sampling) check() error {
 	return o.validateLinks(&m.parts)
 }
 
-// NumBatches is the number of batches of an epoch, of all ranks together.
+// NumBatches returns the number of batches of an epoch, over all ranks.
 func (m *sampling) NumBatches() int64 {
 	n := m.seeds.count()
 	if m.options.DropLast {
@@ -81,7 +81,7 @@ func (m *sampling) NumBatches() int64 {
 // with either size.
 func (m *sampling) boundBatch() { m.options.BatchSize = min(m.options.BatchSize, m.seeds.count()+1) }
 
-// mostNodes is how many nodes a batch may have.
+// mostNodes returns the most nodes of a batch.
 func (m *sampling) mostNodes() int64 {
 	if m.options.disjoint() {
 		return math.MaxInt64 // any node may be in several trees
@@ -160,8 +160,8 @@ func (m *sampling) openSampler(ctx context.Context) error {
 	return nil
 }
 
-// share says how many batches are computed at a time, and how many threads each has: more than one where there are
-// fewer batches than threads.
+// share returns the number of batches that are computed at a time, and the threads of each: more than one where there
+// are fewer batches than threads.
 func (m *sampling) share() (batches, threads int) {
 	batches = min(max(m.split.Prefetch, 1), m.split.Workers)
 	return batches, (m.split.Workers + batches - 1) / batches
@@ -183,7 +183,8 @@ func (m *sampling) makeSampler(ctx context.Context) (err error) {
 	return m.seeds.open(ctx, m)
 }
 
-// newSampler is the sampler of relations whose topology is open. weights and times are those of each relation, or none.
+// newSampler returns the sampler of relations whose topology is open. weights and times have an element for each
+// relation, or are nil.
 func (s *schema) newSampler(o *Options, weights []*sample.Weights, times []*sample.Temporal) (*sample.Sampler, error) {
 	g := sample.Graph{Named: !s.unnamed()}
 	scratch := graph.NewScratchPool() // of all relations: a thread fetches along one at a time

@@ -29,7 +29,7 @@ type schema struct {
 	reached   []bool // types whose nodes may be in a batch
 	read      []bool // relations of which a batch may read lists
 	leads     []bool // and those whose sources may then be asked for theirs
-	walked    bool   // edges of batches are those of walks, none of the graph: they have no number
+	walked    bool   // edges of batches come from walks and are no edges of the graph: they have no number
 	atOnce    int64  // edges that a hop fetches at a time; 0: all of them
 }
 
@@ -96,7 +96,7 @@ func nodeName(typ int, name string) string { return "n" + strconv.Itoa(typ) + "/
 
 func edgeName(relation int, name string) string { return "e" + strconv.Itoa(relation) + "/" + name }
 
-// nodeName is what batches call a tensor of a node type: of the unnamed type, the tensor's own name.
+// nodeName returns the name of a node type's tensor in batches: for the unnamed type, the tensor's own name.
 func (s *schema) nodeName(typ int, name string) string {
 	if s.unnamed() {
 		return name
@@ -104,7 +104,7 @@ func (s *schema) nodeName(typ int, name string) string {
 	return nodeName(typ, name)
 }
 
-// edgeName is what batches call a tensor of a relation or, with metapaths, of a metapath.
+// edgeName returns the name in batches of a tensor of a relation or, with metapaths, of a metapath.
 func (s *schema) edgeName(relation int, name string) string {
 	if s.unnamed() {
 		return name

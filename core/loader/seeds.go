@@ -7,23 +7,23 @@ import (
 	"freshgo/core/sample"
 )
 
-// requester is what batches are drawn for: input nodes, or links.
+// requester makes the requests of batches: for input nodes, or for links.
 type requester interface {
-	// count is how many there are.
+	// count returns their number.
 	count() int64
-	// bytes is what they take in memory, but for their times.
+	// bytes returns their memory, without their times.
 	bytes() int64
-	// open reports whether batches can be drawn for them, where the sampler is there.
+	// open returns an error if batches cannot be drawn for them. The sampler is open.
 	open(ctx context.Context, m *sampling) error
-	// request completes r, of which the inputs and their times are known, for the batch of key.
+	// request completes r, whose inputs and times are set, for the batch of key.
 	request(ctx context.Context, m *sampling, key sample.Key, r *request) error
-	// ofType adds to the tensors of a node type what tells of the inputs, and ofBatch to those of all. A trace has
-	// nothing but input_id.
+	// ofType adds the tensors that describe the inputs to the tensors of a node type, and ofBatch to those of the batch.
+	// A trace has only input_id.
 	ofType(p *preparer, b *Batch, typ int) error
 	ofBatch(p *preparer, b *Batch) error
 }
 
-// inputs are what batches are made for, by places in a list: those of the loader, or those of an Ask.
+// inputs lists the seeds or links of batches: of the loader, or of an Ask.
 type inputs struct {
 	requester
 	runs  []seedRun // of nodes, those of each type
@@ -50,7 +50,7 @@ func (of *inputs) visit(typ int, places []int64, visit func(i int, at, place int
 	}
 }
 
-// request is what a batch is drawn for.
+// request names the seeds or links of a batch.
 type request struct {
 	sample.Request
 	inputs []int64      // positions of the seeds, or of the links, in the user's list
@@ -89,7 +89,7 @@ func (n inputNodes) request(_ context.Context, _ *sampling, _ sample.Key, r *req
 // ofType adds the places of the inputs of one type in the user's list of them and, with trees, the trees of its nodes
 // and the times of its inputs.
 func (n inputNodes) ofType(p *preparer, b *Batch, typ int) error {
-	parts, c := &p.loader.parts, &p.sections
+	parts, c := &p.loader.parts, &p.typeOffsets
 	inputs, err := p.add(b, parts.types.nodeName(typ, "input_id"), c.seeds[typ])
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (n inputNodes) ofBatch(*preparer, *Batch) error { return nil }
 
 // addTrees adds the trees of the nodes of one type.
 func (p *preparer) addTrees(b *Batch, typ int) (trees []int64, err error) {
-	of := p.batch.Tree[p.sections.nodes[typ]:p.sections.nodes[typ+1]]
+	of := p.batch.Tree[p.typeOffsets.nodes[typ]:p.typeOffsets.nodes[typ+1]]
 	trees, err = p.add(b, p.loader.parts.types.nodeName(typ, TreeName), int64(len(of)))
 	if err != nil {
 		return nil, err

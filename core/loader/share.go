@@ -2,17 +2,17 @@ package loader
 
 import "fmt"
 
-// Share is which batches of an epoch a loader makes where several loaders, one for each rank, make them together: of
-// those that are left, every Ranks-th from the Rank-th on. A batch is a function of its number among all of them, so
-// that the ranks make together what one would make alone. A loader may make the batches of Adjacent ranks, from Rank
-// on, in the order of their numbers; 0 is one rank. The zero value is all batches.
+// Share selects the batches of a loader where several loaders, one for each rank, share an epoch: of the batches that
+// are left, every Ranks-th from the Rank-th on. A batch is a function of its number in the epoch, so that the ranks
+// together make the batches of a single loader. A loader may make the batches of Adjacent ranks, from Rank on, in the
+// order of their numbers; 0 is one rank. The zero value selects all batches.
 type Share struct {
 	Rank, Ranks int64
 	Adjacent    int64
 	Uneven      Uneven
 }
 
-// Uneven says what becomes of the last batches where they do not suffice for another one of each rank.
+// Uneven selects what happens to the last batches where there are not enough for one more on each rank.
 type Uneven int
 
 const (
@@ -21,7 +21,7 @@ const (
 	Join               // some ranks make one batch less than others
 )
 
-// Check says what is wrong with a share.
+// Check returns an error if a share is wrong.
 func (s Share) Check() error {
 	if s.Ranks < 0 || s.Rank < 0 || s.Rank >= s.ranks() {
 		return fmt.Errorf("%w: rank must be in [0, world_size) and world_size at least 1, got %d and %d",
@@ -55,7 +55,7 @@ func (l *Loader) Take(s Share) error {
 	return nil
 }
 
-// Count is how many batches are in the share, of an epoch of so many, from a number on.
+// Count returns the number of batches in the share, of an epoch of the given number, from batch first on.
 func (s Share) Count(batches, first int64) (int64, error) {
 	if err := s.Check(); err != nil {
 		return 0, err
@@ -66,13 +66,13 @@ func (s Share) Count(batches, first int64) (int64, error) {
 	return s.count(batches - first), nil
 }
 
-// ranks is how many share the batches.
+// ranks returns the number of ranks that share the batches.
 func (s Share) ranks() int64 { return max(1, s.Ranks) }
 
-// adjacent is how many of them the loader makes the batches of.
+// adjacent returns the number of ranks whose batches the loader makes.
 func (s Share) adjacent() int64 { return max(1, s.Adjacent) }
 
-// count is how many of so many batches are in the share.
+// count returns the number of batches in the share, of the given number.
 func (s Share) count(batches int64) int64 {
 	whole, rest := batches/s.ranks(), batches%s.ranks()
 	last := int64(0) // of the step that has too few batches
@@ -85,9 +85,9 @@ func (s Share) count(batches int64) int64 {
 	return whole*s.adjacent() + last
 }
 
-// turns are the batches of an epoch that are in a share, by positions: 0 to count. An epoch that begins in the middle
-// has its last batch at the same position as a whole one, whichever ranks made the batches before.
-type turns struct {
+// shareSchedule lists the batches of an epoch that are in a share, by positions: 0 to count. An epoch that begins in
+// the middle has its last batch at the same position as a whole one, whichever ranks made the batches before.
+type shareSchedule struct {
 	share   Share
 	first   int64 // number of the batch that the ranks begin with, at position from
 	from    int64
@@ -95,17 +95,17 @@ type turns struct {
 	count   int64
 }
 
-// turnsFrom are the turns of the loader in an epoch whose batches before first have been made, and the position there.
-func (l *Loader) turnsFrom(first int64) (turns, int64) {
-	t := turns{share: l.taken, first: first, batches: l.NumBatches()}
+// turnsFrom returns the schedule of the loader in an epoch whose batches before first have been made, and its position.
+func (l *Loader) turnsFrom(first int64) (shareSchedule, int64) {
+	t := shareSchedule{share: l.taken, first: first, batches: l.NumBatches()}
 	t.count = l.taken.count(t.batches)
 	t.from = t.count - l.taken.count(t.batches-first)
 	return t, t.from
 }
 
-// number is that of the batch at a position, which is not before the first: what it is a function of, with the seed and
-// the epoch.
-func (t *turns) number(position int64) int64 {
+// number returns the number of the batch at a position, which is not before the first. The batch is a function of this
+// number, the seed and the epoch.
+func (t *shareSchedule) number(position int64) int64 {
 	turn := position - t.from
 	adjacent := t.share.adjacent()
 	return (t.first + turn/adjacent*t.share.ranks() + t.share.Rank + turn%adjacent) % t.batches

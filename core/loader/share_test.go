@@ -11,7 +11,7 @@ import (
 	"freshgo/core/ssd"
 )
 
-// numbersOf is what the batches of a share should be, by hand: of those from first on.
+// numbersOf returns the batches of a share from first on, by hand.
 func numbersOf(s Share, batches, first int64) (numbers []int64) {
 	left := batches - first
 	for turn := int64(0); turn*s.Ranks < left; turn++ {
@@ -30,7 +30,7 @@ func numbersOf(s Share, batches, first int64) (numbers []int64) {
 }
 
 // TestSharesAreWhatOneLoaderMakes walks over epochs as ranks do: other shares, epochs that go on where other ranks have
-// left them, ones left early. Every batch is that of its number, whatever reads it.
+// left them, ones left early. Every batch is the batch of its number, under every cache.
 func TestSharesAreWhatOneLoaderMakes(t *testing.T) {
 	rng := explore.Rand(t, 11, 0)
 	s := someStore(t, ssd.OS)
@@ -87,8 +87,8 @@ func TestSharesAreWhatOneLoaderMakes(t *testing.T) {
 	}
 }
 
-// TestStreamOfARankGoesOn holds that what was sampled ahead for the next epoch is used, also where the first one began
-// in the middle.
+// TestStreamOfARankGoesOn holds that batches sampled ahead for the next epoch are used, also where the first epoch
+// began in the middle.
 func TestStreamOfARankGoesOn(t *testing.T) {
 	d := someDataset()
 	l := open(t, OpenStore(d.store(t, ssd.OS)), belady())

@@ -15,7 +15,7 @@ import (
 // What package sizing is told of a loader: what the options ask for, how large the arrays of the graph are, and what
 // batches cost.
 
-// request is what the options ask of the memory.
+// request returns the memory that the options ask for.
 func (m *sampling) request(g *sizing.Graph) sizing.Request {
 	o := &m.options
 	r := sizing.Request{
@@ -34,7 +34,7 @@ func (m *sampling) request(g *sizing.Graph) sizing.Request {
 	return r
 }
 
-// historySizes is what the history takes.
+// historySizes returns the memory of the history.
 func (m *sampling) historySizes(g *sizing.Graph) (of sizing.History) {
 	o, n := m.options.History, m.parts.numNodes
 	if o == nil {
@@ -64,7 +64,7 @@ func (m *sampling) weighs() bool {
 	return m.options.History != nil && m.options.History.Policy == history.Performance
 }
 
-// graphSizes is what there is to hold of the graph.
+// graphSizes returns the sizes of the parts of the graph.
 func (m *sampling) graphSizes() sizing.Graph {
 	p := &m.parts
 	g := graphSizes{checksums: m.options.Checksums, Graph: sizing.Graph{

@@ -12,7 +12,7 @@ import (
 	"freshgo/core/store"
 )
 
-// Source is what a loader reads: OpenStore's store on disk or a Graph in memory.
+// Source is the graph of a loader: the store on disk of OpenStore, or a Graph in memory.
 type Source interface {
 	parts() parts
 }
@@ -38,7 +38,7 @@ type tensor struct {
 	dtype    manifest.DType // as batches have it, as is rowShape
 	rowShape []int64
 	width    int             // bytes of a row, as it is stored and cached
-	narrow   *store.Narrowed // how rows of fewer bytes become those of batches; nil: they are those of batches
+	narrow   *store.Narrowed // the coding of rows of fewer bytes; nil: batches have the rows as they are
 	byEdge   bool            // a row per edge, in the user's order of edges
 	numRows  int64
 	memory   []byte        // dense rows, when the user holds them in memory

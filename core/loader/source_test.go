@@ -9,7 +9,7 @@ import (
 	"freshgo/core/store"
 )
 
-// Row numbers have 32 bits in rosters, caches and traces. A graph of so many nodes is not made for a test.
+// Row numbers have 32 bits in batchRows, caches and traces. A graph of that many nodes is not made for a test.
 func TestRowsBeyond32Bits(t *testing.T) {
 	onDisk := tensor{name: "x", onDisk: new(store.Tensor)}
 	ofEdges := onDisk

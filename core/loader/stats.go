@@ -7,8 +7,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// Stats is what a loader has done since Open. Seconds are summed over threads, but for SecondsWaiting, which is the
-// consumer's.
+// Stats counts the work of a loader since Open. Seconds are summed over threads, except for SecondsWaiting, which is
+// the consumer's.
 type Stats struct {
 	Batches   int64 `json:"batches"`    // handed over
 	Rows      int64 `json:"rows"`       // node rows gathered
@@ -120,5 +120,5 @@ func byPurpose(bytes [mem.NumPurposes]int64) map[string]int64 {
 	return named
 }
 
-// cachedRows is how many rows are cached.
+// cachedRows returns the number of cached rows.
 func (l *Loader) cachedRows() int64 { return l.resident.held.Load() }

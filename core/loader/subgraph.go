@@ -47,7 +47,7 @@ func (o *Options) complete(d *sizing.Demand) {
 	}
 }
 
-// reversed is what PyG puts before the name of a relation to name the one against it.
+// reversed is the prefix that PyG gives to the name of a reverse relation.
 const reversed = "rev_"
 
 // reverses finds the relation whose edges go against those of each, as PyG's to_bidirectional does:

@@ -16,7 +16,7 @@ func subgraphOptions() map[string]func(o *Options) {
 	}
 }
 
-// Tensors of edges are those of the edges' numbers, and of every batch there are the same tensors.
+// Rows of edge tensors belong to the edges' numbers, and every batch has the same tensors.
 func TestTensorsOfSubgraphs(t *testing.T) {
 	d := newDataset(500, 6000)
 	for name, change := range subgraphOptions() {

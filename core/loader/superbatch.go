@@ -77,10 +77,10 @@ func (s *superbatch) packsFor(n int64) (found []*batchPacks) {
 // step loads the step of batch n, an empty one when the plan is lost from there on.
 func (s *superbatch) step(ctx context.Context, n int64, own *plan.Step) error {
 	var err error
-	if !s.inspector.isBlind(n) {
-		err = s.inspector.survive(n, s.plan.Step(ctx, int(n-s.first), own))
+	if !s.inspector.isPlanLost(n) {
+		err = s.inspector.markPlanLost(n, s.plan.Step(ctx, int(n-s.first), own))
 	}
-	if s.inspector.isBlind(n) {
+	if s.inspector.isPlanLost(n) {
 		own.Slots, own.In, own.Forward, own.Extra = own.Slots[:0], own.In[:0], own.Forward[:0], own.Extra[:0]
 	}
 	return err
@@ -100,15 +100,15 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	s.started, s.before = time.Now(), l.movedInTime()
 	s.waited = time.Duration(l.counters.waiting.Load())
 	defer close(s.ready)
-	l.planned.lull.enter()
-	defer l.planned.lull.leave()
+	l.planned.idleGate.enter()
+	defer l.planned.idleGate.leave()
 	if s.early != nil {
-		if s.broken = s.awaitEarly(ctx); s.broken == nil && !s.inspector.isBlind(s.first) {
+		if s.broken = s.awaitEarly(ctx); s.broken == nil && !s.inspector.isPlanLost(s.first) {
 			s.openPacks(len(s.batches), len(s.packs))
 		}
 		return
 	}
-	if s.inspector.isBlind(s.first) {
+	if s.inspector.isPlanLost(s.first) {
 		return
 	}
 	s.openPacks(0, len(s.packs))
@@ -127,11 +127,11 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 		if err == nil {
 			err = s.readAhead(ctx, m, fillChunk, func() {})
 		}
-		return s.inspector.survive(s.first, err)
+		return s.inspector.markPlanLost(s.first, err)
 	})
 }
 
-// packSizes is what this plan leaves for the batches from lo to before hi, counted from its first.
+// packSizes returns the packs that this plan leaves for the batches from lo to before hi, counted from its first.
 func (s *superbatch) packSizes(lo, hi int) []plan.PackSize {
 	sizes := s.plan.Packs
 	from := func(batch int) int {
@@ -153,8 +153,8 @@ func (s *superbatch) openPacks(lo, hi int) {
 	}
 }
 
-// readAhead reads the rows of the prologue, at most so many at a time so that the
-// read plan stays small. Before each piece it calls yield.
+// readAhead reads the rows of the prologue, up to most at a time so that the read
+// plan stays small. Before each piece it calls yield.
 func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yield func()) error {
 	l := s.inspector.loader
 	var wanted []int64
@@ -215,8 +215,8 @@ func (s *superbatch) await(ctx context.Context) error {
 	}
 }
 
-// done says that the rows of batch n have been read. It frees the batch's packs, and reports the window when the batch
-// was the last.
+// done records that the rows of batch n have been read. It frees the batch's packs, and reports the window after its
+// last batch.
 func (s *superbatch) done(n int64) {
 	for _, packs := range s.packsFor(n) {
 		packs.close()

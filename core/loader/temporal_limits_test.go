@@ -216,7 +216,7 @@ func TestWrongTimesOfTypes(t *testing.T) {
 }
 
 func TestFirsts(t *testing.T) {
-	var f firsts
+	var f nodeIndex
 	rng := rand.New(rand.NewPCG(5, 5))
 	for _, n := range []int{0, 1, 2, 3, 100, 5000, 7} {
 		f.begin(n)

@@ -28,7 +28,7 @@ func (d *dataset) timed(dtype manifest.DType) *dataset {
 
 func (d *dataset) timeOf(e int64) int64 { return e * 7919 % 100 }
 
-// seedTimes are times for so many seeds, some before and some after all others.
+// seedTimes returns times for n seeds, some before and some after all others.
 func seedTimes(n int64) []int64 {
 	rng, times := rand.New(rand.NewPCG(3, 1)), make([]int64, n)
 	for i := range times {
@@ -59,7 +59,7 @@ func (f *form) timed() *form {
 	return f
 }
 
-// numbers are those of a tensor with one for each row; nil where there is no tensor of this name.
+// numbers returns the elements of a tensor with one for each row; nil where there is no tensor of this name.
 func numbers(tensors []GraphTensor, name string) []float64 {
 	for _, x := range tensors {
 		if x.Name == name {
@@ -160,7 +160,7 @@ func (f *form) place(o Options, typ int, among int64) int64 {
 	return -1
 }
 
-// visible says which edges of a relation, by their numbers, can be drawn for one of the times: those that have a
+// visible selects the edges of a relation, by their numbers, that can be drawn for one of the times: edges that have a
 // weight and are neither later than the time nor before its window.
 func (f *form) visible(o *Options, relation, source int, times []int64) func(id, at int64) bool {
 	sources, _ := f.ends(relation)

@@ -8,13 +8,13 @@ import (
 
 // The tensors of a batch that the sampler gives: for every node type n_id, input_id, num_sampled_nodes and, with trees,
 // batch and seed_time; for every relation edge_index, ptr, e_id, num_sampled_edges and edge_weight, in the order of the
-// graph. Those of node type i are named under "n<i>/" and those of relation j under "e<j>/"; a homogeneous graph, whose
-// type and relation have no names, has them without a prefix. Ids are those of the user, within their type. Types that
-// a batch does not reach are there, and empty. A trace has n_id and input_id alone.
+// graph. Names of node type i begin with "n<i>/" and names of relation j with "e<j>/"; a homogeneous graph, whose type
+// and relation have no names, has names without a prefix. Ids are the user's, within their type. Types that a batch
+// does not reach are there, and empty. A trace has n_id and input_id alone.
 
 // copyOut widens the sampler's compact output into the batch's tensors.
 func (p *preparer) copyOut(b *Batch) error {
-	l, s, c := p.loader, p.loader.parts.types, &p.sections
+	l, s, c := p.loader, p.loader.parts.types, &p.typeOffsets
 	p.ids.begin(s)
 	for t := range s.types() {
 		if err := p.copyNodes(b, t); err != nil {
@@ -26,7 +26,7 @@ func (p *preparer) copyOut(b *Batch) error {
 	}
 	// Else it was filled before there was room for the batch, or when it was pruned.
 	if len(l.onDisk) > 0 && l.options.Held == nil && !p.prunes() {
-		p.roster.fill(p.listing, p.batch.Nodes, c) // while the sampler's memory is there
+		p.batchRows.fill(p.cachedTypes, p.batch.Nodes, c) // while the sampler's memory is there
 	}
 	for i := range s.edges {
 		if err := p.copyRelation(b, i); err != nil {
@@ -44,7 +44,7 @@ func (p *preparer) copyOut(b *Batch) error {
 
 // copyNodes adds the tensors of a node type that are not the user's.
 func (p *preparer) copyNodes(b *Batch, t int) error {
-	l, s, c := p.loader, p.loader.parts.types, &p.sections
+	l, s, c := p.loader, p.loader.parts.types, &p.typeOffsets
 	nodes := p.batch.Nodes[c.nodes[t]:c.nodes[t+1]]
 	nID, err := p.add(b, s.nodeName(t, "n_id"), int64(len(nodes)))
 	if err != nil {
@@ -60,7 +60,7 @@ func (p *preparer) copyNodes(b *Batch, t int) error {
 		if err != nil {
 			return err
 		}
-		copy(mem.View[int32](place), p.roster.place[c.nodes[t]:c.nodes[t+1]])
+		copy(mem.View[int32](place), p.batchRows.place[c.nodes[t]:c.nodes[t+1]])
 	}
 	if s.subgraph != sample.Directional {
 		return nil // its edges are not in the order of hops
@@ -86,9 +86,9 @@ func (p *preparer) addCounts(b *Batch, name string, counts []int64) error {
 	return err
 }
 
-// relationOf is one relation of a batch as a Subgraph of its own: its nodes are those of the source type.
+// relationOf returns one relation of a batch as a Subgraph of its own: its nodes are the nodes of the source type.
 func (p *preparer) relationOf(i int) sample.Subgraph {
-	g, s, c := p.batch, p.loader.parts.types, &p.sections
+	g, s, c := p.batch, p.loader.parts.types, &p.typeOffsets
 	lo, hi, source := c.edges[i], c.edges[i+1], s.edges[i].source
 	one := sample.Subgraph{
 		Nodes: g.Nodes[c.nodes[source]:c.nodes[source+1]], Ptr: g.Ptr[c.ptr[i]:c.ptr[i+1]], Row: g.Row[lo:hi],

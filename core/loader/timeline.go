@@ -12,7 +12,7 @@ type timeline struct {
 	spans  [numActivities]spans
 }
 
-// activity is what a span of the timeline was spent with.
+// activity is the kind of work of a span of the timeline.
 type activity int
 
 const (
@@ -27,8 +27,8 @@ const (
 
 var activities = [numActivities]string{"sampling", "planning", "scanning", "packing", "reading", "waiting"}
 
-// span is what was done for a batch, or a window by its first: that batch's number since planning began, and seconds
-// since the loader was opened.
+// span is a piece of work for a batch, or for a window by its first batch: the batch's number since planning began, and
+// seconds since the loader was opened.
 type span [3]float64
 
 // spans is the last spans of an activity, the oldest at next where there are keptSpans.

@@ -12,9 +12,9 @@ import (
 )
 
 // Times that edges are drawn by, as in PyG: either some node types have a tensor of the name that
-// Options.TimeAttr gives, and the time of an edge is that of its source; or some relations have.
-// What has none is drawn whatever the time. Trees are numbered over the seeds of a batch, those of
-// the first type before those of the second.
+// Options.TimeAttr gives, and the time of an edge is the time of its source; or some relations have.
+// Types and relations without times are drawn regardless of time. Trees are numbered over the seeds
+// of a batch, type by type.
 
 // timeTensors returns the tensor of each node type or of each relation that has times, and nil of
 // the others; or nothing without times.
@@ -81,7 +81,7 @@ func (s *schema) checkTimes(m *sampling) error {
 	return m.checkTreeNames()
 }
 
-// noTimes says that no tensor has the name of the times.
+// noTimes returns the error that no tensor has the name of the times.
 func (s *schema) noTimes(m *sampling, name string) error {
 	var nodes, edges []string
 	for i := range m.parts.tensors {
@@ -99,7 +99,7 @@ func (s *schema) noTimes(m *sampling, name string) error {
 		ErrOption, name, append(nodes, edges...))
 }
 
-// noSeedTimes says that the seeds of a type have no times.
+// noSeedTimes returns the error that the seeds of a type have no times.
 func (s *schema) noSeedTimes(typ int, name string) error {
 	if s.unnamed() {
 		return fmt.Errorf("%w: time_attr %q has times of edges, so input_time must give a time for each input node",
@@ -118,7 +118,7 @@ func (s *schema) timed(relation int, nodes, edges []*tensor) *tensor {
 	return nodes[s.relations[relation].source]
 }
 
-// sizeTimes is what the times of all relations take in memory, and the largest of the tensors that they come from.
+// sizeTimes returns the memory of the times of all relations, and of the largest of the tensors that they come from.
 func (s *schema) sizeTimes(m *sampling) (times, largest int64) {
 	nodes, edges := m.timeTensors()
 	if nodes == nil {
@@ -220,7 +220,7 @@ func (m *sampling) orderOf(ctx context.Context, t *tensor) ([]uint32, error) {
 	return m.order[t.first : t.first+t.numRows], nil
 }
 
-// temporal is how a relation draws by times that ids says the rows of.
+// temporal returns the temporal draws of a relation; ids has the rows of its times.
 func (s *schema) temporal(
 	ctx context.Context, m *sampling, relation int, rows *graph.TimeRows, ids *graph.IDs,
 ) (*sample.Temporal, error) {
@@ -231,12 +231,12 @@ func (s *schema) temporal(
 	return m.options.temporal(times), nil
 }
 
-// temporal is how edges of these times are drawn.
+// temporal returns the temporal draws of edges with these times.
 func (o *Options) temporal(times *sample.Times) *sample.Temporal {
 	return &sample.Temporal{Times: times, Last: o.TemporalLast, Window: o.TimeWindow}
 }
 
-// timesOnDisk are those of the loader as if they stayed on disk.
+// timesOnDisk returns the loader's times as if they stayed on disk.
 func (s *schema) timesOnDisk(m *sampling) []*sample.Temporal {
 	nodes, edges := m.timeTensors()
 	if nodes == nil {
@@ -260,7 +260,7 @@ func (t *tensor) checkTime() error {
 	return nil
 }
 
-// seedTimesBytes is what the times of seeds take, of the user's or of the loader's.
+// seedTimesBytes returns the memory of the times of seeds, the user's or the loader's.
 func (m *sampling) seedTimesBytes() int64 {
 	if m.options.TimeAttr == "" {
 		return 0

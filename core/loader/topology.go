@@ -109,8 +109,8 @@ func (m *sampling) openOrder(ctx context.Context) error {
 	return err
 }
 
-// rowsOfNodes is the row of every node, counted over all types, or nil where every row is that of the node with its
-// number. It is counted with the offsets, see openIndptr.
+// rowsOfNodes returns the row of every node, counted over all types, or nil where node v has row v. Its memory is
+// counted with the offsets, see openIndptr.
 func (s *schema) rowsOfNodes(ctx context.Context, m *sampling) ([]uint32, error) {
 	types := m.parts.store.NodeTypes()
 	if !slices.ContainsFunc(types, func(t store.NodeType) bool { return t.Order != nil }) {

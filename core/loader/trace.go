@@ -50,8 +50,8 @@ func (s *sampled) Load(ctx context.Context) (plan.Batch, func(), error) {
 		return nil, nil, err
 	}
 	var r request
-	var found roster
-	err = s.loader.sampleAgain(ctx, s, &r, func(g *sample.Subgraph) { found.fillGraph(&s.loader.listing, g) })
+	var found batchRows
+	err = s.loader.sampleAgain(ctx, s, &r, func(g *sample.Subgraph) { found.fillGraph(&s.loader.cachedTypes, g) })
 	if set := s.planned.set(); err == nil && set != nil {
 		found.keep(set)
 	}
@@ -80,7 +80,7 @@ func (s *sampled) dropTrace() {
 	}
 }
 
-// keep copies a sampled subgraph to the records. Where they have no room, s stays
+// keep copies a sampled subgraph to the record store. Where it has no room, s stays
 // without a trace, which is no error. It uses the memory of narrow and returns it.
 func (s *sampled) keep(l *Loader, g *sample.Subgraph, r *request, narrow []uint32) []uint32 {
 	if int64(len(g.Row)) > math.MaxUint32 {
@@ -99,7 +99,7 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, r *request, narrow []uint3
 		mem.Bytes(g.Row),
 	}
 	s.edgePos, s.weighted, s.disjoint = l.sampler.HasPositions(), l.parts.weighted, l.parts.disjoint
-	if trace, err := l.planned.records.tryPut(pieces...); err == nil {
+	if trace, err := l.planned.recordStore.tryPut(pieces...); err == nil {
 		s.trace = trace
 	}
 	return narrow
@@ -123,7 +123,7 @@ func (s *sampled) unpack(data []byte, g *sample.Subgraph, r *request) {
 	g.NodesPerHop, g.EdgesPerHop = s.perHop.nodes, s.perHop.edges
 }
 
-// unpacked is what a subgraph has of each edge or node, if anything.
+// unpacked returns the attributes of each edge or node of a subgraph, if it has any.
 func unpacked[T any](dst []T, present bool, count int64, take func(n int64) []byte) []T {
 	if !present {
 		return dst[:0]

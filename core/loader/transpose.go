@@ -12,7 +12,7 @@ import (
 // int32[edges], see sample.Subgraph.Transpose. A batch of 2^31 edges or more has none.
 var TransposedNames = [3]string{"source_ptr", "source_target", "source_edge"}
 
-// transposedBytes is what these tensors take.
+// transposedBytes returns the size of these tensors.
 func transposedBytes(nodes, edges int64) int64 { return (nodes+1)*8 + edges*8 }
 
 // transposeGraph adds a graph grouped by source, where that was asked for, under names between a prefix and a suffix.

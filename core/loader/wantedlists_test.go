@@ -13,7 +13,7 @@ import (
 	"freshgo/core/store"
 )
 
-// TestWantedLists is the rule of which lists are ranked, and how.
+// TestWantedLists holds the rule by which lists are ranked.
 func TestWantedLists(t *testing.T) {
 	edge := func(source, name, target string, pairs ...int64) GraphEdges {
 		var ends [2][]int64

@@ -103,7 +103,7 @@ func (m *sampling) checkSampler() error {
 	return nil
 }
 
-// openWeights makes the weights of all relations ready, of which topology is open.
+// openWeights prepares the weights of all relations. Their topology is open.
 func (s *schema) openWeights(ctx context.Context, m *sampling) ([]*sample.Weights, error) {
 	found := m.weightTensors()
 	if found == nil {
@@ -134,7 +134,7 @@ func (m *sampling) weightColumn(t *tensor) graph.WeightColumn {
 	}
 }
 
-// weightBytes is what the weights of a tensor take in memory.
+// weightBytes returns the memory of the weights of a tensor.
 func weightBytes(t *tensor) int64 {
 	of := graph.WeightColumn{Column: t.column()}
 	return of.Bytes()
@@ -151,7 +151,8 @@ func (m *sampling) byPosition(t *tensor) *store.Weights {
 	return nil
 }
 
-// userWeights is what the weights of a tensor take in the user's order while they are put into that of positions.
+// userWeights returns the memory of a tensor's weights in the user's order, while they are put into the order of
+// positions.
 func (m *sampling) userWeights(t *tensor) int64 {
 	if m.byPosition(t) != nil {
 		return 0

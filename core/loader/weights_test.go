@@ -60,8 +60,8 @@ func samplerOptions() map[string]func(o *Options) {
 	}
 }
 
-// The metamorphic test of the samplers: a batch does not depend on where the graph and the weights are, on threads, on
-// what is cached and planned, nor on how the trace of a planned batch is kept.
+// The metamorphic test of the samplers: a batch does not depend on the place of the graph and the weights, on threads,
+// on caches and plans, nor on the place of a planned batch's trace.
 func TestSamplersAgreeEverywhere(t *testing.T) {
 	for order, d := range map[string]*dataset{
 		"":        someDataset().weighted(manifest.DType_FLOAT32),

@@ -10,48 +10,48 @@ import (
 	"freshgo/core/sample"
 )
 
-// Batches that the inspector samples ahead read neighbour lists on disk together: hop by hop, a page that several of
-// them want is read once (graph.Together). What a batch has does not depend on it, since what is not read so, for want
-// of memory or because reading failed, the batch reads itself when it is drawn.
+// Batches that the inspector samples ahead share their reads of neighbour lists on disk: hop by hop, a page that
+// several of them need is read once (graph.Together). Batches do not depend on it: neighbours that are not read so, for
+// lack of memory or because reading failed, are read when the batch is drawn.
 
-// together is what the inspector knows of that.
-type together struct {
+// sharedReads tracks the neighbour lists that several batches of a window read together.
+type sharedReads struct {
 	reading graph.Together
-	each    int64 // about what a batch wants at most, in bytes; 0: unknown
+	each    int64 // an estimate of the most bytes that a batch requests; 0: unknown
 }
 
 const (
-	// mostTogether is how many batches are read together at most. Arbitrary.
-	mostTogether = 64
-	// mostAtOnce is how many neighbours are read at once. Arbitrary: enough to keep the engine busy.
+	// mostShared is the most batches that share reads. Arbitrary.
+	mostShared = 64
+	// mostAtOnce is the most neighbours that are read at once. Arbitrary: enough to keep the engine busy.
 	mostAtOnce = 1 << 18
 )
 
-// atOnce is how many neighbours are read at once, in a quarter of the memory for reading together.
+// atOnce returns the number of neighbours that are read at once, in a quarter of the memory for shared reads.
 func (l *Loader) atOnce() int {
 	return int(min(l.split.Together/4/graph.TogetherBytes(1), mostAtOnce))
 }
 
-// most is how many batches may be read together; 0: none.
-func (t *together) most(l *Loader) int64 {
+// most returns the number of batches that may share reads; 0: none.
+func (t *sharedReads) most(l *Loader) int64 {
 	k := l.options.Links
 	excludes := k != nil && k.Exclude != links.ExcludeNone // and fetches lists for that
 	if t.each == 0 || l.split.Together == 0 || excludes || !l.sampler.FetchesOnce() {
 		return 0
 	}
-	return min(mostTogether, l.wantedRoom()/t.each)
+	return min(mostShared, l.wantedRoom()/t.each)
 }
 
-// wantedRoom is the memory for what batches want.
+// wantedRoom returns the memory for the requests of batches.
 func (l *Loader) wantedRoom() int64 { return l.split.Together - graph.TogetherBytes(l.atOnce()) }
 
-// apart learns from batches that were not read together, and read so many neighbours.
-func (t *together) apart(batches, read int64) { t.each = max(t.each, 10*read/max(1, batches)) }
+// learn estimates the requests of a batch from batches that did not share their reads.
+func (t *sharedReads) learn(batches, read int64) { t.each = max(t.each, 10*read/max(1, batches)) }
 
-// readTogether reads what count batches of these numbers want, as far as it can, and returns that by batch, nil of
-// those that have nothing. No error matters here: who draws the batch meets it again.
-func (s *blocks) readTogether(count int64, number func(i int64) int64) []*graph.Wanted {
-	l, t := s.inspector.loader, &s.together
+// readShared reads the requests of count batches of these numbers, as far as it can, and returns them by batch, nil for
+// batches without any. It ignores errors: drawing the batch meets them again.
+func (s *blocks) readShared(count int64, number func(i int64) int64) []*graph.Wanted {
+	l, t := s.inspector.loader, &s.sharedReads
 	wanted := make([]*graph.Wanted, count)
 	most := min(t.most(l), count)
 	if most < 2 {
@@ -82,10 +82,10 @@ func (s *blocks) readTogether(count int64, number func(i int64) int64) []*graph.
 	return wanted
 }
 
-// ask draws batches as far as they go without what they want, and returns those that ask for more.
+// ask draws batches as far as they go without their requests, and returns the batches that request more.
 func (s *blocks) ask(wanted []*graph.Wanted, pending []int64, number func(i int64) int64) (asking []int64) {
 	var next atomic.Int64
-	_ = guard.All(min(len(s.scratch), len(pending)), func(i int) error { // see readTogether
+	_ = guard.All(min(len(s.scratch), len(pending)), func(i int) error { // see readShared
 		for {
 			k := int(next.Add(1)) - 1
 			if k >= len(pending) {

@@ -7,16 +7,16 @@ import (
 	"freshgo/core/sample"
 )
 
-// roster is the rows of a batch as policies and plans see them: numbers of rows
-// on disk, each once. A position is one in this list; where no seed repeats it
-// is also the row of the batch's tensors.
-type roster struct {
-	rows   []uint32
-	at     []int32  // the tensor row of each position; nil: the position itself
-	copies []repeat // tensor rows that repeat another
-	firsts firsts   // of the nodes that may repeat: scratch
+// batchRows holds the rows of a batch as policies and plans see them: numbers of
+// rows on disk, each once. A position is an index into this list; where no seed
+// repeats it is also the row of the batch's tensors.
+type batchRows struct {
+	rows      []uint32
+	at        []int32   // the tensor row of each position; nil: the position itself
+	copies    []repeat  // tensor rows that repeat another
+	nodeIndex nodeIndex // of the nodes that may repeat: scratch
 
-	sections sections // of a batch as it was drawn: scratch
+	typeOffsets typeOffsets // of a batch as it was drawn: scratch
 
 	// Where the consumer holds rows:
 	place []int32 // of every node, see PlaceName
@@ -27,8 +27,8 @@ type roster struct {
 
 type repeat struct{ row, of int32 }
 
-// listing says which rows batches need: those of the nodes of some types.
-type listing struct {
+// cachedTypes selects the rows that batches need: the rows of some node types.
+type cachedTypes struct {
 	types   *schema
 	listed  []bool   // node types whose rows are needed
 	order   []uint32 // as of sampling
@@ -37,10 +37,10 @@ type listing struct {
 	repeats bool     // a seed may be there twice
 }
 
-// newListing is that of nodes of these types, by their numbers.
-func (m *sampling) newListing(listed []bool) listing {
+// newCachedTypes returns the cachedTypes of the listed node types.
+func (m *sampling) newCachedTypes(listed []bool) cachedTypes {
 	o := &m.options
-	return listing{
+	return cachedTypes{
 		types: m.parts.types, listed: listed, held: o.Held, trees: o.disjoint(),
 		repeats: slices.Contains(listed, true) && m.mayRepeat(),
 	}
@@ -52,9 +52,9 @@ func (m *sampling) mayRepeat() bool {
 	return o.Links == nil && o.SeedWeights != nil || o.Seeds != nil && repeats(o.Seeds, m.parts.numNodes)
 }
 
-// mayRepeat is how many of the first nodes of a batch may be the same: its seeds, or
-// all where they are in trees.
-func (l *listing) mayRepeat(nodes []int64, numSeeds int64) int {
+// mayRepeat returns the number of leading nodes of a batch that may repeat: its seeds,
+// or all where they are in trees.
+func (l *cachedTypes) mayRepeat(nodes []int64, numSeeds int64) int {
 	switch {
 	case l.trees:
 		return len(nodes)
@@ -65,14 +65,14 @@ func (l *listing) mayRepeat(nodes []int64, numSeeds int64) int {
 }
 
 // fillGraph lists the nodes of a batch as it was drawn.
-func (r *roster) fillGraph(l *listing, g *sample.Subgraph) {
-	r.sections.cut(l.types, g)
-	r.fill(l, g.Nodes, &r.sections)
+func (r *batchRows) fillGraph(l *cachedTypes, g *sample.Subgraph) {
+	r.typeOffsets.cut(l.types, g)
+	r.fill(l, g.Nodes, &r.typeOffsets)
 }
 
-// fill lists the nodes of a batch that have rows on disk, of each type its seeds first, of which
-// some may repeat, or all its nodes, where they are in trees. The nodes must be below 2^32.
-func (r *roster) fill(l *listing, nodes []int64, c *sections) {
+// fill lists the nodes of a batch that have rows on disk, the seeds of each type first. Seeds may
+// repeat, and all nodes where they are in trees. The nodes must be below 2^32.
+func (r *batchRows) fill(l *cachedTypes, nodes []int64, c *typeOffsets) {
 	r.rows, r.at, r.copies = r.rows[:0], r.at[:0], r.copies[:0]
 	if l.held != nil {
 		r.fillMissed(l, nodes, c)
@@ -94,13 +94,13 @@ func (r *roster) fill(l *listing, nodes []int64, c *sections) {
 	}
 }
 
-// list adds nodes[from:to], of which the first `repeating` may repeat, each with its tensor row.
-func (r *roster) list(l *listing, nodes []int64, from, to, repeating int64) {
-	r.firsts.begin(int(repeating))
+// list adds nodes[from:to], each with its tensor row. The first `repeating` nodes may repeat.
+func (r *batchRows) list(l *cachedTypes, nodes []int64, from, to, repeating int64) {
+	r.nodeIndex.begin(int(repeating))
 	for i := from; i < to; i++ {
 		v, at := nodes[i], int32(i)
 		if i-from < repeating {
-			if of, found := r.firsts.add(v, at); found {
+			if of, found := r.nodeIndex.add(v, at); found {
 				r.copies = append(r.copies, repeat{at, of})
 				continue
 			}
@@ -110,13 +110,13 @@ func (r *roster) list(l *listing, nodes []int64, from, to, repeating int64) {
 }
 
 // fillMissed lists the nodes that the consumer does not hold, type after type, and says of every node where it is.
-func (r *roster) fillMissed(l *listing, nodes []int64, c *sections) {
+func (r *batchRows) fillMissed(l *cachedTypes, nodes []int64, c *typeOffsets) {
 	first := l.types.first
 	r.place, r.held, r.ids, r.bases = r.place[:0], 0, r.ids[:0], append(r.bases[:0], 0)
 	for t, cached := range l.listed {
 		mine, base := nodes[c.nodes[t]:c.nodes[t+1]], r.bases[t]
 		repeating := l.mayRepeat(mine, c.seeds[t])
-		r.firsts.begin(repeating)
+		r.nodeIndex.begin(repeating)
 		for i, v := range mine {
 			at := l.held[v]
 			if at >= 0 {
@@ -126,7 +126,7 @@ func (r *roster) fillMissed(l *listing, nodes []int64, c *sections) {
 			}
 			of, found := int32(int64(len(r.ids))-base), false
 			if i < repeating {
-				of, found = r.firsts.add(v, of)
+				of, found = r.nodeIndex.add(v, of)
 			}
 			r.place = append(r.place, ^of)
 			if found {
@@ -141,8 +141,8 @@ func (r *roster) fillMissed(l *listing, nodes []int64, c *sections) {
 	}
 }
 
-// cut makes the roster that of what pruning has left: at[node] is where the row of a node goes, or -1.
-func (r *roster) cut(at []int32) {
+// cut reduces the batch rows to the nodes that pruning has left: at[node] is the tensor row of a node, or -1.
+func (r *batchRows) cut(at []int32) {
 	r.moveTo(at)
 	n := 0
 	for pos, row := range r.rows {
@@ -155,7 +155,7 @@ func (r *roster) cut(at []int32) {
 }
 
 // moveTo says of each position where its row goes, or -1, by node.
-func (r *roster) moveTo(at []int32) {
+func (r *batchRows) moveTo(at []int32) {
 	if len(r.at) == 0 {
 		for node := range r.rows {
 			r.at = append(r.at, int32(node))
@@ -169,11 +169,11 @@ func (r *roster) moveTo(at []int32) {
 	}
 }
 
-// cutToPlan makes the roster that of the rows that are planned or go anywhere: of the positions so far, those in
+// cutToPlan reduces the batch rows to the rows that are planned or go anywhere: of the positions so far, those in
 // planned are (nil: all). It returns where each planned position is now, in the memory of own; whether the positions
 // are others than those of the plan; how many rows go anywhere; and how many do so and are not planned, or the other
 // way round.
-func (r *roster) cutToPlan(planned bitset.Set, own []int32) (now []int32, moved bool, needed, wrong int64) {
+func (r *batchRows) cutToPlan(planned bitset.Set, own []int32) (now []int32, moved bool, needed, wrong int64) {
 	whole := len(r.at) == 0
 	now = own[:0]
 	n := 0
@@ -205,16 +205,16 @@ func (r *roster) cutToPlan(planned bitset.Set, own []int32) (now []int32, moved 
 	return now, moved || len(now) != n, needed, wrong
 }
 
-// tensorRow is where the row at a position is in the batch's tensors; -1: nowhere.
-func (r *roster) tensorRow(pos int32) int32 {
+// tensorRow returns the row of the batch's tensors for a position; -1: none.
+func (r *batchRows) tensorRow(pos int32) int32 {
 	if len(r.at) == 0 {
 		return pos
 	}
 	return r.at[pos]
 }
 
-// rowOf is where a node's rows are on disk, counted over all types.
-func (l *listing) rowOf(node int64) uint32 {
+// rowOf returns the row number of a node on disk, counted over all types.
+func (l *cachedTypes) rowOf(node int64) uint32 {
 	if l.order == nil {
 		return uint32(node)
 	}

@@ -15,15 +15,15 @@ import (
 	"freshgo/core/ssd/faultfs"
 )
 
-// readsTogether are options of a planned loader whose batches read lists together.
+// readsTogether returns the options of a planned loader whose batches share their reads of lists.
 func (f *form) readsTogether(lists int64) Options {
 	o := f.options()
 	o.Cache, o.FeatureCache, o.NeighborCache, o.IO = "belady", rowsFor(300), lists, ssd.Pread
 	return o
 }
 
-// TestListsAreReadTogether compares batches that read neighbour lists together with those of the graph in memory, and
-// counts what they read against batches that read by themselves.
+// TestListsAreReadTogether compares batches that share reads of neighbour lists with batches of the graph in memory,
+// and counts what they read against batches that read by themselves.
 func TestListsAreReadTogether(t *testing.T) {
 	for _, f := range forms(newDataset(3000, 200_000)) {
 		fs, reads := faultfs.New(ssd.OS), new(atomic.Int64)
@@ -45,10 +45,10 @@ func TestListsAreReadTogether(t *testing.T) {
 					o = f.readsTogether(lists)
 					change(&o)
 					perEdge := map[bool]float64{} // reads, of each neighbour that is read
-					for _, apart := range []bool{false, true} {
+					for _, onDemand := range []bool{false, true} {
 						l := open(t, OpenStore(s), o)
 						require.Positive(t, l.split.Together)
-						if apart {
+						if onDemand {
 							l.split.Together = 0
 						}
 						opened := reads.Load()
@@ -59,7 +59,7 @@ func TestListsAreReadTogether(t *testing.T) {
 						l.inspector.done.Wait()
 						_, misses := l.neighborCounts()
 						require.Positive(t, misses)
-						perEdge[apart] = float64(reads.Load()-opened) / float64(misses)
+						perEdge[onDemand] = float64(reads.Load()-opened) / float64(misses)
 					}
 					if name != "labor" {
 						require.Less(t, 2*perEdge[false], perEdge[true])

@@ -18,9 +18,9 @@ import (
 	"freshgo/core/ssd/faultfs"
 )
 
-// fetching is records none of which stays in memory.
+// fetching is a record store without records in memory.
 type fetching struct {
-	*records
+	*recordStore
 	fs   *faultfs.FS
 	idle int64 // bytes of the budget while nothing is loaded
 }
@@ -36,10 +36,10 @@ func newFetching(t *testing.T) *fetching {
 	pool, err := scratch.Open(fs, engine, dir, budget, scratch.Options{MemoryBytes: 2 << 20, FileBytes: 64 << 20})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = pool.Close() }) // its file may have failed
-	return &fetching{records: &records{budget: budget, pool: pool}, fs: fs}
+	return &fetching{recordStore: &recordStore{budget: budget, pool: pool}, fs: fs}
 }
 
-// put puts so many bytes, and waits until they are in the file.
+// put puts n bytes, and waits until they are in the file.
 func (f *fetching) put(t *testing.T, n int) (plan.Record, []byte) {
 	t.Helper()
 	data := bytes.Repeat([]byte{1, 2, 3, 5, 7, 11, 13}, n/7+1)[:n]
@@ -60,8 +60,8 @@ func fetch(ctx context.Context, r plan.Record) {
 	r.(*inFile).coming.Load().Take()
 }
 
-// TestWhatIsFetchedIsReadOnce: who loads a record that was fetched gets its bytes without another read, once; after
-// that it is as it was.
+// TestWhatIsFetchedIsReadOnce: loading a record that was fetched gives its bytes without another read, once; after that
+// loading reads again.
 func TestWhatIsFetchedIsReadOnce(t *testing.T) {
 	f := newFetching(t)
 	r, data := f.put(t, 300_000)

@@ -10,9 +10,9 @@ import (
 	"freshgo/core/scratch"
 )
 
-// records keeps traces and what plans are made of: in memory while less than limit is in use there, else in the scratch
-// file. It is a plan.Storage, safe for concurrent use.
-type records struct {
+// recordStore keeps traces and the records of plans: in memory while less than limit is in use there, else in the
+// scratch file. It is a plan.Storage, safe for concurrent use.
+type recordStore struct {
 	budget *mem.Budget
 	pool   *scratch.Pool
 	limit  int64
@@ -21,7 +21,7 @@ type records struct {
 
 // Put keeps bytes. Where the file has no room or is out of use, they are kept in memory beyond the limit, as far as the
 // budget goes.
-func (r *records) Put(pieces ...[]byte) (plan.Record, error) {
+func (r *recordStore) Put(pieces ...[]byte) (plan.Record, error) {
 	record, err := r.tryPut(pieces...)
 	if errors.Is(err, scratch.ErrFull) || errors.Is(err, scratch.ErrBroken) {
 		return r.inMemory(pieces...)
@@ -30,7 +30,7 @@ func (r *records) Put(pieces ...[]byte) (plan.Record, error) {
 }
 
 // tryPut is Put within the limit.
-func (r *records) tryPut(pieces ...[]byte) (plan.Record, error) {
+func (r *recordStore) tryPut(pieces ...[]byte) (plan.Record, error) {
 	n := lengthOf(pieces)
 	if n <= r.limit-r.held.Load() || n == 0 { // two at a time may exceed it by one
 		if record, err := r.inMemory(pieces...); err == nil || !errors.Is(err, mem.ErrBudget) {
@@ -58,7 +58,7 @@ func lengthOf(pieces [][]byte) (n int64) {
 	return n
 }
 
-func (r *records) inMemory(pieces ...[]byte) (plan.Record, error) {
+func (r *recordStore) inMemory(pieces ...[]byte) (plan.Record, error) {
 	record, err := plan.Memory(r.budget).Put(pieces...)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (m *inMemory) Free() {
 // inFile is a record in the scratch file.
 type inFile struct {
 	blob   *scratch.Blob
-	coming atomic.Pointer[plan.Coming] // what Fetch has begun and nobody has taken
+	coming atomic.Pointer[plan.Coming] // a load that Fetch has begun and nobody has taken
 }
 
 // Fetch implements plan.Fetcher. One goroutine at a time calls it.

@@ -7,8 +7,8 @@ import (
 
 // Where the lists of each type and relation lie in a flat batch, and what it takes.
 
-// sections is where the lists of each type and relation lie in a flat batch.
-type sections struct {
+// typeOffsets holds the offsets of the lists of each type and relation in a flat batch.
+type typeOffsets struct {
 	nodes    []int64 // of each type, its first node; and the end
 	seeds    []int64 // of each type
 	reached  []int64 // of each type, nodes found before the last hop
@@ -18,8 +18,8 @@ type sections struct {
 	rows     []int64 // of each type, its first row of the node tensors; and the end: nodes, unless some have no row
 }
 
-// cut makes c the sections of a batch, in the memory that c has.
-func (c *sections) cut(s *schema, g *sample.Subgraph) {
+// cut sets c to the offsets of a batch, in the memory that c has.
+func (c *typeOffsets) cut(s *schema, g *sample.Subgraph) {
 	c.nodes, c.ptr, c.edges = append(c.nodes[:0], 0), append(c.ptr[:0], 0), append(c.edges[:0], 0)
 	c.seeds, c.reached, c.expanded = c.seeds[:0], c.reached[:0], c.expanded[:0]
 	for t := range s.types() {
@@ -50,8 +50,8 @@ func (s *schema) edgesPerHop(g *sample.Subgraph, relation int) []int64 {
 	return g.EdgesPerHop[relation*s.hops : (relation+1)*s.hops]
 }
 
-// bytes is what the tensors of a batch for so many seeds, or links, take.
-func (c *sections) bytes(p *parts, seeds int64) int64 {
+// bytes returns the size of the tensors of a batch with the given number of seeds, or links.
+func (c *typeOffsets) bytes(p *parts, seeds int64) int64 {
 	total := seeds*8 + p.links.NumEnds(seeds)*8
 	s := p.types
 	for t := range s.types() {
@@ -100,18 +100,18 @@ func (c *sections) bytes(p *parts, seeds int64) int64 {
 	return total
 }
 
-// nodesOfTypes is how many nodes of each type there are.
-func (c *sections) nodesOfTypes() (counts []int64) {
+// nodesOfTypes returns the number of nodes of each type.
+func (c *typeOffsets) nodesOfTypes() (counts []int64) {
 	for t := range c.nodes[1:] {
 		counts = append(counts, c.nodes[t+1]-c.nodes[t])
 	}
 	return counts
 }
 
-// demanded is the sections of a batch that needs no less of any type and relation than those measured, and in all no
-// more than the demand says.
-func (s *schema) demanded(d *sizing.Demand) *sections {
-	c := &sections{nodes: []int64{0}, rows: []int64{0}, ptr: []int64{0}, edges: []int64{0}}
+// demanded returns the offsets of a batch that needs no less of any type and relation than those measured, and in all
+// no more than the demand says.
+func (s *schema) demanded(d *sizing.Demand) *typeOffsets {
+	c := &typeOffsets{nodes: []int64{0}, rows: []int64{0}, ptr: []int64{0}, edges: []int64{0}}
 	g := sample.Subgraph{NodesPerHop: d.NodesPerHop, EdgesPerHop: d.EdgesPerHop, Rooms: d.Rooms}
 	if len(g.NodesPerHop) == 0 { // nothing was measured
 		g.NodesPerHop, g.EdgesPerHop = make([]int64, s.types()*(s.hops+1)), make([]int64, len(s.edges)*s.hops)
