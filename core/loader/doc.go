@@ -11,8 +11,8 @@
 //   - Ranks that share an epoch: each counts its own batches, which share.go selects. Trainers agree on it
 //     in python/freshgo/_loader/ranks.py and distributed.py.
 //   - Edge types: a batch is one flat subgraph over one numbering of all nodes. schema.go and schemaoptions.go know
-//     the types, typeoffsets.go the offsets of each type and relation in a batch; a table reads row number less the first
-//     of its type.
+//     the types, typeoffsets.go the offsets of each type and relation in a batch. A table subtracts the first row of
+//     its type from row numbers.
 //   - Weights, LABOR, walks: openSampler (sampling.go) gives the sampler what package graph has opened (weights.go,
 //     measured in positions where weights are on disk).
 //   - Times and trees: lists are narrowed to what is not too late before anything is drawn, and a node is numbered once
