@@ -22,7 +22,7 @@ import torch
 from torch_geometric.nn import GraphSAGE
 
 from freshgo import Store, convert
-from freshgo._infer.layers import layers_of
+from freshgo._infer.planning import plan_of
 from freshgo._infer.streamed import Streamed
 from freshgo.errors import BudgetError
 
@@ -73,11 +73,11 @@ def products(model: Any, nodes: int) -> tuple[float, float]:
 def measured(path: Path, work: Path, model: Any, memory: int) -> None:
     with Store(path) as store:
         how = {"tensor": "x", "batch_size": 4096, "device": None, "dtype": torch.float32, "report": None}
-        layers = layers_of(model, None, None, None)
+        plan = plan_of(model, None, store, tensor="x")
         while True:
             start, before = time.perf_counter(), time.process_time()
             try:
-                with Streamed(store, work, layers, model, nodes=None, memory=memory, **how) as run:
+                with Streamed(store, work, plan, model, nodes=None, memory=memory, **how) as run:
                     run.complete()
                 break
             except BudgetError as error:

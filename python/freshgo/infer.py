@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,11 +14,11 @@ from freshgo._args import checks
 from freshgo._args.entry import entry
 from freshgo._args.progress import Progress, finish, progress_of
 from freshgo._args.size import format_size, parse_size
-from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.errors import DTypeError
 from freshgo.store import Store, opened
 
 if TYPE_CHECKING:  # a room that few programs need, imported at the first call
-    from freshgo._infer.layers import Layer
+    from freshgo._infer.layers import Plan
     from freshgo._infer.run import Run
 
 __all__ = ["infer"]
@@ -36,6 +36,10 @@ def infer(
     tensor: str = "x",
     edge_weight: str | None = None,
     edge_attr: str | None = None,
+    inputs: Mapping[str, str] | None = None,
+    output: int | str | None = None,
+    fallback: Literal["batches"] | None = None,
+    depth: int | None = None,
     memory: int | str = "1GiB",
     batch_size: int = 1024,
     device: str | torch.device | None = None,
@@ -58,11 +62,19 @@ def infer(
         freshgo.infer(model, "papers.freshgo", "embeddings.parquet")  # columns "id" and "embedding"
         freshgo.infer(model, "papers.freshgo", ("papers.freshgo", "emb"))  # a tensor of the store
 
-    A model of PyG's ``BasicGNN`` (GraphSAGE, GCN, GIN, GAT, PNA, EdgeCNN) is used as it is, also with
-    ``freshgo.nn.accelerate``. GCN needs the degrees of all nodes, for which the lists are read once more. Any other
-    model gives its layers as functions: ``layer(h, batch)`` is called with the rows of the layer before and a batch of
-    one hop with all neighbours, as a :class:`Loader` with ``num_neighbors=[-1]`` makes it, and returns the rows of the
-    nodes that come first in it::
+    A model is traced (:mod:`torch.fx`) and cut at its message-passing layers. What is between them is computed for
+    ranges of nodes: maps, activations, norms over columns, residuals, concatenation, jumping knowledge, several inputs
+    of one layer. Rows that a later layer reads wait on disk until then. PyG's ready-made models, models that users
+    write, and those of ``to_hetero`` and ``HeteroConv`` are taken, also with ``freshgo.nn.accelerate``. ``forward`` is
+    given ``x`` and ``edge_index`` by name, in a heterogeneous graph as dicts, also as ``x_dict`` and
+    ``edge_index_dict``, and what the options name. An operation that mixes the rows of nodes (a mean over nodes, a
+    softmax over them, ``GraphNorm``) is refused, and so is code that cannot be traced; the message says at which line.
+    ``fallback="batches"`` computes such a model over batches of all neighbours up to ``depth`` hops. GCN needs the
+    degrees of all nodes, for which the lists are read once more.
+
+    The layers may also be given as functions: ``layer(h, batch)`` is called with the rows of the layer before and a
+    batch of one hop with all neighbours, as a :class:`Loader` with ``num_neighbors=[-1]`` makes it, and returns the
+    rows of the nodes that come first in it::
 
         def first(h, batch):
             return conv1(h, batch.edge_index)[: batch.batch_size].relu()
@@ -71,7 +83,7 @@ def infer(
     no rows for the next layer. Batches have every edge-level tensor (``batch.edge_type``) and no ``e_id``.
 
     Beside ``out`` there is a directory, ``out`` with ``.partial`` (for a tensor of a store ``.infer``), while this
-    works: the rows of two layers at a time, and for layers that a :class:`Loader` reads the edges. If the process ends,
+    works: the rows that later layers read, and for layers that a :class:`Loader` reads the edges. If the process ends,
     the same call goes on where it was, at most some seconds of work before. Another call with the same ``out`` begins
     anew.
 
@@ -91,7 +103,15 @@ def infer(
             NaN.
         layers: the layers of the model as functions.
         tensor: the node-level tensor that is the input of the first layer, of every node type that has it.
-        edge_weight, edge_attr: edge-level tensors that the convolutions of a ``BasicGNN`` take under these names.
+        edge_weight, edge_attr: edge-level tensors that ``forward`` takes under these names, or with ``_dict`` behind.
+        inputs: further parameters of ``forward``, and the tensor of the store that each is given:
+            ``{"edge_type": "edge_type"}``. Tensors of nodes and of edges; in a heterogeneous graph a dict by type.
+        output: which entry of the tuple, list or dict that the model returns is written. A dict by node type is
+            written whole.
+        fallback: ``"batches"``: compute a model that cannot be cut over batches with all neighbours. Each row is then
+            computed for every batch that needs it.
+        depth: how many hops away the model reads, for ``fallback``: one for each message-passing layer, and one more
+            where the degrees of neighbours count (GCN). It is tried on a small random graph first.
         memory: bytes, or a string such as ``"8GiB"``, for loading and for writing. The activations of a batch and the
             model come on top. Where rows are only added up, 4 bytes a node are needed, 8 more for GCN, and 4 an edge
             for an ``edge_weight`` that the store does not have by target (``weight_attr`` of :func:`convert`).
@@ -105,8 +125,8 @@ def infer(
         The path of what was written; for a tensor, that of its store.
 
     Raises:
-        InvalidArgumentError, DTypeError: an argument is invalid; a model that trains, or one whose layers cannot be
-            computed by themselves (jumping knowledge, norms over the whole graph); a layer that returns something else
+        InvalidArgumentError, DTypeError: an argument is invalid; a model that trains, that mixes the rows of nodes
+            between its layers, or that cannot be traced; ``depth`` is too small; a layer that returns something else
             than a row for each of its nodes, or that fails because its rows have another dtype than the parameters of
             the model.
         StoreExistsError: ``out`` exists, and ``overwrite`` is false.
@@ -115,8 +135,8 @@ def infer(
         BusyError: another process writes to ``out``.
         StoreNotFoundError, FormatError, CorruptError, ReadError, WriteError: as for :func:`convert`.
     """
-    from freshgo._infer.layers import layers_of
     from freshgo._infer.outputs import output_of
+    from freshgo._infer.planning import check_model, plan_of, uncached
 
     replace = checks.flag("overwrite", overwrite)
     if dtype not in (torch.float32, torch.float16):
@@ -124,30 +144,47 @@ def infer(
     for name, value in (("tensor", tensor), ("edge_weight", edge_weight), ("edge_attr", edge_attr)):
         if not isinstance(value, str) and (value is not None or name == "tensor"):
             raise DTypeError(f"{name} must be the name of a tensor, got {checks.shown(value)}")
-    functions: list[Layer] = layers_of(model, layers, edge_weight, edge_attr)
-    with opened(store) as source:
-        if layers is None:
-            _check_width(model, source, tensor)
-        output, n_bytes = output_of(out, source, _asked(source, nodes), overwrite=replace), parse_size("memory", memory)
+    if fallback is not None:
+        checks.choice("fallback", fallback, ("batches",))
+    hops = None if depth is None else checks.count("depth", depth, 1)
+    n_bytes = parse_size("memory", memory)
+    check_model(model)
+    with opened(store) as source, uncached(model):
+        where = _device(model, device)
+        plan = plan_of(
+            model,
+            layers,
+            source,
+            tensor=tensor,
+            edge_weight=edge_weight,
+            edge_attr=edge_attr,
+            inputs=inputs,
+            output=output,
+            fallback=fallback,
+            depth=hops,
+            memory=n_bytes,
+            device=where,
+        )
+        written = output_of(out, source, _asked(source, nodes), overwrite=replace)
         with progress_of(progress) as report:
-            run = _kind(functions, source, tensor)(
+            run = _kind(plan)(
                 source,
-                output.work,
-                functions,
+                written.work,
+                plan,
                 model,
                 nodes=nodes,
                 tensor=tensor,
                 memory=n_bytes,
                 batch_size=checks.count("batch_size", batch_size, 1),
-                device=_device(model, device),
+                device=where,
                 dtype=dtype,
                 report=report,
             )
             with run:
-                output.publish(run.complete(), n_bytes, report)
-            what = f"tensor {out[1]!r}" if isinstance(out, tuple) else format_size(_written_bytes(output.target))
-            finish(report, output.target, what)
-    return output.target
+                written.publish(run.complete(), n_bytes, report)
+            what = f"tensor {out[1]!r}" if isinstance(out, tuple) else format_size(_written_bytes(written.target))
+            finish(report, written.target, what)
+    return written.target
 
 
 def _written_bytes(path: Path) -> int:
@@ -155,23 +192,12 @@ def _written_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else [path]))
 
 
-def _check_width(model: Any, store: Store, tensor: str) -> None:
-    """Check that a model of PyG takes rows as long as those of the tensor."""
-    info, width = store.tensors.get(tensor), getattr(model, "in_channels", None)
-    if info is not None and isinstance(width, int) and width > 0 and info.shape[1:] != (width,):
-        raise InvalidArgumentError(
-            f"model takes rows of {width} numbers (in_channels), the tensor {tensor!r} has shape {list(info.shape)}"
-        )
-
-
-def _kind(layers: list[Layer], store: Store, tensor: str) -> type[Run]:
-    """How the layers are computed: by streams of rows where all of them only add rows up."""
+def _kind(plan: Plan) -> type[Run]:
+    """How layers are computed: by streams of rows where all of them only add rows up."""
     from freshgo._infer.epochs import Epochs
     from freshgo._infer.streamed import Streamed
 
-    info = store.tensors.get(tensor)
-    streams = info is not None and len(info.shape) == 2 and all(layer.linear is not None for layer in layers)
-    return Streamed if streams else Epochs
+    return Epochs if plan.stream is None else Streamed
 
 
 def _asked(store: Store, nodes: Any) -> list[str]:

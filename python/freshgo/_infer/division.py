@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,7 +41,6 @@ class Stage:
     """A layer, and how it is computed."""
 
     parts: Linear
-    after: Callable[[Tensor], Tensor]
     after_columns: Callable[[Tensor, slice], Tensor] | None
     """If given, rows are made by columns: those of a slice as soon as it is added up, which is that of the next layer.
     No sums go to disk."""
@@ -52,7 +52,6 @@ class Stage:
     """Into which the columns are divided, one of which is in memory at a time."""
     held: bool
     """Whether what is added up, of several slices the first, goes from the input into memory, and never to disk."""
-    columns_out: int
     adding: int
     """Nodes whose sums are made at a time, in the passes over slices but for the last one."""
     finishing: int
@@ -68,7 +67,7 @@ class Stage:
         return self.after_columns(self.parts.combine_columns(total, own, columns), columns)
 
     def __str__(self) -> str:
-        sizes = f"{self.columns} {self.own} {self.columns_out} {self.adding} {self.finishing}"
+        sizes = f"{self.columns} {self.own} {self.adding} {self.finishing}"
         return f"{self.parts.first} {self.by_columns} {sizes} {self.slices} {self.held}"
 
 
@@ -93,7 +92,6 @@ class Sizes:
 
     nodes: int
     edges: int
-    columns: int
     memory: int
     stored: int
     """Bytes of a number of the rows on disk."""
@@ -103,17 +101,25 @@ class Sizes:
     """Bytes without which the input cannot be read."""
 
 
-Parts = tuple[Linear, Callable[[Tensor], Tensor], Callable[[Tensor, slice], Tensor] | None]
-"""A layer, what follows it, and the same for some columns by themselves."""
+class Part(NamedTuple):
+    """A layer."""
+
+    parts: Linear
+    width: int
+    """Columns of the rows that it is given."""
+    columns: Callable[[Tensor, slice], Tensor] | None
+    """Some columns of what the next layer adds up, of these columns of the rows that this one gives."""
+    held: bool
+    """Whether what it adds up is made of the input, and nothing else is."""
 
 
-def divide(layers: Sequence[Parts], sizes: Sizes, device: str | torch.device | None) -> Division:
+def divide(layers: Sequence[Part], sizes: Sizes, device: str | torch.device | None) -> Division:
     """Choose the forms of the layers that together move the fewest bytes, and the fewest slices that fit.
 
     Raises:
         BudgetError: the memory is too small.
     """
-    normed = any(parts.norm is not None for parts, _, _ in layers)
+    normed = any(layer.parts.norm is not None for layer in layers)
     fixed = offset_bytes(sizes.edges) * (sizes.nodes + 1) + (8 * sizes.nodes if normed else 0) + sizes.weights
     free = sizes.memory - fixed
     least = max(4 * FLOAT * sizes.nodes + READING, sizes.reading)
@@ -125,7 +131,7 @@ def divide(layers: Sequence[Parts], sizes: Sizes, device: str | torch.device | N
         found: dict[bool, tuple[float, list[Stage]]] = {}
         for moved, before in best:
             for stage in _forms(layer, before[-1] if before else None, sizes, free, working, device):
-                total = moved + _bytes(stage, sizes, not before)
+                total = moved + _bytes(stage, sizes)
                 if stage.by_columns not in found or total < found[stage.by_columns][0]:
                     found[stage.by_columns] = total, [*before, stage]
         best = list(found.values())
@@ -141,49 +147,37 @@ def offset_bytes(edges: int) -> int:
 
 
 def _forms(
-    layer: Parts, before: Stage | None, sizes: Sizes, free: int, working: int, device: str | torch.device | None
+    layer: Part, before: Stage | None, sizes: Sizes, free: int, working: int, device: str | torch.device | None
 ) -> list[Stage]:
     """A layer in each form that the one before allows: what comes by columns is added up as it is."""
-    parts, after, after_columns = layer
-    columns = sizes.columns if before is None else before.columns_out
-    made = [_stage((parts, after, None), columns, before is None, sizes, free, working, device)]
+    made = [_stage(layer._replace(columns=None), sizes, free, working, device)]
     if before is not None and before.by_columns:
         return [stage for stage in made if stage.slices == before.slices]
-    if parts.matrix is not None:
-        parts = dataclasses.replace(parts, first=True)
-        made.append(_stage((parts, after, None), columns, before is None, sizes, free, working, device))
-        if after_columns is not None and parts.takes_columns() and made[-1].slices > 1:
-            made.append(_stage((parts, after, after_columns), columns, before is None, sizes, free, working, device))
+    if layer.parts.matrix is not None:
+        mapped = layer._replace(parts=dataclasses.replace(layer.parts, first=True))
+        made.append(_stage(mapped._replace(columns=None), sizes, free, working, device))
+        if layer.columns is not None and mapped.parts.takes_columns() and made[-1].slices > 1:
+            made.append(_stage(mapped, sizes, free, working, device))
     return made
 
 
-def _stage(
-    layer: Parts,
-    before: int,
-    first: bool,
-    sizes: Sizes,
-    free: int,
-    working: int,
-    device: str | torch.device | None,
-) -> Stage:
-    parts, after, after_columns = layer
-    columns, own = parts.width(before), parts.own_width()
+def _stage(layer: Part, sizes: Sizes, free: int, working: int, device: str | torch.device | None) -> Stage:
+    parts, columns, own = layer.parts, layer.parts.width(layer.width), layer.parts.own_width()
     column = FLOAT * max(1, sizes.nodes)
     slices = math.ceil(columns / min(columns, max(1, (free - working) // column)))
     widest = math.ceil(columns / slices)
-    beside = widest if after_columns is not None else columns + own
+    beside = widest if layer.columns is not None else columns + own
     reading = max(working, READING, sizes.reading + BATCHES)
-    held = first and (slices == 1 or after_columns is not None) and beside * column <= free - reading
+    held = layer.held and (slices == 1 or layer.columns is not None) and beside * column <= free - reading
     # Half of what is free to work with has sums: those that are made, and those of a piece of the edges. By columns
     # there are also the own rows and those that are made.
-    adding = _rows(working // 2, (2 if after_columns is None else 4) * FLOAT * widest)
+    adding = _rows(working // 2, (2 if layer.columns is None else 4) * FLOAT * widest)
     both = 2 * columns + own
     finishing = _rows(working // 2, FLOAT * (both + columns))
-    one = torch.zeros(1, before, device=device)
+    one = torch.zeros(1, layer.width, device=device)  # a dtype that the layer does not take is told here
     mapped = parts.messages(one)
-    root = parts.own(one) if own else mapped if parts.root is not None else None
-    columns_out = after(parts.combine(mapped, root)).size(1)
-    return Stage(parts, after, after_columns, columns, own, slices, held, columns_out, adding, finishing)
+    parts.combine(mapped, parts.own(one) if own else mapped if parts.root is not None else None)
+    return Stage(parts, layer.columns, columns, own, slices, held, adding, finishing)
 
 
 def _rows(memory: int, row: int) -> int:
@@ -191,9 +185,9 @@ def _rows(memory: int, row: int) -> int:
     return max(16, min(MOST_ROWS, memory // row))
 
 
-def _bytes(stage: Stage, sizes: Sizes, first: bool) -> float:
+def _bytes(stage: Stage, sizes: Sizes) -> float:
     """What a layer moves for each node, but for its input at first and its output."""
-    kept = 0.0 if first and stage.held and not stage.by_columns else stage.columns + stage.own
+    kept = 0.0 if stage.held and not stage.by_columns else stage.columns + stage.own
     if stage.by_columns and stage.held:
         kept -= stage.columns / stage.slices
     stored = 2 * kept * sizes.stored

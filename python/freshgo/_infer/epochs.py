@@ -19,10 +19,12 @@ from freshgo._args.npy_files import read_npy_header
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
 from freshgo._args.types import EdgeType
 from freshgo._infer.dtypes import one_dtype
+from freshgo._infer.layers import Key, Work, degrees_of
+from freshgo._infer.norm import Norm
 from freshgo._infer.outputs import Made
 from freshgo._infer.run import NUMPY, Run
 from freshgo._native import convert as native_convert
-from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
+from freshgo.errors import BudgetError, InvalidArgumentError
 from freshgo.loader import Loader
 from freshgo.options import Disk
 
@@ -40,7 +42,7 @@ class Epochs(Run):
     """
 
     def _plan(self) -> str:
-        self._passes = [*([DEGREES] if self._norm is not None else []), *range(len(self._layers))]
+        self._passes = [*([DEGREES] if self._planned.norms else []), *range(len(self._layers))]
         self._count = len(self._passes)
         return ""
 
@@ -71,8 +73,9 @@ class Epochs(Run):
         if layer > 0:
             shutil.rmtree(self._store_path(layer), ignore_errors=True)
         if 0 <= layer < len(self._layers) - 1:
-            for node_type in self._types.node_types:
-                self._rows_path(layer, node_type).unlink(missing_ok=True)
+            unnamed: list[Key] = [(node_type, None) for node_type in self._types.node_types]
+            for node_type, name in (*unnamed, *self._layers[layer].dropped):
+                self._rows_path(layer, node_type, name).unlink(missing_ok=True)
 
     def _edges_path(self, edge_type: EdgeType, name: str = "") -> Path:
         """The ends of all edges of a type, or one of their tensors, by target."""
@@ -87,9 +90,11 @@ class Epochs(Run):
         last = layer == len(self._layers) - 1
         counts = self._inputs.counts if last else self._types.num_nodes
         total = sum(counts.values())
-        degrees = None
-        if layer >= 0 and self._norm is not None:
-            degrees = torch.from_numpy(np.load(self._work / "degrees.npy"))
+        degrees = {}
+        if layer >= 0:
+            degrees = {
+                norm: torch.from_numpy(np.load(self._degrees_path(i))) for i, norm in enumerate(self._planned.norms)
+            }
         stage = "degrees" if layer == DEGREES else f"layer {layer + 1} of {len(self._layers)}"
         if self._state["batches"] * self._batch_size >= total:
             return  # what is left is to make a store of the rows
@@ -100,9 +105,7 @@ class Epochs(Run):
                 done = self._state["batches"]
                 edges = self._take_edges(batch) if self._state["pass"] == 0 and len(self._layers) > 1 else {}
                 if layer == DEGREES:
-                    assert self._norm is not None  # the pass is for it
-                    file = self._file(self._work / "degrees.npy", (total,), np.float32)
-                    file.write(done * self._batch_size, self._norm.degrees(batch).cpu())
+                    self._write_degrees(batch)
                 else:
                     self._compute(layer, batch, degrees, counts)
                 self._state |= {"batches": done + 1, "edges": {**self._state["edges"], **edges}}
@@ -111,13 +114,37 @@ class Epochs(Run):
                 if time.monotonic() > self._next_save:
                     self._save()
 
+    def _degrees_path(self, place: int) -> Path:
+        return self._work / f"degrees{place}.npy"
+
+    def _write_degrees(self, batch: Any) -> None:
+        """Write what layers normalise by, of the nodes of a batch."""
+        for place, norm in enumerate(self._planned.norms):
+            assert self._planned.program is not None  # it has the layers that normalise
+            degrees = degrees_of(self._planned.program, norm, batch, self._types).cpu()
+            node_type = norm.edge_type[2]
+            lo, hi = self._ranges(self._types.num_nodes)[node_type]
+            if lo < hi:
+                file = self._file(self._degrees_path(place), (self._types.num_nodes[node_type],), np.float32)
+                file.write(lo, degrees)
+
+    def _ranges(self, counts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+        """Which of the nodes of each type, in their order, come first in the batch at hand."""
+        begin, first, made = self._state["batches"] * self._batch_size, 0, {}
+        for node_type in self._types.node_types:
+            count = counts.get(node_type, 0)
+            lo, hi = max(begin, first), min(begin + self._batch_size, first + count)
+            made[node_type] = (lo - first, max(lo, hi) - first)
+            first += count
+        return made
+
     def _loader(self, layer: int, nodes: Any) -> Loader:
         """The batches of a pass: one hop, with all neighbours."""
         inputs = self._every_type() if nodes is None and not self._types.homogeneous else nodes
         try:
             return Loader(
                 self._store if layer <= 0 else self._store_path(layer),
-                [-1],
+                [-1] * (1 if layer < 0 else self._layers[layer].hops),
                 inputs,
                 batch_size=self._batch_size,
                 memory=int(self._memory * LOADED),
@@ -134,51 +161,72 @@ class Epochs(Run):
         least = math.ceil(error.minimum / LOADED)
         return BudgetError(f"infer needs {least} bytes of memory, got {self._memory}: {error}", least)
 
-    def _compute(self, layer: int, batch: Any, degrees: Tensor | None, counts: Mapping[str, int]) -> None:
+    def _compute(self, layer: int, batch: Any, degrees: Mapping[Norm, Tensor], counts: Mapping[str, int]) -> None:
         """Write the rows that a layer gives of a batch."""
-        rows, tensor = self._rows_of(batch), None if layer else self._tensor
+        tensor, ranges = None if layer else self._tensor, self._ranges(counts)
         given = f"the rows of layer {layer}" if layer else f"the tensor {tensor!r}"
-        dtypes = {of.dtype for of in ([rows] if self._types.homogeneous else rows.values())}
-        with one_dtype(f"layer {layer + 1}", given, tensor, dtypes, self._parameters):
-            result = self._layers[layer].compute(rows, _without_numbers(batch), degrees)
-        if self._types.homogeneous:
-            result = {"": result}
-        elif not isinstance(result, Mapping):
-            raise DTypeError(f"layer {layer + 1} must return a dict of rows by node type, got {checks.shown(result)}")
-        unknown = [name for name in result if name not in self._types.node_types]
+        rows = self._rows_of(layer, batch)
+        of_nodes = {norm: degrees[norm][self._part(batch, norm.edge_type[0]).n_id.cpu()] for norm in degrees}
+        work = Work(rows, self._beside(layer, batch, ranges), _without_numbers(batch), of_nodes)
+        with one_dtype(f"layer {layer + 1}", given, tensor, {of.dtype for of in rows.values()}, self._parameters):
+            result = self._layers[layer].compute(work)
+        unknown = [node_type for node_type, _ in result if node_type not in self._types.node_types]
         if unknown:
             known = ", ".join(map(repr, self._types.node_types))
             raise InvalidArgumentError(f"layer {layer + 1} returned rows of {unknown[0]!r}, expected of {known}")
-        begin, first = self._state["batches"] * self._batch_size, 0
-        for node_type in self._types.node_types:
-            count = counts.get(node_type, 0)
-            lo, hi = max(begin, first), min(begin + self._batch_size, first + count)
+        last = layer == len(self._layers) - 1
+        for node_type, (lo, hi) in ranges.items():
             path = self._rows_path(layer, node_type)
-            if lo < hi and lo > first and path.exists() != (node_type in result):
+            there = (node_type, None) in result
+            if lo < hi and lo > 0 and path.exists() != there and (last or self._planned.program is None):
                 raise InvalidArgumentError(
                     f"layer {layer + 1} returned rows of {node_type!r} for some batches and left them out for others"
                 )
-            if lo < hi and node_type in result:
-                rows = self._checked(layer, node_type, result[node_type], hi - lo)
-                self._file(path, (count, *rows.shape[1:]), NUMPY[self._dtype]).write(lo - first, rows)
-            first += count
-        ends = layer == len(self._layers) - 1 and first <= begin + self._batch_size
+            for (of, name), made in result.items():
+                if lo < hi and of == node_type:
+                    made = self._checked(layer, node_type, made, hi - lo, exact=name is not None)
+                    dtype = NUMPY[self._dtype] if made.dtype == self._dtype else made.numpy().dtype
+                    file = self._file(self._rows_path(layer, of, name), (counts[of], *made.shape[1:]), dtype)
+                    file.write(lo, made)
+        ends = last and sum(counts.values()) <= (self._state["batches"] + 1) * self._batch_size
         if ends and not any(self._rows_path(layer, node_type).exists() for node_type in self._types.node_types):
             raise InvalidArgumentError(f"layer {layer + 1} returned no rows, and it is the last one")
 
-    def _rows_of(self, batch: Any) -> Any:
-        """The rows of the layer before."""
-        if self._types.homogeneous:
-            return _wide(batch[self._tensor])
-        return {
-            node_type: _wide(batch[node_type][self._tensor])
-            for node_type in self._types.node_types
-            if self._tensor in batch[node_type]
-        }
+    def _part(self, batch: Any, node_type: str) -> Any:
+        return batch[node_type] if node_type else batch
 
-    def _checked(self, layer: int, node_type: str, rows: Any, count: int) -> Tensor:
+    def _rows_of(self, layer: int, batch: Any) -> dict[Key, Tensor]:
+        """The rows of all nodes of a batch that a layer reads."""
+        keys, made = self._layers[layer].sources, {}
+        if keys is None:
+            keys = tuple((node_type, None) for node_type in self._types.node_types)
+        for node_type, name in keys:
+            part, of = self._part(batch, node_type), self._tensor if name is None else name
+            if of in part:
+                made[node_type, name] = _wide(part[of])
+        return made
+
+    def _beside(self, layer: int, batch: Any, ranges: Mapping[str, tuple[int, int]]) -> dict[Key, Tensor]:
+        """The rows of the nodes that come first in a batch which a layer reads of earlier ones."""
+        made = {}
+        for node_type, name in self._layers[layer].beside:
+            lo, hi = ranges[node_type]
+            nodes = self._part(batch, node_type).n_id[: hi - lo].cpu().numpy()
+            there = read_npy_header(self._rows_path(layer, node_type, name))
+            file = self._file(Path(there.path), there.shape, there.dtype)
+            rows = torch.from_numpy(file.at(nodes))
+            rows = rows.float() if rows.dtype == torch.float16 else rows
+            made[node_type, name] = rows if self._device is None else rows.to(self._device)
+        return made
+
+    def _checked(self, layer: int, node_type: str, rows: Any, count: int, *, exact: bool) -> Tensor:
+        """Rows as they are written. ``exact`` ones may be of any dtype, which numbers that are no floats keep."""
         of = f" of {node_type!r}" if node_type else ""
-        if not isinstance(rows, Tensor) or rows.dim() < 2 or rows.size(0) != count or not rows.is_floating_point():
+        if exact:
+            whole: Tensor = rows.detach().cpu()
+            return whole.to(self._dtype) if whole.is_floating_point() else whole
+        fewest = 2 if self._planned.functions else 1
+        if not isinstance(rows, Tensor) or rows.dim() < fewest or rows.size(0) != count or not rows.is_floating_point():
             raise InvalidArgumentError(
                 f"layer {layer + 1} must return rows of floats{of}, one for each of the {count} nodes that come first "
                 f"in the batch, got {checks.shown(rows)}{f' and {rows.dtype}' if isinstance(rows, Tensor) else ''}"
@@ -210,18 +258,21 @@ class Epochs(Run):
         for file in self._files.values():
             file.sync()
         nodes, edges = {}, {}
+        following = self._layers[layer + 1].sources
         for node_type, count in self._types.num_nodes.items():
-            path = self._rows_path(layer, node_type)
-            tensors: dict[str, Any] = {self._tensor: read_npy_header(path)} if path.exists() else {}
+            names = [None] if following is None else [name for of, name in following if of == node_type]
+            paths = {self._tensor if name is None else name: self._rows_path(layer, node_type, name) for name in names}
+            tensors: dict[str, Any] = {name: read_npy_header(path) for name, path in paths.items() if path.exists()}
             nodes[node_type] = NodeParts(count, tensors, {})
         for edge_type, count in self._edges.items():
             if count == 0:
                 edges[edge_type] = EdgeParts(torch.empty((2, 0), dtype=torch.long), {})
                 continue
-            names = self._edge_tensors(edge_type)
-            tensors = {name: read_npy_header(self._edges_path(edge_type, name)) for name in names}
+            tensors = {
+                name: read_npy_header(self._edges_path(edge_type, name)) for name in self._edge_tensors(edge_type)
+            }
             edges[edge_type] = EdgeParts(read_npy_header(self._edges_path(edge_type)), tensors)
-        if not any(part.tensors for part in nodes.values()):
+        if following is None and not any(part.tensors for part in nodes.values()):
             raise InvalidArgumentError(f"layer {layer + 1} returned no rows, the next layer has no input")
         path = self._store_path(layer + 1)
         parts = GraphParts(nodes, edges)

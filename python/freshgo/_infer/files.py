@@ -122,6 +122,15 @@ class Rows:
         memory = memoryview(rows.reshape(-1).view(np.uint8).data)
         read_at(self._file, memory, self.offset + first * self._row_bytes, self.moved)
 
+    def at(self, numbers: np.ndarray) -> np.ndarray:
+        """Rows by their numbers; those that follow each other in the file are read at once."""
+        out = np.empty((len(numbers), *self.shape[1:]), self.dtype)
+        ends = [*(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
+        for first, end in zip([0, *ends[:-1]], ends, strict=True):
+            if first < end:
+                self.read(int(numbers[first]), out[first:end])
+        return out
+
     def sync(self) -> None:
         """Make what was written durable."""
         with written(self.path):

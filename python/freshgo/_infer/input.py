@@ -24,8 +24,17 @@ _NODES = 1 << 18
 class Input:
     """A tensor of nodes of a homogeneous store."""
 
-    def __init__(self, store: Store, tensor: str, device: str | torch.device | None, memory: int, moved: Moved) -> None:
-        """``memory`` is that of the whole inference."""
+    def __init__(
+        self,
+        store: Store,
+        tensor: str,
+        device: str | torch.device | None,
+        memory: int,
+        moved: Moved,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """``memory`` is that of the whole inference; rows come in the given dtype."""
+        self._dtype = dtype
         self._store, self._tensor, self._device = store, tensor, device
         self._memory, self._moved = memory, moved
         self._width = int(store.tensors[tensor].shape[1])
@@ -40,7 +49,7 @@ class Input:
         return 1
 
     def rows(self, first: int, memory: int) -> Iterator[tuple[int, Tensor]]:
-        """The rows of all nodes from one place on: the place of the first of some, and these as float32.
+        """The rows of all nodes from one place on: the place of the first of some, and these.
 
         Raises:
             BudgetError: the memory is too small; ``minimum`` is what the whole inference takes.
@@ -51,7 +60,7 @@ class Input:
             at = 0
             with self._loader(nodes, memory, batch_size) as loader:
                 for made in loader:
-                    rows = made[self._tensor].float()
+                    rows = made[self._tensor].to(self._dtype)
                     end = at + rows.size(0)
                     yield first + lo + at, rows
                     at = end

@@ -1,89 +1,88 @@
-"""The layers of a model, each by itself: those of PyG's BasicGNN, or functions."""
+"""The layers of a model, each a pass over the graph: those of a program that was traced, or functions."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from freshgo._args import checks
-from freshgo._infer.linear import Linear, linear
+from freshgo._args.types import UNNAMED, EdgeType, Types
+from freshgo._infer.hop import Hop
+from freshgo._infer.levels import Level, level
 from freshgo._infer.norm import Norm
-from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo._infer.program import Program
+from freshgo._infer.stream import Stream
+from freshgo.errors import DTypeError
 
-_NODEWISE = ("Identity", "BatchNorm", "BatchNorm1d", "LayerNorm", "MessageNorm")
-"""Norms of a node's own row, in the mode eval()."""
+Key = tuple[str, str | None]
+"""A node type, and the name of rows of it. The rows that a layer is for have no name."""
 
-_OF_NUMBERS = (torch.nn.ReLU, torch.nn.ELU, torch.nn.LeakyReLU, torch.nn.GELU, torch.nn.SiLU, torch.nn.Tanh)
-"""Activations of one number at a time. A subclass may be something else."""
 
-_OF_PAIRS = ("SAGEConv", "GINConv")
-"""Convolutions that give the same rows from sources and targets apart, and so compute none for the neighbours."""
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A batch, as a layer gets it."""
+
+    rows: dict[Key, Tensor]
+    """Of all nodes of the batch."""
+    beside: dict[Key, Tensor]
+    """Of the nodes that come first in it."""
+    batch: Any
+    degrees: Mapping[Norm, Tensor]
+    """Of the batch's nodes in the whole graph."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
     """A layer of a model."""
 
-    compute: Callable[[Any, Any, Tensor | None], Any]
-    """Called with rows of the layer before, a batch of one hop, and the degrees of all nodes where ``norm`` asks for
-    them; returns the rows of the batch's input nodes."""
-    norm: Norm | None = None
-    basic: bool = False
-    """Whether it is one of a BasicGNN."""
-    edge_tensors: tuple[str, ...] = ()
-    """What it takes beside the edges."""
-    linear: Linear | None = None
-    """Its parts, if it adds up rows with coefficients that do not depend on them."""
-    after: Callable[[Tensor], Tensor] | None = None
-    """What follows the convolution, of a BasicGNN."""
-    after_columns: Callable[[Tensor, slice], Tensor] | None = None
-    """The same for some columns by themselves; None where it needs whole rows."""
-
-    def describe(self) -> str:
-        """What its rows depend on beside the parameters of the model."""
-        return f"{self.norm} {self.edge_tensors} {getattr(self.compute, 'name', '')}"
+    compute: Callable[[Work], dict[Key, Any]]
+    """Returns rows of the batch's input nodes."""
+    sources: tuple[Key, ...] | None = None
+    """The rows that it reads of all nodes of a batch; None: whatever the layer before has given."""
+    beside: tuple[Key, ...] = ()
+    """The rows that it reads of the nodes that come first."""
+    dropped: tuple[Key, ...] = ()
+    """Rows that no layer behind it reads."""
+    hops: int = 1
+    """How far it reads."""
 
 
-def dtypes_of(model: torch.nn.Module | None, layers: Sequence[Layer]) -> set[torch.dtype]:
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a model is computed."""
+
+    layers: list[Layer]
+    config: str
+    """What its rows depend on beside the parameters of the model."""
+    norms: Sequence[Norm] = ()
+    """What layers need to know of all nodes before the first."""
+    stream: Stream | None = None
+    """The layers by themselves, if all of them only add rows up."""
+    program: Program | None = None
+    functions: Sequence[Any] = ()
+    """The layers that a user gave."""
+
+
+def dtypes_of(model: torch.nn.Module | None, plan: Plan) -> set[torch.dtype]:
     """The dtypes of the parameters of a model, or of layers that are modules, as far as they are floats."""
-    functions = [layer.compute.layer for layer in layers if isinstance(layer.compute, _Function)]
-    modules = [each for each in (model, *functions) if isinstance(each, torch.nn.Module)]
+    modules = [each for each in (model, *plan.functions) if isinstance(each, torch.nn.Module)]
     return {of.dtype for module in modules for of in module.parameters() if of.is_floating_point()}
 
 
-def layers_of(model: Any, layers: Any, edge_weight: str | None, edge_attr: str | None) -> list[Layer]:
-    """Check a model, or its layers as functions, and return them one by one."""
-    if model is not None and not isinstance(model, torch.nn.Module):
-        raise DTypeError(f"model must be a torch.nn.Module or None, got {type(model).__name__}")
-    if model is not None and model.training:
-        raise InvalidArgumentError("model is in the mode train(), where dropout is random: call model.eval()")
-    if layers is not None:
-        if edge_weight is not None or edge_attr is not None:
-            raise InvalidArgumentError("edge_weight and edge_attr are for a BasicGNN: layers find them in the batch")
-        return _functions(layers)
-    if model is None:
-        raise InvalidArgumentError("infer needs a model of PyG's BasicGNN, or layers")
-    basic = sys.modules.get("torch_geometric.nn.models.basic_gnn")
-    if basic is None or not isinstance(model, basic.BasicGNN):
-        raise InvalidArgumentError(
-            f"model is no BasicGNN of PyG but a {type(model).__name__}: give its layers, as functions, by layers="
-        )
-    return _of_basic(model, edge_weight, edge_attr)
-
-
-def _functions(layers: Sequence[Any]) -> list[Layer]:
+def functions_plan(layers: Sequence[Any]) -> Plan:
+    """The layers that a user gives, as functions of the rows of the layer before and a batch."""
     if isinstance(layers, str) or not isinstance(layers, Sequence) or not layers:
         raise DTypeError(f"layers must be a list of functions, got {checks.shown(layers)}")
     for i, layer in enumerate(layers):
         if not callable(layer):
             raise DTypeError(f"layers[{i}] must be callable, got {checks.shown(layer)}")
-    return [Layer(_Function(layer, getattr(layer, "__qualname__", type(layer).__qualname__))) for layer in layers]
+    names = [getattr(layer, "__qualname__", type(layer).__qualname__) for layer in layers]
+    made = [Layer(_Function(layer, f"layer {i + 1}")) for i, layer in enumerate(layers)]
+    return Plan(made, str(names), functions=layers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,117 +92,101 @@ class _Function:
     layer: Callable[[Any, Any], Any]
     name: str
 
-    def __call__(self, h: Any, batch: Any, _: Tensor | None) -> Any:
-        return self.layer(h, batch)
+    def __call__(self, work: Work) -> dict[Key, Any]:
+        named = hasattr(work.batch, "edge_types")
+        h: Any = {node_type: rows for (node_type, _), rows in work.rows.items()}
+        result = self.layer(h if named else h[""], work.batch)
+        if not named:
+            return {("", None): result}
+        if not isinstance(result, Mapping):
+            raise DTypeError(f"{self.name} must return a dict of rows by node type, got {checks.shown(result)}")
+        return {(node_type, None): rows for node_type, rows in result.items()}
 
 
-def _of_basic(model: Any, edge_weight: str | None, edge_attr: str | None) -> list[Layer]:
-    """The layers of a BasicGNN, as its own ``inference`` takes them apart."""
-    if model.jk_mode not in (None, "last"):
-        raise InvalidArgumentError(
-            f"model has jumping knowledge jk={model.jk_mode!r}, which needs all layers at once: give jk=None or "
-            "'last', or layers="
-        )
-    for name, given in (("edge_weight", edge_weight), ("edge_attr", edge_attr)):
-        if given is not None and not getattr(model, f"supports_{name}"):
-            raise InvalidArgumentError(f"{type(model).__name__} takes no {name}")
-    within = (part for part in model.convs.modules() if type(part).__module__.startswith("torch_geometric.nn.norm."))
-    for norm in (*model.norms, *within):  # the MLP of a GINConv has norms, too
-        whole = getattr(norm, "mode", "node") != "node" or type(norm).__name__ not in _NODEWISE
-        if whole:
-            raise InvalidArgumentError(
-                f"model has a {type(norm).__name__} over all nodes at once, which no layer has by itself: give layers="
-            )
-    made = []
-    for i, conv in enumerate(model.convs):
-        norm = _norm_of(conv, edge_weight)
-        compute = _Convolution(model, i, norm, edge_weight, edge_attr)
-        parts = None if edge_attr is not None else linear(conv, norm, edge_weight)
-        columns = compute.after_columns if compute.takes_columns() else None
-        tensors = tuple(filter(None, (edge_weight, edge_attr)))
-        made.append(Layer(compute, norm, True, tensors, parts, compute.after, columns))
-    return made
+def program_plan(program: Program, stream: Stream | None, types: Types) -> Plan:
+    """The passes of a traced model."""
+    names = {node: _key(program, node) for node in program.nodes}
+
+    def keys(nodes: Iterable[fx.Node]) -> tuple[Key, ...]:
+        return tuple(names[node] for node in nodes)
+
+    layers = []
+    for number, of in enumerate(program.passes, 1):
+        compute = _Pass(program, number, names, types)
+        layers.append(Layer(compute, keys(of.sources), keys(of.beside), keys(of.dropped)))
+    return Plan(layers, program.describe(), program.norms, stream, program)
 
 
-def _norm_of(conv: Any, edge_weight: str | None) -> Norm | None:
-    """What a GCNConv normalises by."""
-    if not hasattr(conv, "normalize") or not hasattr(conv, "add_self_loops") or not hasattr(conv, "improved"):
-        return None
-    if not conv.normalize:
-        return None
-    return Norm(edge_weight, bool(conv.add_self_loops), 2.0 if conv.improved and edge_weight else 1.0)
-
-
-def _normed(norm: Any, columns: slice, h: Tensor) -> Tensor:
-    """Some columns, normalised by themselves."""
-    if type(norm) is torch.nn.Identity:
-        return h
-    weight, bias = (None if each is None else each[columns] for each in (norm.weight, norm.bias))
-    mean, variance = norm.running_mean[columns], norm.running_var[columns]
-    return torch.nn.functional.batch_norm(h, mean, variance, weight, bias, training=False, eps=norm.eps)
-
-
-def _hooked(*modules: Any) -> bool:
-    return any(each is not None and (each._forward_hooks or each._forward_pre_hooks) for each in modules)
+def _key(program: Program, node: fx.Node) -> Key:
+    """The name of rows: of an input, its tensor."""
+    if node in program.traced.inputs:
+        return str(level(node).of), program.traced.inputs[node][1]
+    return str(level(node).of), f"value_{node.name}"
 
 
 @dataclasses.dataclass(frozen=True)
-class _Convolution:
-    """A layer of a BasicGNN with what follows it."""
+class _Pass:
+    """A pass of a program over a batch."""
 
-    model: Any
-    place: int
-    norm: Norm | None
-    edge_weight: str | None
-    edge_attr: str | None
+    program: Program
+    number: int
+    names: Mapping[fx.Node, Key]
+    types: Types
 
-    def __call__(self, h: Tensor, batch: Any, degrees: Tensor | None) -> Tensor:
-        return self.after(self._convolved(h, batch, degrees)[: batch.batch_size])
+    def __call__(self, work: Work) -> dict[Key, Any]:
+        of = self.program.passes[self.number - 1]
+        hop = hop_of(self.program, work.batch, self.types, work.degrees)
+        sources = {node: work.rows[self.names[node]] for node in of.sources}
+        beside = {node: work.beside[self.names[node]] for node in of.beside}
+        values = self.program.values(self.number, hop, sources, beside)
+        made: dict[Key, Any] = {self.names[node]: values[node] for node in of.kept}
+        if self.number == self.program.count:
+            for node in self.program.traced.outputs.values():
+                found = values[node] if node in values else sources[node][: hop.targets.get(self.names[node][0], 0)]
+                made[self.names[node][0], None] = found
+        return made
 
-    def after(self, h: Tensor) -> Tensor:
-        """What follows the convolution: activation, norm, and the last product."""
-        model, i = self.model, self.place
-        if i == model.num_layers - 1 and model.jk_mode is None:
-            return h
-        h = self._activated(h, model.norms[i])
-        if i == model.num_layers - 1 and hasattr(model, "lin"):
-            h = model.lin(h)
-        return h
 
-    def _activated(self, h: Tensor, norm: Callable[[Tensor], Tensor]) -> Tensor:
-        act, first = self.model.act, self.model.act_first
-        if act is not None and first:
-            h = act(h)
-        h = norm(h)
-        return act(h) if act is not None and not first else h
+def hop_of(program: Program, batch: Any, types: Types, degrees: Mapping[Norm, Tensor]) -> Hop:
+    """A batch of one hop, as a program's layers see it."""
+    named = not types.homogeneous
+    targets: dict[str, int] = {}
+    for node_type in types.node_types:
+        part = batch[node_type] if named else batch
+        targets[node_type] = int(part.batch_size) if "batch_size" in part else 0
+    ends = ends_of(batch, types)
 
-    def takes_columns(self) -> bool:
-        """Whether ``after_columns`` may be called."""
-        norm, act = self._norm(), self.model.act
-        batch = type(norm) is torch.nn.BatchNorm1d and norm.running_mean is not None
-        plain = (batch or type(norm) is torch.nn.Identity) and (act is None or type(act) in _OF_NUMBERS)
-        return plain and self.place < self.model.num_layers - 1 and not _hooked(norm, act)
+    def read(of: Level, name: str) -> Tensor:
+        rows: Tensor = _part(batch, of.of, named)[name]
+        return rows.float() if rows.dtype in (torch.float16, torch.bfloat16) else rows
 
-    def after_columns(self, h: Tensor, columns: slice) -> Tensor:
-        """Some columns of what ``after`` returns, of the same columns."""
-        return self._activated(h, functools.partial(_normed, self._norm(), columns))
+    return Hop(targets, ends, lambda node: program.edges(node, read), degrees)
 
-    def _norm(self) -> Any:
-        norm = self.model.norms[self.place]
-        return norm.module if type(norm).__name__ == "BatchNorm" else norm
 
-    def _convolved(self, h: Tensor, batch: Any, degrees: Tensor | None) -> Tensor:
-        conv = self.model.convs[self.place]
-        given = {"edge_weight": self.edge_weight, "edge_attr": self.edge_attr}
-        named = {name: batch[of] for name, of in given.items() if of is not None}
-        if self.norm is None or degrees is None:
-            pair = type(conv).__name__ in _OF_PAIRS
-            out: Tensor = conv((h, h[: batch.batch_size]) if pair else h, batch.edge_index, **named)
-            return out
-        edges, weight = self.norm.normalised(batch, degrees)
-        conv.normalize = False
-        try:
-            out = conv(h, edges, **{**named, "edge_weight": weight.to(h.dtype)})
-        finally:
-            conv.normalize = True
-        return out
+def ends_of(batch: Any, types: Types) -> dict[EdgeType, Tensor]:
+    """The edges of a batch by type. A node that comes first in it twice has two rows: loops of the second lead from
+    it to itself, as layers recognise them."""
+    found = {}
+    for key in types.edge_types:
+        edges: Tensor = _part(batch, key, not types.homogeneous).edge_index
+        if key[0] == key[2]:
+            part = batch if types.homogeneous else batch[key[0]]
+            first = part.n_id[: int(part.batch_size) if "batch_size" in part else 0]
+            if first.unique().numel() < first.numel():
+                sources, targets = edges
+                loops = part.n_id[sources] == part.n_id[targets]
+                edges = torch.stack([torch.where(loops, targets, sources), targets])
+        found[key] = edges
+    return found
+
+
+def _part(batch: Any, key: EdgeType, named: bool) -> Any:
+    assert named or key == UNNAMED  # the only edge type of a homogeneous graph
+    return batch[key] if named else batch
+
+
+def degrees_of(program: Program, norm: Norm, batch: Any, types: Types) -> Tensor:
+    """The degrees of the input nodes of a batch, of the type at which the edges of a norm end."""
+    hop = hop_of(program, batch, types, {})
+    weight = None if norm.edge_weight is None else hop.edges(norm.edge_weight)
+    return norm.degrees(hop.ends[norm.edge_type], weight, hop.targets[norm.edge_type[2]])

@@ -17,9 +17,8 @@ from freshgo._args.progress import Progress
 from freshgo._args.types import EdgeType, Inputs
 from freshgo._data.source import StoreSource
 from freshgo._infer.files import RESULT, Lock, Rows, State
-from freshgo._infer.layers import Layer, dtypes_of
+from freshgo._infer.layers import Plan, dtypes_of
 from freshgo._infer.outputs import Made
-from freshgo.errors import InvalidArgumentError
 from freshgo.store import Store
 
 SAVED_EVERY = 5.0
@@ -39,7 +38,7 @@ class Run(ABC):
         self,
         store: Store,
         work: Path,
-        layers: list[Layer],
+        plan: Plan,
         model: torch.nn.Module | None,
         *,
         nodes: Any,
@@ -50,25 +49,24 @@ class Run(ABC):
         dtype: torch.dtype,
         report: Progress | None,
     ) -> None:
-        self._store, self._layers, self._tensor = store, layers, tensor
+        self._store, self._planned, self._tensor = store, plan, tensor
+        self._layers = plan.layers
         self._memory, self._batch_size, self._device = memory, batch_size, device
         self._dtype, self._report = dtype, report
-        self._parameters = dtypes_of(model, layers)
+        self._parameters = dtypes_of(model, plan)
         source = StoreSource(store, owned=False)
         self._types = source.types
         self._edges = {edge_type: source.num_edges(edge_type) for edge_type in self._types.edge_types}
-        self._norm = next((layer.norm for layer in layers if layer.norm is not None), None)
-        self._check_graph()
         given = nodes if nodes is not None or self._types.homogeneous else self._every_type()
         self._nodes: Any = given
         self._inputs: Inputs = self._types.inputs(given, source.split, source.splits)
-        plan = self._plan()
+        steps = self._plan()
         self._work = work
         self._files: dict[Any, Rows] = {}
         self._lock = Lock(self._work)
         try:
             self._saved = State(self._work)
-            self._state = self._begin(self._described(model, plan))
+            self._state = self._begin(self._described(model, steps))
         except BaseException:
             self._lock.close()
             raise
@@ -108,35 +106,14 @@ class Run(ABC):
         """All nodes, as input nodes of a heterogeneous graph."""
         return {node_type: None for node_type, count in self._types.num_nodes.items() if count}
 
-    def _check_graph(self) -> None:
-        types = self._types
-        stored = [(self._store[t] if t else self._store).tensors for t in types.node_types]
-        if not any(self._tensor in of and of[self._tensor].level == "node" for of in stored):
-            raise InvalidArgumentError(
-                f"the store has no node-level tensor {self._tensor!r}, the input of the first layer"
-            )
-        frames = [item for of in self._store._frames().values() for item in of.items()]
-        whole = next((name for name, frame in frames if self._tensor in frame.widths(name)), None)
-        if whole is not None:
-            raise InvalidArgumentError(
-                f"tensor={self._tensor!r} is part of the TensorFrame {whole!r}, expected a tensor by itself; a layer "
-                "finds the frame in the batch"
-            )
-        if not types.homogeneous and any(layer.basic for layer in self._layers):
-            raise InvalidArgumentError("a BasicGNN is for homogeneous graphs, and the store is not: give layers=")
-        for layer in self._layers:
-            for name in layer.edge_tensors:
-                if name not in self._edge_tensors(types.edge_types[0]):
-                    raise InvalidArgumentError(f"the store has no edge-level tensor {name!r}")
-
     def _edge_tensors(self, edge_type: EdgeType) -> list[str]:
         of = self._store.tensors if self._types.homogeneous else self._store[edge_type].tensors
         return [name for name, info in of.items() if info.level == "edge"]
 
-    def _described(self, model: torch.nn.Module | None, plan: str) -> str:
+    def _described(self, model: torch.nn.Module | None, steps: str) -> str:
         """A short name of everything that the rows depend on."""
-        what = (self._store.uuid, self._tensor, self._dtype, self._batch_size, self._inputs.config, self._layers)
-        digest = hashlib.sha256(f"{what[:5]} {[layer.describe() for layer in self._layers]} {model!r} {plan}".encode())
+        what = (self._store.uuid, self._tensor, self._dtype, self._batch_size, self._inputs.config)
+        digest = hashlib.sha256(f"{what} {self._planned.config} {model!r} {steps}".encode())
         for name, value in ({} if model is None else model.state_dict()).items():
             digest.update(name.encode())
             if isinstance(value, Tensor):
@@ -178,9 +155,9 @@ class Run(ABC):
         of: list[Any] = self._types.node_types if isinstance(key, str) else self._types.edge_types
         return of.index(key)
 
-    def _rows_path(self, layer: int, node_type: str) -> Path:
-        """The rows of a node type that a layer gives."""
-        return self._work / f"rows{layer}_{self._place(node_type)}.npy"
+    def _rows_path(self, layer: int, node_type: str, name: str | None = None) -> Path:
+        """The rows of a node type that a layer is for, or others by their name."""
+        return self._work / f"{f'rows{layer}' if name is None else name}_{self._place(node_type)}.npy"
 
     def _file(self, path: Path, shape: tuple[int, ...], dtype: Any) -> Rows:
         if path not in self._files:

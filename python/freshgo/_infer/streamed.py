@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from freshgo._infer.columns import Columns, ranges
-from freshgo._infer.division import FLOAT, Division, Sizes, divide
+from freshgo._infer.division import FLOAT, Division, Part, Sizes, divide
 from freshgo._infer.dtypes import one_dtype
 from freshgo._infer.files import Moved, Rows
 from freshgo._infer.input import Input
@@ -49,23 +49,27 @@ class Streamed(Run):
         if seeds is not None and seeds.numel() and not 0 <= int(seeds.min()) <= int(seeds.max()) < count:
             wrong = int(seeds.min()) if int(seeds.min()) < 0 else int(seeds.max())
             raise InvalidArgumentError(f"nodes has {wrong}, expected nodes in [0, {count})")
-        weight = next((layer.linear.edge_weight for layer in self._layers if layer.linear), None)
-        if weight is None and self._norm is not None:
-            weight = self._norm.edge_weight
-        self._weight = weight
+        assert self._planned.stream is not None  # else passes are epochs
+        self._stream = self._planned.stream
+        self._norm = self._stream.norm
+        self._weight = weight = self._stream.weight
         apart = weight is not None and self._store.weight_attr != weight
         self._now = Moved()
-        self._input = Input(self._store, self._tensor, self._device, self._memory, self._now)
+        start = self._stream.segments[0].start
+        self._input = Input(self._store, self._tensor, self._device, self._memory, self._now, start.meta["value"].dtype)
         sizes = Sizes(
             self._store.num_nodes,
             self._store.num_edges,
-            int(self._store.tensors[self._tensor].shape[1]),
             self._memory,
             self._dtype.itemsize,
             FLOAT * self._store.num_edges if apart else 0,
             self._input.least(),
         )
-        layers = [(of.linear, of.after, of.after_columns) for of in self._layers if of.linear and of.after]
+        stream, direct = self._stream, self._stream.direct()
+        layers = [
+            Part(parts, stream.widths[place], stream.segments[place + 1].columns, direct and place == 0)
+            for place, parts in enumerate(stream.layers)
+        ]
         with self._one_dtype():
             self._division = divide(layers, sizes, self._device)
         stages = self._division.stages
@@ -171,6 +175,10 @@ class Streamed(Run):
             for name in (f"messages{step[1]}", f"own{step[1]}", f"sums{step[1]}"):
                 if name in self._columns:
                     self._columns.pop(name).remove()
+            for node in self._stream.segments[step[1] + 1].dropped:
+                file = self._beside_file(node)
+                self._files.pop(file.path).close()
+                file.path.unlink(missing_ok=True)
         if step[0] == "arrange":
             self._result().came.unlink()
 
@@ -181,7 +189,7 @@ class Streamed(Run):
             alone = step[0] in ALONE
             steps = [other for other in self._steps if other[1] == step[1] and other[0] not in ALONE]
             steps = [step] if alone else steps
-            stage = step[0] if alone else f"layer {step[1] + 1} of {len(self._layers)}"
+            stage = step[0] if alone else f"layer {step[1] + 1} of {len(self._division.stages)}"
             total = self._store.num_nodes
             self._report(stage, total * (steps.index(step) * of + units) // (len(steps) * max(1, of)), total)
         if time.monotonic() > self._next_save:
@@ -223,13 +231,9 @@ class Streamed(Run):
             self._done(("degrees", 0), unit + 1, len(units))
 
     def _scan(self, _: int) -> None:
-        """Write what the first layer adds up."""
-        stage, kept = self._division.stages[0], self._messages(0)
-        beside = self._own(0) if stage.own else None
+        """Write what layers add up of the input, and what later segments read of it."""
         for at, rows in self._input.rows(self._state["batches"], self._division.free):
-            for columns, made in ((kept, stage.parts.messages(rows)), (beside, stage.parts.own(rows))):
-                if columns is not None and made is not None:
-                    columns.write(at, made.cpu())
+            self._take(0, at, rows)
             self._done(("scan", 0), at + rows.size(0), self._store.num_nodes)
 
     def _add(self, place: int) -> None:
@@ -269,7 +273,8 @@ class Streamed(Run):
         stage, kept, done = self._division.stages[0], self._messages(0), self._state["batches"]
         beside = self._own(0) if stage.own else None
         out = torch.empty(self._store.num_nodes, kept.at[1])
-        for at, rows in self._input.rows(0, self._division.free - out.nbytes):
+        for at, given in self._input.rows(0, self._division.free - out.nbytes):
+            rows = self._first(given)
             made, end = stage.parts.messages(rows).cpu(), at + rows.size(0)
             out[at:end] = made[:, : kept.at[1]]
             if end > done:
@@ -283,7 +288,7 @@ class Streamed(Run):
     def _finish(self, place: int) -> None:
         """Write what the next layer adds up, or the result."""
         stage = self._division.stages[place]
-        last = place == len(self._layers) - 1
+        last = place == len(self._division.stages) - 1
         result = self._result() if last else None
         table, beside = self._held() if stage.held else (self._loaded(place, stage.slices - 1), None)
         units = list(ranges(self._store.num_nodes, stage.finishing))
@@ -302,7 +307,7 @@ class Streamed(Run):
                 for lo, hi in ranges(end - first, self._batch_size):
                     mine = None if own is None else self._on_device(own[lo:hi])
                     made = stage.parts.combine(self._on_device(total[lo:hi]), mine)
-                    self._take(place, first + lo, stage.after(made))
+                    self._take(place + 1, first + lo, made)
             self._done(("finish", place), unit + 1, len(units))
 
     def _loaded(self, place: int, s: int) -> Tensor:
@@ -316,28 +321,52 @@ class Streamed(Run):
         rows, own = torch.empty(count, stage.columns), torch.empty(count, stage.own)
         for at, given in self._input.rows(0, self._division.free - rows.nbytes - own.nbytes):
             here = slice(at, at + given.size(0))
-            rows[here] = stage.parts.messages(given).cpu()
-            beside = stage.parts.own(given)
+            first = self._first(given)
+            rows[here] = stage.parts.messages(first).cpu()
+            beside = stage.parts.own(first)
             if beside is not None:
                 own[here] = beside.cpu()
             if self._report is not None:
-                self._report(f"layer 1 of {len(self._layers)}", 0, count)
+                self._report(f"layer 1 of {len(self._division.stages)}", 0, count)
         return self._sums_of.scaled(stage.parts, rows), own if stage.own else None
 
     def _on_device(self, rows: Tensor) -> Tensor:
         return rows if self._device is None else rows.to(self._device)
 
+    def _first(self, given: Tensor) -> Tensor:
+        """What the first layer is given, of rows of the input."""
+        segment = self._stream.segments[0]
+        rows: Tensor = segment(given, {})[segment.feeds[0]]
+        return rows
+
     def _take(self, place: int, first: int, rows: Tensor) -> None:
-        """Keep the rows of a layer."""
-        if place < len(self._layers) - 1:
-            following = self._division.stages[place + 1].parts
-            self._messages(place + 1).write(first, following.messages(rows).cpu())
-            own = following.own(rows)
+        """Compute a segment, of rows that the layer before it gives, and keep what is read later."""
+        segment, count = self._stream.segments[place], rows.size(0)
+        values = segment(rows, {node: self._beside(node, first, count) for node in segment.beside})
+        for layer, node in segment.feeds.items():
+            parts = self._division.stages[layer].parts
+            self._messages(layer).write(first, parts.messages(values[node]).cpu())
+            own = parts.own(values[node])
             if own is not None:
-                self._own(place + 1).write(first, own.cpu())
-            return
-        result = self._result()
-        result.take(self._file(result.came, result.shape, result.dtype), first, rows.cpu().to(self._dtype))
+                self._own(layer).write(first, own.cpu())
+        for node in segment.kept:
+            self._beside_file(node).write(first, values[node].cpu())
+        if place == len(self._stream.layers):
+            result, made = self._result(), values[self._stream.output]
+            result.take(self._file(result.came, result.shape, result.dtype), first, made.cpu().to(self._dtype))
+
+    def _beside(self, node: fx.Node, first: int, count: int) -> Tensor:
+        """Rows that a segment has kept."""
+        file = self._beside_file(node)
+        rows = np.empty((count, *file.shape[1:]), file.dtype)
+        file.read(first, rows)
+        return self._on_device(torch.from_numpy(rows).to(node.meta["value"].dtype))
+
+    def _beside_file(self, node: fx.Node) -> Rows:
+        value: Tensor = node.meta["value"]
+        dtype = NUMPY[self._dtype] if value.is_floating_point() else value.cpu().numpy().dtype
+        path = self._work / f"beside_{node.name}.npy"
+        return self._file(path, (self._store.num_nodes, *value.shape[1:]), dtype)
 
     def _arrange(self, place: int) -> None:
         """Put the rows of the result into order."""
@@ -352,7 +381,7 @@ class Streamed(Run):
             self._asked = Result(
                 self._rows_path(len(self._layers) - 1, ""),
                 self._store.num_nodes,
-                self._division.stages[-1].columns_out,
+                self._stream.columns_out(),
                 NUMPY[self._dtype],
                 self._order,
                 self._inputs.seeds,

@@ -29,9 +29,10 @@ class Sums:
         from freshgo import ops  # registers operators with torch
 
         out = torch.zeros(end - first, rows.size(1))
+        weighted = parts.edge_weight is not None or (parts.norm is not None and parts.norm.edge_weight is not None)
         for piece in self._lists.pieces(first, end):
             out[piece.first - first :][: piece.ptr.numel() - 1] += ops.aggregate(
-                rows, piece.sources, piece.ptr, piece.weight, "sum"
+                rows, piece.sources, piece.ptr, piece.weight if weighted else None, "sum"
             )
         if parts.reduce == "mean":
             out /= self._lists.degrees(first, end).clamp_(min=1).unsqueeze(1)

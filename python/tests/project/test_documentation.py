@@ -20,7 +20,7 @@ PAGES = {  # how many pieces of code a page has
     "docs/distributed.md": 4,
     "docs/format.md": 1,
     "docs/history.md": 3,
-    "docs/inference.md": 3,
+    "docs/inference.md": 4,
     "docs/links.md": 4,
     "docs/ops.md": 2,
     "docs/precomputed.md": 1,
