@@ -16,6 +16,7 @@ from freshgo._args.parts import GraphParts, graph_parts
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType
+from freshgo._args.urls import check_local
 from freshgo._native import convert as native_convert
 from freshgo._native.store import Store as NativeStore
 from freshgo._sources.landing import landed
@@ -132,6 +133,7 @@ def convert(
         StorePermissionError, WriteError, ReadError: the operating system refused, the disk is full, ...
     """
     n_bytes = parse_size("memory", memory)
+    check_local(path)
     from freshgo._sources.recognise import graph_of
 
     wanted = None if relayout is None else Relayout.of(relayout)
@@ -183,7 +185,7 @@ def write_parts(
     again: dict[Any, set[str]] = {key: set(names) for key, names in forms.items()}
     for key, name in weights.items():
         again.setdefault(key, set()).add(name)
-    with landed(parts, attached, again, opening):
+    with landed(parts, attached, again, opening) as stop:
         draft = native_convert.convert(
             parts,
             path,
@@ -196,6 +198,7 @@ def write_parts(
             attachments=attached,
             details=details,
             progress=progress,
+            stop=stop,
         )
     _put_in_order(draft, relayout, memory, progress)
     return written(path, progress)

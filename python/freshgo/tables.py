@@ -12,11 +12,13 @@ from freshgo._args.entry import entry
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType
+from freshgo._args.urls import check_local
 from freshgo._spool.raw import Files
 from freshgo._spool.workplace import workplace
 from freshgo._tables.build import Builder
 from freshgo._tables.database import Database, duckdb
 from freshgo._tables.table import Spec, Table, spec_of
+from freshgo._tables.urls import Remote
 from freshgo.convert import write_parts
 from freshgo.errors import DTypeError, InvalidArgumentError, StoreExistsError
 from freshgo.relayout import Relayout
@@ -90,6 +92,7 @@ def convert_tables(
             :func:`freshgo.convert`.
     """
     n_bytes = parse_size("memory", memory)
+    check_local(path)
     wanted = None if relayout is None else Relayout.of(relayout)
     rule = choice("missing", missing, ("error", "add", "drop"))
     node_specs, edge_specs = _specs(nodes, edges, rule)
@@ -98,8 +101,11 @@ def convert_tables(
         raise StoreExistsError(17, "exists; overwrite replaces it", str(path))
     with progress_of(progress) as report, workplace(path, ".tables") as directory:
         with contextlib.closing(Files(directory)) as files:
-            with contextlib.closing(Database(directory, n_bytes)) as db:
+            remote = Remote(directory, report)
+            with remote.named(), contextlib.closing(Database(directory, n_bytes)) as db:
+                node_specs, edge_specs = remote.copied(node_specs), remote.copied(edge_specs)
                 built = Builder(db, files, report).build(node_specs, edge_specs, rule)
+            remote.remove()
             (directory / "tables.duckdb").unlink(missing_ok=True)  # room for the store
             return write_parts(
                 built.parts,

@@ -33,6 +33,8 @@ class Stream:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     pieces: Callable[[], Iterator[Any]]
+    stop: Callable[[], object] = lambda: None
+    """Ends the waiting of a piece that nobody needs any more, from any thread."""
 
 
 @dataclass(frozen=True)

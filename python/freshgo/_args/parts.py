@@ -24,6 +24,7 @@ from freshgo._args.frames import Frame, Frames, is_frame, take_apart
 from freshgo._args.matrices import with_edge_index
 from freshgo._args.npy_files import is_of_types, read_directory, read_npy_header, read_types
 from freshgo._args.types import UNNAMED, EdgeType, label_of
+from freshgo._args.urls import is_url, local_path, shown_url
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 RESERVED = frozenset(
@@ -273,8 +274,10 @@ def _array(name: str, value: object) -> Array | None:
         raise DTypeError(f"{name} has masked elements, which no tensor can have: fill them, as with {name}.filled(0)")
     if isinstance(value, np.ndarray | NpyFile | Stream):
         return value
+    if is_url(value):
+        raise InvalidArgumentError(f"{name} is {shown_url(str(value))!r}: only convert reads URLs, copy the file first")
     if isinstance(value, str | os.PathLike) and os.fspath(value).endswith(".npy"):
-        return read_npy_header(Path(value))
+        return read_npy_header(Path(local_path(os.fspath(value))))
     return None
 
 

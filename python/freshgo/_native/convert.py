@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from freshgo._native import abi, dlpack, header
@@ -37,6 +37,7 @@ def convert(
     attachments: Mapping[str, Array] | None = None,
     details: str = "",
     progress: Progress | None = None,
+    stop: Callable[[], object] | None = None,
 ) -> Store | None:
     """Write a store at ``path`` within ``memory`` bytes. It appears whole or not at all.
 
@@ -47,7 +48,8 @@ def convert(
     is read from the file, so that none of its pages are mapped in. A number of nodes that is None is derived from the
     data. Splits are int64 node ids or bool masks. ``weights`` are the edge tensors that are stored by position too,
     ``forms`` the tensors of types that are stored in fewer bytes, and how. ``attachments`` are arrays of the graph as a
-    whole, with rows of their own, ``details`` a line in the history of the store.
+    whole, with rows of their own, ``details`` a line in the history of the store. ``stop`` ends the pipes among the
+    arrays when the conversion is interrupted.
 
     Raises:
         InvalidArgumentError, DTypeError: input that does not fit together; the message says where
@@ -61,7 +63,8 @@ def convert(
     raw.attachments, raw.num_attachments = arrays.many(attachments or {})
     arguments = (ctypes.byref(raw), encoded_path(path))
     draft = Store._adopt(None)  # before there is anything to own
-    draft._pointer = run_job("fg_convert_start", *arguments, discard=_discard_store, progress=progress) or None
+    job = run_job("fg_convert_start", *arguments, discard=_discard_store, progress=progress, stop=stop)
+    draft._pointer = job or None
     return None if draft._pointer is None else draft
 
 

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from freshgo._args.urls import check_local
 from freshgo._native import abi, header
 from freshgo.errors import ClosedError, DTypeError, FreshgoError, InvalidArgumentError
 
@@ -33,6 +34,7 @@ def encoded_path(path: object) -> bytes:
     """A path as the library takes it."""
     if not isinstance(path, str | bytes | os.PathLike):
         raise DTypeError(f"the path of a store must be a string or an os.PathLike, got {type(path).__name__}")
+    check_local(path)
     encoded = os.fsencode(path)
     if b"\0" in encoded:  # where C would end it
         raise InvalidArgumentError(f"the path of a store must not hold a zero character, got {path!r}")
@@ -84,18 +86,27 @@ class Handle:
 
 
 def run_job(
-    starter: str, *args: Any, discard: Callable[[int], object] | None = None, progress: Progress | None = None
+    starter: str,
+    *args: Any,
+    discard: Callable[[int], object] | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], object] | None = None,
 ) -> int:
     """Start a job, wait for it and return its result (0 when it has none).
 
     Ctrl-C may strike between any two steps, also right after the library handed something over: the job is closed
-    and a result that is not returned is given to ``discard``.
+    and a result that is not returned is given to ``discard``. ``stop`` ends the pipes that the job reads, which it
+    would wait for.
     """
     job, state = ctypes.c_void_p(), header.Progress()
     try:
         try:
             abi.call(starter, *args, ctypes.byref(job))
             _wait(job, state, progress)
+        except BaseException:
+            if stop is not None:
+                stop()
+            raise
         finally:
             # Cancels what still runs and waits for it, so no input is read after this line.
             if job:

@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from freshgo._args.arrays import Array, Pipe, Stream
@@ -15,6 +15,9 @@ from freshgo._sources.opening import Opening
 
 _PIPE_BYTES = 1 << 20
 """What a pipe holds: a piece, so that one is decompressed while another is written. Linux's default bound."""
+
+_PATIENCE = 5
+"""Seconds until a stream that waits for a server is left to end by itself. It holds no file. Arbitrary."""
 
 
 class _Feed(threading.Thread):
@@ -46,19 +49,24 @@ class _Feed(threading.Thread):
         finally:
             os.close(self._write)
 
+    def stop(self) -> None:
+        """Let the stream wait for nothing."""
+        self._stream.stop()
+
     def end(self) -> None:
         """Stop feeding."""
         os.close(self._read)
-        self.join()
+        self.stop()
+        self.join(_PATIENCE)
 
 
 @contextlib.contextmanager
 def landed(
     parts: GraphParts, attachments: dict[str, Array], again: Mapping[Any, Collection[str]], opening: Opening | None
-) -> Iterator[None]:
+) -> Iterator[Callable[[], None]]:
     """Put all streams of a graph where the library can read them, for as long as the context lasts. ``again`` has the
     tensors of types that it reads more than once. An error in a stream comes in the place of what the library says of
-    a pipe that ends early.
+    a pipe that ends early. Yields what stops the streams where the library is interrupted, which waits for them.
     """
     owners: list[tuple[object, dict[str, Array]]] = [(None, attachments)]
     for of_nodes in parts.nodes.items():
@@ -78,8 +86,13 @@ def landed(
                 ends.callback(feeds[-1].end)
                 feeds[-1].start()
                 arrays[name] = feeds[-1].pipe
+
+        def stop() -> None:
+            for feed in feeds:
+                feed.stop()
+
         try:
-            yield
+            yield stop
         except Exception:
             ends.close()
             for feed in feeds:

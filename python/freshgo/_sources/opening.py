@@ -8,7 +8,7 @@ import errno
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from freshgo._args.progress import Progress
 from freshgo._spool.raw import Files, RawFile
 from freshgo._spool.workplace import workplace
 from freshgo.errors import FormatError, FreshgoError, InvalidArgumentError, StoreExistsError
+
+if TYPE_CHECKING:
+    from freshgo._urls.copies import Copies
 
 _NO_PICKLES = (
     "is a pickle, and unpickling runs whatever code it names: give allow_pickle=True if you trust where it comes from"
@@ -48,7 +51,9 @@ class Opening:
         self._path, self._overwrite, self._progress = path, overwrite, progress
         self.allow_pickle = allow_pickle
         self._stack = contextlib.ExitStack()
+        self._directory: Path | None = None
         self._files: Files | None = None
+        self._copies: Copies | None = None
         self._origins: dict[str, str] = {}
 
     def __enter__(self) -> Opening:
@@ -57,16 +62,30 @@ class Opening:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, FreshgoError):
             self._name_origins(error)
+            if self._copies is not None:
+                self._copies.name_origins(error)
         self._stack.__exit__(kind, error, trace)
 
     def new_file(self) -> RawFile:
         """Begin an array in the directory ``<path>.sources``, which is removed in the end."""
         if self._files is None:
+            self._files = self._stack.enter_context(contextlib.closing(Files(self._workplace())))
+        return self._files.new()
+
+    def copies(self) -> Copies:
+        """Return copies of objects in that directory."""
+        if self._copies is None:
+            from freshgo._urls.copies import Copies  # which few need
+
+            self._copies = Copies(self._workplace() / "urls", self._progress)
+        return self._copies
+
+    def _workplace(self) -> Path:
+        if self._directory is None:
             if os.path.lexists(self._path) and not self._overwrite:  # before hours of reading
                 raise StoreExistsError(errno.EEXIST, "exists; overwrite replaces it", str(self._path))
-            directory = self._stack.enter_context(workplace(self._path, ".sources"))
-            self._files = self._stack.enter_context(contextlib.closing(Files(directory)))
-        return self._files.new()
+            self._directory = self._stack.enter_context(workplace(self._path, ".sources"))
+        return self._directory
 
     def keep(self, stream: Stream) -> NpyFile:
         """Write all of a stream to a file."""

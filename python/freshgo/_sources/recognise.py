@@ -6,10 +6,11 @@ import errno
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from freshgo._args.checks import shown
 from freshgo._args.npy_files import is_of_types, read_directory, read_types
+from freshgo._args.urls import is_url, local_path
 from freshgo._observe.log import LOG
 from freshgo._sources import edges
 from freshgo._sources.archives import members
@@ -24,6 +25,7 @@ from freshgo._sources.ogb_sets import is_ogb_set, read_ogb_set
 from freshgo._sources.opening import Graph, Opening
 from freshgo._sources.pyg_sets import is_pyg_set, read_pyg_set
 from freshgo._sources.pyg_stores import is_pyg_stores, read_pyg_stores
+from freshgo._sources.urls import fetched, has_urls, with_arrays
 from freshgo.errors import DTypeError, InvalidArgumentError, StoreNotFoundError
 
 
@@ -134,8 +136,12 @@ def graph_of(data: object, opening: Opening, source: str | None = None) -> Graph
         InvalidArgumentError: there is no such source, or it is no such thing.
         DTypeError: nothing is known of it.
     """
-    if isinstance(data, str | os.PathLike):
-        data = Path(data)
+    if is_url(data):
+        data = fetched(str(data), opening)
+    elif isinstance(data, str | os.PathLike):
+        data = Path(local_path(os.fspath(data)))
+    elif has_urls(data):
+        data = with_arrays(cast(Mapping[Any, Any], data), opening)
     if source is None:
         kind = next((kind for kind in SOURCES if kind.knows(data)), None)
         if kind is None:

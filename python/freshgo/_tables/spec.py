@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from freshgo._args.npy_files import TYPE_SEPARATOR
+from freshgo._args.urls import is_url
 from freshgo._tables.table import Table, paths_of
 from freshgo.errors import FormatError, InvalidArgumentError, ReadError, StoreNotFoundError
 
@@ -81,4 +82,4 @@ def _table(path: Path, label: str, given: Any) -> Table:
     paths = paths_of(given["source"])
     if paths is None:
         raise InvalidArgumentError(f"{path}: the source of {label} must be a path or a list of paths")
-    return Table(**{**given, "source": [path.parent / one for one in paths]})
+    return Table(**{**given, "source": [one if is_url(one) else path.parent / one for one in paths]})

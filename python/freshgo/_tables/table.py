@@ -13,6 +13,7 @@ from freshgo._args.checks import choice, flag, shown
 from freshgo._args.entry import entry
 from freshgo._args.parts import check_name
 from freshgo._args.types import UNNAMED, EdgeType
+from freshgo._args.urls import is_url, local_path
 from freshgo._text.dialect import Dialect
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -255,10 +256,10 @@ def _check_text(spec: Spec) -> None:
             raise DTypeError(f"{label}: null must be a string, a list of strings or a mapping, got {shown(texts)}")
 
 
-def paths_of(source: object) -> list[Path] | None:
-    """Return the paths and patterns that a source is, None if it is an object that holds rows."""
+def paths_of(source: object) -> list[Any] | None:
+    """Return the paths and patterns that a source is, URLs as strings; None if it is an object that holds rows."""
     if isinstance(source, str | os.PathLike):
-        return [Path(source)]
+        source = [source]
     if isinstance(source, list | tuple) and source and all(isinstance(one, str | os.PathLike) for one in source):
-        return [Path(one) for one in source]
+        return [one if is_url(one) else Path(local_path(os.fspath(one))) for one in source]
     return None

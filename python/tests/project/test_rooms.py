@@ -81,10 +81,11 @@ ALLOWED: dict[str, set[str]] = {
     "update": {*LEAVES, "_native", "store"},
     "append": {*LEAVES, "_native", "store"},
     "_spool": LEAVES,
-    "_sources": {*LEAVES, "_observe", "_spool"},
+    "_urls": {*LEAVES, "_spool"},
+    "_sources": {*LEAVES, "_observe", "_spool", "_urls"},
     "convert": {*LEAVES, "_native", "_sources", "relayout", "store"},
     "_text": LEAVES,
-    "_tables": {*LEAVES, "_observe", "_spool", "_text"},
+    "_tables": {*LEAVES, "_observe", "_spool", "_text", "_urls"},
     "tables": {*LEAVES, "_spool", "_tables", "convert", "relayout", "store"},
     "demo": {*LEAVES, "_plots", "convert", "loader", "plan"},
     "_cli": {

@@ -1,0 +1,54 @@
+"""Paths that are URLs: how they are told from files, and how messages show them."""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+
+from freshgo.errors import InvalidArgumentError
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
+_COLLAPSED = re.compile(r"(s3a?|gs|gcs|https?|abfss?|az|hdfs|memory|file):/[^/]")
+"""What pathlib makes of a URL: it joins slashes."""
+
+_QUERY = re.compile(r"\?[^\s'\"]*=[^\s'\"]*")
+_LOGIN = re.compile(r"(://)[^\s'\"/]*@")
+
+
+def is_url(path: object) -> bool:
+    """Whether a path is a URL. One of a local file is not: :func:`local_path` returns the path."""
+    if isinstance(path, os.PathLike):
+        path = os.fspath(path)
+        if isinstance(path, str) and _COLLAPSED.match(path) and not os.path.lexists(path):
+            raise InvalidArgumentError(f"{shown_url(path)!r} was a URL before it became a Path: give the string")
+    return isinstance(path, str) and _URL.match(path) is not None and not path.startswith("file://")
+
+
+def local_path(path: str) -> str:
+    """Return the path of a ``file://`` URL, and any other path as it is."""
+    if not path.startswith("file://"):
+        return path
+    rest = path.removeprefix("file://").removeprefix("localhost")
+    if not rest.startswith("/"):
+        raise InvalidArgumentError(f"{path!r} must have an absolute path: file:///data/x.parquet")
+    return urllib.parse.unquote(rest)
+
+
+def shown_url(text: str) -> str:
+    """Return a URL, or a text with URLs, without what may be secret: user, password and query."""
+    return _QUERY.sub("?...", _LOGIN.sub(r"\1", text))
+
+
+def check_local(path: object) -> None:
+    """Refuse a URL where the path of a store is expected.
+
+    Raises:
+        InvalidArgumentError: it is one.
+    """
+    if is_url(path) or (isinstance(path, str) and path.startswith("file://")):
+        url = shown_url(str(path))
+        raise InvalidArgumentError(
+            f"{url!r} is a URL, and stores are used on a local disk: freshgo.fetch(url, path) copies one from there, "
+            "freshgo.push(path, url) to it"
+        )
