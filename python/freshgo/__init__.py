@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from freshgo.shard import shard
     from freshgo.store import QuantizationError, Store, StoredEdges, StoredNodes, TensorInfo, quantization_error
     from freshgo.tables import Table, convert_tables
+    from freshgo.transfer import fetch, push
     from freshgo.update import update
 
 __version__ = "0.1.0"
@@ -86,11 +87,13 @@ __all__ = [
     "convert_tables",
     "distributed",
     "errors",
+    "fetch",
     "hotness",
     "infer",
     "library",
     "plot_policies",
     "propagate",
+    "push",
     "quantization_error",
     "relayout",
     "shard",
@@ -120,6 +123,7 @@ _LATER = {
     "shard": ("shard",),
     "store": ("QuantizationError", "Store", "StoredEdges", "StoredNodes", "TensorInfo", "quantization_error"),
     "tables": ("Table", "convert_tables"),
+    "transfer": ("fetch", "push"),
     "update": ("update",),
     "_args.versions": ("StoreVersion",),
     "_batch.structure": ("HeteroBlock",),

@@ -46,7 +46,7 @@ def infer(
     dtype: torch.dtype = torch.float32,
     overwrite: bool = False,
     progress: bool | Progress = True,
-) -> Path:
+) -> Path | str:
     """Compute a model's output for every node of a store, and write it to ``out``: as ``.npy``, as Parquet with the
     keys of the nodes, or as a tensor of the store.
 
@@ -97,7 +97,9 @@ def infer(
             its number (int64), and ``embedding``, a list of fixed size. Any other path becomes ``.npy``. A pair of a
             store, or the path of one, and a name becomes a tensor of that store: of ``store`` itself, or of a store to
             create there, which is ``store`` with this tensor (:func:`freshgo.update`). It is a tensor like any other,
-            and stays when others change. A store that was replaced so has to be opened again.
+            and stays when others change. A store that was replaced so has to be opened again. A URL that ``fsspec``
+            knows (``"s3://bucket/embeddings.parquet"``) is written when everything is computed; the directory of what
+            is not yet there is beside the store then.
         nodes: compute the last layer for these nodes only, given as ``input_nodes`` of a :class:`Loader`; row i of the
             result is that of the i-th of them. None is every node. In a tensor of a store the rows of other nodes are
             NaN.
@@ -122,7 +124,7 @@ def infer(
         progress: show a bar, then what was written; or a callable, called with ``(stage, done, total)``, in nodes.
 
     Returns:
-        The path of what was written; for a tensor, that of its store.
+        The path or URL of what was written; for a tensor, that of its store.
 
     Raises:
         InvalidArgumentError, DTypeError: an argument is invalid; a model that trains, that mixes the rows of nodes
@@ -182,14 +184,9 @@ def infer(
             )
             with run:
                 written.publish(run.complete(), n_bytes, report)
-            what = f"tensor {out[1]!r}" if isinstance(out, tuple) else format_size(_written_bytes(written.target))
+            what = f"tensor {out[1]!r}" if isinstance(out, tuple) else format_size(written.written_bytes())
             finish(report, written.target, what)
     return written.target
-
-
-def _written_bytes(path: Path) -> int:
-    """Return the size of a file, or of the files in a directory."""
-    return sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else [path]))
 
 
 def _kind(plan: Plan) -> type[Run]:

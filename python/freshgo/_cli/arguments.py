@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from freshgo._args.choices import FORMS, METRICS
+from freshgo._args.urls import is_url
 
 TYPE_SEPARATOR = "__"
 """Between source, relation and target of an edge type, as in the names of directories."""
@@ -58,6 +59,11 @@ def path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("expected a path, got ''")
     return Path(text)
+
+
+def path_or_url(text: str) -> Path | str:
+    """A path, or a URL that fsspec knows."""
+    return text if is_url(text) or text.startswith("file://") else path(text)
 
 
 def at_least(minimum: int) -> Callable[[str], int]:

@@ -253,6 +253,21 @@ def inspect(options: argparse.Namespace) -> Answer:
     return Answer(describe(info), info)
 
 
+def fetch(options: argparse.Namespace) -> Answer:
+    """Copy a store from a URL."""
+    from freshgo.transfer import fetch
+
+    return _written(fetch(options.url, options.store, overwrite=options.overwrite, progress=_progress(options)))
+
+
+def push(options: argparse.Namespace) -> Answer:
+    """Copy a store to a URL."""
+    from freshgo.transfer import push
+
+    url = push(options.store, options.url, overwrite=options.overwrite, progress=_progress(options))
+    return Answer(f"{options.store}: copied to {url}", {"path": str(options.store), "url": url})
+
+
 def verify(options: argparse.Namespace) -> Answer:
     """Compare a store with its checksums."""
     from freshgo._args.progress import progress_of

@@ -18,6 +18,7 @@ from freshgo._cli.arguments import (
     named,
     named_file,
     path,
+    path_or_url,
     split,
     typed_file,
 )
@@ -67,6 +68,16 @@ class _Commands:
         command = self._add("inspect", commands.inspect, "print what a store holds")
         command.add_argument("store", type=path, help="the directory of the store")
 
+        command = self._add("fetch", commands.fetch, "copy a store from a URL to a local disk")
+        command.add_argument("url", help="the URL of the store, such as s3://bucket/papers.freshgo")
+        command.add_argument("store", type=path, help="the directory to create")
+        command.add_argument("--overwrite", action="store_true", help="replace an existing store")
+
+        command = self._add("push", commands.push, "copy a store to a URL")
+        command.add_argument("store", type=path, help="the directory of the store")
+        command.add_argument("url", help="the URL to create, such as s3://bucket/papers.freshgo")
+        command.add_argument("--overwrite", action="store_true", help="replace an existing store")
+
         command = self._add("verify", commands.verify, "read a whole store and compare it with its checksums")
         command.add_argument("store", type=path, help="the directory of the store")
 
@@ -84,11 +95,12 @@ class _Commands:
         command = self._add("convert", commands.convert, "write a directory of .npy files, or tables, as a store")
         command.add_argument(
             "source",
-            type=path,
+            type=path_or_url,
             nargs="?",
             help="a directory with edge_index.npy and optional <tensor>.npy, <split>_mask.npy and <split>_idx.npy; or "
             "a directory with one such directory per node type and per edge type, named <source>__<relation>__"
-            "<target>; or a dataset directory of OGB, MAG240M, IGB or GraphBolt; or a .npz archive",
+            "<target>; or a dataset directory of OGB, MAG240M, IGB or GraphBolt; or a .npz archive; .npy files and "
+            "archives may be at URLs, such as s3://",
         )
         command.add_argument("store", type=path, help="the directory to create")
         command.add_argument(
@@ -221,7 +233,9 @@ class _Commands:
     def _add_infer(self) -> None:
         command = self._add("infer", commands.infer, "compute a model's output for every node of a store")
         command.add_argument("store", type=path, help="the store to read")
-        command.add_argument("out", type=path, help="the .npy or .parquet file to write; with --as a store")
+        command.add_argument(
+            "out", type=path_or_url, help="the .npy or .parquet file to write, or its URL; with --as a store"
+        )
         command.add_argument(
             "--model",
             metavar="MODULE:NAME",

@@ -6,6 +6,7 @@ there it is published in one step: these files by a rename, what is made of them
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -20,8 +21,10 @@ from freshgo._args import checks
 from freshgo._args.npy_files import read_npy_header
 from freshgo._args.parts import GraphParts, NodeParts, check_name
 from freshgo._args.progress import Progress
+from freshgo._args.urls import check_local, is_url, local_path
 from freshgo._infer.columns import ranges
 from freshgo._infer.files import RESULT, Rows, written
+from freshgo._infer.remote import Remote
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError, LibraryError, StoreExistsError
 from freshgo.ids import Ids
@@ -49,14 +52,20 @@ class Output:
 
     suffix = ".npy"
 
-    def __init__(self, store: Store, target: Path, *, overwrite: bool) -> None:
+    def __init__(self, store: Store, target: Path | str, *, overwrite: bool) -> None:
         self._store, self.target, self._overwrite = store, target, overwrite
-        self.work = target.with_name(f"{target.name}.partial")
-        """The directory beside the target, where rows are until then."""
+        path = Path(target)
+        if isinstance(target, str):
+            url = hashlib.sha256(target.encode()).hexdigest()[:16]
+            path = Path(store.path).with_name(f"{Path(store.path).name}.{url}")
+        self.work = path.with_name(f"{path.name}.partial")
+        """The directory beside the target, of a URL beside the store, where rows are until then."""
         self._check()
 
     def _check(self) -> None:
-        if self.target.exists() and not self._overwrite:
+        if isinstance(self.target, str):
+            self._remote = Remote(self.target, overwrite=self._overwrite)
+        elif self.target.exists() and not self._overwrite:
             raise StoreExistsError(17, "out exists; overwrite=True replaces it", str(self.target))
 
     def publish(self, made: Mapping[str, Made], memory: int, report: Progress | None) -> None:
@@ -68,8 +77,18 @@ class Output:
                 self._write(of, node_type, whole / f"{node_type}{self.suffix}", memory, report)
         else:
             self._write(made[""], "", whole, memory, report)
-        with written(self.target):
-            _replace(whole, self.target)
+        if isinstance(self.target, str):
+            self._remote.send(whole, report)
+        else:
+            with written(self.target):
+                _replace(whole, self.target)
+
+    def written_bytes(self) -> int:
+        """Return the size of what was published."""
+        if isinstance(self.target, str):
+            return self._remote.sent
+        files = self.target.iterdir() if self.target.is_dir() else [self.target]
+        return sum(file.stat().st_size for file in files)
 
     def _write(self, made: Made, node_type: str, path: Path, memory: int, report: Progress | None) -> None:
         with written(path):
@@ -198,9 +217,10 @@ def output_of(out: Any, store: Store, types: list[str], *, overwrite: bool) -> O
     """Check what a user gave as ``out``. ``types`` are those whose rows are asked for."""
     if isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], str):
         where = out[0].path if isinstance(out[0], Store) else out[0]
+        check_local(where)
         return Stored(store, _path(where, out), out[1], types=types, overwrite=overwrite)
-    target = _path(out, out)
-    return (Parquet if target.suffix == ".parquet" else Output)(store, target, overwrite=overwrite)
+    target = out if isinstance(out, str) and is_url(out) else _path(out, out)
+    return (Parquet if str(target).endswith(".parquet") else Output)(store, target, overwrite=overwrite)
 
 
 def _path(where: Any, out: Any) -> Path:
@@ -208,7 +228,7 @@ def _path(where: Any, out: Any) -> Path:
         raise DTypeError(
             f"out must be a path, or a store or its path with the name of a tensor, got {checks.shown(out)}"
         )
-    return Path(os.fsdecode(where))
+    return Path(local_path(os.fsdecode(where)))
 
 
 def _replace(made: Path, target: Path) -> None:

@@ -25,7 +25,7 @@ class _Feed(threading.Thread):
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(name=f"freshgo {stream.name}", daemon=True)
-        self._stream = stream
+        self._stream, self._stopped = stream, False
         self.error: BaseException | None = None
         ends = os.pipe()
         # None of them is 0, which means no pipe to the library.
@@ -45,12 +45,14 @@ class _Feed(threading.Thread):
         except BrokenPipeError:  # the conversion has ended before
             pass
         except BaseException as error:  # the thread of the conversion raises it
-            self.error = error
+            if not self._stopped:
+                self.error = error
         finally:
             os.close(self._write)
 
     def stop(self) -> None:
-        """Let the stream wait for nothing."""
+        """Let the stream wait for nothing: what it says then is no error."""
+        self._stopped = True
         self._stream.stop()
 
     def end(self) -> None:

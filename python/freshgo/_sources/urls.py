@@ -6,11 +6,13 @@ import dataclasses
 import io
 import posixpath
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from freshgo._args.arrays import Array, Stream
 from freshgo._args.npy_files import TYPE_SEPARATOR, read_header
 from freshgo._args.urls import is_url
+from freshgo._sources.graph_files import format_of
 from freshgo._sources.opening import Opening
 from freshgo._urls.copies import whole
 from freshgo._urls.place import Entry, Place
@@ -65,10 +67,10 @@ def fetched(url: str, opening: Opening) -> Any:
         return _directory(place, opening)
     if entry.path.endswith(".npy"):
         return {"edge_index": _array(place, entry, opening, edges=True)}
-    if not entry.path.endswith(".npz"):
+    if not entry.path.endswith(".npz") and format_of(Path(entry.path)) is None:
         raise InvalidArgumentError(
-            f"{place.url!r} is no .npy or .npz file: tables are for convert_tables, other graphs have to be copied to "
-            "a local disk first"
+            f"{place.url!r} is no .npy, .npz or graph file: tables are for convert_tables, other graphs have to be "
+            "copied to a local disk first"
         )
     return opening.copies().take(place, [entry], whole)[0]
 

@@ -21,8 +21,10 @@ from freshgo.errors import (
 
 
 @contextlib.contextmanager
-def workplace(path: str | os.PathLike[str], suffix: str) -> Iterator[Path]:
+def workplace(path: str | os.PathLike[str], suffix: str, *, kept: bool = False) -> Iterator[Path]:
     """Make the directory ``<path><suffix>`` and remove it in the end. What a killed process left there goes first.
+
+    With ``kept`` it stays, and an error leaves the directory to the next call.
 
     Raises:
         BusyError: another process converts to the same path.
@@ -41,12 +43,16 @@ def workplace(path: str | os.PathLike[str], suffix: str) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise BusyError(errno.EBUSY, "another process converts to this path", str(path)) from None
+            raise BusyError(errno.EBUSY, "another process writes to this path", str(path)) from None
+        done = not kept
         try:
-            _clear(directory)
+            if not kept:
+                _clear(directory)
             yield directory
+            done = True
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            if done:
+                shutil.rmtree(directory, ignore_errors=True)
     finally:
         os.close(lock)
 

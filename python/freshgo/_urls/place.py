@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import errno
 import threading
 from collections.abc import Callable
@@ -150,7 +151,9 @@ class Place:
 
     def _entry(self, path: str, info: dict[str, Any]) -> Entry:
         size = info.get("size")
-        mark = next((f"{name}={info[name]}" for name in _MARKS if info.get(name)), "")
+        name = next((name for name in _MARKS if info.get(name)), "")
+        value = info.get(name, "")  # a time is a number in some listings
+        mark = f"{name}={value.timestamp() if isinstance(value, datetime.datetime) else value}"
         return Entry(path, self.shown(path), None if size is None else int(size), mark)
 
 
