@@ -1,11 +1,10 @@
-"""Turns in which all ranks exchange rows: in each, every rank may ask for rows, and answers the others.
+"""Turns in which all ranks exchange rows: in each, every rank may request rows, and answers the others.
 
-A turn begins with what every rank says: whether it goes on, how many epochs it is done with, and how many rows it asks
-of each. So all know the bytes between all pairs, and nothing is sent where nobody asks. Then come the ids, and each
-rank reads what is wanted of it. That is the first step of a turn. In the second the rows go as one message to each
-rank: a word that says whether they could be read, then the rows of each tensor of each node type. In the third a rank
-puts its rows together. The steps of different turns may run at the same time, each step in one thread and in the order
-of the turns.
+A turn has three steps. In the first every rank announces whether it goes on, how many epochs it has finished, and how
+many rows it requests from each rank. So all know the bytes between all pairs, and nothing is sent where nothing is
+requested. Then come the ids, and each rank reads the rows requested from it. In the second step the rows go as one
+message to each rank: a status word, then the rows of each tensor of each node type. In the third a rank assembles its
+rows. The steps of different turns may run at the same time, each step in one thread and in the order of the turns.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from freshgo._sharded.wire import LinkLostError, Wire
 from freshgo.errors import RankError
 
 IDLE, ASKS, FILLS, FAILED = 0, 1, 2, 3
-_HEAD = 3  # words of what a rank says before its counts: state, nanoseconds of an exchange before, epochs done with
+_HEAD = 3  # words of an announcement before its counts: state, nanoseconds of an earlier exchange, finished epochs
 _STATUS_BYTES = 8
 
 AHEAD = 2
-"""Turns whose rows may be on their way, or still to be sent, when the next one begins."""
+"""Turns whose rows may be under way, or not yet sent, when the next turn begins."""
 
 
 class ToldError(RankError):
-    """Another rank failed, and has told all others."""
+    """Another rank failed, and has announced it to all ranks."""
 
 
 @dataclass
 class Counts:
-    """What was exchanged so far."""
+    """The rows and bytes exchanged so far."""
 
     rows_held: int = 0
     rows_own: int = 0
@@ -52,7 +51,7 @@ class Counts:
     bytes_received: int = 0
     turns: int = 0
     seconds: float = 0.0
-    """In which rows were handed over."""
+    """The time of sending rows."""
 
 
 @dataclass
@@ -62,11 +61,11 @@ class Turn:
     wanted: list[Wanted]
     """By node type."""
     asked: bool = True
-    """Whether any rank asked for rows."""
+    """Whether any rank requested rows."""
     done: int = 0
-    """Epochs for which no rank asks any more."""
+    """Epochs that all ranks have finished."""
     fills: bool = False
-    """Whether any rank has more to ask for before its first batch."""
+    """Whether any rank still requests the hottest rows, before its first batch."""
     answered: list[Answered] = field(default_factory=list)
     """The rows of this rank's parts that it needs itself, by node type."""
     sent: Tensor | None = None
@@ -77,15 +76,14 @@ class Turn:
     """Bytes of ``came`` from each rank."""
     way: Way = "all_to_all"
     all_bytes: int = 0
-    """Of the rows of all ranks."""
+    """Bytes of the rows of all ranks."""
     waited: int = 0
     nanoseconds: int = 0
-    """In which rows were handed over."""
+    """The time of sending rows."""
     over: threading.Event = field(default_factory=threading.Event)
     """Set when the second step is done, or has failed."""
     error: Exception | None = None
-    """Why rows could not be read here, of which the others are told by the status of their messages; or that another
-    rank is gone."""
+    """The error of reading rows here, which the status of the messages tells the others; or the loss of a rank."""
 
 
 class Exchange:
@@ -102,9 +100,12 @@ class Exchange:
     # The first step.
 
     def ask(self, wanted: Mapping[str, Tensor] | None, done: int, *, fills: bool = False) -> Turn:
-        """Ask the other ranks for the rows that are ``wanted``, ids by node type in any order, of which one may come
-        twice; None, nothing. Read what they want. Tell them for how many epochs this rank asks no more (``done``), and
-        by ``fills`` to ask for no batch in the next turn.
+        """Request rows from the other ranks, and read the rows that they request.
+
+        Args:
+            wanted: ids by node type, in any order; an id may occur twice. None requests nothing.
+            done: the epochs that this rank has finished.
+            fills: this rank still requests the hottest rows, so that no rank requests a batch in the next turn.
 
         Raises:
             ToldError: another rank failed; then there are no more turns

@@ -1,11 +1,11 @@
-"""The threads that exchange rows with the other ranks, for the batches of one loader after the other.
+"""The threads that exchange rows with the other ranks, for the batches of a loader in their order.
 
-One asks and reads, one hands over, and one puts rows together, so that the rows of a batch are under way while those of
-the next are read and those of the one before are put together. The first takes its turns as long as any rank asks for
-rows, whatever the loop of its own rank does: a rank that has left an epoch, or was closed, answers until the others
-have what they want. Ranks that leave epochs early may be in different ones. The threads rest when nobody asks and all
-ranks have begun as many epochs: one that has begun fewer will ask again. So a whole epoch ends on a rank when no rank
-asks for it any more, and those that leave the job after it are needed by nobody.
+One thread requests and reads, one sends, and one assembles rows, so that the rows of a batch travel while the rows of
+the next are read and the rows of the one before are assembled. The first thread takes turns as long as any rank
+requests rows, whatever the loop of its own rank does: a rank that has left an epoch, or was closed, answers until the
+others have their rows. Ranks that leave epochs early may be in different epochs. The threads are idle when no rank
+requests rows and all ranks have begun equally many epochs: a rank that has begun fewer will request rows again. So a
+whole epoch ends on a rank when no rank requests rows of it, and no rank needs the ranks that leave the job after it.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from freshgo._sharded.wire import LinkLostError
 from freshgo.errors import FreshgoError, InternalError, RankError
 
 _FILL_BYTES = 4 << 20
-"""Rows that are asked for at a time to fill the memory of the hottest. Arbitrary."""
+"""Bytes of rows that are requested at a time to fill the memory of the hottest rows. Arbitrary."""
 
 _living: weakref.WeakSet[Service] = weakref.WeakSet()
 
 _LEAVE_SECONDS = 2.0
-"""How long a process that ends waits for turns that other ranks have begun."""
+"""The longest wait of a process that ends, for turns that other ranks have begun."""
 
 
 @atexit.register
 def _close_living() -> None:
-    """Let the threads end that may, before the interpreter takes away what they use."""
+    """End the idle threads before the interpreter frees the objects that they use."""
     for service in list(_living):
         service.close()
         service.join(_LEAVE_SECONDS)
@@ -58,7 +58,7 @@ class _Underway:
 
 
 class _Step:
-    """A thread that takes a step of one turn after the other."""
+    """A thread that does one step of each turn, in the order of the turns."""
 
     def __init__(self, name: str, step: Callable[[_Underway], None]) -> None:
         self._turns: queue.SimpleQueue[_Underway | None] = queue.SimpleQueue()
@@ -67,7 +67,7 @@ class _Step:
         self.thread.start()
 
     def take(self, underway: _Underway | None) -> None:
-        """Let it go on with a turn; None: it ends."""
+        """Queue a turn; None ends the thread."""
         self._turns.put(underway)
 
     def _run(self) -> None:
@@ -89,142 +89,143 @@ class Service:
         self._choose: Callable[[int], Hot] | None = choose
         self._lock = threading.Condition()
         self._feed: Feed | None = None
-        self._of: Feed | None = None  # of which the next batch is
-        self._raw: RawBatch | None = None  # what waits until the hottest rows have come
+        self._pending: RawBatch | None = None  # the next batch, which waits until the hottest rows have come
+        self._pending_feed: Feed | None = None  # the feed of that batch
         self._closed = False
         self._begun = 0  # epochs
-        self._asked, self._done = False, 0  # by any rank in the last turn; epochs that all ranks were done with then
-        self._says = 0  # epochs that this rank is done with in the next turn
+        self._requested = False  # whether any rank requested rows in the last turn
+        self._all_finished = 0  # epochs that all ranks had finished in the last turn
+        self._finished = 0  # epochs that this rank announces as finished in the next turn
         self._filling = True  # the hottest rows of some rank have not come
-        self._rests = False  # in no turn, and nobody wants one
+        self._idle = False  # in no turn, and no rank needs one
         self._error: FreshgoError | None = None
-        self._told = False  # all ranks know of it, or cannot be told
-        self._together = _Step("freshgo-rows", self._put_together)
-        self._handing = _Step("freshgo-wire", self._hand_over)
+        self._error_known = False  # all ranks know of the error, or cannot be reached
+        self._assembling = _Step("freshgo-rows", self._assemble)
+        self._sending = _Step("freshgo-wire", self._send)
         self._thread = threading.Thread(target=self._run, daemon=True, name="freshgo-exchange")
         self._thread.start()
         _living.add(self)
 
     def begin(self, source: Source, count: int) -> Feed:
-        """Fetch the rows of so many batches, in place of those of an epoch before, which was stopped. A rank without
+        """Fetch the rows of ``count`` batches, in place of the batches of an epoch that was stopped. A rank without
         batches begins too, since the others wait for it."""
         with self._lock:
             if self._error is not None:
                 raise self._error
-            self._begun, self._rests = self._begun + 1, False
+            self._begun, self._idle = self._begun + 1, False
             self._feed = Feed(source, count, self._begun, self._lock)
             self._lock.notify_all()
             return self._feed
 
     def stop(self) -> None:
-        """Fetch no more rows for this rank. The others are answered."""
+        """Fetch no more rows for this rank. It still answers the others."""
         with self._lock:
             if self._feed is not None:
                 self._feed.ended = True
-                self._feed = self._of = self._raw = None
+                self._feed = self._pending_feed = self._pending = None
                 self.exchange.buffers.clear()
                 self._lock.notify_all()
 
     def close(self) -> None:
-        """End the threads once nobody asks any more, at once if that is so now."""
+        """End the threads once no rank requests rows, at once if none does now."""
         self.stop()
         with self._lock:
             self._closed = True
             self._lock.notify_all()
-            waits = self._rests or self.exchange.wire is None
-        own = (self._thread, self._handing.thread, self._together.thread)
+            waits = self._idle or self.exchange.wire is None
+        own = (self._thread, self._sending.thread, self._assembling.thread)
         if waits and threading.current_thread() not in own:
             self._thread.join()
 
     def join(self, seconds: float) -> None:
-        """Wait for the end of the thread, which was closed."""
+        """Wait for the end of the threads, after ``close``."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
         try:
-            while (feed := self._wanted()) is not None or self._lively():
+            while (feed := self._next_request()) is not None or self._goes_on():
                 if feed is None:
-                    self._answer()
+                    self._take_empty_turn()
                 else:
                     self._advance(feed)
         except Exception as error:
-            self._end_steps()  # which may know better why
-            self._failed(error)
-            if not self._told:
+            self._end_steps()  # they may have the first error
+            self._note_error(error)
+            if not self._error_known:
                 self.exchange.fail()
             with self._lock:
                 if self._feed is not None and self._error is not None:
                     self._feed.fail(self._error)
         finally:
             self._end_steps()
-            self._rests = True
+            self._idle = True
             self._closing()
 
     def _end_steps(self) -> None:
-        """Let the other threads end, after what is on its way."""
-        for step in (self._handing, self._together):
+        """End the other threads, after the turns that they have."""
+        for step in (self._sending, self._assembling):
             step.take(None)
             step.thread.join()
 
-    def _failed(self, error: Exception) -> None:
-        """Note why there are no more turns: what was first."""
+    def _note_error(self, error: Exception) -> None:
+        """Keep the first error, which ends the turns."""
         known = RankError(str(error)) if isinstance(error, LinkLostError | ToldError) else error
         with self._lock:
-            self._told = self._told or isinstance(error, LinkLostError | ToldError)
+            self._error_known = self._error_known or isinstance(error, LinkLostError | ToldError)
             if self._error is None:
                 self._error = known if isinstance(known, FreshgoError) else InternalError(repr(known))
             self._lock.notify_all()
 
-    def _turn(self, wanted: Mapping[str, Tensor] | None, *, fills: bool = False) -> _Underway:
+    def _begin_turn(self, wanted: Mapping[str, Tensor] | None, *, fills: bool = False) -> _Underway:
         """Take the first step of a turn."""
-        turn = self.exchange.ask(wanted, self._says, fills=fills)
+        turn = self.exchange.ask(wanted, self._finished, fills=fills)
         self._filling = self._filling and turn.fills
         with self._lock:
-            self._asked, self._done = turn.asked, turn.done
+            self._requested, self._all_finished = turn.asked, turn.done
             if self._feed is not None:
                 self._feed.settle(turn.done)
             self._lock.notify_all()
         return _Underway(turn)
 
-    def _lively(self) -> bool:
-        """Whether there is another turn: some rank asked in the last one, or has begun fewer epochs than this one."""
-        return self._asked or self._done < self._begun
+    def _goes_on(self) -> bool:
+        """Whether another turn comes: a rank requested rows in the last, or has begun fewer epochs than this one."""
+        return self._requested or self._all_finished < self._begun
 
-    def _hand_over(self, underway: _Underway) -> None:
+    def _send(self, underway: _Underway) -> None:
         self.exchange.hand_over(underway.turn)
-        self._together.take(underway)
+        self._assembling.take(underway)
 
-    def _put_together(self, underway: _Underway) -> None:
+    def _assemble(self, underway: _Underway) -> None:
         try:
             underway.rows = self.exchange.together(underway.turn)
             if underway.feed is not None and underway.raw is not None and self._error is None:
                 tensors = self._frame.filled(underway.raw.tensors, underway.rows)
                 underway.feed.put(dataclasses.replace(underway.raw, tensors=tensors))
         except Exception as error:
-            self._failed(error)
+            self._note_error(error)
         finally:
             underway.done.set()
 
-    def _answer(self) -> None:
-        """Take a turn in which this rank asks for nothing."""
-        self._handing.take(self._turn(None))
+    def _take_empty_turn(self) -> None:
+        """Take a turn in which this rank requests nothing."""
+        self._sending.take(self._begin_turn(None))
 
-    def _wanted(self) -> Feed | None:
-        """The feed that wants a batch; None where the other ranks alone want something, or nobody in the end."""
+    def _next_request(self) -> Feed | None:
+        """Return the feed that needs a batch; None if only other ranks need rows, or, after ``close``, no rank."""
         with self._lock:
             while True:
-                if self._error is not None:  # of a turn whose first step was well
+                if self._error is not None:  # of a later step of a turn
                     raise self._error
                 feed = self._feed
                 if feed is not None and feed.due():
                     if feed.room():
-                        self._rests, self._says = False, self._begun - 1
+                        self._idle, self._finished = False, self._begun - 1
                         return feed
-                elif self._lively() or self._closed:
-                    self._says = self._begun
+                elif self._goes_on() or self._closed:
+                    self._finished = self._begun
                     return None
                 else:
-                    self._rests = True
+                    self._idle = True
                 self._lock.wait(1.0)
 
     def _advance(self, feed: Feed) -> None:
@@ -232,7 +233,7 @@ class Service:
         that they come to the end of an epoch together."""
         raw = self._next(feed)
         if raw is None:
-            time.sleep(0.0005)  # outside of the lock, which another thread may wait for
+            time.sleep(0.0005)  # without the lock, for which another thread may wait
             return
         nodes, wanted = self.exchange.division.nodes, self._frame.ids(raw.tensors)
         if self._choose is not None:
@@ -241,56 +242,56 @@ class Service:
         if self._filling:
             self._fill()
             return
-        self._raw = None
-        underway = self._turn(wanted)
+        self._pending = None
+        underway = self._begin_turn(wanted)
         underway.feed, underway.raw = feed, raw
         feed.asked()
-        self._handing.take(underway)
+        self._sending.take(underway)
 
     def _fill(self) -> None:
-        """Ask for the next of the hottest rows."""
+        """Request the next of the hottest rows."""
         hot, nodes = self.exchange.hot, self.exchange.division.nodes
         wanted = {of.node_type: torch.empty(0, dtype=torch.int64) for of in nodes}
         filled = next((of for of in nodes if hot.missing(of, _FILL_BYTES).numel()), None)
         if filled is not None:
             wanted[filled.node_type] = hot.missing(filled, _FILL_BYTES)
-        underway = self._turn(wanted, fills=filled is not None)
-        self._handing.take(underway)
+        underway = self._begin_turn(wanted, fills=filled is not None)
+        self._sending.take(underway)
         underway.done.wait()
         if filled is not None and self._error is None:
             hot.fill(filled, underway.rows[filled.node_type])
 
     def _next(self, feed: Feed) -> RawBatch | None:
-        """The next batch of the library, None where it is not made or not wanted. An error of the library is this
-        rank's own: the others go on."""
+        """Return the next batch of the library, None if it is not made or not needed. An error of the library ends this
+        rank's feed alone: the others go on."""
         with self._lock:
             if not feed.due():
                 return None
-            if self._raw is not None and self._of is feed:
-                return self._raw
+            if self._pending is not None and self._pending_feed is feed:
+                return self._pending
             try:
-                self._raw, self._of = feed.take(), feed
+                self._pending, self._pending_feed = feed.take(), feed
             except FreshgoError as error:
                 feed.fail(error)
                 return None
-            return self._raw
+            return self._pending
 
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """Where divided rows belong in a batch of the library."""
+    """The places of divided rows in a batch of the library."""
 
     nodes: tuple[DividedNodes, ...]
     prefixes: dict[str, str]
-    """What the names of tensors begin with, by node type."""
+    """The prefix of the names of tensors, by node type."""
 
     def ids(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The nodes of a batch, by type; of types that it does not have, none."""
+        """Return the nodes of a batch by type; an empty tensor for types that it does not have."""
         found = {of.node_type: tensors.get(f"{self.prefixes[of.node_type]}n_id") for of in self.nodes}
         return {t: torch.empty(0, dtype=torch.int64) if ids is None else ids for t, ids in found.items()}
 
     def filled(self, tensors: dict[str, Tensor], rows: Mapping[str, RowsOf]) -> dict[str, Tensor]:
-        """The tensors of a batch together with its rows, as the library names and shapes them."""
+        """Return the tensors of a batch together with its rows, named and shaped as the library does."""
         whole = dict(tensors)
         for of in self.nodes:
             prefix = self.prefixes[of.node_type]
