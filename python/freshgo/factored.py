@@ -6,7 +6,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -72,7 +72,7 @@ def train(
     optimizer: torch.optim.Optimizer,
     *,
     executors: int,
-    roles: str | Mapping[str, int] = "auto",
+    roles: Literal["auto"] | Mapping[str, int] = "auto",
     epochs: int = 1,
     staleness: int = 0,
     batches_per_update: int | None = None,

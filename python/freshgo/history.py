@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from freshgo._args import checks
+from freshgo._args.choices import Kept, Pruning
 from freshgo._args.entry import entry
 from freshgo._args.size import format_size, parse_size
 from freshgo._args.types import UNNAMED
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
     from freshgo._batch.structure import Block
 
 __all__ = ["History"]
-
-_KEPT = ("rows", "aggregates")
-_POLICIES = ("performance", "gradient", "gas")
 
 
 @entry
@@ -107,17 +105,17 @@ class History:
         p_grad: float | None = None,
         t_stale: int | float = 200,
         *,
-        keep: str = "rows",
+        keep: Kept = "rows",
         levels: int | Iterable[int] | None = None,
-        policy: str = "performance",
+        policy: Pruning = "performance",
         start: int | float = 0,
         memory: int | str | None = None,
         lag: int = 1,
         device: torch.device | str | None = None,
         sample_error: float = 0.0,
     ) -> None:
-        policy = checks.choice("policy", policy, _POLICIES)
-        aggregates = checks.choice("keep", keep, _KEPT) == "aggregates"
+        policy = checks.choice("policy", policy, Pruning)
+        aggregates = checks.choice("keep", keep, Kept) == "aggregates"
         keeps = Keeps(aggregates, (1,) if aggregates and levels is None else history_checks.levels(levels))
         everything = aggregates or policy == "gas"
         fraction = history_checks.fraction("p_grad", (1.0 if everything else 0.9) if p_grad is None else p_grad)

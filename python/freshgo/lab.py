@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from freshgo._args.trace import flat_trace
 from freshgo._data.source import open_source
 from freshgo._loader.request import drawn_in_graph
 from freshgo._loader.sampling import sampling
-from freshgo._loader.seed_order import neighbor_sampler as how_neighbors
 from freshgo._native import loader as native_loader
 from freshgo._native.options import loader_options, relations
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -32,7 +31,9 @@ from freshgo.policies import Policy, Resolved, resolve
 from freshgo.samplers import Labor, RandomWalk
 
 if TYPE_CHECKING:
+    from freshgo._args.choices import Metric
     from freshgo._args.types import EdgeType
+    from freshgo._data.like import GraphLike
     from freshgo.policies import Scores
 
     Ids = Tensor | np.ndarray[Any, Any]
@@ -180,8 +181,8 @@ def _simulate(batches: list[Tensor], policy: Resolved, capacity: int, num_nodes:
 
 @entry
 def hotness(
-    data: object,
-    metric: str = "expected",
+    data: GraphLike,
+    metric: Metric = "expected",
     *,
     num_neighbors: Sequence[int] | Sequence[RandomWalk] | Mapping[EdgeType, Sequence[int]] | None = None,
     input_nodes: Any = None,
@@ -189,8 +190,7 @@ def hotness(
     shuffle: bool = False,
     replace: bool = False,
     weight_attr: str | None = None,
-    neighbor_sampler: Labor | str | None = None,
-    sampler: Labor | str | None = None,
+    neighbor_sampler: Labor | Literal["labor"] | None = None,
     k: int = 1,
     seed: int = 0,
     memory: int | str | None = None,
@@ -215,7 +215,6 @@ def hotness(
             probabilities that follow from weights (Rosen, 1997).
         neighbor_sampler: for ``"presc"``, as for a loader. ``"expected"`` has the same scores with LABOR, because for
             each target the draws have the same distribution. It does not follow random walks.
-        sampler: the name of ``neighbor_sampler`` until the next release, with a warning.
         k: epochs that ``"presc"`` samples: 0 to k - 1 of a loader with this ``seed``. To judge a cache fairly, use
             another seed than that of the training.
         seed: the seed of ``"presc"`` and ``"random"``.
@@ -233,7 +232,7 @@ def hotness(
         raise InvalidArgumentError(f"{metric!r} depends on what is sampled: give num_neighbors")
     drawn = sampling(
         [1] if num_neighbors is None else num_neighbors,
-        how_neighbors(neighbor_sampler, sampler),
+        neighbor_sampler,
         weight_attr,
         checks.flag("replace", replace),
     )

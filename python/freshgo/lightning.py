@@ -7,16 +7,24 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from freshgo._args import checks
 from freshgo._args.entry import entry
+from freshgo._args.signatures import passes_on
 from freshgo._args.size import available_memory
 from freshgo.errors import DTypeError, InvalidArgumentError, RankError
+from freshgo.links import LinkLoader
 from freshgo.loader import Loader
 from freshgo.memory import MemoryBudget
 from freshgo.options import Ranks
 from freshgo.store import Store
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from freshgo._data.like import GraphLike
+    from freshgo.options import ModuleOptions
 
 __all__ = ["DataModule"]
 
@@ -76,16 +84,18 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
         RankError: a checkpoint from within an epoch is loaded by another number of processes.
     """
 
+    @passes_on(
+        Loader.__init__, LinkLoader.__init__, without=("data", "num_neighbors", "input_nodes", "edge_label_index")
+    )
     def __init__(
         self,
-        data: object,
+        data: GraphLike,
         num_neighbors: Any,
         inputs: Mapping[str, Any],
         *,
         loader: Callable[..., Loader] = Loader,
-        per_stage: Mapping[str, Mapping[str, Any]] | None = None,
-        memory: int | str | MemoryBudget | None = None,
-        **options: Any,
+        per_stage: Mapping[str, ModuleOptions] | None = None,
+        **options: Unpack[ModuleOptions],
     ) -> None:
         super().__init__()
         for name, of in (("inputs", inputs), ("per_stage", per_stage or {})):
@@ -96,9 +106,9 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
         if not inputs:
             raise InvalidArgumentError(f"inputs must name one of the stages {', '.join(_STAGES)} at least")
         self._data, self._num_neighbors, self._inputs = data, num_neighbors, dict(inputs)
-        self._class, self._options = loader, options
-        self._per_stage = {stage: dict(of) for stage, of in (per_stage or {}).items()}
-        self._memory = memory
+        self._class, self._options = loader, dict[str, Any](options)
+        self._per_stage = {stage: dict[str, Any](of) for stage, of in (per_stage or {}).items()}
+        self._memory: int | str | MemoryBudget | None = self._options.pop("memory", None)
         self._open: dict[str, Loader] = {}
         self._overfits = False  # whether the open loader of "train" was opened for overfit_batches
         self._saved: Mapping[str, Any] = {}
@@ -123,7 +133,7 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
             self._open.popitem()[1].close()
 
     def _opened(self, stage: str) -> Loader:
-        given = {**self._options, **self._per_stage.get(stage, {})}
+        given: dict[str, Any] = {**self._options, **self._per_stage.get(stage, {})}
         defaults = dict(_STAGES[stage])
         if given.get("sampler") is not None or given.get("input_weight") is not None:
             defaults.pop("shuffle", None)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from freshgo._args import checks
 from freshgo._args.entry import entry
+from freshgo._args.signatures import passes_on
 from freshgo._args.types import EdgeType
 from freshgo._loader import link_inputs, on_demand
 from freshgo._loader.request import Request
@@ -18,6 +19,12 @@ from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.loader import BatchType, Loader
 from freshgo.samplers import RandomWalk
 from freshgo.store import Store
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from freshgo._data.like import GraphLike
+    from freshgo.options import CommonOptions, Negatives
 
 _OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
 
@@ -100,24 +107,26 @@ class LinkLoader(Loader[BatchType]):
         BudgetError, StoreNotFoundError, FormatError, CorruptError, ReadError: as for :class:`Loader`.
     """
 
+    @passes_on(Loader.__init__, without=("input_nodes", "input_time", "history"))
     def __init__(
         self,
-        data: object,
+        data: GraphLike,
         num_neighbors: Sequence[int] | Sequence[RandomWalk] | Mapping[EdgeType, Sequence[int]],
         edge_label_index: Any = None,
         edge_label: Any = None,
         edge_label_time: Any = None,
         *,
-        neg_sampling: Any = None,
+        neg_sampling: Negatives = None,
         neg_sampling_ratio: float | None = None,
         strict_negatives: bool = False,
-        exclude_seed_edges: bool | str | EdgeType = False,
-        **options: Any,
+        exclude_seed_edges: bool | Literal["reverse"] | EdgeType = False,
+        **options: Unpack[CommonOptions],
     ) -> None:
-        if options.get("history") is not None:
+        given: Mapping[str, object] = options
+        if given.get("history") is not None:
             raise InvalidArgumentError("history works with input nodes only: a LinkLoader cannot use it")
         for name, instead in (("input_nodes", "edge_label_index"), ("input_time", "edge_label_time")):
-            if name in options:
+            if name in given:
                 raise DTypeError(f"LinkLoader() takes links in place of nodes: give {instead}, got {name}")
         strict = checks.flag("strict_negatives", strict_negatives)
         self._links = link_inputs.links(
@@ -160,7 +169,7 @@ class LinkLoader(Loader[BatchType]):
         return f"Link{super().__repr__()}"
 
 
-def _without_labels(data: object) -> object:
+def _without_labels(data: Any) -> Any:
     """Return a graph in memory without the labels of links, which PyG keeps beside its tensors."""
     if isinstance(data, Store | str | os.PathLike):
         return data
@@ -175,7 +184,7 @@ def _without_labels(data: object) -> object:
     return data if rest is items else rest
 
 
-def _with_type(data: object, of: Any) -> object:
+def _with_type(data: Any, of: Any) -> Any:
     """Return PyG's HeteroData without any edges with an empty edge type, that of its links; others as they are."""
     to_dict = getattr(data, "to_dict", None)  # which stores do not have
     if of is None or isinstance(data, Mapping) or not callable(to_dict) or getattr(data, "edge_types", None) != []:

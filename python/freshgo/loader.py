@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, cast
 
 from freshgo._args import checks
-from freshgo._args.choices import Uneven
+from freshgo._args.choices import EdgeIndexForm, FeatureDType, Subgraph, Temporal, Uneven
 from freshgo._args.entry import entry
 from freshgo._args.types import EdgeType
 from freshgo._batch.blocks import levels_of
@@ -33,16 +34,17 @@ from freshgo._observe.ranges import stage
 from freshgo._plots.stats import figure, html
 from freshgo.errors import DTypeError, RankError
 from freshgo.memory import Lending, MemoryBudget
-from freshgo.options import Disk, Ranks
+from freshgo.options import Disk, PyGOptions, Ranks
 from freshgo.plan import Plan
 from freshgo.policies import Policy
 from freshgo.samplers import Labor, RandomWalk
 
 if TYPE_CHECKING:
     import torch
-    from typing_extensions import Self, TypeVar
+    from typing_extensions import Self, TypeVar, Unpack
 
     from freshgo._batch.pyg_batches import Data
+    from freshgo._data.like import GraphLike
     from freshgo._loader.link_inputs import Links
     from freshgo._sharded.source import ShardedSource
     from freshgo.history import History
@@ -130,7 +132,7 @@ class Loader(Generic[BatchType]):
         sampler (default None): a sampler of ``torch.utils.data``, in place of ``input_weight`` and ``shuffle``. PyG's
             ``ImbalancedSampler`` and any other ``WeightedRandomSampler`` give their weights, ``RandomSampler`` means
             ``shuffle``, and ``SequentialSampler`` neither. Random numbers follow from ``seed``, not from the sampler's
-            generator. Until the next release ``sampler="labor"`` still means ``neighbor_sampler``, with a warning.
+            generator.
         drop_last (bool, default False): leave out the last batch if it is not full.
         transpose (bool, default False): batches also bring their edges grouped by source, made in the loader's threads.
             The derivatives of :mod:`freshgo.ops` and of accelerated layers need this grouping and otherwise make it in
@@ -240,7 +242,7 @@ class Loader(Generic[BatchType]):
 
     def __init__(
         self,
-        data: object,
+        data: GraphLike,
         num_neighbors: Sequence[int]
         | Sequence[RandomWalk]
         | Mapping[EdgeType, Sequence[int]]
@@ -252,12 +254,12 @@ class Loader(Generic[BatchType]):
         drop_last: bool = False,
         replace: bool = False,
         weight_attr: str | None = None,
-        neighbor_sampler: Labor | str | None = None,
-        sampler: torch.utils.data.Sampler[int] | Labor | str | None = None,
+        neighbor_sampler: Labor | Literal["labor"] | None = None,
+        sampler: torch.utils.data.Sampler[int] | None = None,
         input_weight: Any = None,
         disjoint: bool = False,
         time_attr: str | None = None,
-        temporal_strategy: str = "uniform",
+        temporal_strategy: Temporal = "uniform",
         time_window: int | None = None,
         input_time: Any = None,
         seed: int = 0,
@@ -269,19 +271,19 @@ class Loader(Generic[BatchType]):
         cache: Policy | Scores | None = "auto",
         disk: Disk | None = None,
         ranks: Ranks | None = None,
-        feature_dtype: str = "float32",
+        feature_dtype: FeatureDType = "float32",
         transpose: bool = False,
         return_edge_id: bool = True,
-        edge_index: str = "tensor",
+        edge_index: EdgeIndexForm = "tensor",
         history: History | None = None,
         device: str | torch.device | None = None,
         pin_memory: bool = False,
         device_cache: int | str | None = None,
         transform: Callable[[Any], BatchType] | None = None,
         transform_workers: int = 0,
-        subgraph_type: str = "directional",
+        subgraph_type: Subgraph | enum.Enum = "directional",
         first_layer: str | None = None,
-        **pyg_options: Any,
+        **pyg_options: Unpack[PyGOptions],
     ) -> None:
         check_pyg_options(pyg_options, type(self))
         asked = Asked.of(locals())

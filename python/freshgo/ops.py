@@ -22,7 +22,7 @@ PyTorch's current stream and wait for nothing. An invalid index then counts for 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +39,7 @@ from freshgo.errors import DTypeError, InvalidArgumentError
 
 __all__ = ["Transposed", "aggregate", "attention", "check", "gcn", "group", "number", "transpose"]
 
-_REDUCTIONS = ("sum", "mean", "max", "min")
+_Reduction = Literal["sum", "mean", "max", "min"]
 
 
 _MOST_ROWS = 2**48
@@ -95,7 +95,7 @@ def aggregate(
     index: Tensor,
     ptr: Tensor,
     weight: Tensor | None = None,
-    reduce: Literal["sum", "mean", "max", "min"] = "sum",
+    reduce: _Reduction = "sum",
     *,
     transposed: Transposed | None = None,
 ) -> Tensor:
@@ -117,8 +117,8 @@ def aggregate(
     Raises:
         InvalidArgumentError, DTypeError: arguments do not fit together; the message names them and their shapes.
     """
-    if reduce not in _REDUCTIONS:
-        raise InvalidArgumentError(f"reduce must be one of {', '.join(_REDUCTIONS)}, got {reduce!r}")
+    if reduce not in get_args(_Reduction):
+        raise InvalidArgumentError(f"reduce must be one of {', '.join(get_args(_Reduction))}, got {reduce!r}")
     ptr = _check_graph(index, ptr, x, transposed)
     if reduce in ("max", "min"):
         if weight is not None:

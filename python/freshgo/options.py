@@ -1,20 +1,51 @@
-"""Objects for options of :class:`freshgo.Loader` that belong together: how it reads the disk, and what its ranks do.
+"""Options of :class:`freshgo.Loader` that belong together, and types of all options for functions that pass them on.
 
-Options of planning are in the objects of :mod:`freshgo.policies`.
+Options of planning are in the objects of :mod:`freshgo.policies`. A function of your own that passes options on takes
+them as ``**options: Unpack[LoaderOptions]``: editors then complete them, and type checkers refuse misspelled ones.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from freshgo._args import checks
-from freshgo._args.choices import Engine, Exchange, Uneven
+from freshgo._args.choices import (
+    EdgeIndexForm,
+    Engine,
+    Exchange,
+    FeatureDType,
+    NegativeMode,
+    Subgraph,
+    Temporal,
+    Uneven,
+)
 from freshgo._args.entry import entry
 from freshgo.errors import InvalidArgumentError
 
-__all__ = ["Disk", "Ranks"]
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    import torch
+
+    from freshgo._args.types import EdgeType
+    from freshgo.history import History
+    from freshgo.memory import MemoryBudget
+    from freshgo.policies import Policy, Scores
+    from freshgo.samplers import Labor
+
+    class NegativeSampling(Protocol):
+        """PyG's class of this name."""
+
+        mode: Any
+        amount: Any
+
+    Negatives = NegativeMode | Mapping[str, Any] | tuple[Any, ...] | NegativeSampling | None
+
+__all__ = ["Disk", "LinkOptions", "LoaderOptions", "PyGOptions", "Ranks"]
 
 
 @entry
@@ -116,3 +147,85 @@ def cannot_combine(option: str, other: str, ranks: Ranks) -> InvalidArgumentErro
     return InvalidArgumentError(
         f"{option}={getattr(ranks, option)!r} and {other} cannot be used together: give the loader one of them"
     )
+
+
+class PyGOptions(TypedDict, total=False):
+    """Options of PyG's loaders that :class:`freshgo.Loader` also accepts, so that scripts run as they are.
+
+    One with a reason is ignored, with a warning. The others have the only value that is allowed.
+    """
+
+    pin_memory_device: Annotated[str, "memory is pinned for every CUDA device"]
+    persistent_workers: Annotated[bool, "its threads live as long as the loader"]
+    worker_init_fn: Annotated[Callable[[int], None] | None, "it uses threads, not worker processes"]
+    multiprocessing_context: Annotated[Any, "it uses threads, not worker processes"]
+    prefetch_factor: Annotated[int | None, "prefetch= counts the batches made ahead"]
+    timeout: Annotated[float, "it waits until a batch is ready, and Ctrl-C always works"]
+    generator: Annotated[Any, "seed= and the epoch decide everything random"]
+    in_order: Annotated[bool, "batches always come in order"]
+    filter_per_worker: Annotated[bool | None, "rows are gathered by its threads"]
+    is_sorted: Annotated[bool, "it sorts the edges itself"]
+    directed: Literal[True]
+    transform_sampler_output: None
+    custom_cls: None
+    batch_sampler: None
+    collate_fn: None
+
+
+class CommonOptions(PyGOptions, total=False):
+    """Options of :class:`freshgo.Loader` that :class:`freshgo.LinkLoader` takes too. A test compares the signatures."""
+
+    batch_size: int
+    shuffle: bool
+    drop_last: bool
+    replace: bool
+    weight_attr: str | None
+    neighbor_sampler: Labor | Literal["labor"] | None
+    sampler: torch.utils.data.Sampler[int] | None
+    input_weight: Any
+    disjoint: bool
+    time_attr: str | None
+    temporal_strategy: Temporal
+    time_window: int | None
+    seed: int
+    num_workers: int
+    prefetch: int
+    memory: int | str | MemoryBudget | None
+    feature_cache: int | str | None
+    neighbor_cache: int | str | None
+    cache: Policy | Scores | None
+    disk: Disk | None
+    ranks: Ranks | None
+    feature_dtype: FeatureDType
+    transpose: bool
+    return_edge_id: bool
+    edge_index: EdgeIndexForm
+    device: str | torch.device | None
+    pin_memory: bool
+    device_cache: int | str | None
+    transform: Callable[[Any], Any] | None
+    transform_workers: int
+    subgraph_type: Subgraph | enum.Enum
+    first_layer: str | None
+
+
+class LoaderOptions(CommonOptions, total=False):
+    """Keywords of :class:`freshgo.Loader`, for functions that pass them on as ``**options: Unpack[LoaderOptions]``."""
+
+    input_time: Any
+    history: History | None
+
+
+class LinkOptions(CommonOptions, total=False):
+    """Keywords of :class:`freshgo.LinkLoader`, as :class:`LoaderOptions`."""
+
+    edge_label: Any
+    edge_label_time: Any
+    neg_sampling: Negatives
+    neg_sampling_ratio: float | None
+    strict_negatives: bool
+    exclude_seed_edges: bool | Literal["reverse"] | EdgeType
+
+
+class ModuleOptions(LoaderOptions, LinkOptions, total=False):
+    """Keywords of the loaders that :class:`freshgo.lightning.DataModule` opens, of either class."""

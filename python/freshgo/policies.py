@@ -20,7 +20,7 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.arrays import as_tensor
-from freshgo._args.choices import METRICS, Transfer
+from freshgo._args.choices import Metric, OnlineName, PolicyName, Transfer
 from freshgo._args.entry import entry
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     Vector = Tensor | np.ndarray[Any, Any]
     Scores = Vector | Mapping[str, Vector]
 
-ONLINE = ("lru", "clock", "sieve", "s3fifo", "match")
-NAMES = ("auto", "belady", "none", *METRICS, *ONLINE)
+ONLINE: tuple[OnlineName, ...] = get_args(OnlineName)
+NAMES: tuple[PolicyName, ...] = get_args(PolicyName)
 
 
 @dataclass(frozen=True, repr=False)
@@ -159,8 +159,8 @@ class Hotness:
         DTypeError: neither a name nor a vector of real numbers.
     """
 
-    def __init__(self, scores: str | Scores, *, k: int | None = None, seed: int | None = None) -> None:
-        self.metric = checks.choice("hotness", scores, METRICS) if isinstance(scores, str) else None
+    def __init__(self, scores: Metric | Scores, *, k: int | None = None, seed: int | None = None) -> None:
+        self.metric = checks.choice("hotness", scores, Metric) if isinstance(scores, str) else None
         self.scores: Tensor | dict[str, Tensor] | None = None
         if isinstance(scores, Mapping):
             self.scores = _scores_by_type(scores)
@@ -196,13 +196,13 @@ class Online:
         InvalidArgumentError: an unknown policy; the message lists the known ones.
     """
 
-    name: str
+    name: OnlineName
 
     def __post_init__(self) -> None:
-        checks.choice("policy", self.name, ONLINE)
+        checks.choice("policy", self.name, OnlineName)
 
 
-Policy = str | Auto | Belady | Hotness | Online
+Policy = PolicyName | Auto | Belady | Hotness | Online
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,7 +269,7 @@ def resolve(option: str, value: object) -> Resolved:
     if value is None:
         return Resolved("none")
     if isinstance(value, str):
-        return Resolved(checks.choice(option, value, NAMES))
+        return Resolved(checks.choice(option, value, PolicyName))
     if isinstance(value, Planned):
         return Resolved("belady" if isinstance(value, Belady) else "auto", value)
     if isinstance(value, Online):

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from freshgo._args import checks
-from freshgo._args.choices import REDUCTIONS
+from freshgo._args.choices import Reduction
 from freshgo._args.entry import entry
 from freshgo._args.parts import check_name
 from freshgo._args.progress import Progress, progress_of
@@ -26,7 +26,7 @@ def propagate(
     data: Any,
     tensor: str = "x",
     *,
-    reduce: str = "mean",
+    reduce: Reduction = "mean",
     weight_attr: str | None = None,
     relations: Sequence[EdgeType] | None = None,
     hops: int = 1,
@@ -94,7 +94,7 @@ def propagate(
         StoreNotFoundError, FormatError, CorruptError, StorePermissionError, WriteError, ReadError: as for
             :func:`freshgo.relayout`.
     """
-    checks.choice("reduce", reduce, REDUCTIONS)
+    checks.choice("reduce", reduce, Reduction)
     for what, value in (("tensor", tensor), ("weight_attr", weight_attr), ("name", name)):
         if not isinstance(value, str) and (value is not None or what == "tensor"):
             raise DTypeError(f"{what} must be the name of a tensor, got {checks.shown(value)}")

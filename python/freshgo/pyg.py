@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from freshgo._args.entry import entry
 from freshgo._args.types import EdgeType
@@ -28,11 +28,18 @@ from freshgo._remote.topology import StoreTopology
 from freshgo.errors import DTypeError
 from freshgo.store import Store
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from freshgo.options import LoaderOptions
+
 __all__ = ["Data", "HeteroData", "sampler", "stores"]
 
 
 @entry
-def stores(store: Store | str | os.PathLike[str], **options: Any) -> tuple[StoreFeatures, StoreTopology]:
+def stores(
+    store: Store | str | os.PathLike[str], **options: Unpack[LoaderOptions]
+) -> tuple[StoreFeatures, StoreTopology]:
     """Return a ``torch_geometric.data.FeatureStore`` and a ``GraphStore`` over a store.
 
     Rows are read when they are asked for, together for all tensors of a type, and checked. ``features[None, "x", ids]``
@@ -46,7 +53,7 @@ def stores(store: Store | str | os.PathLike[str], **options: Any) -> tuple[Store
     Args:
         store: a store or its path.
         options: those of :class:`freshgo.Loader` for reading rows: ``memory``, ``cache``, ``feature_cache``,
-            ``engine``, ... A cache that is filled once, such as ``cache="degree"``, serves rows that are asked for
+            ``disk``, ... A cache that is filled once, such as ``cache="degree"``, serves rows that are asked for
             often.
 
     Raises:
@@ -57,14 +64,14 @@ def stores(store: Store | str | os.PathLike[str], **options: Any) -> tuple[Store
         store = Store.open(store)
     if not isinstance(store, Store):
         raise DTypeError(f"store must be a freshgo.Store or its path, got {type(store).__name__}")
-    return StoreFeatures(store, options), StoreTopology(store)
+    return StoreFeatures(store, {**options}), StoreTopology(store)
 
 
 @entry
 def sampler(
     features: StoreFeatures,
     num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]],
-    **options: Any,
+    **options: Unpack[LoaderOptions],
 ) -> StoreSampler:
     """Return a ``torch_geometric.sampler.BaseSampler`` that draws neighbours from a store.
 
@@ -83,4 +90,4 @@ def sampler(
     """
     if not isinstance(features, StoreFeatures):
         raise DTypeError(f"features must be those of freshgo.pyg.stores(), got {type(features).__name__}")
-    return StoreSampler(features, num_neighbors, options)
+    return StoreSampler(features, num_neighbors, {**options})

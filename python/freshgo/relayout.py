@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args import checks
-from freshgo._args.choices import ORDERS
+from freshgo._args.choices import ORDERS, Metric, Order
 from freshgo._args.entry import entry
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
@@ -32,8 +32,8 @@ def relayout(
     store: Store | str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
-    order: str = "hot+community",
-    hotness: str | Hotness | Scores | Mapping[str, Scores] | None = None,
+    order: Order = "hot+community",
+    hotness: Metric | Hotness | Scores | Mapping[str, Scores] | None = None,
     num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]] | None = None,
     input_nodes: Any = None,
     batch_size: int = 1024,
@@ -113,7 +113,7 @@ def relayout(
 class Relayout:
     """The choices of a relayout that do not depend on the store."""
 
-    order: str
+    order: Order
     hotness: Hotness
     num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]] | None
     input_nodes: Any
@@ -134,7 +134,7 @@ class Relayout:
         for name in options:
             checks.choice("an option of relayout", name, known)
         num_neighbors, input_nodes = options.get("num_neighbors"), options.get("input_nodes")
-        hotness = options.get("hotness")
+        hotness: Any = options.get("hotness")
         if hotness is None:
             if input_nodes is not None and num_neighbors is None:
                 raise InvalidArgumentError("input_nodes needs num_neighbors: nothing is sampled without it")
@@ -149,7 +149,7 @@ class Relayout:
             raise InvalidArgumentError(f"{hotness.metric!r} depends on what is sampled: give num_neighbors")
         hot_rows = options.get("hot_rows")
         return cls(
-            order=checks.choice("order", options.get("order", "hot+community"), ORDERS),
+            order=checks.choice("order", options.get("order", "hot+community"), Order),
             hotness=hotness,
             # A mapping is for the edge types of a heterogeneous graph: it is checked where these are known.
             num_neighbors=num_neighbors

@@ -16,6 +16,7 @@ import torch
 
 from freshgo._args import checks
 from freshgo._args.arrays import Array, Stream
+from freshgo._args.choices import Metric
 from freshgo._args.entry import entry
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
 from freshgo._args.progress import Progress, finish, progress_of
@@ -51,7 +52,7 @@ def shard(
     path: str | os.PathLike[str],
     *,
     parts: int,
-    hotness: str | Hotness | Scores | Mapping[str, Scores] | None = None,
+    hotness: Metric | Hotness | Scores | Mapping[str, Scores] | None = None,
     num_neighbors: Sequence[int] | Mapping[EdgeType, Sequence[int]] | None = None,
     input_nodes: Any = None,
     batch_size: int = 1024,

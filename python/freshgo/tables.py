@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from freshgo._args.checks import choice, shown
+from freshgo._args.choices import Missing
 from freshgo._args.entry import entry
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
@@ -36,7 +37,7 @@ def convert_tables(
     edges: Table | Mapping[EdgeType, Table],
     path: str | os.PathLike[str],
     *,
-    missing: Literal["error", "add", "drop"] = "error",
+    missing: Missing = "error",
     memory: int | str = "1GiB",
     relayout: str | Mapping[str, Any] | None = None,
     weight_attr: str | Mapping[EdgeType, str] | None = None,
@@ -94,7 +95,7 @@ def convert_tables(
     n_bytes = parse_size("memory", memory)
     check_local(path)
     wanted = None if relayout is None else Relayout.of(relayout)
-    rule = choice("missing", missing, ("error", "add", "drop"))
+    rule = choice("missing", missing, Missing)
     node_specs, edge_specs = _specs(nodes, edges, rule)
     duckdb()
     if os.path.lexists(path) and not overwrite:

@@ -14,14 +14,28 @@ Exchange = Literal["auto", "all_to_all", "rounds"]
 FeatureDType = Literal["float32", "stored"]
 Form = Literal["float16", "bfloat16", "int8", "int8-per-row", "int8-per-column"]
 """How floats can be stored in fewer bytes."""
+Kept = Literal["rows", "aggregates"]
+"""Rows of which kind a :class:`freshgo.History` keeps."""
 Metric = Literal["degree", "in-degree", "random", "presc", "expected", "oracle"]
 """How hot a node is."""
+Missing = Literal["error", "add", "drop"]
+"""What becomes of an edge of a table whose end is no node."""
+NegativeMode = Literal["binary", "triplet"]
+"""How :class:`freshgo.LinkLoader` draws negatives."""
+OnlineName = Literal["lru", "clock", "sieve", "s3fifo", "match"]
+"""Caches that decide batch by batch."""
 Order = Literal["hot", "community", "hot+community"]
 """Orders of rows that :func:`freshgo.relayout` makes."""
+PolicyName = Literal["auto", "belady", "none", Metric, OnlineName]
+Pruning = Literal["performance", "gradient", "gas"]
+"""Which rows a :class:`freshgo.History` keeps."""
 Reduction = Literal["mean", "sum", "gcn"]
 """How :func:`freshgo.propagate` aggregates."""
 Subgraph = Literal["directional", "bidirectional", "induced"]
 """In the order of the library's numbers."""
+TableFormat = Literal["parquet", "csv", "json", "arrow", "orc", "sqlite", "duckdb"]
+Temporal = Literal["uniform", "last"]
+"""How neighbours are drawn in time."""
 Transfer = Literal[
     "auto", "random", "page-once", "scan", "pack", "forward", "page-once+forward", "scan+forward", "pack+forward"
 ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from freshgo._args.checks import choice, shown
-from freshgo._args.choices import FORMS
+from freshgo._args.choices import Form
 from freshgo._args.parts import GraphParts
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -53,7 +53,7 @@ def forms_of(parts: GraphParts, dtype: object) -> Forms:
 def _form(name: str, value: object) -> str:
     if isinstance(value, torch.dtype):
         value = str(value).removeprefix("torch.")
-    return str(choice(name, value, FORMS))
+    return str(choice(name, value, Form))
 
 
 def _listed(names: list[str] | list[str | EdgeType]) -> str:

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.arrays import as_tensor, tensor_digest
+from freshgo._args.choices import Temporal
 from freshgo.errors import DTypeError, InvalidArgumentError
-
-STRATEGIES = ("uniform", "last")
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def trees(disjoint: object, time_attr: object, strategy: object, window: object,
     return Trees(
         disjoint=checks.flag("disjoint", disjoint),
         time_attr=time_attr,
-        strategy=checks.choice("temporal_strategy", strategy, STRATEGIES),
+        strategy=checks.choice("temporal_strategy", strategy, Temporal),
         window=None if window is None else checks.count("time_window", window, 1),
         input_time=None if input_time is None else times_of("input_time", input_time, "input node"),
         by_type=by_type,

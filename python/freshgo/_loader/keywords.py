@@ -4,53 +4,49 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from freshgo._args.checks import caller, shown
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.options import Disk, Ranks
+from freshgo.options import Disk, PyGOptions, Ranks
 from freshgo.policies import Auto
 
 _GROUPS = {"cache": Auto, "disk": Disk, "ranks": Ranks}
 """The objects of options, by the keyword that takes them."""
 
-_MEANINGLESS = {
-    "pin_memory_device": "memory is pinned for every CUDA device",
-    "persistent_workers": "its threads live as long as the loader",
-    "worker_init_fn": "it uses threads, not worker processes",
-    "multiprocessing_context": "it uses threads, not worker processes",
-    "prefetch_factor": "prefetch= counts the batches made ahead",
-    "timeout": "it waits until a batch is ready, and Ctrl-C always works",
-    "generator": "seed= and the epoch decide everything random",
-    "in_order": "batches always come in order",
-    "filter_per_worker": "rows are gathered by its threads",
-    "is_sorted": "it sorts the edges itself",
-}
-_ONLY = {
-    "directed": True,
-    "transform_sampler_output": None,
-    "custom_cls": None,
-    "batch_sampler": None,
-    "collate_fn": None,
-}
 _warned: set[str] = set()
 
 
-def check_pyg_options(options: Mapping[str, Any], loader: type) -> None:
+@functools.cache
+def _of_pyg() -> tuple[dict[str, str], dict[str, Any]]:
+    """Return why options of PyG are ignored, and the only values of the other ones."""
+    ignored: dict[str, str] = {}
+    only: dict[str, Any] = {}
+    for name, kind in get_type_hints(PyGOptions, include_extras=True).items():
+        if get_origin(kind) is Annotated:
+            ignored[name] = kind.__metadata__[0]
+        else:  # a type with one value
+            only[name] = next(iter(get_args(kind)), None)
+    return ignored, only
+
+
+def check_pyg_options(options: Mapping[str, object], loader: type) -> None:
     """Warn once of options that mean nothing here, and refuse those that would change the batches and those that this
     class of loaders does not have."""
+    ignored, only = _of_pyg() if options else ({}, {})
     for name, value in options.items():
-        if name in _MEANINGLESS:
+        if name in ignored:
             if name not in _warned:
                 _warned.add(name)
-                warnings.warn(f"freshgo ignores {name}: {_MEANINGLESS[name]}", UserWarning, stacklevel=caller())
-        elif name not in _ONLY:
+                warnings.warn(f"freshgo ignores {name}: {ignored[name]}", UserWarning, stacklevel=caller())
+        elif name not in only:
             raise DTypeError(f"{loader.__name__}() got an unexpected keyword argument {name!r}{_hint(name, loader)}")
-        elif getattr(value, "value", value) != _ONLY[name]:  # PyG also passes enumerations
-            raise InvalidArgumentError(f"{name} is only supported as {_ONLY[name]!r}, got {shown(value)}")
+        elif getattr(value, "value", value) != only[name]:  # PyG also passes enumerations
+            raise InvalidArgumentError(f"{name} is only supported as {only[name]!r}, got {shown(value)}")
 
 
 def _hint(name: str, loader: type) -> str:
@@ -72,4 +68,4 @@ def _names_of(loader: type) -> list[str]:
     own = [
         option.name for by in made for option in list(by.parameters.values())[1:] if option.kind != option.VAR_KEYWORD
     ]
-    return [*own, *_MEANINGLESS, *_ONLY]
+    return [*own, *get_type_hints(PyGOptions)]

@@ -7,7 +7,7 @@ import enum
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -15,13 +15,14 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.arrays import as_tensor, values_digest
+from freshgo._args.choices import NegativeMode
 from freshgo._args.times import times_of
 from freshgo._args.types import UNNAMED, Types
 from freshgo._data.source import Source
 from freshgo._loader import link_types
 from freshgo.errors import DTypeError, InvalidArgumentError
 
-MODES = ("binary", "triplet")
+MODES: tuple[NegativeMode, ...] = get_args(NegativeMode)
 MAX_AMOUNT = 1 << 20
 """The most negatives for a link."""
 

@@ -26,7 +26,7 @@ from freshgo._loader import walks
 from freshgo._loader.link_inputs import Links
 from freshgo._loader.ranks import Membership
 from freshgo._loader.sampling import Sampling, sampling, subgraph_type
-from freshgo._loader.seed_order import SeedOrder, neighbor_sampler, seed_order
+from freshgo._loader.seed_order import SeedOrder, seed_order
 from freshgo._native.options import LoaderOptions, Settings, relations
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.memory import MemoryBudget
@@ -94,7 +94,7 @@ class Asked:
         if ranks.share is not None and given("num_workers") == 0:
             options["num_workers"] = host.threads(1)  # of the process that serves all local ranks
         history = given("history")
-        how = neighbor_sampler(given("neighbor_sampler"), given("sampler"))
+        how = given("neighbor_sampler")
         drawn = sampling(given("num_neighbors"), how, given("weight_attr"), given("replace"))
         order = seed_order(given("shuffle"), given("input_weight"), given("sampler"))
         workers = checks.count("transform_workers", given("transform_workers"), 0, 1024)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch.utils import data
 from freshgo._args import checks
 from freshgo._args.arrays import as_tensor
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.samplers import Labor, RandomWalk
+from freshgo.samplers import Labor
 
 _KNOWN = "WeightedRandomSampler (PyG's ImbalancedSampler is one), RandomSampler or SequentialSampler"
 
@@ -52,27 +51,17 @@ class SeedOrder:
         return weight
 
 
-def neighbor_sampler(value: object, sampler: object) -> object:
-    """Return how neighbours are drawn. ``sampler`` was the name of that, and is so for another release."""
-    if not isinstance(sampler, Labor | str | RandomWalk):
-        return value
-    if value is not None:
-        raise InvalidArgumentError(f"neighbor_sampler={value!r} and sampler={sampler!r} mean the same: give the first")
-    warnings.warn(
-        f"sampler={sampler!r} is called neighbor_sampler={sampler!r} now; sampler= is for an order of the input nodes",
-        FutureWarning,
-        stacklevel=checks.caller(),
-    )
-    return sampler
-
-
 def seed_order(shuffle: object, input_weight: object, sampler: object) -> SeedOrder:
     """Check what a loader was told of the order of its seeds, without knowing them."""
     shuffled = checks.flag("shuffle", shuffle)
-    if sampler is None or isinstance(sampler, Labor | str | RandomWalk):
+    if sampler is None:
         return _weighted(shuffled, input_weight)
     if not isinstance(sampler, data.Sampler):
-        raise DTypeError(f"sampler must be one of torch.utils.data, such as {_KNOWN}, got {checks.shown(sampler)}")
+        draws = isinstance(sampler, Labor | str)
+        hint = ": how neighbours are drawn is neighbor_sampler=" if draws else ""
+        raise DTypeError(
+            f"sampler must be one of torch.utils.data, such as {_KNOWN}, got {checks.shown(sampler)}{hint}"
+        )
     if shuffled or input_weight is not None:
         other = "shuffle=True" if shuffled else "input_weight"
         raise InvalidArgumentError(f"sampler and {other} both say in what order the inputs come: give one of them")

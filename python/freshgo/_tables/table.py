@@ -7,17 +7,16 @@ import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from freshgo._args.checks import choice, flag, shown
+from freshgo._args.choices import TableFormat
 from freshgo._args.entry import entry
 from freshgo._args.parts import check_name
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._args.urls import is_url, local_path
 from freshgo._text.dialect import Dialect
 from freshgo.errors import DTypeError, InvalidArgumentError
-
-FORMATS = ("parquet", "csv", "json", "arrow", "orc", "sqlite", "duckdb")
 
 
 @entry
@@ -95,7 +94,7 @@ class Table:
     reverse: bool = False
     nulls: Any = "error"
     types: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    format: Literal["parquet", "csv", "json", "arrow", "orc", "sqlite", "duckdb"] | None = None
+    format: TableFormat | None = None
     table: str | None = None
     header: bool | None = None
     names: Sequence[str] | None = None
@@ -191,7 +190,7 @@ def spec_of(of: str | EdgeType, table: object) -> Spec:
         if value is not None and not isinstance(value, str):
             raise DTypeError(f"{label}: {name} must be the name of a column, got {shown(value)}")
     if table.format is not None:
-        choice(f"{label}: format", table.format, FORMATS)
+        choice(f"{label}: format", table.format, TableFormat)
     tensors: dict[str, list[str]] = {}
     given = {
         "x" if nodes else "edge_attr": _names(f"{label}: features", table.features),

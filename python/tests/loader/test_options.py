@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from torch.utils.data import RandomSampler
 
 import freshgo
 from freshgo import Auto, Belady, Disk, History, LinkLoader, Loader, Ranks, errors
+from freshgo._loader import keywords
 from freshgo._native.options import raw_options
+from freshgo.options import LinkOptions, LoaderOptions, ModuleOptions, PyGOptions
 
 GRAPH: dict[str, Any] = {
     "edge_index": torch.arange(120).view(2, 60) % 37,
@@ -195,3 +198,50 @@ def test_options_that_do_nothing_are_refused() -> None:
         Loader("parts", [2], cache=Auto(transfer="scan"), ranks=Ranks(features="sharded"))
     with pytest.raises(errors.InvalidArgumentError, match="exchange is for features='sharded', got 'rounds'"):
         Ranks(exchange="rounds")
+
+
+def test_signatures_show_every_option() -> None:
+    own = inspect.signature(Loader).parameters
+    options = {name: own[name] for name in own if name not in ("data", "num_neighbors", "input_nodes", "pyg_options")}
+    shown = inspect.signature(LinkLoader).parameters
+    for name, parameter in options.items():
+        if name not in ("input_time", "history"):
+            assert shown[name] == parameter, name
+    assert {"neg_sampling", "edge_label"} <= shown.keys()
+    assert not {"options", "history", "input_nodes", "input_time"} & shown.keys()
+    typed = typing_of(LoaderOptions)
+    ignored = typed.keys() & typing_of(PyGOptions).keys()
+    assert {name: typed[name] for name in typed.keys() - ignored - {"transform"}} == {
+        name: parameter.annotation for name, parameter in options.items() if name != "transform"
+    }
+    added = {name for name in shown if name not in ("data", "num_neighbors", "edge_label_index", "pyg_options")}
+    assert added == typing_of(LinkOptions).keys() - ignored
+
+
+def test_signatures_of_the_data_module() -> None:
+    pytest.importorskip("lightning")
+    from freshgo.lightning import DataModule
+
+    shown = inspect.signature(DataModule).parameters.keys()
+    own = {"data", "num_neighbors", "inputs", "loader", "per_stage"}
+    assert shown - own - {"pyg_options"} == typing_of(ModuleOptions).keys() - typing_of(PyGOptions).keys()
+
+
+def typing_of(options: Any) -> dict[str, str]:
+    """The types of a TypedDict, as they are written."""
+    return {name: kind.__forward_arg__ for name, kind in options.__annotations__.items()}
+
+
+def test_every_option_of_pyg_is_taken() -> None:
+    values = dict.fromkeys(typing_of(PyGOptions)) | {"directed": True}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        keywords._warned.clear()
+        Loader(GRAPH, [2], **values).close()
+    said = " ".join(str(one.message) for one in caught)
+    assert {name for name in values if f"ignores {name}:" in said} == values.keys() - {
+        *("directed", "transform_sampler_output", "custom_cls", "batch_sampler", "collate_fn")
+    }
+    for name in ("directed", "custom_cls"):
+        with pytest.raises(errors.InvalidArgumentError, match=f"{name} is only supported as"):
+            Loader(GRAPH, [2], **{name: False})

@@ -23,7 +23,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from freshgo import Labor, LinkLoader, Loader, Ranks, errors, hotness
+from freshgo import Labor, LinkLoader, Loader, Ranks, errors
 
 pytestmark = pytest.mark.explore
 
@@ -157,21 +157,10 @@ def test_an_imbalanced_sampler_of_pyg(graph: dict[str, Any]) -> None:
         ({"sampler": BatchSampler(SequentialSampler(IDS), 2, False)}, INVALID, "knows its epochs ahead"),
         ({"sampler": RandomSampler(IDS), "shuffle": True}, INVALID, "sampler and shuffle=True both say"),
         ({"sampler": RandomSampler(IDS), "input_weight": WEIGHTS}, INVALID, "sampler and input_weight both say"),
-        ({"sampler": "labor", "neighbor_sampler": "labor"}, INVALID, "mean the same"),
+        ({"sampler": "labor"}, errors.DTypeError, "got 'labor': how neighbours are drawn is neighbor_sampler="),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, dict) else "",
 )
 def test_wrong_orders(graph: dict[str, Any], given: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         Loader(graph, [3], IDS, **given)
-
-
-def test_the_name_of_before(graph: dict[str, Any]) -> None:
-    graph = {name: value for name, value in graph.items() if name != "edge_weight"}
-    with pytest.warns(FutureWarning, match="sampler='labor' is called neighbor_sampler='labor' now"):
-        before = Loader(graph, [3], IDS, sampler="labor")
-    with before, Loader(graph, [3], IDS, neighbor_sampler="labor") as now:
-        assert_equal(next(iter(before)), next(iter(now)))
-    with pytest.warns(FutureWarning, match="neighbor_sampler"):
-        scores = hotness(graph, "presc", num_neighbors=[3], sampler="labor")
-    assert torch.equal(scores, hotness(graph, "presc", num_neighbors=[3], neighbor_sampler="labor"))
