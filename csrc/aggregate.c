@@ -167,7 +167,7 @@ SCALE(double)
 static void deliver_dots(const job *j, const segment *g, const char *from, char *to, bool by_edge) {
   const fg_aggregation *in = j->in;
   const bool scaled = in->row_scale != NULL || in->col_scale != NULL || in->skip_self;
-  if (!by_edge && !scaled) return; /* they are where they belong */
+  if (!by_edge && !scaled) return; /* the slices are in place already */
   const int64_t bytes = in->heads * j->real;
   for (int64_t i = 0; i < g->n; i++) {
     char *place = to + i * bytes;

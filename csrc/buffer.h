@@ -31,8 +31,8 @@ void fgi_buffer_release(fgi_buffer *b);
  * NULL: no memory. */
 fgi_buffer *fgi_buffer_over(void *data, void (*gone)(void *data, void *context), void *context);
 
-/* Lets the pool keep so many bytes more (or fewer: negative) of unused buffers, and so many more that are reserved for
- * buffers in use as long as these do not need them. It begins with none. */
+/* Raises (or lowers, if negative) the bytes of unused buffers that the pool may keep: `kept` bytes at any time, and
+ * `reserved` bytes while buffers in use do not need them. A pool begins with none. */
 void fgi_pool_grow(fgi_pool *pool, int64_t kept, int64_t reserved);
 
 typedef struct fgi_buffer_counters {

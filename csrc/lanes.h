@@ -194,7 +194,7 @@ static void FN(extreme_back)(const fgi_slice *s) { GROUPS(s->width, PAIRS, FN(ba
 /* The row multiplied by as reals, whole vectors for each head: the last one is zero where it overlaps another. */
 static const REAL *FN(widened)(const fgi_slice *s, int64_t nv) {
   const int64_t last = s->width - LANES, overlap = nv * LANES - s->width;
-  if (sizeof(ELEMENT) == sizeof(REAL) && overlap == 0) return (const REAL *)s->own; /* it is that already */
+  if (sizeof(ELEMENT) == sizeof(REAL) && overlap == 0) return (const REAL *)s->own; /* already wide */
   REAL *own = s->scratch;
   for (int64_t h = 0; h < s->heads; h++)
     for (int64_t v = 0; v < nv; v++) {

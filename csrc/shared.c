@@ -157,7 +157,7 @@ int32_t fg_shared_map(int32_t fd, void **shared, fg_error *err) {
   return FG_OK;
 }
 
-/* The bytes of an array, or -1 if it cannot lie in so many. */
+/* Returns the bytes of an array, or -1 if it is larger than `most`. */
 static int64_t bytes_of(const fg_array *a, int64_t most) {
   int64_t n = a->dtype.bits / 8;
   for (int32_t i = 0; i < a->ndim; i++) {

@@ -259,7 +259,7 @@ func (s *sweep) find() bool {
 		for s.at >= 0 {
 			e := &s.ring.slots[s.at]
 			if e.admitted == s.now {
-				break // and so are those behind it
+				break // and so are the entries behind it
 			}
 			if e.pins == 0 {
 				return true

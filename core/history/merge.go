@@ -200,7 +200,7 @@ func (b *Batch) arrange(l int, typ []int32) {
 		t.row[i], t.was[row], t.Nodes[row] = int32(row), int32(i), v
 		t.First[typ[v]]++
 	}
-	copy(t.First[1:], t.First) // each is where the next began
+	copy(t.First[1:], t.First) // each element is the start of the next type
 	t.First[0] = 0
 }
 

@@ -62,8 +62,7 @@ const minShare = 4096
 // has reports whether a table has a row that some table of its column has.
 func (t *table) has(row uint32) bool { return int64(row) >= t.first && int64(row) < t.first+t.numRows }
 
-// hasAll reports whether a table has all rows of a graph of so many: then nobody needs to look up which row is in a
-// slot.
+// hasAll reports whether a table has all rows of a graph: then the rows in slots need not be looked up.
 func (t *table) hasAll(rows int64) bool { return t.first == 0 && t.numRows == rows }
 
 // slotRow returns the row of a table in a slot of the cache.

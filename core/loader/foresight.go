@@ -141,7 +141,7 @@ func (k *foreknown) all() []Foreseen {
 // foreseen lists the planned rows of a batch, as positions in its batchRows before pruning.
 type foreseen struct {
 	block *mem.Block // nil: all
-	known bool       // whether that is what the batch will read
+	known bool       // whether the batch will read exactly these
 }
 
 // foreseenOf reduces the rows of a batch to those that it will read, and returns their positions. Where there is

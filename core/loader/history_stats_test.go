@@ -13,7 +13,7 @@ import (
 	"freshgo/core/mem"
 )
 
-// tally is what the figures of a history must say of the batches that were handed over.
+// tally counts the batches that were handed over, as the statistics of a history must.
 type tally struct {
 	hits, misses []int64 // by hidden layer
 	ages         []int64

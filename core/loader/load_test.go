@@ -28,7 +28,7 @@ func TestTheLoadIsThatOfTheLastWindows(t *testing.T) {
 	want := (share*paceUnproven + 0.05) / (paceUnproven + 0.01)
 	require.InDelta(t, want, w.load(10, ssd.Device{}).Pace, 1e-12, "a short window")
 	load := w.load(10*muchShorter+1, ssd.Device{})
-	require.InDelta(t, share, load.Pace, 1e-12, "of which a long one learns nothing")
+	require.InDelta(t, share, load.Pace, 1e-12, "which tells a long window nothing")
 	require.Zero(t, load.LoopSeconds)
 	w.last = []Window{
 		window(1000, 0, 1, 500), // too long ago

@@ -70,7 +70,7 @@ type Options struct {
 	Hotness     []float32 `option:"hotness"`
 	HotnessSeed uint64    `option:"hotness_seed"` // what cache "random" is drawn from
 
-	// Reorder is how many batches of a block may change places (FastGL, section 4.1); 0: none, or Auto.
+	// Reorder is the number of batches in a block that may change places (FastGL, section 4.1); 0: none, or Auto.
 	Reorder int64 `option:"reorder"`
 	// ReorderRows is the rows of the cache that an order is judged with, or Auto: as many as there are.
 	ReorderRows int64 `option:"reorder_rows"`

@@ -13,8 +13,8 @@ import (
 
 // A source numbers the nodes of all its types one after the other: node v of type t is first[t]+v. Rows, caches,
 // policies, plans and traces know these numbers alone; tensors know the type that their rows belong to, and the sampler
-// draws flat batches (see core/sample). A homogeneous graph has one node type and one relation, neither of which has a
-// name. So node types are the business of few files, and of the places where a row number becomes a place in a file.
+// draws flat batches (see core/sample). A homogeneous graph has one node type and one relation, both without
+// names. So node types are the business of few files, and of the places where a row number becomes a place in a file.
 
 // schema is the node types and relations of a source, and what the options ask of them.
 type schema struct {
@@ -27,7 +27,7 @@ type schema struct {
 	subgraph  sample.SubgraphType
 	reverse   []int  // as sample.Config.Reverse
 	reached   []bool // types whose nodes may be in a batch
-	read      []bool // relations of which a batch may read lists
+	read      []bool // relations whose lists a batch may read
 	leads     []bool // and those whose sources may then be asked for theirs
 	walked    bool   // edges of batches come from walks and are no edges of the graph: they have no number
 	atOnce    int64  // edges that a hop fetches at a time; 0: all of them

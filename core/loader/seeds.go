@@ -17,8 +17,8 @@ type requester interface {
 	open(ctx context.Context, m *sampling) error
 	// request completes r, whose inputs and times are set, for the batch of key.
 	request(ctx context.Context, m *sampling, key sample.Key, r *request) error
-	// ofType adds the tensors that describe the inputs to the tensors of a node type, and ofBatch to those of the batch.
-	// A trace has only input_id.
+	// ofType adds the tensors that describe the inputs to the tensors of a node type, and ofBatch to those of the
+	// batch. A trace has only input_id.
 	ofType(p *preparer, b *Batch, typ int) error
 	ofBatch(p *preparer, b *Batch) error
 }

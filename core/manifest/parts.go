@@ -7,7 +7,7 @@ import (
 
 // maxParts bounds the messages of a manifest, and the integers in its lists. An empty message takes two bytes of a file
 // and about 150 of memory, so the size of the file alone does not bound what parsing allocates: 64 MiB of them would
-// take 4.8 GB and 40 s. So many take 40 MB. A graph of 2^14 relations with a tensor each has 2^17.
+// take 4.8 GB and 40 s. maxParts messages take 40 MB. A graph of 2^14 relations with a tensor each has 2^17.
 const maxParts = 1 << 18
 
 // parts counts the messages below a message of this kind and the integers in its lists, until there are more than

@@ -246,7 +246,7 @@ func (s *sample) price(m method) Option {
 	return o
 }
 
-// aheadRows is how many rows the method leaves to what is ahead.
+// aheadRows returns the number of rows that the method leaves to the batches ahead.
 func (s *sample) aheadRows() float64 {
 	rows := 0
 	for _, b := range s.readAt {

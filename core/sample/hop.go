@@ -25,7 +25,7 @@ const (
 	checkEdges = 4096
 )
 
-// hop draws, loads and numbers the edges of one hop. It works in units of consecutive targets, each of which passes
+// hop draws, loads and numbers the edges of one hop. It works in units of consecutive targets, and each unit passes
 // three stages. A thread does one stage of one unit at a time, so that the cache misses of a stage are on their way
 // while it works on other units:
 //

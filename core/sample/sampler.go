@@ -1,7 +1,7 @@
 // Package sample draws k-hop neighbourhoods of a graph in CSC form.
 //
 // A graph has node types and, between them, relations: edge types, each with the in-edges of its targets. A homogeneous
-// graph is one node type and one relation, neither of which has a name.
+// graph is one node type and one relation, both without names.
 //
 // The package guarantees
 //   - exact uniform draws: without replacement every in-edge of a target is drawn with probability min(1, k/degree),

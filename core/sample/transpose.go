@@ -7,8 +7,8 @@ import (
 )
 
 // Transpose groups the edges of a batch of one node type and one relation by source, for the way back of message
-// passing (FastGL, 4.2: "also ... to the backward phase"): local s has edges ptr[s] to ptr[s+1], of which target is the
-// local id of the target and edge the place in Row. In every list both ascend, so that the graph of the first hops
+// passing (FastGL, 4.2: "also ... to the backward phase"): local s has edges ptr[s] to ptr[s+1]; target has their
+// targets' local ids and edge their places in Row. In every list both ascend, so that the graph of the first hops
 // alone is a prefix of each list.
 //
 // The slices are the caller's: ptr has one element more than Nodes, target and edge as many as Row, fewer than 2^31.

@@ -30,7 +30,7 @@ type Writer struct {
 	direct  bool // with file
 	dirty   int64
 	block   *mem.Block
-	filling []byte // its length is what is filled, its capacity the chunk
+	filling []byte // the filled part of a chunk, whose size is its capacity
 	offset  int64
 	full    chan []byte
 	free    chan []byte

@@ -69,7 +69,7 @@ func TestOverwriteWithoutExchange(t *testing.T) {
 			require.NotContains(t, readFiles(t, path), lockName)
 		}
 		require.Equal(t, 2, fs.Calls(faultfs.Exchange))
-		require.Equal(t, 6, fs.Calls(faultfs.Rename), "two each, of which the first finds nothing to put aside")
+		require.Equal(t, 6, fs.Calls(faultfs.Rename), "two each, and the first finds nothing to put aside")
 	}
 }
 

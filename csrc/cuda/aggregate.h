@@ -255,7 +255,7 @@ FGC_FN void walk(const fgc_aggregate &a, const Team &t, const Place &p, int64_t 
   }
 }
 
-/* Joins the results of a long row's segments, `first` to `last`, of which `stride` teams lie beside each other. */
+/* Joins the results of a long row's segments, `first` to `last`; the results of `stride` teams are adjacent. */
 template <class Op>
 FGC_FN void join_segments(const typename Op::Part *of, int64_t stride, int64_t first, int64_t last,
     typename Op::Part *r) {

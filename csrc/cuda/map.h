@@ -8,7 +8,7 @@
  * leaves a bit an id, a scan of the counts, and the numbers. Insertion, count and the last step, in which every id
  * fetches its number, access the table at random, 32 bytes an id each; all else is 30 bytes an id in order.
  *
- * Local ids are those of the CPU (core/sample/idmap.go): what stands first keeps its order, seeds before the rest.
+ * Local ids equal the local ids of the CPU (core/sample/idmap.go): ids are numbered by first occurrence, seeds first.
  */
 #ifndef FRESHGO_CUDA_MAP_H
 #define FRESHGO_CUDA_MAP_H

@@ -138,7 +138,7 @@ def train(
 
     Raises:
         InvalidArgumentError, DTypeError: an argument is invalid, or cannot be sent to another process.
-        BudgetError: the loader's memory does not suffice for so many samplers.
+        BudgetError: the loader's memory is too small for the samplers.
         ExecutorError: an executor was killed. What ``step`` raises is raised here, from an error with its traceback.
     """
     graph = _checked(step, loader, model, optimizer)
@@ -150,7 +150,7 @@ def train(
     samplers = _samplers(roles, count)
     if samplers is not None and samplers * smallest > memory:
         raise BudgetError(
-            f"memory of {memory} bytes does not suffice for {samplers} samplers: at least {samplers * smallest}",
+            f"memory of {memory} bytes is too small for {samplers} samplers: they need at least {samplers * smallest}",
             samplers * smallest,
         )
     served = math.ceil(host.cores() / int(graph.options["num_workers"]))

@@ -81,7 +81,7 @@ class History:
         t_stale: the maximum age of an entry, in iterations (int) or epochs (float, 1.0 is one); ``math.inf`` is for
             ever.
         keep: ``"rows"``, as the next layer reads them (FreshGNN's Algorithm 1, GNNAutoScale), or ``"aggregates"``.
-        levels: of which hidden levels anything is kept: one, several, or None, which is all of them for rows and level
+        levels: the hidden levels that are kept: one, several, or None, which is all of them for rows and level
             1 for aggregates. Over a precomputed first layer (``first_layer`` of :class:`Loader`) level 1 is what the
             second layer computes.
         policy: ``"performance"`` keeps, among those rows, the ones that save most reads per byte; ``"gradient"`` keeps
@@ -228,7 +228,7 @@ class History:
                 them once as ``layer(h, edge_index, ...)``, with the batch's own edges. Layers must accept a pair of
                 tensors for ``h``, except GCNConv and PNAConv. In a heterogeneous graph layers are called as ``layer(h,
                 batch.edge_index_dict, ...)``, with dicts: ``HeteroConv``, which is given pairs, or any layer that
-                returns a row for each row of ``h``, such as ``HGTConv``, of which the rows of the targets are kept.
+                returns a row for each row of ``h``, such as ``HGTConv``; the rows of the targets are kept.
 
         Raises:
             InvalidArgumentError: a layer or a model that cannot be attached; the message says why.
@@ -334,7 +334,7 @@ class History:
         to its end and every batch is updated. All batches of the epoch are sampled for it; no row is read.
 
         Returns:
-            ``"rows"``, of which features are read or found in a cache, and ``"plain_rows"`` without history;
+            ``"rows"``, whose features are read or found in a cache, and ``"plain_rows"`` without history;
             ``"edges"`` and ``"plain_edges"``; ``"layers"`` with ``"hits"`` and ``"misses"`` of each hidden layer. Where
             lists on disk are spared, ``"rows_saved"`` of :meth:`stats` does not count nodes that only those name.
 
@@ -422,7 +422,7 @@ class History:
     # What the loader and the attached layers call.
 
     def _bind(self, loader: Feeder, hops: int) -> None:
-        """Belong to a loader, which samples so many hops."""
+        """Belong to a loader, which samples ``hops`` hops."""
         live = self._live()
         if live is not None and live is not loader:
             raise InvalidArgumentError(
@@ -445,7 +445,7 @@ class History:
         return not self._keeps.aggregates
 
     def _check_levels(self, num_layers: int) -> None:
-        """Raise an error if a model of so many layers does not have the levels that are to be kept."""
+        """Raise an error if a model with this number of layers lacks a level that is kept."""
         what = f"the model has {num_layers} message-passing layers"
         history_checks.levels_of_model(self._keeps.levels, num_layers, what)
 

@@ -1,4 +1,4 @@
-/* The device path. Two libraries have this API, of which a process loads one. libfreshgo.so is built without CUDA;
+/* The device path. Two libraries have this API, and a process loads one of them. libfreshgo.so is built without CUDA;
  * there every function of this section returns FG_CUDA. libfreshgo_cuda.so (`make cuda`) has the kernels as well. It is
  * not linked with the driver but looks for libcuda.so.1 in the first call of this section, so that it can be loaded on
  * any machine, and loading it initialises nothing: fg_cuda_probe says what there is.
@@ -83,7 +83,7 @@ typedef struct fg_mapping {
   int32_t index_bytes; /* 4 or 8: of id, node and local */
   FG_IN void *id;      /* [n], none negative; -1 becomes the local id of one that is, noted as FG_BAD_INDEX */
   int64_t n;           /* at most 2^30 */
-  void *node;          /* out: [n], of which the first *count are written: each id once */
+  void *node;          /* out: [n]; the first *count elements are written, each id once */
   void *local;         /* out: [n]: node[local[i]] is id[i] */
   int64_t *count;      /* out, on the device */
 } fg_mapping;

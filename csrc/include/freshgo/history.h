@@ -35,21 +35,21 @@
 #include "base.h"
 #include "tensor.h"
 
-/* What a loader is told of it. */
+/* The options of a loader's history. */
 typedef struct fg_history_options {
   uint32_t struct_size;
-  int32_t lag;            /* batches are pruned with the cache of so many iterations ago, at most the
-                             prefetched ones */
+  int32_t lag;            /* batches are pruned with the cache of `lag` iterations ago, at most the number of
+                             prefetched batches */
   double p_grad;          /* of the computed rows of a layer, the fraction with the smallest gradients that may enter */
-  double t_stale;         /* how old an entry may be that is used; infinity: any age */
-  double start;           /* when the cache begins */
+  double t_stale;         /* the oldest age at which an entry is used; infinity: any age */
+  double start;           /* the time at which the cache begins */
   int32_t t_stale_epochs; /* t_stale is in epochs, else in iterations */
   int32_t start_epochs;   /* start is */
   FG_IN char *policy;     /* "gradient", "performance" or "all" */
   int64_t memory;         /* bytes of the buffer, or FG_AUTO: a tenth of the features */
   int32_t outside;        /* the buffer is the caller's and no part of the loader's memory */
-  int64_t levels;         /* bit l - 1 says that of hidden level l something is kept; 0: of all */
-  int64_t probe_every;    /* a batch is left whole every so many iterations, to compare embeddings; 0: never */
+  int64_t levels;         /* bit l - 1: hidden level l is kept; 0: all are */
+  int64_t probe_every;    /* every `probe_every`-th batch is left whole, to compare embeddings; 0: none */
 } fg_history_options;
 
 /* The buffer, a uint8 tensor of `memory` bytes. *out is empty where the caller has it.

@@ -22,17 +22,17 @@ typedef struct fg_loader_details {
 /* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_info(fg_loader *loader, fg_loader_details *out, fg_error *err);
 
-/* Which batches of an epoch a loader makes where several loaders, a rank each, make them together: of those that are
- * left, every `world_size`-th from the `rank`-th on. A batch is a function of its number among all of them. */
+/* The batches of a loader where several loaders, a rank each, share an epoch: of the batches that are left, every
+ * `world_size`-th from the `rank`-th on. A batch is a function of its number in the epoch. */
 typedef struct fg_share {
   int64_t rank;
   int64_t world_size; /* at least 1 */
-  int32_t uneven;     /* where the last batches do not suffice for one of each rank, 0: the first of the epoch come
+  int32_t uneven;     /* where there are not enough last batches for one on each rank, 0: the first of the epoch come
                          again; 1: they are left out; 2: some ranks make one less than others */
-  int32_t adjacent;   /* of how many adjacent ranks, from `rank` on, the loader makes the batches; 0: of one */
+  int32_t adjacent;   /* the number of adjacent ranks, from `rank` on, whose batches the loader makes; 0: one */
 } fg_share;
 
-/* How many batches are in a share, of an epoch of `num_batches`, once `first_batch` of them have been made by whatever
+/* Counts the batches of a share, in an epoch of `num_batches`, once the first `first_batch` have been made by any
  * ranks. Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID. */
 int32_t fg_share_count(FG_IN fg_share *share, int64_t num_batches, int64_t first_batch, int64_t *out, fg_error *err);
 

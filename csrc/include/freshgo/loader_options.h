@@ -47,8 +47,8 @@ typedef struct fg_loader_options {
   int64_t num_relations;        /* not read without hops */
   FG_IN int64_t *fanouts;       /* [num_relations, num_hops]: neighbours per node, nearest the seeds first; -1: all,
                                    0: none of this relation in this hop */
-  FG_IN fg_walk *walks;         /* [num_relations, num_hops]: neighbours by random walks, of which `fanouts` are kept;
-                                   a heterogeneous graph needs `metapaths` for them; NULL: no walks */
+  FG_IN fg_walk *walks;         /* [num_relations, num_hops]: neighbours by random walks, `fanouts` are kept of them; a
+                                   heterogeneous graph needs `metapaths` for them; NULL: no walks */
   FG_IN fg_metapath *metapaths; /* [num_relations]: what `walks` go along in a heterogeneous graph, and the edge types
                                    of its batches; not with a `cache` of "expected"; NULL: none */
   FG_IN char *weight_attr;      /* edge tensor that edges are drawn in proportion to, uniformly in relations without

@@ -79,7 +79,7 @@ typedef struct fg_attention {
   int64_t rows;
   FG_IN void *index;       /* [num_index] */
   int64_t num_index;
-  int64_t self_rows;       /* so many of the first targets have an edge from themselves too, in place of any listed */
+  int64_t self_rows;       /* the first targets, this many, have an edge from themselves, in place of any listed */
   double slope;            /* of negative sums */
   void *alpha;             /* real [num_index, heads]: out; of fg_attention_back: in */
   void *alpha_self;        /* real [self_rows, heads]: out; of fg_attention_back: in */

@@ -69,8 +69,8 @@ typedef struct fg_lock_api {
 
 /* From now on memory for tensors of loaders with `lock_memory`, 64 KiB of it and more, is locked when it is mapped,
  * about 0.1 s a GB, and unlocked before it is unmapped; with NULL it no longer is. What cannot be locked is used as it
- * is. A forked child locks nothing. The memory of a tensor that was deleted is used again at once: whoever copies from
- * locked memory keeps the tensor until the copy is done, of which only the device knows.
+ * is. A forked child locks nothing. The memory of a deleted tensor is used again at once: who copies from locked memory
+ * keeps the tensor until the device has finished the copy.
  * Blocks: no. Threads: any. Ownership: *api is copied, what it names must stay for as long as the process.
  * Returns: FG_OK, FG_BUDGET. */
 int32_t fg_buffers_lock(FG_IN fg_lock_api *api, fg_error *err);

@@ -89,7 +89,7 @@ def parts_of(batch: Any) -> dict[Any, Any]:
 
 
 def edges_of(batch: Any) -> dict[EdgeType, Tensor]:
-    """Return the edges of every relation, beside each of which the levels of the batch are known."""
+    """Return the edges of every relation, each with the levels of the batch."""
     parts = parts_of(batch).items()
     return {key: part["edge_index"] for key, part in parts if isinstance(key, tuple) and "edge_index" in part}
 

@@ -57,7 +57,7 @@ class Block:
     e_id: Tensor | None
     """int64 ``[num_edges]``: the user's edge numbers; None for random walks, whose edges are not edges of the graph."""
     transposed: Transposed | None = None
-    """The batch's edges grouped by source, of which :mod:`freshgo.ops` uses those of this block; from
+    """The batch's edges grouped by source; :mod:`freshgo.ops` uses the edges of this block; from
     ``transpose=True``."""
     edge: Tensor | None = None
     """int64 ``[num_edges]``: the positions of the block's edges in the batch, if these are not its first edges: with
@@ -233,7 +233,7 @@ class Known:
         self.version = _version(edge_index)
         self.ptr = ptr  # of its targets, which then do not decrease, as far as they have edges
         self.transposed = transposed
-        self.ends = ends or {}  # so many first edges are those of so many first targets; on the host, to wait for none
+        self.ends = ends or {}  # edges of the first targets, by the number of targets; on the host
         self.levels = levels  # of a batch that history has pruned
         self.first = first  # stands for the first layer over these edges
         self.made: dict[tuple[int, int, int], Any] = {}  # adjacencies, by edges, sources, targets

@@ -82,7 +82,7 @@ class Executor:
         self._memory: SharedBatches | None = None
         self._native: NativeLoader | None = None
         self._opened: LoaderOptions = {}  # with this part of the memory and the threads
-        self._part: Any = None  # of which epoch, from where and whose the batches are that come next
+        self._part: Any = None  # the epoch, the first batch and the share of the batches that come next
         self._sent: Lent
         self._mappings: dict[int, SharedMapping] = {}
 

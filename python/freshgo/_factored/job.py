@@ -61,7 +61,7 @@ class Job:
         self._processes: list[Any] = []
         self._connections: list[socket.socket] = []
         self._fds: dict[int, int] = {}  # the memory of each sampler
-        self._knows: set[tuple[int, int]] = set()  # which executor has the memory of which sampler
+        self._knows: set[tuple[int, int]] = set()  # pairs of an executor and a sampler whose memory it has
         self._made: dict[int, Made] = {}
         self._tasks: dict[int, Task] = {}
         self._present: dict[int, list[int]] = {}

@@ -19,7 +19,7 @@ _ENOUGH = 4
 """Batches after which the time for one is taken as known. The first step of a process is slow and does not count."""
 
 _KEPT = 1000
-"""Switches of which is kept what they were for."""
+"""The last switches, whose reasons are kept."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Schedule:
         self.switches: deque[Switch] = deque(maxlen=_KEPT)
         """The last of them."""
         self.stale = [0] * (staleness + 1)
-        """How many batches were trained with parameters that were so many updates old."""
+        """The number of batches by the age of their parameters, in updates."""
         self.made, self.trained_by = [0] * executors, [0] * executors
         self._sampling = _Mean()
         self._training = _Mean()  # of those that are trainers

@@ -69,7 +69,7 @@ def over_merged(
 def _added(
     layer: Any, form: str, rows: Any, edges: Tensor, weight: Tensor | None, count: int
 ) -> tuple[Tensor, Tensor | None]:
-    """What a layer adds up along one relation for so many targets, and their own rows, if it reads them."""
+    """The aggregates of a layer along one relation for a number of targets, and their own rows, if it reads them."""
     if form == GCN:
         return layer.propagate(edges, x=rows, edge_weight=weight)[:count], None
     source, target = rows

@@ -44,7 +44,7 @@ def spoken(length: Span) -> str:
 
 
 def levels(value: object) -> tuple[int, ...] | None:
-    """Return the hidden levels of which anything is kept, ascending; None: all."""
+    """Return the hidden levels that are kept, ascending; None: all."""
     if value is None:
         return None
     given = [value] if isinstance(value, int | np.integer) else value
@@ -63,7 +63,7 @@ def levels(value: object) -> tuple[int, ...] | None:
 
 
 def levels_of_model(levels: tuple[int, ...] | None, num_layers: int, what: str) -> None:
-    """Raise an error if levels are not hidden ones of so many layers."""
+    """Raise an error unless levels are hidden levels of a model with ``num_layers`` layers."""
     if levels is not None and num_layers > 1 and levels[-1] >= num_layers:
         raise InvalidArgumentError(f"levels={levels}, but {what}: its hidden levels are 1 to {num_layers - 1}")
 

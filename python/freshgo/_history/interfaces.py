@@ -24,7 +24,7 @@ class Rows(Protocol):
         """Whether kept are the rows that the next layer reads; else what a layer adds up."""
 
     def _check_levels(self, num_layers: int) -> None:
-        """Raise an error if a model of so many layers does not have the levels that are to be kept."""
+        """Raise an error if a model with this number of layers lacks a level that is kept."""
 
     def _evaluating(self) -> bool:
         """Whether history is neither read nor written now."""

@@ -2,7 +2,7 @@
 
 The arguments are by type: those of a homogeneous graph, tensors and not dicts, are of its unnamed types. A layer that
 takes pairs gets (rows of sources, rows of targets), a ``HeteroConv`` those of every edge type. Any other layer gets the
-rows of all sources, of which targets come first, and what it returns is cut to the targets: no edge ends at the others,
+rows of all sources, the targets first, and its result is cut to the targets: no edge ends at the others,
 so this is right for whatever computes a row from the row itself and from its in-edges, such as PNAConv, HGTConv, or a
 layer that ``to_hetero`` made.
 """
@@ -164,7 +164,7 @@ class LayerCall:
         """Give a GCNConv the coefficients of the batch before pruning, as ``gcn_norm`` computes them."""
         if self._given(2) is not None:
             raise InvalidArgumentError(
-                f"{self.where}: GCNConv normalizes by the sum of the weights of edges, some of which are pruned: "
+                f"{self.where}: GCNConv normalizes by the sum of the weights of edges, and some are pruned: "
                 "normalize them beforehand (torch_geometric.utils, over the whole graph) and use "
                 "GCNConv(normalize=False)"
             )

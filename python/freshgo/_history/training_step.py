@@ -40,7 +40,7 @@ class Buffer:
         return [table[:, end - part.size(1) : end] for end, part in zip(ends, parts, strict=True)]
 
     def check(self, parts: Sequence[Tensor], level: int) -> None:
-        """Raise an error if rows, of which these are the parts, cannot stand beside those that are stored.
+        """Raise an error if rows made of these parts differ from the stored rows in width or dtype.
 
         Raises:
             InvalidArgumentError, DTypeError: another device, another dtype, or rows that are too wide.
@@ -131,10 +131,10 @@ class Keeps:
     aggregates: bool
     """What a layer adds up, which enters whatever its gradients are; else the rows that the next layer reads."""
     levels: tuple[int, ...] | None
-    """Of which hidden levels, ascending; None: of all."""
+    """The hidden levels, ascending; None: all."""
 
     def of(self, num_layers: int) -> list[int]:
-        """The hidden levels of a model of so many layers of which anything is kept."""
+        """Return the kept hidden levels of a model with this number of layers."""
         return [level for level in range(1, num_layers) if self.levels is None or level in self.levels]
 
 
@@ -144,7 +144,7 @@ class Step:
     def __init__(self, levels: Levels, keeps: Keeps) -> None:
         self.levels, self._keeps = levels, keeps
         self.kept = keeps.of(levels.num_layers)
-        """The hidden levels of which anything is kept."""
+        """The kept hidden levels."""
         self.seen: dict[int, _Seen] = {}
         self.asked = False  # whether any layer has asked for its input
         self.done = False  # whether the update has been, or is not to be
@@ -303,7 +303,7 @@ class Step:
         return dtypes.pop(), width, [self._norms(level) for level in range(1, self.levels.num_layers)]
 
     def rows(self) -> list[list[Tensor]]:
-        """The parts of what was computed of each hidden level of which anything is kept; of others nothing."""
+        """Return the parts of the computed rows of each kept hidden level."""
         return [self.seen[level].rows if level in self.kept else [] for level in range(1, self.levels.num_layers)]
 
     def _norms(self, level: int) -> tuple[Tensor, Tensor]:

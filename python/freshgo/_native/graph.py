@@ -22,7 +22,7 @@ class Graph(Handle):
     _what = "graph"
 
     def __init__(self, parts: GraphParts, memory: int = 0, progress: Progress | None = None) -> None:
-        """Index the edges of every type by target, in so many bytes; 0 is unlimited. Every type has its number of
+        """Index the edges of every type by target within ``memory`` bytes; 0 is unlimited. Every type has its number of
         nodes; splits are the caller's.
 
         Raises:
@@ -65,6 +65,6 @@ def raw_types(
 
 
 def source_handles(source: Store | Graph) -> tuple[int | None, int | None]:
-    """The handle of a store and that of a graph, of which the library takes one."""
+    """The handles of a store and of a graph; one of them is null."""
     handle = source._handle()
     return (handle, None) if isinstance(source, Store) else (None, handle)

@@ -26,7 +26,7 @@ _CHOSEN: LoaderOptions = {
 
 
 def loader_options(**given: Any) -> LoaderOptions:
-    """Options of a loader of which only some are given: the library chooses what may be chosen, the others are zero."""
+    """Options of a loader. Options that are not given are chosen by the library, or zero."""
     return {**_CHOSEN, **given}
 
 
@@ -94,7 +94,7 @@ def pointer_to(tensor: torch.Tensor, kind: Any) -> Any:
 
 
 def relations(fanouts: Sequence[Sequence[int]]) -> LoaderOptions:
-    """The options for so many neighbours per hop of each relation."""
+    """Return the options for the neighbours per hop of each relation."""
     return {
         "num_hops": len(fanouts[0]) if fanouts else 0,
         "num_relations": len(fanouts),
@@ -138,9 +138,9 @@ class Settings:
     """Where the buffer is; None is the CPU, where the loader allocates it."""
     lag: int
     levels: int
-    """Of which hidden levels something is kept, level l at bit l - 1; 0: of all."""
+    """The kept hidden levels, level l at bit l - 1; 0: all."""
     probe_every: int
-    """One of so many iterations is not pruned but brings probes; 0: none."""
+    """Every ``probe_every``-th iteration is not pruned and brings probes; 0: none."""
 
     def members(self) -> dict[str, Any]:
         """The members of ``fg_history_options``."""

@@ -52,7 +52,7 @@ class Adjacency:
 
 
 def adjacency(edge_index: Tensor, sources: int, targets: int) -> Adjacency:
-    """The graph of ``edge_index`` between so many sources and targets."""
+    """Return the graph of ``edge_index`` between sources and targets."""
     if torch.compiler.is_compiling():  # what is kept beside a tensor does not exist in a graph
         return Adjacency(*ops.group(edge_index, targets))
     known = recall(edge_index)
@@ -170,5 +170,5 @@ def _prefix(edge_index: Tensor, known: Known, sources: int, targets: int) -> Adj
 
 
 def _ends(ptr: Tensor, edges: int) -> bool:
-    """Whether so many first edges are all of some targets."""
+    """Return whether the first edges are all edges of some targets."""
     return int(ptr[int(torch.searchsorted(ptr, edges))]) == edges

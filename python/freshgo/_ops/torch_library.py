@@ -5,7 +5,7 @@ checks arguments and brings them to the few forms that these take. All are funct
 2-dimensional; ``index`` is [edges], ``ptr`` int64 [targets + 1]; weights are [edges, heads] of the dtype of sums.
 
 The way back through a graph needs it grouped by source: ``source_ptr``, ``target``, ``edge``, in which every list
-ascends. They may belong to a larger graph of which this one has the first edges, up to those of some target: a list
+ascends. They may belong to a larger graph whose first edges, up to some target, this graph has: a list
 then ends where its edges do. Where they are absent, the derivative makes them.
 """
 

@@ -1,4 +1,4 @@
-"""The picture of which process sampled and which trained, in time."""
+"""The picture of the executors' work over time: sampling and training."""
 
 from __future__ import annotations
 

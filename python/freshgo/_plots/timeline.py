@@ -45,7 +45,7 @@ def timeline(plan: Timed) -> Any:
     if spans := [span for one in kept for span in one]:
         waited = sum(end - begin for _, begin, end in kept[-1])
         whole = max(end for _, _, end in spans) - min(begin for _, begin, _ in spans)
-        title = f"{whole:.3g} seconds, of which the loop waited {waited:.3g}; dotted: the first batch of a window"
+        title = f"{whole:.3g} seconds, {waited:.3g} of them waiting; dotted: the first batch of a window"
     else:
         title = "nothing was planned"
     axes.set(title=title, xlabel="seconds since the loader was opened")

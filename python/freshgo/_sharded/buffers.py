@@ -27,7 +27,7 @@ class Buffers:
         self._free: deque[Any] = deque(maxlen=_KEPT)  # the oldest goes where there are too many
 
     def empty(self, n_bytes: int) -> Tensor:
-        """Return so many bytes, uint8, that hold anything."""
+        """Return ``n_bytes`` uninitialized bytes, uint8."""
         if n_bytes < _SMALL:
             return torch.empty(n_bytes, dtype=torch.uint8)
         block = self._block(n_bytes)

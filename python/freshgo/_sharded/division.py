@@ -157,7 +157,7 @@ def _division(content: dict[str, Any]) -> Division:
 
 
 def ranges(visits: Tensor, parts: int) -> tuple[int, ...]:
-    """Return the bounds of parts of so many nodes: of neither the visits nor the rows a part has more than twice its
+    """Return the bounds of the parts of the nodes: of neither the visits nor the rows a part has more than twice its
     share, but for a row. ``visits`` are not negative, one for each node. Every part has a node if there are enough."""
     count = visits.numel()
     total = float(visits.double().sum())

@@ -1,4 +1,4 @@
-"""The batches of an epoch on their way to the loop, of which the library makes all but the rows that are divided."""
+"""The batches of an epoch on their way to the loop. The library makes all of them but the divided rows."""
 
 from __future__ import annotations
 

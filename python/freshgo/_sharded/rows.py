@@ -27,7 +27,7 @@ def as_bytes(rows: Tensor) -> Tensor:
 
 
 def empty_rows(of: DividedNodes, count: int) -> RowsOf:
-    """Return memory for so many rows."""
+    """Return memory for a number of rows."""
     return {rows.name: torch.empty((count, rows.n_bytes), dtype=torch.uint8) for rows in of.tensors}
 
 
@@ -139,7 +139,7 @@ class Hot:
         return sum(self._filled.values())
 
     def missing(self, of: DividedNodes, n_bytes: int) -> Tensor:
-        """The next ids whose rows have not come, of so many bytes at most, but at least one."""
+        """Return the next ids whose rows have not come, at least one and up to ``n_bytes`` of rows."""
         first = self._filled[of.node_type]
         return self._ids[of.node_type][first : first + max(1, n_bytes // max(1, of.n_bytes))]
 

@@ -42,7 +42,7 @@ def partners(world_size: int, rank: int) -> list[int]:
 
 
 def pieces(n_bytes: int, bound: int) -> list[tuple[int, int]]:
-    """Return the ranges in which so many bytes are handed over."""
+    """Return the ranges in which the bytes are sent."""
     return [(first, min(first + bound, n_bytes)) for first in range(0, n_bytes, bound)]
 
 
@@ -63,7 +63,7 @@ class Chooser:
         return cls(next(way for way in WAYS if way == exchange), False)
 
     def took(self, seconds: float, n_bytes: int, way: Way) -> None:
-        """Note that an exchange of ``n_bytes``, by all ranks, took the slowest so many seconds."""
+        """Record an exchange of ``n_bytes`` by all ranks, and the seconds of the slowest."""
         if not self.measuring or n_bytes == 0:
             return
         self._took[way].append(seconds / n_bytes)

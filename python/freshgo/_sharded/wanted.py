@@ -14,7 +14,7 @@ from freshgo._sharded.rows import Held, Hot, RowsOf, put
 
 
 class Wanted:
-    """Rows of nodes in any order, of which one may come twice. Of each rank a row is asked once."""
+    """Rows of nodes in any order; a node may occur twice. A row is requested once from its rank."""
 
     def __init__(self, of: DividedNodes, ids: Tensor | None, hot: Hot, holders: Sequence[int], world_size: int) -> None:
         """``holders`` says who is asked for rows of each part."""

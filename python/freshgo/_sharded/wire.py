@@ -61,7 +61,7 @@ class Wire:
         return torch.stack(said)
 
     def ask(self, questions: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
-        """Send numbers to every rank, int64, and return those that come, so many from each.
+        """Send int64 numbers to every rank, and return the numbers of all ranks.
 
         Raises:
             LinkLostError: as for :meth:`hand_over`
@@ -73,7 +73,7 @@ class Wire:
         return list(torch.split(came, list(counts)))
 
     def hand_over(self, sent: Tensor, parts: Sequence[int], came: Tensor, n_bytes: Sequence[int], way: Way) -> None:
-        """Send every rank its part, so many bytes, and receive so many from each.
+        """Send every rank its part, and receive a part from each.
 
         Raises:
             LinkLostError: another rank has ended, or its host cannot be reached

@@ -41,7 +41,7 @@ _OPENING = "opening a loader with share='host'"
 
 @dataclass
 class _Served:
-    """A server that this process has started. It ends with its last connection, of which this process keeps one for as
+    """A server that this process has started. It ends with its last connection. This process keeps one for as
     long as it has a loader there."""
 
     name: str

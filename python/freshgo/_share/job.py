@@ -215,7 +215,7 @@ class Job:
         self._changed.notify_all()
 
     def _fail(self, error: Exception) -> None:
-        """End the epoch of all ranks, each of which raises this."""
+        """End the epoch of all ranks. Each raises this error."""
         for rank in self._ranks.values():
             rank.error = error
             self._leave(rank)
