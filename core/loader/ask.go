@@ -239,7 +239,8 @@ func (p *onDemandWorker) takeNodes(ctx context.Context, ask *Ask) (err error) {
 	}
 	for _, r := range runs {
 		if !slices.ContainsFunc(s.runs, func(own seedRun) bool { return own.typ == r.typ }) {
-			return fmt.Errorf("%w: ids are of node type %q, and the loader has no input nodes of that type", ErrOption, s.names[r.typ])
+			return fmt.Errorf("%w: ids are of node type %q, and the loader has no input nodes of that type", ErrOption,
+				s.names[r.typ])
 		}
 	}
 	p.of = inputs{requester: newInputNodes(ask.Seeds, 0), runs: runs}

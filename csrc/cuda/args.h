@@ -17,8 +17,8 @@ enum {
   /* edges of a team of fg_dot_*: a search of their target costs two products or so */
   FGC_RUN = 8,
   FGC_LONG = 1024,                   /* fg_attention_*: a row with more edges is shared by the warps of its block */
-  /* fg_sum_* and such: the edges of a graph are cut into segments of at least 2^FGC_SEGMENT_BITS edges, and large enough
-   * for at most FGC_SEGMENTS + 1 segments */
+  /* fg_sum_* and such: the edges of a graph are cut into segments of at least 2^FGC_SEGMENT_BITS edges, large enough
+   * that there are at most FGC_SEGMENTS + 1 */
   FGC_SEGMENT_BITS = 8,
   FGC_SEGMENTS = 16384,
   FGC_DIGITS = 256,                  /* of the sort: eight bits at a time */

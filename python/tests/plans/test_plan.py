@@ -148,7 +148,7 @@ def test_the_picture() -> None:
 def test_the_picture_of_the_timeline() -> None:
     pytest.importorskip("matplotlib")
     (axes,) = Plan(DATA).plot_timeline().axes
-    assert axes.get_title() == "1 seconds, of which the loop waited 0.7; dotted: the first batch of a window"
+    assert axes.get_title() == "1 seconds, 0.7 of them waiting; dotted: the first batch of a window"
     drawn = [len(bars.get_paths()) for bars in axes.collections]
     assert drawn == [2, 2, 0, 0, 3, 2]
     assert [line.get_xdata()[0] for line in axes.lines] == [0.2, 0.7]  # the third window has not begun
