@@ -57,7 +57,9 @@ def convert(
         data: a PyG ``Data``; a mapping with ``edge_index`` (integers, ``[2, num_edges]``, row 0 the source and row 1
             the target, or ``[num_edges, 2]``) and further tensors; or a directory with ``edge_index.npy`` and further
             ``.npy`` files, where ``train_idx.npy`` is the split ``train``. The values of a mapping are torch tensors,
-            NumPy arrays or paths of ``.npy`` files; files are read piece by piece, as are memory-mapped arrays. Tensors
+            NumPy arrays or paths of ``.npy`` files; files are read piece by piece, as are memory-mapped arrays. Paths
+            may be URLs that ``fsspec`` knows, such as ``"s3://bucket/x.npy"``, of ``.npy`` and ``.npz`` files, and of
+            directories of ``.npy`` files (``pip install 'freshgo[remote]'``). Tensors
             with one row per node or per edge are kept and come with every batch. One-dimensional bool tensors named
             ``<split>_mask`` are also splits; further splits are in ``data["splits"]``, a mapping from names to node ids
             or masks. ``data["num_nodes"]`` is needed only if nothing else determines it.
@@ -89,7 +91,8 @@ def convert(
             directory that is not named after it.
         allow_pickle: some sources have splits or tensors in pickles (``split_dict.pt``), and unpickling runs whatever
             code a file names. None: such a file is an error; False: it is left out; True: it is unpickled.
-        memory: bytes, or a string such as ``"8GiB"``. Sources that are compressed take a few MiB beside it.
+        memory: bytes, or a string such as ``"8GiB"``. Sources that are compressed take a few MiB beside it, URLs
+            up to 24 MiB.
         relayout: store the rows of node tensors in the order of their use: an order, or a mapping with options of
             :func:`freshgo.relayout` (``order``, ``hotness``, ``num_neighbors``, ``input_nodes``, ``batch_size``,
             ``hot_rows``). This is done in place before the store appears. On disk it needs the store and once more its
@@ -124,8 +127,8 @@ def convert(
         DTypeError: dtypes that cannot be used, pickled arrays.
         FormatError, CorruptError: a file that is not what its source has; the message names file and member or row.
         StoreNotFoundError: a file that the source needs is missing.
-        LibraryError: PyYAML is missing, which ``metadata.yaml`` of GraphBolt needs; SciPy or NetworkX is missing, which
-            the file needs.
+        LibraryError: a package is missing: the one of a file system at a URL; PyYAML, which ``metadata.yaml`` of
+            GraphBolt needs; SciPy or NetworkX, which the file needs.
         StoreExistsError: ``path`` exists and ``overwrite`` is false.
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works or, where
             ``relayout`` needs more, more than was given.

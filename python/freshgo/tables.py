@@ -62,7 +62,8 @@ def convert_tables(
     the keys (:meth:`Store.ids`) and the values of categories (:meth:`Store.categories`).
 
     DuckDB sorts keys and joins the tables in the directory ``<path>.tables``, within ``memory``; it needs there about
-    two times the size of the arrays and is removed in the end. The store appears whole or not at all.
+    two times the size of the arrays and is removed in the end. Files at URLs are copied there first, each once. The
+    store appears whole or not at all.
 
     Args:
         nodes: the :class:`Table` of each node type, or of a homogeneous graph its only one. A node type that has no
@@ -87,7 +88,8 @@ def convert_tables(
             another length, a number too large for float32; more than 2^32 nodes of a type. The message names table,
             column, file, row (counted from 0, headers are none) and key.
         DTypeError: a column has a type that cannot be used where it is; keys of several kinds.
-        LibraryError: duckdb and pyarrow are not installed (``pip install 'freshgo[tables]'``).
+        LibraryError: duckdb and pyarrow are not installed (``pip install 'freshgo[tables]'``), or the package that a
+            URL needs.
         StoreNotFoundError: there is no such file.
         StoreExistsError, BudgetError, BusyError, StorePermissionError, WriteError, ReadError: as of
             :func:`freshgo.convert`.

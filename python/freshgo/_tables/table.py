@@ -28,7 +28,8 @@ class Table:
 
     Args:
         source: a path, a pattern such as ``"users/*.parquet"``, or a list of these; a directory stands for all files
-            below it, and directories named ``key=value`` are columns (as Spark and DuckDB write them). Or a
+            below it, and directories named ``key=value`` are columns (as Spark and DuckDB write them). Each may be a
+            URL that ``fsspec`` knows, such as ``"s3://bucket/users"`` (``pip install 'freshgo[remote]'``). Or a
             mapping from names to columns (lists, arrays, tensors), a ``pyarrow.dataset``, a pyarrow table or reader, a
             DuckDB relation, a pandas or polars frame (a LazyFrame too), or another object with ``__arrow_c_stream__``.
         id: the column with the key of each node: integers, strings or UUIDs, each once.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from object_stores import Files, no_pauses, s3, s3_endpoint, web  # noqa: F401
 import freshgo
 from freshgo import errors, fetch, push
 from freshgo._urls.place import Place
+from freshgo.cli import main
 
 SOME = np.random.default_rng(0).random((3000, 1000), dtype=np.float32)
 
@@ -194,3 +196,17 @@ def test_paths_that_are_taken_and_urls_without_a_store(large: Path, tmp_path: Pa
     with pytest.raises(errors.InvalidArgumentError, match="stores are used on a local disk"):
         fetch("s3://bucket/s", "s3://bucket/t")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine"]
+
+
+def test_the_command_line_copies_stores(store_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(tmp_path / "back")
+    assert main(["push", str(store_path), "memory://cli/s"]) == 0
+    assert main(["fetch", "memory://cli/s", target, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert f"{store_path}: copied to memory://cli/s" in out
+    assert json.loads(out[out.index("{") :])["path"] == target
+    assert contents(target) == contents(store_path)
+    assert main(["fetch", "memory://cli/s", target]) == 1
+    assert "already exists; pass --overwrite" in capsys.readouterr().err
+    assert main(["fetch", target, "memory://cli/s"]) == 1
+    assert "expected the URL of a store" in capsys.readouterr().err
