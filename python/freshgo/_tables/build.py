@@ -170,7 +170,7 @@ class Builder:
         relations = None if spec.table.relation is None else Relations(self._db, source)
         wide, back = reading.width > WIDE, spec.table.reverse
         both = back and spec.of == UNNAMED  # edges that lead back are edges of the same type
-        given = source.count(self._db) if wide or source.counted else 0  # rows, where that is known or needed
+        given = source.count(self._db)
         order = Placed(self._files, given * (1 + both), self._db.memory // 8)
         ends, ends_back = self._files.new(), self._files.new()
         stage, done, dropped = f"edges {' '.join(spec.of)}".strip(), 0, 0
@@ -197,7 +197,7 @@ class Builder:
                 for out, rows in zip(reading.outs, reading.arrays(batch, 1), strict=True):
                     out.append(rows)
             done += len(pairs)
-        if (wide or source.counted) and done + dropped != given * (1 + both):
+        if done + dropped != given * (1 + both):
             raise _changed(source) if drop else self._dangling(source, sources, targets, nodes)
         if drop:
             self._note_dropped(source, dropped // (1 + both), (done + dropped) // (1 + both))
@@ -317,10 +317,9 @@ def _edge_query(
     ``both`` directions. With relations the last column is the number of the edge's relation, and they come one after
     the other."""
     table, drop = source.spec.table, sources.missing == "drop"
-    every = drop or not source.counted  # every edge comes, also one whose end is no node
     from_key = sources.end(f"s.{quoted(str(table.src))}")
     to_key = targets.end(f"s.{quoted(str(table.dst))}")
-    joins = f"{sources.join(from_key, 'ks', all_rows=every)} {targets.join(to_key, 'kd', all_rows=every)}"
+    joins = f"{sources.join(from_key, 'ks', all_rows=drop)} {targets.join(to_key, 'kd', all_rows=drop)}"
     columns = [f"{sources.node(from_key, 'ks')} AS src", f"{targets.node(to_key, 'kd')} AS dst", *reading.selected]
     last = []
     if relations is not None:

@@ -89,7 +89,7 @@ def _copied(db: Database, spec: Spec, opened: Any, file: str, table: str) -> str
     of = f"{file}, table {table!r}"
     names = [row[1] for row in opened.execute(f"PRAGMA table_info({quoted(table)})")]
     spec.check_columns(names)
-    types = {name: _type(spec, opened, of, table, name) for name in spec.columns}
+    types = _types(spec, opened, of, table)
     # With types= of the Table a column of several kinds is text.
     columns = [f"CAST({quoted(n)} AS TEXT)" if n in spec.table.types else quoted(n) for n in types]
     schema = pa.schema(list(types.items()))
@@ -108,26 +108,25 @@ def _copied(db: Database, spec: Spec, opened: Any, file: str, table: str) -> str
     return f"SELECT * FROM {copy}"
 
 
-def _type(spec: Spec, opened: Any, of: str, table: str, name: str) -> Any:
-    """Return the type that holds all values of a column of SQLite, where each value has a type of its own."""
+def _types(spec: Spec, opened: Any, of: str, table: str) -> dict[str, Any]:
+    """Return the types that hold all values of the columns that are used; SQLite has a type for each value."""
     import pyarrow as pa
 
-    if name in spec.table.types:
-        return pa.string()
-    sql = (
-        f"SELECT typeof({quoted(name)}) AS kind, {quoted(name)} FROM {quoted(table)} WHERE kind <> 'null' GROUP BY kind"
-    )
-    found = dict(opened.execute(sql).fetchall())
-    if not found.keys() - {"integer"}:
-        return pa.int64()
-    if not found.keys() - {"integer", "real"}:
-        return pa.float64()
-    if found.keys() == {"text"}:
-        return pa.string()
-    if "blob" in found:
-        raise DTypeError(f"{spec.label}: {of}: the column {name!r} holds blobs, expected numbers or text")
-    came = " and ".join(f"{_KINDS[kind]} ({shown(value)})" for kind, value in found.items())
-    raise DTypeError(
-        f"{spec.label}: {of}: the column {name!r} holds {came}, expected one of these (types= of the Table converts "
-        "them)"
-    )
+    asked = [f"max(typeof({quoted(name)}) = '{kind}')" for name in spec.columns for kind in _KINDS]
+    found = opened.execute(f"SELECT {', '.join(asked)} FROM {quoted(table)}").fetchone()
+    types: dict[str, Any] = {}
+    for at, name in enumerate(spec.columns):
+        kinds = {kind for kind, any_of in zip(_KINDS, found[at * len(_KINDS) :], strict=False) if any_of}
+        if name in spec.table.types or kinds == {"text"}:
+            types[name] = pa.string()
+        elif kinds <= {"integer", "real"}:
+            types[name] = pa.float64() if "real" in kinds else pa.int64()
+        else:
+            first = f"SELECT {quoted(name)} FROM {quoted(table)} WHERE typeof({quoted(name)}) = ? LIMIT 1"
+            some = {kind: opened.execute(first, [kind]).fetchone()[0] for kind in sorted(kinds)}
+            came = " and ".join(f"{_KINDS[kind]} ({shown(value)})" for kind, value in some.items())
+            raise DTypeError(
+                f"{spec.label}: {of}: the column {name!r} holds {came}, expected numbers, or text (types= of the Table "
+                "converts them)"
+            )
+    return types

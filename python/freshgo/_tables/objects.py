@@ -126,7 +126,8 @@ def _streamed(spec: Spec, files: list[str]) -> Any:
     import pyarrow as pa
 
     def opened(file: str) -> Any:
-        return pa.ipc.open_stream(file) if _is_stream(file) else pa.ipc.open_file(file)
+        source = pa.OSFile(file)  # which pyarrow would map by its name
+        return pa.ipc.open_stream(source) if _is_stream(file) else pa.ipc.open_file(source)
 
     schemas = []
     for file in files:

@@ -13,7 +13,7 @@ from freshgo._tables.database import Database
 from freshgo._tables.databases import rows_of_databases
 from freshgo._tables.exact import converted, date
 from freshgo._tables.files import DATABASES, FILE, find, literal, quoted, scan
-from freshgo._tables.json_files import scan_json
+from freshgo._tables.json_files import copy_json
 from freshgo._tables.objects import rows_of_files, rows_of_object
 from freshgo._tables.table import Spec, paths_of
 from freshgo._tables.texts import Texts
@@ -35,8 +35,6 @@ class Source:
     """DuckDB's types of these columns."""
     files: list[str] | None
     empty: bool
-    counted: bool
-    """Whether rows are counted without being read."""
     kept: str = "true"
     """The condition in SQL of the rows that are not dropped."""
     texts: Texts | None = None
@@ -104,10 +102,10 @@ def open_source(db: Database, spec: Spec, progress: Progress | None = None) -> S
     elif form == "csv":
         texts = Texts(db, spec, files, progress)
         base = texts.sql
+    elif form == "json":
+        base = copy_json(db, spec, files)
     else:
-        read = {file: file for file in files}
-        rows = scan_json(db, spec, read) if form == "json" else f"SELECT * FROM {scan(files)}"
-        base = f'SELECT * EXCLUDE ("filename"), {_file_names(read)} AS {quoted(FILE)} FROM ({rows})'
+        base = f'SELECT * EXCLUDE ("filename"), "filename" AS {quoted(FILE)} FROM {scan(files)}'
     there = db.types(spec.label, base)
     spec.check_columns(name for name in there if name != FILE)
     for column in table.types:
@@ -120,7 +118,7 @@ def open_source(db: Database, spec: Spec, progress: Progress | None = None) -> S
             "the names of splits"
         )
     empty = not db.rows(spec.label, f"SELECT 1 FROM ({sql}) LIMIT 1")
-    return Source(spec, sql, types, files, empty, form != "json", texts=texts)
+    return Source(spec, sql, types, files, empty, texts=texts)
 
 
 def _converted(
@@ -135,7 +133,7 @@ def _converted(
     file = [] if files is None else [quoted(FILE)]
     plain = f"SELECT {', '.join([*map(quoted, spec.columns), *file])} FROM ({base})"
     given = db.types(label, plain)
-    raw = Source(spec, plain, given, files, False, False, texts=texts)
+    raw = Source(spec, plain, given, files, False, texts=texts)
     columns = {name: quoted(name) for name in spec.columns}
     text = {name for name in spec.columns if str(given[name].id).lower() == "varchar"}
     for name in spec.columns:
@@ -172,12 +170,6 @@ def _check_type(db: Database, spec: Spec, name: str, wanted: object) -> None:
         raise InvalidArgumentError(
             f"{spec.label}: types= of the column {name!r} is {wanted!r}, which DuckDB does not have{hint}"
         ) from None
-
-
-def _file_names(read: dict[str, str]) -> str:
-    """Return the user's name of the file that a row is from."""
-    copies = [f"WHEN {literal(copy)} THEN {literal(file)}" for file, copy in read.items() if copy != file]
-    return f'CASE "filename" {" ".join(copies)} ELSE "filename" END' if copies else '"filename"'
 
 
 def _time_type(db: Database, source: Source, name: str) -> str:
