@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import bz2
 import dataclasses
+import errno
 import gzip
 import importlib
 import re
@@ -156,8 +157,8 @@ def read_graph_file(path: Path, of: str, opening: Opening) -> Graph:
         if str(path) in str(error):
             raise
         raise type(error)(f"{path}: {error}") from error
-    except FileNotFoundError as error:
-        raise StoreNotFoundError(error.errno, "no such file", str(path)) from None
+    except FileNotFoundError:
+        raise StoreNotFoundError(errno.ENOENT, "no such file", str(path)) from None
     except PermissionError as error:
         raise StorePermissionError(error.errno, error.strerror, str(path)) from None
     except MemoryError:

@@ -60,7 +60,9 @@ def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
         if not all(isinstance(name, str) for name in given.columns):
             raise DTypeError(f"{spec.label}: the columns of a frame must have strings as names")
         spec.check_columns(given.columns)
-        return f"SELECT * FROM {db.register(spec.label, given)}", False
+        if not any("halffloat" in str(of) for of in given.dtypes):
+            return f"SELECT * FROM {db.register(spec.label, given)}", False
+        given = pyarrow.Table.from_pandas(given[spec.columns], preserve_index=False)
     if module == "polars" and kind == "LazyFrame":
         return _of_lazy_frame(db, spec, given), False
     if module == "polars" and kind == "DataFrame":
@@ -77,7 +79,10 @@ def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
             return f"SELECT * FROM {db.register(spec.label, given)}", False
         given = given.to_reader(_BATCH)
     if hasattr(given, "__arrow_c_stream__") and not isinstance(given, pyarrow.RecordBatchReader):
-        given = pyarrow.RecordBatchReader.from_stream(given)
+        try:
+            given = pyarrow.RecordBatchReader.from_stream(given)
+        except pyarrow.ArrowException as error:
+            raise DTypeError(f"{spec.label}: source is {shown(given)}, which holds no rows: {error}") from error
     if isinstance(given, pyarrow.RecordBatchReader):
         return _copied(db, spec, given), False
     raise DTypeError(

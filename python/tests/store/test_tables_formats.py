@@ -164,10 +164,13 @@ def test_sqlite_gives_the_same_store(kind: str, tmp_path: Path, rng: np.random.G
 
 
 @pytest.mark.parametrize("packer", PACKERS)
-@pytest.mark.parametrize("form", ["jsonl", "json"])
+@pytest.mark.parametrize("form", ["jsonl", "json", "csv"])
 def test_compressed_text(form: str, packer: str, tmp_path: Path) -> None:
     path = tmp_path / f"e.{form}{packer}"
-    path.write_bytes(PACKERS[packer](json_of(pa.table(EDGES), "lines" if form == "jsonl" else "array")))
+    rows = zip(*EDGES.values(), strict=True)
+    text = "\n".join([",".join(EDGES), *(",".join(map(str, row)) for row in rows)]).encode()
+    plain = text if form == "csv" else json_of(pa.table(EDGES), "lines" if form == "jsonl" else "array")
+    path.write_bytes(PACKERS[packer](plain))
     edges = Table(path, src="s", dst="d", weight="w")
     with convert_tables(NODES, edges, tmp_path / "g", **SMALL) as store:
         assert store["edge_weight"].tolist() == [0.5, 2.0, -1.5]
@@ -178,7 +181,20 @@ def test_compressed_text(form: str, packer: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "form", ["arrow", "feather", "stream", "reader", "dataset", "polars", "lazy", "columns", "pandas", "parquet"]
+    "form",
+    [
+        "arrow",
+        "feather",
+        "stream",
+        "reader",
+        "dataset",
+        "polars",
+        "lazy",
+        "columns",
+        "pandas",
+        "pandas of arrow",
+        "parquet",
+    ],
 )
 def test_float16(form: str, tmp_path: Path, rng: np.random.Generator) -> None:
     """Plain, in lists, in lists of one length, with nulls."""
@@ -211,6 +227,8 @@ def test_float16(form: str, tmp_path: Path, rng: np.random.Generator) -> None:
         source = source.lazy() if form == "lazy" else source
     elif form == "columns":
         source = {name: table[name].combine_chunks() for name in table.column_names} | {"f": rows, "l": list(rows)}
+    elif form == "pandas of arrow":
+        source = table.to_pandas(types_mapper=pytest.importorskip("pandas").ArrowDtype)
     elif form == "pandas":
         source = pytest.importorskip("pandas").DataFrame(
             {"id": range(40), "p": columns["p"].to_pandas(), "f": list(rows), "l": list(rows), "b": list(rows)}
@@ -341,6 +359,7 @@ def test_damaged_files_and_wrong_objects(tmp_path: Path) -> None:
         ({"s": ["a", 1], "d": ["b", "a"]}, r"column 's': expected a list or an array of numbers, strings or lists"),
         ({"s": ["a"], 7: ["b"]}, "the columns of a mapping must have strings as names, got 7"),
         ({"s": ["a"]}, r"edges has no column 'd', it has \['s'\]"),
+        (pytest.importorskip("pandas").Series([1]), r"source is .*, which holds no rows"),
         (42, r"source must be a path, .*a mapping from names to columns, .*frame, got 42"),
     ):
         with pytest.raises(errors.FreshgoError, match=wrong):
