@@ -159,8 +159,9 @@ def precomputed(model: nn.Module, layers: Iterable[nn.Module] | None = None) -> 
     Args:
         model: changed in place. The first layer must get the rows of the batch as they are, or in another dtype.
         layers: the layers that are called first, one for each relation. None finds them: ``convs[0]`` of PyG's
-            ready-made models, the relations of the first ``HeteroConv``, those that ``to_hetero`` calls first, else the
-            message-passing layer that was registered first.
+            ready-made models, the relations of the first ``HeteroConv``, those that ``to_hetero`` calls first; of other
+            models all that read nothing which another layer has computed, as :mod:`torch.fx` records it, or where it
+            cannot the message-passing layer that was registered first.
 
     Raises:
         DTypeError: ``model`` is not a :class:`torch.nn.Module`.

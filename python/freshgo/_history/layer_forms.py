@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -54,9 +55,10 @@ def layers_of(model: Any) -> Iterable[nn.Module]:
         )
     if origin(model) != "BasicGNN":
         raise InvalidArgumentError(
-            f"{type(model).__name__} is not a model of PyG's BasicGNN family: name its message-passing layers, as "
-            "attach(model, layers=[model.conv1, model.conv2]), or do without attach() and call h = history(h, block) "
-            "before every layer of batch.blocks()"
+            f"{type(model).__name__} is not a model of PyG's BasicGNN family: name its message-passing layers in the "
+            f"order in which it calls them, each on the rows of the one before, as attach(model, layers=["
+            f"{', '.join(_passing(model)) or 'model.conv1, model.conv2'}]), or do without attach() and call "
+            "h = history(h, block) before every layer of batch.blocks()"
         )
     if hasattr(model, "jk"):
         raise InvalidArgumentError(
@@ -65,6 +67,16 @@ def layers_of(model: Any) -> Iterable[nn.Module]:
         )
     convs: Iterable[nn.Module] = model.convs
     return convs
+
+
+def _passing(model: nn.Module) -> list[str]:
+    """The message-passing layers of a model, as its code names them; a HeteroConv for those inside it."""
+    found: dict[str, nn.Module] = {}
+    for name, module in model.named_modules():
+        inside = any(name.startswith(f"{outer}.") for outer in found)
+        if name and not inside and (by_relation(module) or callable(getattr(module, "propagate", None))):
+            found[name] = module
+    return [re.sub(r"\.(\d+)", r"[\1]", f"model.{name}") for name in found]
 
 
 def form_of(where: str, conv: Any) -> str:

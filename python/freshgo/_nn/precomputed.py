@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from freshgo._batch.first import First, is_first
 from freshgo._batch.structure import recall
 from freshgo._nn import layers
+from freshgo._nn.calls import first_called
 from freshgo._ops.eager import eager
 from freshgo.errors import InvalidArgumentError
 
@@ -221,7 +222,7 @@ class Untrimmed:
 
 
 def first_layers(model: nn.Module) -> list[nn.Module]:
-    """The message-passing layers of a model that come first, one for each relation."""
+    """The message-passing layers of a model that come first: one for each relation, and all that read the input."""
     basic = any(kind.__name__ == "BasicGNN" for kind in type(model).__mro__)
     if basic:
         convs: Any = model.convs
@@ -233,6 +234,9 @@ def first_layers(model: nn.Module) -> list[nn.Module]:
             if node.op == "call_module" and isinstance(modules.get(str(node.target)), passing):
                 around = modules[str(node.target).rpartition(".")[0]]
                 return [module for module in around.children() if isinstance(module, passing)]
+    found = [model] if isinstance(model, passing) else first_called(model)
+    if found:
+        return found
     for module in model.modules():
         if isinstance(module, pyg.HeteroConv):
             relations: Any = module.convs

@@ -297,7 +297,7 @@ def test_what_cannot_work_says_so(typed: Graph) -> None:
             history.update()
     with raises(r"layer 1, \('paper', 'cites', 'paper'\): GCNConv takes no pairs"):
         history.attach(model, layers=[pyg.HeteroConv({("paper", "cites", "paper"): pyg.GCNConv(4, 4)})])
-    with raises(r"ModuleList is not a model of PyG's BasicGNN family: .* layers=\[model.conv1, model.conv2\]"):
+    with raises(r"ModuleList is not a model of PyG's BasicGNN .* layers=\[model\[0\], model\[1\], model\[2\]\]"):
         history.attach(model.layers)
     with raises(r"a model that to_hetero made has no layers .* let to_hetero make each of its layers, or take Hetero"):
         history.attach(transformed(typed))

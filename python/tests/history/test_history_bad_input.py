@@ -107,6 +107,10 @@ class OwnGCN(pyg.GCNConv):  # type: ignore[misc, name-defined]
     ("make", "match"),
     [
         (lambda: (Bare(), None), r"Bare is not a model of PyG's BasicGNN family.*layers="),
+        (
+            lambda: (nn.ModuleDict({"convs": nn.ModuleList([pyg.SAGEConv(2, 2), pyg.GATConv(2, 2)])}), None),
+            r"as attach\(model, layers=\[model\.convs\[0\], model\.convs\[1\]\]\), or",
+        ),
         (lambda: (3, None), r"model must be a torch.nn.Module, got int"),
         (lambda: (Bare(), []), r"at least one"),
         (lambda: (Bare(), [3]), r"layer 1 must be a torch.nn.Module, got int"),

@@ -321,9 +321,9 @@ def test_a_hub_whose_list_is_longer_than_a_piece(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "memory", "ended_by", "relayout"),
     [
-        ("GAT(900, 16, 3, 5)", "64MiB", signal.SIGKILL, None),  # layers by a loader
+        ("GAT(900, 16, 3, 5, jk='cat')", "64MiB", signal.SIGKILL, None),  # layers by a loader
         ("GCN(900, 950, 3, 5)", "7MiB", signal.SIGINT, None),  # in streams
-        ("GCN(900, 950, 3, 5)", "7MiB", signal.SIGKILL, "community"),  # in the order of the rows
+        ("GCN(900, 950, 3, 5, jk='max')", "7MiB", signal.SIGKILL, "community"),  # in the order of the rows
         pytest.param("GAT(900, 16, 3, 5)", "64MiB", signal.SIGINT, "community", marks=pytest.mark.long),
         pytest.param("GCN(900, 950, 3, 5)", "7MiB", signal.SIGKILL, None, marks=pytest.mark.long),
     ],

@@ -315,6 +315,31 @@ def test_layers_that_cannot(made: Any, message: str) -> None:
         precomputed(made())
 
 
+class Branches(nn.Module):
+    """Two first layers, registered behind the last one."""
+
+    def __init__(self, other: Any = None) -> None:
+        super().__init__()
+        self.last = pyg.SAGEConv(16, 5)
+        self.a, self.b = pyg.SAGEConv(24, 8), other or pyg.SAGEConv(24, 8)
+
+    def forward(self, x: Tensor, edge_index: Tensor, scale: float = 0.5) -> Tensor:
+        h = torch.cat([self.a(x, edge_index), self.b(x, edge_index)], 1).relu()
+        return self.last(h * scale + torch.ones(16), edge_index)
+
+
+def test_all_layers_that_come_first_in_a_model_written_by_hand(data: Data) -> None:
+    model, attributes = Branches(), set(vars(Branches()))
+    report = precomputed(model)
+    assert list(report.layers) == ["a", "b"] and set(vars(model)) == attributes
+    whole = model(data.x, data.edge_index)
+    loader = Loader(propagate(data, "x", progress=False), [-1], batch_size=20, first_layer=report.first_layer)
+    batch = next(iter(loader))
+    torch.testing.assert_close(model(batch.x, batch.edge_index)[:20], whole[:20], rtol=1e-4, atol=1e-5)
+    with pytest.raises(InvalidArgumentError, match="the first layer, GATConv, cannot be precomputed"):
+        precomputed(Branches(pyg.GATConv(24, 8)))
+
+
 def test_wrong_models(data: Data) -> None:
     with pytest.raises(DTypeError, match=r"model must be a torch\.nn\.Module, got int"):
         precomputed(3)  # type: ignore[arg-type]
@@ -417,10 +442,12 @@ def test_a_model_may_be_named(data: Data) -> None:
     model = Own()
     wanted = model(data.x, data.edge_index)
     batch = next(iter(Loader(propagate(data, "x", progress=False), [-1], batch_size=40, first_layer="mean")))
-    wrong = copy.deepcopy(model)
-    precomputed(wrong)
+    wrong, found = copy.deepcopy(model), copy.deepcopy(model)
+    precomputed(wrong, layers=[wrong.last])
     with pytest.raises(InvalidArgumentError, match=r"stands for it.*layers=\[...\] names another"):
-        wrong(batch.x, batch.edge_index)  # the layer that is registered first is called last
+        wrong(batch.x, batch.edge_index)
+    assert list(precomputed(found).layers) == ["first"]  # although it is registered last
+    torch.testing.assert_close(found(batch.x, batch.edge_index)[:40], wanted[:40], rtol=1e-4, atol=1e-5)
     precomputed(model, layers=[model.first])
     torch.testing.assert_close(model(batch.x, batch.edge_index)[:40], wanted[:40], rtol=1e-4, atol=1e-5)
     assert GCN(24, 8, 2) is not None
