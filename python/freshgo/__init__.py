@@ -131,7 +131,7 @@ _LATER = {
 }
 """Modules that are imported at the first use of one of these names."""
 
-_MODULES = ("distributed", "factored", "nn", "ops", "pyg")
+_MODULES = ("distributed", "factored", "nn", "ops", "options", "policies", "pyg", "samplers")
 """Modules that are imported at their first use: nn and pyg need PyG, ops registers operators with torch."""
 
 
@@ -151,7 +151,7 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+    return sorted({*__all__, *_MODULES})
 
 
 def __getattr__(name: str) -> Any:

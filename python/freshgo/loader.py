@@ -88,24 +88,51 @@ class Loader(Generic[BatchType]):
     Every ``iter`` is the next epoch. Leaving a loop early stops its work. Threads that share an iterator get each batch
     once.
 
-    The arguments, by subject. Sizes in bytes are an int or a string such as ``"8GiB"``, ``"500MB"`` or ``"64KiB"``. An
-    argument of a wrong type raises ``DTypeError``, a value that is not allowed ``InvalidArgumentError``.
+    The arguments, the everyday ones first. Sizes in bytes are an int or a string such as ``"8GiB"``, ``"500MB"`` or
+    ``"64KiB"``. An argument of a wrong type raises ``DTypeError``, a value that is not allowed
+    ``InvalidArgumentError``.
 
-    Graph and input nodes:
+    Everyday:
         data (Store, path, Data, HeteroData or mapping): the graph. A :class:`Store` or the path of one is read from
             disk. A PyG object or a mapping of tensors is a graph in memory, whose features are used in place and not
             copied; for a heterogeneous graph, a mapping from types to such mappings.
-        input_nodes (default None: every node): node ids (integers ``[n]``), a bool mask ``[num_nodes]``, or the name of
-            a split. In a heterogeneous graph it is required: a node type, ``"paper"``; a node type with any of these,
-            ``("paper", ids)``; or a dict for several types, ``{"paper": ids, "author": "train"}``. Zeros and ones of
-            uint8, one for each node, are refused: they are a mask that lacks ``.bool()``.
-
-    Sampling:
         num_neighbors (list, or dict of lists; required): neighbours per node and hop, the hop nearest the input nodes
             first; -1 takes all, 0 none. An empty list makes batches of the input nodes alone. Or a :class:`RandomWalk`
             for each hop. In a heterogeneous graph a list applies to every edge type; a dict gives a list for every edge
             type. With walks along metapaths, the edges of the metapaths replace those of the graph in a
             batch: a list names them ``(source, "metapath_0", target)``, and the keys of a dict name them.
+        input_nodes (default None: every node): node ids (integers ``[n]``), a bool mask ``[num_nodes]``, or the name of
+            a split. In a heterogeneous graph it is required: a node type, ``"paper"``; a node type with any of these,
+            ``("paper", ids)``; or a dict for several types, ``{"paper": ids, "author": "train"}``. Zeros and ones of
+            uint8, one for each node, are refused: they are a mask that lacks ``.bool()``.
+        batch_size (int, default 1): input nodes per batch.
+        shuffle (bool, default False): a new order of the input nodes in every epoch.
+        seed (int, default 0): all randomness follows from it.
+        memory (bytes or MemoryBudget, default None): the budget for everything the loader allocates; a
+            :class:`MemoryBudget` is shared by loaders of this process. None is half of what is available,
+            divided among the ranks of this host (``LOCAL_WORLD_SIZE``); beside a graph in memory, whose index is
+            otherwise part of ``memory``. Raises ``BudgetError`` if it is too small.
+        num_workers (int, default 0): threads that sample and copy rows, divided among the batches in preparation; more
+            than 1024 count as 1024. 0 is as many as there are cores that this process may use, by its affinity and the
+            quotas of its control groups, divided among the ranks of this host (``LOCAL_WORLD_SIZE``).
+        device (str or torch.device, default None: the CPU): where the tensors of a batch go, such as ``"cuda"`` or
+            ``"cuda:1"``. Copies run beside the training, one batch ahead of it (with ``prefetch``, and without
+            ``history``), and the host waits for none. A device that cannot be used raises what ``torch.zeros(1,
+            device=device)`` raises.
+        transform (callable, default None): called with each batch, on its device; the loop gets its result.
+
+    Input nodes:
+        drop_last (bool, default False): leave out the last batch if it is not full.
+        input_weight (numbers ``[n]``, default None): a finite number that is not negative for each input node, in their
+            order; by type as ``input_time``. An epoch then draws as many input nodes as there are, in proportion to
+            these numbers and with replacement, different ones in every epoch; ``shuffle`` has no effect. ``input_id``
+            says which were drawn.
+        sampler (default None): a sampler of ``torch.utils.data``, in place of ``input_weight`` and ``shuffle``. PyG's
+            ``ImbalancedSampler`` and any other ``WeightedRandomSampler`` give their weights, ``RandomSampler`` means
+            ``shuffle``, and ``SequentialSampler`` neither. Random numbers follow from ``seed``, not from the sampler's
+            generator.
+
+    Sampling:
         replace (bool, default False): draw neighbours with replacement.
         weight_attr (str, default None: uniform draws): the name of an edge-level tensor of finite numbers that are not
             negative. Neighbours are drawn in proportion to it, one after the other among those that are left;
@@ -120,55 +147,6 @@ class Loader(Generic[BatchType]):
         disjoint (bool, default False): give every input node a tree of its own, which shares no node with another.
             ``batch.batch`` (int64 ``[num_nodes]``) gives the tree of each node, as the position of its input node in
             the batch. Trees are numbered over the input nodes of all types.
-        seed (int, default 0): all randomness follows from it.
-
-    Batches:
-        batch_size (int, default 1): input nodes per batch.
-        shuffle (bool, default False): a new order of the input nodes in every epoch.
-        input_weight (numbers ``[n]``, default None): a finite number that is not negative for each input node, in their
-            order; by type as ``input_time``. An epoch then draws as many input nodes as there are, in proportion to
-            these numbers and with replacement, different ones in every epoch; ``shuffle`` has no effect. ``input_id``
-            says which were drawn.
-        sampler (default None): a sampler of ``torch.utils.data``, in place of ``input_weight`` and ``shuffle``. PyG's
-            ``ImbalancedSampler`` and any other ``WeightedRandomSampler`` give their weights, ``RandomSampler`` means
-            ``shuffle``, and ``SequentialSampler`` neither. Random numbers follow from ``seed``, not from the sampler's
-            generator.
-        drop_last (bool, default False): leave out the last batch if it is not full.
-        transpose (bool, default False): batches also bring their edges grouped by source, made in the loader's threads.
-            The derivatives of :mod:`freshgo.ops` and of accelerated layers need this grouping and otherwise make it in
-            the training thread.
-        return_edge_id (bool, default True): batches have ``e_id``. False, as in pyg-lib, leaves it out of edge types
-            without edge-level tensors. Out of core that saves memory and reads: the store has an edge number beside
-            each neighbour, unless its edges came sorted by target.
-        edge_index (str, default ``"tensor"``): ``"EdgeIndex"`` makes ``batch.edge_index`` a PyG ``EdgeIndex`` with its
-            order and pointers, so that PyG's own layers take their fused path. In a heterogeneous graph, that of every
-            edge type within one node type: PyG cannot compute the derivative of others.
-        transform (callable, default None): called with each batch, on its device; the loop gets its result.
-        transform_workers (int, default 0: the thread of the loop): threads of Python that call ``transform``, each with
-            another batch, on batches that are prepared already. Batches still come in their order. A transform without
-            randomness of its own gives what it gives in one thread; random numbers that it draws from a generator that
-            threads share (``torch.rand``, ``random``) come in any order: seed a generator of its own from
-            ``batch.input_id``. Threads help where it spends its time in PyTorch or NumPy, which release Python's lock.
-            Up to ``transform_workers`` more batches are in memory, within ``memory``. Not with ``history``, a CUDA
-            ``device``, or ``prefetch=0``.
-        first_layer (str, default None): the aggregate over all neighbours that replaces the first layer of the model
-            and that :func:`freshgo.propagate` has computed: the name of the tensor, or ``"mean"``, ``"sum"`` or
-            ``"gcn"`` if it is the only one of its kind. A model of three layers then needs two hops: ``Loader(store,
-            [15, 10], first_layer="mean")``. A batch has ``x`` and the aggregate ``x_mean`` of every node; with
-            ``"gcn"`` it has ``x_gcn`` and no ``x``. In a heterogeneous graph the aggregate belongs to the edge type,
-            ``batch["author", "writes", "paper"].x_mean``, with a row for each target. :func:`freshgo.nn.precomputed`
-            makes a model use it; a plain convolution over such a batch raises an error. A ``history`` keeps what layers
-            above it compute. Not with ``time_attr`` or random walks.
-
-    Processes and threads:
-        ranks (Ranks, default None): which part of every epoch this loader yields, what happens to the last batches, and
-            what ranks of a host or a job do together: see :class:`Ranks`. None takes rank and number of ranks from
-            ``torch.distributed``, if its default process group is initialised when an epoch begins.
-        num_workers (int, default 0): threads that sample and copy rows, divided among the batches in preparation; more
-            than 1024 count as 1024. 0 is as many as there are cores that this process may use, by its affinity and the
-            quotas of its control groups, divided among the ranks of this host (``LOCAL_WORLD_SIZE``).
-        prefetch (int, default 4): batches prepared ahead, while ``memory`` has room for them; more than 1024 count as
-            1024. 0 prepares each batch when it is requested.
 
     Time:
         time_attr (str, default None): the name of an edge-level or node-level tensor of integers: the time of each edge
@@ -183,34 +161,57 @@ class Loader(Generic[BatchType]):
             None uses the times of the input nodes themselves, if nodes have times. With input nodes of several types: a
             mapping from each type to its times.
 
-    Memory and cache:
-        memory (bytes or MemoryBudget, default None): the budget for everything the loader allocates; a
-            :class:`MemoryBudget` is shared by loaders of this process. None is half of what is available,
-            divided among the ranks of this host (``LOCAL_WORLD_SIZE``); beside a graph in memory, whose index is
-            otherwise part of ``memory``. Raises ``BudgetError`` if it is too small.
-        feature_cache (bytes, default None): the part of ``memory`` for rows that stay in memory; None lets the loader
-            choose.
-        neighbor_cache (bytes, default None): the part of ``memory`` for neighbour lists that stay in memory, for all
-            edge types together (Ginex, 3.2); None lets the loader choose.
-        cache (default ``"auto"``): which rows stay in memory: a name or an object of :mod:`freshgo.policies`, or a
-            score per node (floats ``[num_nodes]``; in a heterogeneous graph a dict of scores by node type). None is
-            ``"none"``. ``"auto"`` samples ahead and keeps what is needed again soonest (``"belady"``: Ginex, 3.3),
-            unless everything fits or nothing is on disk. :class:`Auto` and :class:`Belady` have the options of the
-            plan: how far ahead, how rows are read, in what order batches come, and the plan's memory and scratch file.
-
-    Disk:
-        disk (Disk, default None): the engine that reads, and whether checksums are compared: see :class:`Disk`.
+    Batches:
+        return_edge_id (bool, default True): batches have ``e_id``. False, as in pyg-lib, leaves it out of edge types
+            without edge-level tensors. Out of core that saves memory and reads: the store has an edge number beside
+            each neighbour, unless its edges came sorted by target.
+        transpose (bool, default False): batches also bring their edges grouped by source, made in the loader's threads.
+            The derivatives of :mod:`freshgo.ops` and of accelerated layers need this grouping and otherwise make it in
+            the training thread.
+        edge_index (str, default ``"tensor"``): ``"EdgeIndex"`` makes ``batch.edge_index`` a PyG ``EdgeIndex`` with its
+            order and pointers, so that PyG's own layers take their fused path. In a heterogeneous graph, that of every
+            edge type within one node type: PyG cannot compute the derivative of others.
         feature_dtype (str, default ``"float32"``): how batches deliver tensors that are stored in fewer bytes
             (``dtype=`` of :func:`convert`). ``"float32"``: widened, on ``device`` after the copy. ``"stored"``: float16
             or bfloat16 as they are; int8 with ``batch.x_scale`` and ``batch.x_offset`` (float32, of shapes that
             broadcast with it) for a tensor ``x``: ``x_scale * x + x_offset`` is what the numbers stand for. Caches hold
             the stored rows either way.
+        first_layer (str, default None): the aggregate over all neighbours that replaces the first layer of the model
+            and that :func:`freshgo.propagate` has computed: the name of the tensor, or ``"mean"``, ``"sum"`` or
+            ``"gcn"`` if it is the only one of its kind. A model of three layers then needs two hops: ``Loader(store,
+            [15, 10], first_layer="mean")``. A batch has ``x`` and the aggregate ``x_mean`` of every node; with
+            ``"gcn"`` it has ``x_gcn`` and no ``x``. In a heterogeneous graph the aggregate belongs to the edge type,
+            ``batch["author", "writes", "paper"].x_mean``, with a row for each target. :func:`freshgo.nn.precomputed`
+            makes a model use it; a plain convolution over such a batch raises an error. A ``history`` keeps what layers
+            above it compute. Not with ``time_attr`` or random walks.
+        transform_workers (int, default 0: the thread of the loop): threads of Python that call ``transform``, each with
+            another batch, on batches that are prepared already. Batches still come in their order. A transform without
+            randomness of its own gives what it gives in one thread; random numbers that it draws from a generator that
+            threads share (``torch.rand``, ``random``) come in any order: seed a generator of its own from
+            ``batch.input_id``. Threads help where it spends its time in PyTorch or NumPy, which release Python's lock.
+            Up to ``transform_workers`` more batches are in memory, within ``memory``. Not with ``history``, a CUDA
+            ``device``, or ``prefetch=0``.
 
-    Device:
-        device (str or torch.device, default None: the CPU): where the tensors of a batch go, such as ``"cuda"`` or
-            ``"cuda:1"``. Copies run beside the training, one batch ahead of it (with ``prefetch``, and without
-            ``history``), and the host waits for none. A device that cannot be used raises what ``torch.zeros(1,
-            device=device)`` raises.
+    Memory, cache and disk:
+        cache (default ``"auto"``): which rows stay in memory: a name or an object of :mod:`freshgo.policies`, or a
+            score per node (floats ``[num_nodes]``; in a heterogeneous graph a dict of scores by node type). None is
+            ``"none"``. ``"auto"`` samples ahead and keeps what is needed again soonest (``"belady"``: Ginex, 3.3),
+            unless everything fits or nothing is on disk. :class:`Auto` and :class:`Belady` have the options of the
+            plan: how far ahead, how rows are read, in what order batches come, and the plan's memory and scratch file.
+        feature_cache (bytes, default None): the part of ``memory`` for rows that stay in memory; None lets the loader
+            choose.
+        neighbor_cache (bytes, default None): the part of ``memory`` for neighbour lists that stay in memory, for all
+            edge types together (Ginex, 3.2); None lets the loader choose.
+        prefetch (int, default 4): batches prepared ahead, while ``memory`` has room for them; more than 1024 count as
+            1024. 0 prepares each batch when it is requested.
+        disk (Disk, default None): the engine that reads, and whether checksums are compared: see :class:`Disk`.
+
+    Processes:
+        ranks (Ranks, default None): which part of every epoch this loader yields, what happens to the last batches, and
+            what ranks of a host or a job do together: see :class:`Ranks`. None takes rank and number of ranks from
+            ``torch.distributed``, if its default process group is initialised when an epoch begins.
+
+    CUDA devices:
         pin_memory (bool, default False): batches come in page-locked memory of the host, from which
             ``batch.to("cuda", non_blocking=True)`` copies while the host goes on. Every batch is copied into PyTorch's
             pinned memory, by the thread that asks for it; ``device`` does without that copy. Without CUDA there is a
@@ -219,7 +220,7 @@ class Loader(Generic[BatchType]):
             only the other rows (FGNN, 6.1). The ranking is ``cache`` if that is a hotness, else expected visits, over
             the rows of all node types.
 
-    History:
+    Historical embeddings:
         history (History, default None): prune the batches by a cache of historical embeddings: see :class:`History`.
 
     Compatibility:
@@ -318,6 +319,29 @@ class Loader(Generic[BatchType]):
     def _native(self) -> NativeLoader:
         """That of the last opening; closed while another loader has its memory."""
         return self._openings.native
+
+    @property
+    def batch_size(self) -> int:
+        """The number of input nodes, or of links, per batch."""
+        return int(self._options["batch_size"])
+
+    @property
+    def dataset(self) -> range:
+        """The positions of all input nodes, or links, as of PyG's loaders: ``len(loader.dataset)`` is their number, of
+        all ranks together."""
+        request = self._request
+        return range(request.links.count(self._source) if request.links is not None else request.num_inputs)
+
+    @property
+    def num_neighbors(self) -> list[int] | Mapping[EdgeType, list[int]]:
+        """The neighbours per node and hop, by edge type in a heterogeneous graph."""
+        return self._request.shown()
+
+    @property
+    def input_nodes(self) -> torch.Tensor | dict[str, torch.Tensor | None] | None:
+        """The ids of the input nodes (int64 ``[n]``), in their order; None stands for every node. In a heterogeneous
+        graph a dict of these by node type."""
+        return self._request.input_nodes()
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in an epoch."""
@@ -471,7 +495,7 @@ class Loader(Generic[BatchType]):
 
     def __repr__(self) -> str:
         what = "closed" if self._openings.closed else f"{len(self)} batches of {self._options['batch_size']}"
-        return f"Loader({self._source.fingerprint()}, num_neighbors={self._request.shown()}, {what})"
+        return f"Loader({self._source.shown()}, num_neighbors={self._request.shown()}, {what})"
 
     def _repr_html_(self) -> str:
         return html(repr(self), {} if self._openings.closed else self.stats())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from freshgo._args import checks
+from freshgo._args import checks, fields
 from freshgo._args.choices import (
     EdgeIndexForm,
     Engine,
@@ -49,7 +49,7 @@ __all__ = ["Disk", "LinkOptions", "LoaderOptions", "PyGOptions", "Ranks"]
 
 
 @entry
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Disk:
     """How a loader reads a store: ``Loader(..., disk=Disk(checksums=True))``.
 
@@ -69,13 +69,16 @@ class Disk:
         checks.choice("io", self.io, Engine)
         checks.flag("checksums", self.checksums)
 
+    def __repr__(self) -> str:
+        return fields.shown(self)
+
     def _options(self) -> dict[str, Any]:
         """Return the options of the library."""
         return dataclasses.asdict(self)
 
 
 @entry
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Ranks:
     """Which part of every epoch a loader yields, and what it does together with other ranks.
 
@@ -140,6 +143,9 @@ class Ranks:
                 raise cannot_combine(together, "rank and world_size", self)
         if self.features is not None and self.share is not None:
             raise cannot_combine("features", "share", self)
+
+    def __repr__(self) -> str:
+        return fields.shown(self)
 
 
 def cannot_combine(option: str, other: str, ranks: Ranks) -> InvalidArgumentError:

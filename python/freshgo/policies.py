@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from freshgo._args import checks
+from freshgo._args import checks, fields
 from freshgo._args.arrays import as_tensor
 from freshgo._args.choices import Metric, OnlineName, PolicyName, Transfer
 from freshgo._args.entry import entry
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     Vector = Tensor | np.ndarray[Any, Any]
     Scores = Vector | Mapping[str, Vector]
 
+METRICS: tuple[Metric, ...] = get_args(Metric)
 ONLINE: tuple[OnlineName, ...] = get_args(OnlineName)
 NAMES: tuple[PolicyName, ...] = get_args(PolicyName)
 
@@ -74,13 +75,8 @@ class Planned:
             "scratch_size": checks.size("scratch_size", self.scratch_size),
         }
 
-    def _changed(self) -> dict[str, Any]:
-        """Return the fields that do not have their defaults."""
-        values = {field.name: (getattr(self, field.name), field.default) for field in dataclasses.fields(self)}
-        return {name: value for name, (value, default) in values.items() if value != default}
-
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._changed().items())})"
+        return fields.shown(self)
 
 
 @entry

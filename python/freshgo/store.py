@@ -16,7 +16,7 @@ from freshgo._args.described import describe, summarise
 from freshgo._args.entry import entry
 from freshgo._args.frames import Frames
 from freshgo._args.progress import Progress, finish, progress_of
-from freshgo._args.types import UNNAMED, EdgeType, Types
+from freshgo._args.types import UNNAMED, EdgeType, Types, counts_shown
 from freshgo._args.versions import StoreVersion
 from freshgo._native import abi
 from freshgo._native.store import Store as NativeStore
@@ -425,11 +425,8 @@ class Store:
 
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
-        if not self._types.homogeneous:
-            nodes = ", ".join(f"{name}: {count}" for name, count in self.num_nodes_dict.items())
-            edges = ", ".join(f"({', '.join(name)}): {count}" for name, count in self.num_edges_dict.items())
-            return f"Store({self.path!r}, nodes {{{nodes}}}, edges {{{edges}}}{state})"
-        return f"Store({self.path!r}, num_nodes={self.num_nodes}, num_edges={self.num_edges}{state})"
+        counts = counts_shown(self._types, lambda edge_type: self._edges[edge_type].num_edges)
+        return f"Store({self.path!r}, {counts}{state})"
 
 
 def written(path: str | os.PathLike[str], report: Progress | None) -> Store:

@@ -181,6 +181,15 @@ class Inputs:
     """How many there are of each type."""
 
 
+def counts_shown(types: Types, num_edges: Callable[[EdgeType], int]) -> str:
+    """Return the numbers of nodes and edges of a graph, by type if it is heterogeneous, for a repr."""
+    if types.homogeneous:
+        return f"num_nodes={types.total}, num_edges={num_edges(UNNAMED)}"
+    nodes = ", ".join(f"{name}: {count}" for name, count in types.num_nodes.items())
+    edges = ", ".join(f"({', '.join(edge_type)}): {num_edges(edge_type)}" for edge_type in types.edge_types)
+    return f"nodes {{{nodes}}}, edges {{{edges}}}"
+
+
 def reverse_names(relation: str) -> list[str]:
     """Return what PyG calls the relation against this one, in the order in which it is looked for.
 

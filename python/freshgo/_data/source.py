@@ -17,7 +17,7 @@ from freshgo._args.arrays import Array, NpyFile, Pipe, Stream, as_tensor, tensor
 from freshgo._args.frames import Frames
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts, graph_parts
 from freshgo._args.size import available_memory
-from freshgo._args.types import UNNAMED, EdgeType, Types, label_of
+from freshgo._args.types import UNNAMED, EdgeType, Types, counts_shown, label_of
 from freshgo._data.narrow import Narrow
 from freshgo._native.graph import Graph as NativeGraph
 from freshgo._native.store import Store as NativeStore
@@ -60,6 +60,9 @@ class Source(Protocol):
 
     def fingerprint(self) -> str:
         """Identify the graph, so that a saved state is not resumed on another."""
+
+    def shown(self) -> str:
+        """Say where the graph is, and how many nodes and edges it has."""
 
     def close(self) -> None:
         """Close what was opened here."""
@@ -126,6 +129,9 @@ class StoreSource:
 
     def fingerprint(self) -> str:
         return f"store {self.store.uuid}"
+
+    def shown(self) -> str:
+        return f"{self.store.path!r}, {counts_shown(self.types, self.num_edges)}"
 
     def close(self) -> None:
         if self._owned:
@@ -198,6 +204,9 @@ class MemorySource:
 
     def calibration(self, engine: str) -> Path | None:
         return None
+
+    def shown(self) -> str:
+        return f"graph in memory, {counts_shown(self.types, self.num_edges)}"
 
     def fingerprint(self) -> str:
         # A sample of the edges tells graphs apart without reading all of a large one. Saved states have these words.

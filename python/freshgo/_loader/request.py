@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import itertools
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from typing import Any, TypeVar, get_args
 import torch
 
 from freshgo import policies
-from freshgo._args import checks, choices, host
+from freshgo._args import checks, choices, fields, host
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.arrays import values_digest
 from freshgo._args.frames import Frames, check_package
@@ -190,7 +191,7 @@ class Asked:
         }
         divided = {
             "first_layer": self.first_layer is not None,
-            "options of planning": bool(self.policy.plan._changed()),
+            "options of planning": bool(fields.changed(self.policy.plan)),
         }
         for option, others in (("share", alone), ("features", {**alone, **divided})):
             for other, here in others.items():
@@ -236,6 +237,23 @@ class Request:
     def shown(self) -> list[int] | Mapping[EdgeType, list[int]]:
         """The neighbours per hop as a user gives them."""
         return self.types.bare(self.fanouts)
+
+    @property
+    def num_inputs(self) -> int:
+        """How many input nodes there are."""
+        return 0 if self.inputs is None else sum(self.inputs.counts.values())
+
+    def input_nodes(self) -> torch.Tensor | dict[str, torch.Tensor | None] | None:
+        """The input nodes as ids of their types; None: every node."""
+        inputs = self.inputs
+        if inputs is None:
+            raise AttributeError("a LinkLoader has links in place of input_nodes")
+        if self.types.homogeneous or inputs.seeds is None:
+            return inputs.seeds
+        counts = self.types.num_nodes.values()
+        first = dict(zip(self.types.num_nodes, itertools.accumulate(counts, initial=0), strict=False))
+        parts = torch.split(inputs.seeds, list(inputs.counts.values()))
+        return {name: ids - first[name] for name, ids in zip(inputs.counts, parts, strict=True)}
 
     @property
     def hops(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from freshgo._args import checks
+from freshgo._args.types import counts_shown
 from freshgo._data.narrow import Narrow
 from freshgo._data.source import StoreSource
 from freshgo._sharded.division import Division, read_division
@@ -55,6 +56,9 @@ class ShardedSource(StoreSource):
 
     def fingerprint(self) -> str:
         return f"store {self.division.store}"
+
+    def shown(self) -> str:
+        return f"parts of {str(self.path)!r}, {counts_shown(self.types, self.num_edges)}"
 
 
 def _check(graph: Store, division: Division) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from freshgo._args import fields
 from freshgo._args.checks import choice, flag, shown
 from freshgo._args.choices import TableFormat
 from freshgo._args.entry import entry
@@ -20,7 +21,7 @@ from freshgo.errors import DTypeError, InvalidArgumentError
 
 
 @entry
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Table:
     """A table of nodes or of edges, for :func:`freshgo.convert_tables`.
 
@@ -107,6 +108,9 @@ class Table:
     null: str | Sequence[str] | Mapping[str, str | Sequence[str]] = ()
     date_format: str | None = None
     encoding: str = "utf-8"
+
+    def __repr__(self) -> str:
+        return fields.shown(self, source=_source_shown(self.source))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,3 +267,20 @@ def paths_of(source: object) -> list[Any] | None:
     if isinstance(source, list | tuple) and source and all(isinstance(one, str | os.PathLike) for one in source):
         return [one if is_url(one) else Path(local_path(os.fspath(one))) for one in source]
     return None
+
+
+def _source_shown(source: object) -> str:
+    """Say which table it is: its path, or its kind and size, and none of its rows."""
+    if isinstance(source, str | os.PathLike):
+        return repr(os.fspath(source))
+    if isinstance(source, list | tuple) and source:
+        more = f" and {len(source) - 1} more" if len(source) > 1 else ""
+        return f"<{_source_shown(source[0])}{more}>" if more else f"[{_source_shown(source[0])}]"
+    if isinstance(source, Mapping):
+        return f"<columns {', '.join(map(repr, source))}>"
+    kind = type(source)
+    named = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+    size = (
+        getattr(source, "shape", None) if kind.__name__ in ("DataFrame", "Table") else None
+    )  # others would compute it
+    return f"<{named}>" if size is None else f"<{named} of {size[0]:,} rows and {size[1]:,} columns>"

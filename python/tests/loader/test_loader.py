@@ -19,7 +19,7 @@ from graphs import Form, num_nodes
 from oracle import assert_equal
 
 from freshgo import Loader
-from freshgo._args import checks
+from freshgo._loader import keywords
 from freshgo._native.process import counters
 from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError, LibraryError
 
@@ -358,7 +358,7 @@ def test_batches_can_be_pickled(form: Form) -> None:
 
 
 def test_pyg_options_warn_once(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_warned", set())
+    monkeypatch.setattr(keywords, "_warned", set())
     with pytest.warns(UserWarning, match="persistent_workers"):
         Loader(store, [2], persistent_workers=True, subgraph_type="directional").close()
     with warnings.catch_warnings():
