@@ -55,6 +55,7 @@ func updateChanges(in *C.fg_update_input) (out store.Changes, err error) {
 	given, err := convertInput(&C.fg_convert_input{
 		node_types: in.node_types, num_node_types: in.num_node_types,
 		edge_types: in.edge_types, num_edge_types: in.num_edge_types, clip: in.clip,
+		attachments: in.attachments, num_attachments: in.num_attachments,
 	})
 	if err != nil {
 		return out, err
@@ -67,11 +68,16 @@ func updateChanges(in *C.fg_update_input) (out store.Changes, err error) {
 			Source: e.Source, Relation: e.Relation, Target: e.Target, Tensors: e.Tensors,
 		})
 	}
+	out.Attachments = given.Attachments
 	var t taker
 	for i, d := range list[C.fg_drop](&t, in.drops, int64(in.num_drops), "drops") {
 		place, name, types := int(d._type), text(d.name, ""), len(out.Nodes)
 		if d.kind == C.FG_EDGE_TENSOR {
 			types = len(out.Edges)
+		}
+		if d.kind == C.FG_ATTACHMENT {
+			out.Detach = append(out.Detach, name)
+			continue
 		}
 		if place < 0 || place >= types {
 			return out, invalid("drops[%d] is of type %d, expected one of the %d types of the update", i, place, types)
@@ -84,7 +90,8 @@ func updateChanges(in *C.fg_update_input) (out store.Changes, err error) {
 		case C.FG_EDGE_TENSOR:
 			out.Edges[place].Drop = append(out.Edges[place].Drop, name)
 		default:
-			return out, invalid("drops[%d] is of kind %d, expected FG_SPLIT, FG_NODE_TENSOR or FG_EDGE_TENSOR", i, d.kind)
+			return out, invalid("drops[%d] is of kind %d, expected FG_SPLIT, FG_NODE_TENSOR, FG_EDGE_TENSOR or FG_ATTACHMENT",
+				i, d.kind)
 		}
 	}
 	return out, t.err

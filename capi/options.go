@@ -54,6 +54,11 @@ func (t *taker) relations(o *C.fg_loader_options, homogeneous bool, out *loader.
 		return
 	}
 	fanouts := slices.Collect(slices.Chunk(slices.Clone(list[int64](t, o.fanouts, rows*hops, "fanouts")), int(hops)))
+	if o.weight_attrs != nil {
+		for _, n := range list[C.fg_name](t, o.weight_attrs, rows, "weight_attrs") {
+			out.WeightAttrs = append(out.WeightAttrs, text(n.name, ""))
+		}
+	}
 	var walks []sample.Walk
 	if o.walks != nil {
 		for _, w := range list[C.fg_walk](t, o.walks, rows*hops, "walks") {

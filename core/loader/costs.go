@@ -49,7 +49,7 @@ func (m *sampling) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) 
 // fetched is the edges that a batch of a demand fetches at once.
 func (m *sampling) fetched(d *sizing.Demand) int64 {
 	o, n := &m.options, d.HopEdges
-	if o.WeightAttr != "" || o.TimeAttr != "" || o.Labor != nil {
+	if o.weighted() || o.TimeAttr != "" || o.Labor != nil {
 		n = max(n, sample.FetchedEdges) // of whole lists
 	}
 	if k := o.Links; k != nil && (k.Strict || k.Exclude != links.ExcludeNone) { // which lists are looked through for

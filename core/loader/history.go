@@ -172,7 +172,7 @@ func (l *Loader) openReuse(ctx context.Context, c *history.Config) error {
 // spareLists decides whether lists on disk that would be pruned are left unread: see prune.LastHop. Edges of a node to
 // itself are counted where history.Batch.Degrees are known, so these are looked for.
 func (l *Loader) spareLists(ctx context.Context) error {
-	if l.split.Cache == "belady" || l.options.WeightAttr != "" {
+	if l.split.Cache == "belady" || l.options.weighted() {
 		return nil
 	}
 	onDisk := false

@@ -93,6 +93,7 @@ type Options struct {
 
 	// WeightAttr: edge tensor that edges are drawn in proportion to; "": uniformly
 	WeightAttr   string        `option:"weight_attr"`
+	WeightAttrs  []string      // the same by relation, where tensors have several names
 	Labor        *sample.Labor // draw layer by layer
 	NoEdgeWeight bool          // batches do not bring LABOR's weights
 	Walks        []sample.Walk // for each hop, random walks that find neighbours; Fanouts bounds how many are kept

@@ -34,7 +34,7 @@ func (o *Options) validateTrees(numNodes int64) error {
 			ErrOption)
 	case o.disjoint() && o.History != nil:
 		return fmt.Errorf("%w: a history and disjoint trees, which times make too, cannot be used together", ErrOption)
-	case o.TimeAttr != "" && o.WeightAttr != "":
+	case o.TimeAttr != "" && o.weighted():
 		return fmt.Errorf("%w: time_attr and weight_attr cannot be used together", ErrOption)
 	case o.SeedTimes != nil && o.Links == nil && int64(len(o.SeedTimes)) != numSeeds:
 		return fmt.Errorf("%w: input_time has %d times, expected one for each of %d input nodes",

@@ -10,7 +10,7 @@ import (
 	"freshgo/core/store"
 )
 
-// The weights that edges are drawn by: relations with a tensor of the name that Options.WeightAttr
+// The weights that edges are drawn by: relations with a tensor of the name that Options.WeightAttr, or WeightAttrs,
 // gives draw by it, the others uniformly. The tensor has a number for each edge, in the user's
 // order of edges. The sampler wants them in its own, by target. In memory they are put into that
 // order at opening, with sums of blocks so that a long list need not be added up. On disk they stay
@@ -25,26 +25,44 @@ const edgeWeightName = "edge_weight"
 // weightTensors returns the tensor of each relation that is drawn by one, and nil of the others; or
 // nothing where all are drawn uniformly.
 func (m *sampling) weightTensors() []*tensor {
-	if m.options.WeightAttr == "" {
+	if !m.options.weighted() {
 		return nil
 	}
 	of := make([]*tensor, len(m.parts.types.relations))
 	for i := range m.parts.tensors {
-		if t := &m.parts.tensors[i]; t.byEdge && t.name == m.options.WeightAttr {
+		if t := &m.parts.tensors[i]; t.byEdge && t.name == m.options.weightsOf(t.typ) {
 			of[t.typ] = t
 		}
 	}
 	return of
 }
 
+// weighted says whether edges of any relation may be drawn by weights.
+func (o *Options) weighted() bool { return o.WeightAttr != "" || o.WeightAttrs != nil }
+
+// weightsOf is the name of the tensor that the edges of a relation are drawn by, if it has that.
+func (o *Options) weightsOf(relation int) string {
+	if o.WeightAttrs != nil {
+		return o.WeightAttrs[relation]
+	}
+	return o.WeightAttr
+}
+
 // checkWeights checks the tensors that edges are drawn by.
 func (m *sampling) checkWeights() error {
-	types, found := m.parts.types, m.weightTensors()
+	types := m.parts.types
+	if n := len(m.options.WeightAttrs); n > 0 && n != len(types.relations) {
+		return fmt.Errorf("%w: %d names of weights for %d relations", ErrOption, n, len(types.relations))
+	}
+	found := m.weightTensors()
 	if found == nil {
 		return nil
 	}
 	for i, t := range found {
 		if t == nil {
+			if m.options.WeightAttrs != nil && m.options.WeightAttrs[i] != "" {
+				return types.ofRelation(i, fmt.Errorf("%w: weight_attr %q is no edge tensor", ErrOption, m.options.WeightAttrs[i]))
+			}
 			continue
 		}
 		if err := t.checkWeight(); err != nil {

@@ -208,7 +208,7 @@ func (s NamedSource) matches(t *Tensor, label string) error {
 }
 
 func (g *grower) checkAttachments(given []NamedSource) (err error) {
-	if g.graph.attachments, err = checkTensors(g.fs, given, "attachment "); err != nil {
+	if g.graph.attachments, err = checkTensors(g.fs, given, attachmentLabel); err != nil {
 		return err
 	}
 	for _, s := range g.graph.attachments {
@@ -216,7 +216,7 @@ func (g *grower) checkAttachments(given []NamedSource) (err error) {
 		if at < 0 {
 			return invalid("the store has no attachment %q", s.Name)
 		}
-		if err := s.matches(&g.src.attachments[at], "attachment "); err != nil {
+		if err := s.matches(&g.src.attachments[at], attachmentLabel); err != nil {
 			return err
 		}
 	}

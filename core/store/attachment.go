@@ -20,6 +20,9 @@ func (s *Store) Attachments() []Tensor { return slices.Clone(s.attachments) }
 // attachedPrefix begins the names of the files of attachments.
 const attachedPrefix = "attached"
 
+// attachmentLabel stands before the names of attachments in messages.
+const attachmentLabel = "attachment "
+
 // attachments validates the attachments of a manifest.
 func (c *checker) attachments(list []*manifest.Tensor) []Tensor {
 	var out []Tensor

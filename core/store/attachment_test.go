@@ -71,6 +71,33 @@ func TestAttachmentsStayWithTheStore(t *testing.T) {
 	requireAttached(t, r, data)
 }
 
+// TestUpdateChangesAttachments: an update replaces, adds and leaves out attachments, and carries the others over.
+func TestUpdateChangesAttachments(t *testing.T) {
+	g, data := attached(t)
+	path := t.TempDir() + "/g"
+	require.NoError(t, Convert(t.Context(), ssd.OS, g.Input, path, ConvertOptions{}))
+	update := func(c Changes) error {
+		s, err := Open(ssd.OS, path)
+		require.NoError(t, err)
+		defer s.Close()
+		return Update(t.Context(), s, path, c, ConvertOptions{Overwrite: true})
+	}
+	data["packed"], data["links/val"] = []byte{1, 2, 3}, []byte{4, 5}
+	delete(data, "padded")
+	require.NoError(t, update(Changes{Detach: []string{"padded"}, Attachments: []NamedSource{
+		{"packed", Dense(manifest.DType_UINT8, []int64{3}, data["packed"])},
+		{"links/val", Dense(manifest.DType_UINT8, []int64{1, 2}, data["links/val"])},
+	}}))
+	s := mustOpen(t, path)
+	requireGraph(t, g, s)
+	requireAttached(t, s, data)
+	require.NoError(t, s.Verify(t.Context(), nil))
+	require.Contains(t, s.History()[1].Details, "wrote packed, links/val; left out padded")
+	require.ErrorIs(t, update(Changes{Detach: []string{"padded"}}), ErrInvalid)
+	twice := []NamedSource{g.Attachments[0], g.Attachments[0]}
+	require.ErrorIs(t, update(Changes{Attachments: twice}), ErrInvalid)
+}
+
 func TestADamagedAttachmentIsNoticed(t *testing.T) {
 	g, _ := attached(t)
 	s := mustConvert(t, g.Input, 0)

@@ -185,7 +185,7 @@ func (c *conversion) write(ctx context.Context) (*manifest.Manifest, error) {
 		m.EdgeTypes = append(m.EdgeTypes, edge)
 	}
 	for i, t := range c.graph.attachments {
-		written, err := c.writeTensor(ctx, tensorFile(attachedPrefix, i, t.Name), "attachment ", t, anyValue)
+		written, err := c.writeTensor(ctx, tensorFile(attachedPrefix, i, t.Name), attachmentLabel, t, anyValue)
 		if err != nil {
 			return nil, err
 		}

@@ -32,7 +32,7 @@ func (g *grower) write(ctx context.Context) error {
 	}
 	for _, s := range g.graph.attachments {
 		at := slices.IndexFunc(g.m.Attachments, func(t *manifest.Tensor) bool { return t.GetName() == s.Name })
-		if err := g.growTensor(ctx, "attachment ", g.attachment(s.Name), g.m.Attachments[at], s, anyRows); err != nil {
+		if err := g.growTensor(ctx, attachmentLabel, g.attachment(s.Name), g.m.Attachments[at], s, anyRows); err != nil {
 			return err
 		}
 	}

@@ -80,6 +80,7 @@ func (c Changes) String() string {
 	for _, e := range c.Edges {
 		add(edgeLabel(e.Source, e.Relation, e.Target), e.Tensors, e.Drop...)
 	}
+	add("", c.Attachments, c.Detach...)
 	var parts []string
 	if len(wrote) > 0 {
 		parts = append(parts, "wrote "+strings.Join(wrote, ", "))

@@ -108,7 +108,7 @@ func (in Input) check(ctx context.Context, fs ssd.FS) (g graph, err error) {
 		}
 		g.edges = append(g.edges, part)
 	}
-	if g.attachments, err = checkTensors(fs, in.Attachments, "attachment "); err != nil {
+	if g.attachments, err = checkTensors(fs, in.Attachments, attachmentLabel); err != nil {
 		return g, err
 	}
 	if err := g.countNodes(ctx, fs); err != nil {

@@ -13,8 +13,10 @@ import (
 // Changes lists the tensors and splits that Update writes and leaves out, by type. A tensor or a split that the store
 // has is replaced.
 type Changes struct {
-	Nodes []NodeChange
-	Edges []EdgeChange
+	Nodes       []NodeChange
+	Edges       []EdgeChange
+	Attachments []NamedSource // see Store.Attachments
+	Detach      []string      // attachments that are left out
 }
 
 // NodeChange lists the changes of a node type.
@@ -115,6 +117,14 @@ func (u *updater) check(changes Changes) error {
 			return err
 		}
 	}
+	var err error
+	if u.graph.attachments, err = checkTensors(u.fs, changes.Attachments, attachmentLabel); err != nil {
+		return err
+	}
+	u.m.Attachments, err = without(u.m.Attachments, u.graph.attachments, changes.Detach, attachmentLabel)
+	if err != nil {
+		return err
+	}
 	for _, node := range u.m.NodeTypes {
 		node.Tensors = slices.DeleteFunc(node.Tensors, func(t *manifest.Tensor) bool { return stales(t, node, gone) })
 	}
@@ -186,7 +196,7 @@ func (u *updater) bytes(chunk int) int64 {
 	for i := range u.graph.edges {
 		most = max(most, tensorsBytes(u.graph.edges[i].tensors, chunk))
 	}
-	return most
+	return max(most, tensorsBytes(u.graph.attachments, chunk))
 }
 
 // added are the arrays of the tensors that are new.
@@ -200,6 +210,9 @@ func (u *updater) added() (all []*Array) {
 		for _, t := range u.graph.edges[i].tensors {
 			all = append(all, u.future(t, t.rows()))
 		}
+	}
+	for _, t := range u.graph.attachments {
+		all = append(all, u.future(t, t.rows()))
 	}
 	return all
 }
@@ -236,6 +249,13 @@ func (u *updater) write(ctx context.Context, changes Changes) error {
 			edge.Tensors = append(edge.Tensors, written)
 		}
 	}
+	for _, t := range u.graph.attachments {
+		written, err := u.writeTensor(ctx, u.fileFor(attachedPrefix, t.Name), attachmentLabel, t, anyRows)
+		if err != nil {
+			return err
+		}
+		u.m.Attachments = append(u.m.Attachments, written)
+	}
 	u.arrange()
 	return nil
 }
@@ -252,6 +272,7 @@ func (u *updater) arrange() {
 		}
 		return func(a, b *manifest.Tensor) int { return at(a) - at(b) }
 	}
+	slices.SortStableFunc(u.m.Attachments, place(u.src.attachments))
 	for i, node := range u.m.NodeTypes {
 		slices.SortStableFunc(node.Tensors, place(u.src.nodeTypes[i].Tensors))
 		slices.SortFunc(node.Splits, func(a, b *manifest.Split) int { return strings.Compare(a.GetName(), b.GetName()) })

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from freshgo.ids import Ids
     from freshgo.infer import infer
     from freshgo.lab import Simulation, hotness, plot_policies, simulate
+    from freshgo.levels import with_levels
     from freshgo.links import LinkLoader
     from freshgo.loader import Loader
     from freshgo.memory import MemoryBudget
@@ -99,6 +100,7 @@ __all__ = [
     "shard",
     "simulate",
     "update",
+    "with_levels",
 ]
 
 
@@ -111,6 +113,7 @@ _LATER = {
     "ids": ("Ids",),
     "infer": ("infer",),
     "lab": ("Simulation", "hotness", "plot_policies", "simulate"),
+    "levels": ("with_levels",),
     "links": ("LinkLoader",),
     "loader": ("Loader",),
     "memory": ("MemoryBudget",),

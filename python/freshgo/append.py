@@ -118,6 +118,7 @@ def _parts(store: Store, nodes: Any, edges: Any) -> GraphParts:
         if not isinstance(value, Mapping):
             raise DTypeError(f"nodes{'' if flat else [node_type]} must be a mapping, got {checks.shown(value)}")
         parts.nodes[node_type] = node_parts(node_type, value)
+        _check_rows(label_of(node_type), parts.nodes[node_type].whole)
         _check_frames(node_type, parts.nodes[node_type].frames, store)
     for edge_type, value in by_edge.items():
         if not flat:
@@ -125,7 +126,17 @@ def _parts(store: Store, nodes: Any, edges: Any) -> GraphParts:
                 raise DTypeError(f"the keys of edges must be edge types, got {checks.shown(edge_type)}")
             store._edges_of(edge_type)
         parts.edges[edge_type] = edge_parts(edge_type, value)
+        _check_rows(label_of(edge_type), {**parts.edges[edge_type].whole, **parts.edges[edge_type].links})
     return parts
+
+
+def _check_rows(label: str, others: Mapping[str, Any]) -> None:
+    """Refuse what has no row for each new node or edge."""
+    for name in others:
+        raise InvalidArgumentError(
+            f"{label}{name} has no row for each new node or edge: append() adds these alone; what belongs to the graph "
+            "as a whole comes with convert(), and labelled links with update(links=...)"
+        )
 
 
 def _check_frames(node_type: str, given: dict[str, Frame], store: Store) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args.entry import entry
+from freshgo._args.whole import mapped
 from freshgo._batch.blocks import Blocks, carry_edges, edges_of
 from freshgo._batch.structure import Block
 
@@ -46,10 +47,7 @@ class Batch(Blocks):
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Return a batch whose tensors are on ``device``."""
         moved = Batch(
-            **{
-                name: value.to(device, non_blocking=non_blocking) if isinstance(value, Tensor) else value
-                for name, value in self
-            }
+            **{name: mapped(value, lambda t: t.to(device, non_blocking=non_blocking)) for name, value in self}
         )
         carry_edges(edges_of(self), moved)
         return moved

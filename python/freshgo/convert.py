@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from freshgo._args import frames
+from freshgo._args import frames, whole
 from freshgo._args.arrays import Array
 from freshgo._args.checks import flag
 from freshgo._args.entry import entry
+from freshgo._args.levels import Levels
 from freshgo._args.narrow import forms_of
 from freshgo._args.parts import GraphParts, graph_parts
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._args.urls import check_local
+from freshgo._data import link_splits
 from freshgo._native import convert as native_convert
 from freshgo._native.store import Store as NativeStore
 from freshgo._sources.landing import landed
@@ -36,6 +39,10 @@ def convert(
     memory: int | str = "1GiB",
     relayout: str | Mapping[str, Any] | None = None,
     weight_attr: str | Mapping[EdgeType, str] | None = None,
+    node_level: Sequence[str] = (),
+    edge_level: Sequence[str] = (),
+    graph_level: Sequence[str] = (),
+    links: str | Mapping[str, Any] = "train",
     dtype: Mapping[Any, Any] | None = None,
     clip: bool = False,
     isolated_nodes: bool = False,
@@ -59,10 +66,17 @@ def convert(
             ``.npy`` files, where ``train_idx.npy`` is the split ``train``. The values of a mapping are torch tensors,
             NumPy arrays or paths of ``.npy`` files; files are read piece by piece, as are memory-mapped arrays. Paths
             may be URLs that ``fsspec`` knows, such as ``"s3://bucket/x.npy"``, of ``.npy`` and ``.npz`` files, and of
-            directories of ``.npy`` files (``pip install 'freshgo[remote]'``). Tensors
-            with one row per node or per edge are kept and come with every batch. One-dimensional bool tensors named
-            ``<split>_mask`` are also splits; further splits are in ``data["splits"]``, a mapping from names to node ids
-            or masks. ``data["num_nodes"]`` is needed only if nothing else determines it.
+            directories of ``.npy`` files (``pip install 'freshgo[remote]'``). Tensors with one row per node or per edge
+            are kept and come with every batch. Bool tensors named ``<split>_mask``
+            are also splits, each column of a two-dimensional one by itself: ``"train:3"`` is ``train_mask[:, 3]``.
+            Further splits are in ``data["splits"]``, a mapping from names to node ids or masks. ``data["num_nodes"]``
+            is needed only if nothing else determines it.
+
+            Other tensors, numbers, strings, and lists, tuples and dicts of these belong to the graph as a whole
+            (``class_weights``, ``mean [1, 2]``): every batch has them as they are, as in PyG
+            (:meth:`Store.attributes`). ``x``, ``pos``, masks, ``edge_attr`` and ``edge_weight`` with another number of
+            rows are errors. Links with labels, as ``RandomLinkSplit`` adds them, are no edges; they become a split of
+            links (``links=``).
 
             A graph may have ``adj_t``, as PyG's ``ToSparseTensor`` makes it (a ``SparseTensor`` or a sparse tensor of
             torch), instead of ``edge_index``; its edges are then in the order of the matrix. A sparse matrix is a graph
@@ -102,6 +116,13 @@ def convert(
             edge: if weights do not fit into memory, a draw reads a few pages of a long list instead of the whole list.
             In a heterogeneous graph, the tensor of this name of every edge type that has it, or a mapping from edge
             types to names. Batches are the same with and without it.
+        node_level, edge_level, graph_level: names of tensors that belong to nodes, to edges, or to the graph as a
+            whole, where their rows do not decide it: in a graph with as many edges as nodes, or where a tensor of the
+            whole graph happens to have a row for each. A tensor that ``weight_attr`` names belongs to edges.
+        links: what the labelled links of ``data`` are called, ``store.links("train")``; or a mapping from names to
+            graphs, such as the three of ``RandomLinkSplit``, of which the links alone are taken, or to mappings with
+            ``edge_label_index``, ``edge_label`` and ``edge_label_time``: ``{"train": train_data, "val": val_data}``.
+            :func:`freshgo.update` adds further ones.
         dtype: tensors of floats to store in fewer bytes, and as what: ``{"x": "float16"}``. A name means the tensor of
             every type that has it; ``{"paper": {"x": "int8"}}`` names a node type, and an edge type is named likewise.
             ``"float16"`` and ``"bfloat16"`` (also :class:`torch.dtype`) round to the nearest. ``"int8-per-row"`` and
@@ -121,7 +142,8 @@ def convert(
         InvalidArgumentError: shapes that do not fit together, ids out of range (the message names file, type and
             position), rows without columns, an empty graph, a
             ``num_nodes`` that needs ``isolated_nodes``, an edge type whose node types do not exist, a
-            ``weight_attr`` that is not an edge tensor or holds values that cannot be weights, a ``dtype`` that cannot
+            ``weight_attr`` that is not an edge tensor or holds values that cannot be weights, a tensor that may belong
+            to nodes or to edges (the message names it and the option that decides), a ``dtype`` that cannot
             hold a number (the message names row and column) or the tensor; a pickle that nobody allowed; a ``source``
             that ``data`` are not.
         DTypeError: dtypes that cannot be used, pickled arrays.
@@ -140,14 +162,21 @@ def convert(
     from freshgo._sources.recognise import graph_of
 
     wanted = None if relayout is None else Relayout.of(relayout)
+    named = {weight_attr} if isinstance(weight_attr, str) else set()
+    levels = dataclasses.replace(Levels.given(node_level, edge_level, graph_level), weights=frozenset(named))
     if isinstance(data, Store):
         raise DTypeError(f"data is already the store {data.path!r}: pass it to a Loader, or copy it with relayout")
     allowed = None if allow_pickle is None else flag("allow_pickle", allow_pickle)
     with progress_of(progress) as report, Opening(path, allowed, overwrite, report) as opening:
         graph = graph_of(data, opening, source)
-        parts = graph_parts(graph.data)
+        parts = graph_parts(graph.data, levels)
         if not flag("isolated_nodes", isolated_nodes):
             _check_isolated(parts)
+        attachments = {
+            **graph.attachments,
+            **whole.written(parts.attributes),
+            **link_splits.attached(data, parts, links),
+        }
         return write_parts(
             parts,
             path,
@@ -158,7 +187,7 @@ def convert(
             clip=clip,
             overwrite=overwrite,
             progress=report,
-            attachments=graph.attachments,
+            attachments=attachments,
             opening=opening,
         )
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from freshgo._args.entry import entry
 from freshgo._args.types import EdgeType
+from freshgo._args.whole import mapped
 from freshgo._batch.blocks import HeteroBlocks, carry_edges, edges_of
 
 
@@ -62,8 +63,8 @@ class HeteroBatch(HeteroBlocks):
     ``num_sampled_edges`` and the rows of every tensor. Types that the batch did not reach are present and empty.
     """
 
-    def __init__(self, parts: dict[str | EdgeType, TypeBatch]) -> None:
-        self._parts = parts
+    def __init__(self, parts: dict[str | EdgeType, TypeBatch], whole: dict[str, Any] | None = None) -> None:
+        self._parts, self._whole = parts, whole or {}
 
     @property
     def node_types(self) -> list[str]:
@@ -86,6 +87,8 @@ class HeteroBatch(HeteroBlocks):
         return key in self._parts
 
     def __getattr__(self, name: str) -> Any:
+        if name in self.__dict__.get("_whole", ()):
+            return self._whole[name]
         parts = self.__dict__.get("_parts", {})  # absent while it is being unpickled
         of = name.removesuffix("_dict")
         found = {key: part[of] for key, part in parts.items() if of in part} if of != name else {}
@@ -104,7 +107,8 @@ class HeteroBatch(HeteroBlocks):
                     **{name: function(value) if isinstance(value, Tensor) else value for name, value in part}
                 )
                 for key, part in self._parts.items()
-            }
+            },
+            {name: mapped(value, function) for name, value in self._whole.items()},
         )
         carry_edges(edges_of(self), made)
         return made

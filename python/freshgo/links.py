@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,15 +18,12 @@ from freshgo._native.loader import RawBatch
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.loader import BatchType, Loader
 from freshgo.samplers import RandomWalk
-from freshgo.store import Store
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from freshgo._data.like import GraphLike
-    from freshgo.options import CommonOptions, Negatives
-
-_OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
+    from freshgo.options import CommonOptions, Negatives, NumNeighbors
 
 
 @entry
@@ -72,13 +69,14 @@ class LinkLoader(Loader[BatchType]):
     if its type has times, and is any node otherwise.
 
     Args:
-        data: as for :class:`Loader`. Labels that PyG's ``RandomLinkSplit`` has added (``edge_label`` and so on) are not
-            part of the graph and are left out.
+        data: as for :class:`Loader`.
         num_neighbors: as for :class:`Loader`.
-        edge_label_index: integers ``[2, num_links]``. None makes every edge of the graph a link, in the user's order,
-            which takes 16 bytes of memory for each. In a heterogeneous graph ``(edge type, integers)``, or an edge type
-            for all of its edges: ``("user", "rates", "item")``, or only the types of its ends if a single edge type
-            connects them.
+        edge_label_index: integers ``[2, num_links]``; or the name of a split of links (:attr:`Store.link_splits`),
+            which brings its labels, and its times with ``time_attr``. The labelled links that PyG's
+            ``RandomLinkSplit`` adds to a graph in memory are the split ``"train"``. None makes every edge of the graph
+            a link, in the user's order, which takes 16 bytes of memory for each. In a heterogeneous graph ``(edge
+            type, integers or name)``, or an edge type for all of its edges: ``("user", "rates", "item")``, or only the
+            types of its ends if a single edge type connects them; a name alone if the split is of one edge type.
         edge_label: a row for each link, of any dtype, or None.
         edge_label_time: integers, a time for each link, with ``time_attr``: both ends of a link, and the negatives that
             go with it, see nothing later. They do see what happens at that very time, including the link itself if it
@@ -111,7 +109,7 @@ class LinkLoader(Loader[BatchType]):
     def __init__(
         self,
         data: GraphLike,
-        num_neighbors: Sequence[int] | Sequence[RandomWalk] | Mapping[EdgeType, Sequence[int]],
+        num_neighbors: Sequence[int] | Sequence[RandomWalk] | Mapping[EdgeType, Sequence[int]] | NumNeighbors,
         edge_label_index: Any = None,
         edge_label: Any = None,
         edge_label_time: Any = None,
@@ -133,7 +131,9 @@ class LinkLoader(Loader[BatchType]):
             edge_label_index, edge_label, neg_sampling, neg_sampling_ratio, strict, exclude_seed_edges
         )
         times = link_inputs.edge_label_time(edge_label_time, self._links.index, options.get("time_attr"))
-        graph = _with_type(_without_labels(data), self._links.edge_type)
+        if self._links.split is not None and times is None and options.get("time_attr") is not None:
+            self._links = dataclasses.replace(self._links, timed=True)
+        graph = _with_type(data, self._links.edge_type)
         super().__init__(graph, num_neighbors, input_time=times, **options)
 
     def __call__(self, index: Any) -> BatchType:
@@ -169,21 +169,6 @@ class LinkLoader(Loader[BatchType]):
         return f"Link{super().__repr__()}"
 
 
-def _without_labels(data: Any) -> Any:
-    """Return a graph in memory without the labels of links, which PyG keeps beside its tensors."""
-    if isinstance(data, Store | str | os.PathLike):
-        return data
-    to_dict = getattr(data, "to_dict", None)
-    items = data if isinstance(data, Mapping) else to_dict() if callable(to_dict) else None
-    if not isinstance(items, Mapping):
-        return data
-    if any(isinstance(name, tuple) for name in items):
-        parts = {name: _without(part) if isinstance(name, tuple) else part for name, part in items.items()}
-        return parts if any(parts[name] is not part for name, part in items.items()) else data
-    rest = _without(items)
-    return data if rest is items else rest
-
-
 def _with_type(data: Any, of: Any) -> Any:
     """Return PyG's HeteroData without any edges with an empty edge type, that of its links; others as they are."""
     to_dict = getattr(data, "to_dict", None)  # which stores do not have
@@ -191,10 +176,3 @@ def _with_type(data: Any, of: Any) -> Any:
         return data
     edge_type = of if len(of) == 3 else (of[0], "to", of[1])  # as PyG calls it
     return {**to_dict(), edge_type: {"edge_index": torch.empty((2, 0), dtype=torch.long)}}
-
-
-def _without(part: Any) -> Any:
-    """Return the tensors of a graph, or of an edge type, without labels; the same object if it has none."""
-    if not isinstance(part, Mapping) or not any(name in part for name in _OF_LINKS):
-        return part
-    return {name: value for name, value in part.items() if name not in _OF_LINKS}

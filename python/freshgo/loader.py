@@ -19,7 +19,7 @@ from freshgo._device import delivery, mover
 from freshgo._loader import on_demand
 from freshgo._loader.arrange import arrange, batch_class, trace_of
 from freshgo._loader.epoch import Batches, Epoch, Mode, Position, Started
-from freshgo._loader.keywords import check_pyg_options
+from freshgo._loader.keywords import check_pyg_options, directed
 from freshgo._loader.openings import Openings
 from freshgo._loader.orders import Order, position
 from freshgo._loader.origin import InProcess
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from freshgo._loader.link_inputs import Links
     from freshgo._sharded.source import ShardedSource
     from freshgo.history import History
+    from freshgo.options import NumNeighbors
     from freshgo.policies import Scores
 
     BatchType = TypeVar("BatchType", default=Data)
@@ -99,8 +100,9 @@ class Loader(Generic[BatchType]):
         num_neighbors (list, or dict of lists; required): neighbours per node and hop, the hop nearest the input nodes
             first; -1 takes all, 0 none. An empty list makes batches of the input nodes alone. Or a :class:`RandomWalk`
             for each hop. In a heterogeneous graph a list applies to every edge type; a dict gives a list for every edge
-            type. With walks along metapaths, the edges of the metapaths replace those of the graph in a
-            batch: a list names them ``(source, "metapath_0", target)``, and the keys of a dict name them.
+            type, and PyG's ``NumNeighbors`` either of them and a default. With walks along metapaths, the edges of the
+            metapaths replace those of the graph in a batch: a list names them ``(source, "metapath_0", target)``, and
+            the keys of a dict name them.
         input_nodes (default None: every node): node ids (integers ``[n]``), a bool mask ``[num_nodes]``, or the name of
             a split. In a heterogeneous graph it is required: a node type, ``"paper"``; a node type with any of these,
             ``("paper", ids)``; or a dict for several types, ``{"paper": ids, "author": "train"}``. Zeros and ones of
@@ -136,7 +138,8 @@ class Loader(Generic[BatchType]):
         replace (bool, default False): draw neighbours with replacement.
         weight_attr (str, default None: uniform draws): the name of an edge-level tensor of finite numbers that are not
             negative. Neighbours are drawn in proportion to it, one after the other among those that are left;
-            neighbours of weight 0 are never drawn. Edge types without this tensor are drawn from uniformly.
+            neighbours of weight 0 are never drawn. Edge types without this tensor are drawn from uniformly. Or a dict
+            of names by edge type; the others are drawn from uniformly.
         neighbor_sampler (default None): ``"labor"`` or a :class:`Labor` draws layer by layer, so that a batch has fewer
             nodes.
         subgraph_type (str, default ``"directional"``): which edges a batch has. ``"directional"``: those that were
@@ -247,14 +250,15 @@ class Loader(Generic[BatchType]):
         num_neighbors: Sequence[int]
         | Sequence[RandomWalk]
         | Mapping[EdgeType, Sequence[int]]
-        | Mapping[EdgeType, Sequence[RandomWalk]],
+        | Mapping[EdgeType, Sequence[RandomWalk]]
+        | NumNeighbors,
         input_nodes: Any = None,
         *,
         batch_size: int = 1,
         shuffle: bool = False,
         drop_last: bool = False,
         replace: bool = False,
-        weight_attr: str | None = None,
+        weight_attr: str | Mapping[EdgeType, str] | None = None,
         neighbor_sampler: Labor | Literal["labor"] | None = None,
         sampler: torch.utils.data.Sampler[int] | None = None,
         input_weight: Any = None,
@@ -287,12 +291,17 @@ class Loader(Generic[BatchType]):
         **pyg_options: Unpack[PyGOptions],
     ) -> None:
         check_pyg_options(pyg_options, type(self))
+        subgraph_type = directed(pyg_options, subgraph_type)
         asked = Asked.of(locals())
         self._history, self._transform, self._ranks = history, transform, asked.member
         self._token = object()  # tells the batches of this loader from others
         self._at, self._agreement = Position(), Agreement()
         self._asking = 0  # calls that wait for a batch on demand; changed under the lock of the position
-        self._source = open_source(data, asked.first_layer) if asked.ranks.features is None else _divided_source(data)
+        self._source = (
+            open_source(data, asked.first_layer, asked.levels)
+            if asked.ranks.features is None
+            else _divided_source(data)
+        )
         try:
             self._request = request = in_graph(asked, self._source, self._links)
             if history is not None:
@@ -307,7 +316,7 @@ class Loader(Generic[BatchType]):
             self._narrow = Delivered(self._source.narrow, asked_dtype, delivered_dtype)
             budget = memory if isinstance(memory, MemoryBudget) else None
             with self._at.lock:  # so that it lends nothing before it is whole
-                self._openings = Openings(self._origin.open, self._options, budget, self)
+                self._openings = Openings(self._origin.open, self._options, budget, self, self._source.attribute_bytes)
             self._order = Order(self._openings, self._options, self._at)
         except BaseException:
             self._source.close()

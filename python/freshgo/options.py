@@ -43,6 +43,12 @@ if TYPE_CHECKING:
         mode: Any
         amount: Any
 
+    class NumNeighbors(Protocol):
+        """PyG's class of this name."""
+
+        values: Any
+        default: Any
+
     Negatives = NegativeMode | Mapping[str, Any] | tuple[Any, ...] | NegativeSampling | None
 
 __all__ = ["Disk", "LinkOptions", "LoaderOptions", "PyGOptions", "Ranks"]
@@ -158,7 +164,8 @@ def cannot_combine(option: str, other: str, ranks: Ranks) -> InvalidArgumentErro
 class PyGOptions(TypedDict, total=False):
     """Options of PyG's loaders that :class:`freshgo.Loader` also accepts, so that scripts run as they are.
 
-    One with a reason is ignored, with a warning. The others have the only value that is allowed.
+    One with a reason is ignored, with a warning. ``directed=False`` means ``subgraph_type="induced"``, also with a
+    warning. The others have the only value that is allowed.
     """
 
     pin_memory_device: Annotated[str, "memory is pinned for every CUDA device"]
@@ -171,7 +178,7 @@ class PyGOptions(TypedDict, total=False):
     in_order: Annotated[bool, "batches always come in order"]
     filter_per_worker: Annotated[bool | None, "rows are gathered by its threads"]
     is_sorted: Annotated[bool, "it sorts the edges itself"]
-    directed: Literal[True]
+    directed: bool
     transform_sampler_output: None
     custom_cls: None
     batch_sampler: None
@@ -185,7 +192,7 @@ class CommonOptions(PyGOptions, total=False):
     shuffle: bool
     drop_last: bool
     replace: bool
-    weight_attr: str | None
+    weight_attr: str | Mapping[EdgeType, str] | None
     neighbor_sampler: Labor | Literal["labor"] | None
     sampler: torch.utils.data.Sampler[int] | None
     input_weight: Any

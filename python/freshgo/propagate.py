@@ -12,7 +12,7 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.choices import Reduction
 from freshgo._args.entry import entry
-from freshgo._args.parts import check_name
+from freshgo._args.named import check_name
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import EdgeType

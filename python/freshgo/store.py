@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from freshgo._args import checks, frames
+from freshgo._args import checks, frames, labelled, whole
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.described import describe, summarise
 from freshgo._args.entry import entry
@@ -18,6 +18,7 @@ from freshgo._args.frames import Frames
 from freshgo._args.progress import Progress, finish, progress_of
 from freshgo._args.types import UNNAMED, EdgeType, Types, counts_shown
 from freshgo._args.versions import StoreVersion
+from freshgo._args.whole import Attributes
 from freshgo._native import abi
 from freshgo._native.store import Store as NativeStore
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -186,10 +187,9 @@ class Store:
 
     def _frames(self) -> Frames:
         """The TensorFrames of nodes, by node type and name."""
-        described = self._attachments.get(frames.ATTACHMENT)
-        if described is None:
+        if frames.ATTACHMENT not in self._attachments:
             return {}
-        return frames.read(self._native.read_rows(frames.ATTACHMENT, 0, described["shape"][0]))
+        return frames.read(self._read_attached(frames.ATTACHMENT))
 
     @classmethod
     def _of(cls, native: NativeStore) -> Store:
@@ -286,10 +286,34 @@ class Store:
         return {**self._nodes[""].tensors, **self._edges[UNNAMED].tensors} if self._types.homogeneous else {}
 
     @property
-    def splits(self) -> dict[str, int]:
-        """The number of nodes of every split, by name. In a heterogeneous graph it is empty: see
-        ``store["paper"].splits``."""
-        return dict(self._info["splits"])
+    def splits(self) -> dict[str, Any]:
+        """The number of nodes of every split, by name: ``{"train": 90}``. In a heterogeneous graph, these by the node
+        types that have splits: ``{"paper": {"train": 90}}``."""
+        if self._types.homogeneous:
+            return dict(self._nodes[""].splits)
+        return {node_type: dict(nodes.splits) for node_type, nodes in self._nodes.items() if nodes.splits}
+
+    def attributes(self, of: str | EdgeType | None = None) -> dict[str, Any]:
+        """Read what belongs to the graph as a whole, by name: tensors such as ``class_weights``, numbers, strings, and
+        lists, tuples and dicts of them. Every batch has these. In a heterogeneous graph, a type may have such
+        attributes, too: ``store.attributes("paper")``.
+
+        Raises:
+            InvalidArgumentError: there is no such type.
+            CorruptError, ReadError: the store is damaged or cannot be read.
+        """
+        if of is not None:
+            self._of_type(of)
+        return self._attributes().get("" if self._types.homogeneous and of is None else of, {})
+
+    def _attributes(self) -> Attributes:
+        """What belongs to the graph or to a type as a whole, by owner."""
+        if whole.ATTACHMENT not in self._attachments:
+            return {}
+        return whole.read(self._read_attached(whole.ATTACHMENT), self._read_attached)
+
+    def _read_attached(self, name: str) -> Tensor:
+        return self._native.read_rows(name, 0, self._attachments[name]["shape"][0])
 
     def split(self, name: str, node_type: str | None = None) -> Tensor:
         """Read the node ids of a split: int64 ``[size]``. A heterogeneous graph needs the ``node_type``."""
@@ -328,25 +352,45 @@ class Store:
 
     @property
     def link_splits(self) -> list[str]:
-        """The splits of links that a source had, such as those of OGB's data sets for link prediction."""
+        """The splits of links: the labelled links of graphs (``links=`` of :func:`freshgo.convert`), and those that a
+        source had, such as OGB's data sets for link prediction."""
         names = (name.split("/") for name in self._attachments)
         return list(dict.fromkeys(parts[1] for parts in names if parts[0] == "links"))
 
-    def links(self, split: str) -> dict[str, Tensor]:
+    def links(self, split: str, edge_type: EdgeType | None = None) -> dict[str, Tensor]:
         """Read the arrays of a split of links into memory, under the names that their source gave them.
 
-        Of OGB these are ``edge`` and ``edge_neg`` (int64 ``[links, 2]``), ``source_node``, ``head``, ..., as
-        ``get_edge_split`` has them; strings that name node types are their places in ``node_types``.
+        Of labelled links these are PyG's: ``edge_label_index`` (``[2, links]``), ``edge_label`` and
+        ``edge_label_time`` (a row for each), or ``pos_edge_label_index`` and so on. Of OGB they are ``edge`` and
+        ``edge_neg`` (int64 ``[links, 2]``), ``source_node``, ``head``, ..., as ``get_edge_split`` has them; strings
+        that name node types are their places in ``node_types``. ``LinkLoader(store, ..., edge_label_index="train")``
+        takes the split by name.
+
+        Args:
+            split: one of :attr:`link_splits`.
+            edge_type: in a heterogeneous graph, only the links of this type, under these names. None returns the links
+                of every type, with the type in the names: ``"user:rates:item/edge_label_index"``.
 
         Raises:
-            InvalidArgumentError: there is no such split.
+            InvalidArgumentError: there is no such split, or no such edge type.
             CorruptError, ReadError: the store is damaged or cannot be read.
         """
         if split not in self.link_splits:
             raise InvalidArgumentError(f"the store has no split of links {split!r}, only {self.link_splits}")
-        prefix = f"links/{split}/"
-        found = {name: array["shape"][0] for name, array in self._attachments.items() if name.startswith(prefix)}
-        return {name.removeprefix(prefix): self._native.read_rows(name, 0, rows) for name, rows in found.items()}
+        names = self._link_arrays(split)
+        if edge_type is not None:
+            names = labelled.of_type(names, self._edges_of(edge_type).edge_type if self.edge_types else UNNAMED)
+        return {name: labelled.loaded(name, self._read_attached(full)) for name, full in names.items()}
+
+    def _link_arrays(self, split: str) -> dict[str, str]:
+        """The attachments of a split of links, by the names without it."""
+        prefix = f"{labelled.PREFIX}{split}/"
+        return {name.removeprefix(prefix): name for name in self._attachments if name.startswith(prefix)}
+
+    def _link_types(self, split: str) -> list[EdgeType]:
+        """The edge types that a split has links of."""
+        arrays = self._link_arrays(split)
+        return [edge_type for edge_type in self._edges if labelled.of_type(arrays, edge_type)]
 
     def _attached(self, name: str, lack: str) -> Ids:
         if name not in self._attachments and f"{name}/ends" not in self._attachments:

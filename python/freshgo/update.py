@@ -12,10 +12,12 @@ import torch
 from freshgo._args import checks
 from freshgo._args.arrays import Array
 from freshgo._args.entry import entry
-from freshgo._args.parts import EdgeParts, GraphParts, NodeParts, check_name, named_arrays, named_splits
+from freshgo._args.named import check_name, named_arrays, named_splits
+from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType, label_of
+from freshgo._data import link_splits
 from freshgo._native import convert as native_convert
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.store import Store, StoredEdges, StoredNodes, opened, written
@@ -30,6 +32,7 @@ def update(
     *,
     tensors: Mapping[Any, Any] | None = None,
     splits: Mapping[str, Any] | None = None,
+    links: Mapping[str, Any] | None = None,
     drop: Sequence[str] | Mapping[Any, Sequence[str]] = (),
     memory: int | str = "1GiB",
     overwrite: bool = False,
@@ -54,6 +57,10 @@ def update(
             that the store has stays with nodes or edges, another is sorted as in :func:`freshgo.convert`. In a
             heterogeneous graph by type: ``{"paper": {"x": x}, ("author", "writes", "paper"): {"time": time}}``.
         splits: node ids or bool masks by name; in a heterogeneous graph by node type.
+        links: graphs by name, such as ``{"val": val_data, "test": test_data}`` of PyG's ``RandomLinkSplit``, of which
+            the labelled links alone are taken: ``store.links("val")``. The edges of the store stay its own. Or, by
+            name, a mapping with ``edge_label_index``, ``edge_label`` and ``edge_label_time``, in a heterogeneous graph
+            by edge type. None leaves out a split of links.
         drop: names of tensors and splits to leave out; in a heterogeneous graph by type.
         memory: bytes, or a string such as ``"8GiB"``. Where rows are in an order of their own, 4 bytes a node are
             needed while tensors of nodes are written.
@@ -75,6 +82,7 @@ def update(
         changes = _Changes(source)
         changes.add_tensors({} if tensors is None else tensors)
         changes.add_splits({} if splits is None else splits)
+        changes.add_links({} if links is None else links)
         changes.add_drops(drop)
         with progress_of(progress) as report:
             native_convert.update(
@@ -84,6 +92,7 @@ def update(
                 changes.drops,
                 memory=n_bytes,
                 overwrite=replace,
+                attachments=changes.attachments,
                 progress=report,
             )
             return written(path, report)
@@ -97,6 +106,7 @@ class _Changes:
         self.parts = GraphParts({}, {})
         self.drops: list[tuple[str, int, str]] = []
         """Kind, place among the types of ``parts``, and name."""
+        self.attachments: dict[str, Array] = {}
 
     def add_tensors(self, given: Any) -> None:
         for key, items in self._by_type("tensors", given):
@@ -132,6 +142,18 @@ class _Changes:
                 raise InvalidArgumentError(f"splits are of nodes, got the edge type {key!r}")
             node_type = key if isinstance(key, str) else ""
             self._nodes(node_type).splits.update(named_splits(items, label_of(node_type)))
+
+    def add_links(self, given: Any) -> None:
+        if not isinstance(given, Mapping):
+            raise DTypeError(f"links must be a mapping from names to graphs, got {checks.shown(given)}")
+        kept = {name: value for name, value in given.items() if value is not None}
+        self.attachments.update(link_splits.further(kept, self._store._types.num_nodes, self._store._types.edge_types))
+        for name in given:
+            if name not in kept and name not in self._store.link_splits:
+                known = ", ".join(map(repr, self._store.link_splits)) or "none at all"
+                raise InvalidArgumentError(f"links leaves out {name!r}, which is not in the store: it has {known}")
+            gone = [full for full in self._store._link_arrays(name).values() if full not in self.attachments]
+            self.drops += [("attachment", 0, full) for full in gone]
 
     def add_drops(self, given: Any) -> None:
         if isinstance(given, str):

@@ -56,8 +56,8 @@ int32_t fg_relayout_start(fg_store *store, FG_IN fg_relayout_input *in, FG_IN ch
 
 /* What an update leaves out. */
 typedef struct fg_drop {
-  int32_t kind;       /* FG_SPLIT, FG_NODE_TENSOR, FG_EDGE_TENSOR */
-  int32_t type;       /* its place among the node types, or edge types, of the update */
+  int32_t kind;       /* FG_SPLIT, FG_NODE_TENSOR, FG_EDGE_TENSOR, FG_ATTACHMENT */
+  int32_t type;       /* its place among the node types, or edge types, of the update; 0 of an attachment */
   FG_IN char *name;
 } fg_drop;
 
@@ -74,6 +74,9 @@ typedef struct fg_update_input {
   int32_t num_edge_types;
   int32_t num_drops;
   int32_t clip; /* as of fg_convert_input */
+  FG_IN fg_array *attachments; /* as of fg_convert_input, replaced or added */
+  int32_t num_attachments;
+  int32_t reserved; /* zero */
 } fg_update_input;
 
 /* Starts writing a store at `path` that is `store` with some tensors and splits replaced, added or left out. What stays

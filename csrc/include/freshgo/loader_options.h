@@ -12,6 +12,11 @@ typedef struct fg_walk {
   double restart; /* probability to go back to the start before a step, in [0, 1) */
 } fg_walk;
 
+/* The name of a tensor. */
+typedef struct fg_name {
+  FG_IN char *name; /* NULL: none */
+} fg_name;
+
 /* Edge types that walks go along, by their places in the graph. Each is walked against its edges. */
 typedef struct fg_metapath {
   FG_IN int64_t *edge_types; /* in the order of walking */
@@ -52,7 +57,8 @@ typedef struct fg_loader_options {
   FG_IN fg_metapath *metapaths; /* [num_relations]: what `walks` go along in a heterogeneous graph, and the edge types
                                    of its batches; not with a `cache` of "expected"; NULL: none */
   FG_IN char *weight_attr;      /* edge tensor that edges are drawn in proportion to, uniformly in relations without
-                                   it; NULL: uniformly */
+                                   it; NULL: uniformly, or by `weight_attrs` */
+  FG_IN fg_name *weight_attrs;  /* [num_relations]: the same by relation; NULL: see `weight_attr` */
   uint64_t seed;                /* everything random follows from it */
   int32_t replace;              /* draw with replacement */
   int32_t labor;                /* 1: draw layer by layer: the sources of a hop have one variate for all targets;

@@ -14,7 +14,8 @@ int32_t fg_store_open(FG_IN char *path, fg_store **out, fg_error *err);
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_store_describe(fg_store *store, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
 
-enum { FG_SPLIT = 0, FG_NODE_TENSOR = 1, FG_EDGE_TENSOR = 2 };
+/* What a store holds; an attachment is an array of the graph as a whole, which fg_store_read_rows reads. */
+enum { FG_SPLIT = 0, FG_NODE_TENSOR = 1, FG_EDGE_TENSOR = 2, FG_ATTACHMENT = 3 };
 
 /* Starts reading a whole split (ids, int64) or tensor (all rows, in the user's order). `type` is a place in the lists
  * of fg_store_describe: in "node_types" for a split or a tensor of nodes, in "edge_types" for a tensor of edges; of a

@@ -36,6 +36,21 @@ class Stream:
     stop: Callable[[], object] = lambda: None
     """Ends the waiting of a piece that nobody needs any more, from any thread."""
 
+    def column(self, column: int) -> Stream:
+        """Return a column of two dimensions, for which all of them are read."""
+        width = self.shape[1] * self.dtype.itemsize
+
+        def pieces() -> Iterator[Any]:
+            rest = b""
+            for piece in self.pieces():
+                rest += bytes(memoryview(piece).cast("B"))
+                whole = len(rest) // width * width
+                rows = np.frombuffer(rest[:whole], self.dtype).reshape(-1, self.shape[1])
+                yield np.ascontiguousarray(rows[:, column])
+                rest = rest[whole:]
+
+        return Stream(f"{self.name}[:, {column}]", self.dtype, self.shape[:1], pieces)
+
 
 @dataclass(frozen=True)
 class Pipe:

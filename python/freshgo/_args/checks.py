@@ -32,8 +32,13 @@ def shown(value: object) -> str:
     """What came, in a line: of an array its shape, of anything long its beginning."""
     if isinstance(value, Tensor | np.ndarray) and len(value.shape):
         return f"a {type(value).__name__} of shape {list(value.shape)}"
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 120 else f"{text[:117]}..."
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """Return a text in a line, of a long one its beginning."""
+    line = " ".join(text.split())
+    return line if len(line) <= 120 else f"{line[:117]}..."
 
 
 def count(name: str, value: object, minimum: int | None, maximum: int = 2**63 - 1) -> int:
@@ -170,6 +175,8 @@ def no_split(owner: str, name: str, splits: Iterable[str], tensors: Container[st
     known = ", ".join(map(repr, splits)) or "none at all"
     mask = f"{name}_mask"
     hint = f"; its tensor {mask!r} {why}" if mask in tensors else ""
+    if f"{name}:0" in splits:
+        hint = f"; each column of {mask!r} is a split"
     return InvalidArgumentError(f"{owner} has no split {name!r}, only {known}{hint}")
 
 

@@ -24,7 +24,8 @@ def describe(info: dict[str, Any]) -> str:
         lines.append("  order    rows of node tensors are stored in the order of their use")
     if not info["node_types"]:
         lines += _tensors("node", info["tensors"]) + _tensors("edge", info["edge_tensors"])
-        return "\n".join(lines + _weights(info) + _splits(info))
+        return "\n".join(lines + _weights(info) + _splits(info) + _attached(info))
+    lines += _attached(info)
     for nodes in info["node_types"]:
         lines.append(f"  nodes of type {nodes['name']!r}: {nodes['num_nodes']:,}")
         lines += ["  " + line for line in _tensors("node", nodes["tensors"]) + _splits(nodes)]
@@ -63,3 +64,11 @@ def _weights(edges: dict[str, Any]) -> list[str]:
 
 def _splits(nodes: dict[str, Any]) -> list[str]:
     return [f"  split    {name}: {count:,} nodes" for name, count in nodes["splits"].items()]
+
+
+def _attached(info: dict[str, Any]) -> list[str]:
+    """Name splits of links, and tensors of the graph as a whole."""
+    names = [array["name"].split("/") for array in info["attachments"]]
+    links = dict.fromkeys(name[1] for name in names if name[0] == "links")
+    whole = ["/".join(name[1:]) for name in names if name[0] == "attributes" and len(name) > 1]
+    return [f"  links    {name}" for name in links] + ([f"  graph    {', '.join(whole)}"] if whole else [])

@@ -77,8 +77,9 @@ class Types:
         """The names of the node types."""
         return list(self.num_nodes)
 
-    def fanouts(self, given: list[int] | ByRelation) -> ByRelation:
-        """Return the neighbours per hop of every edge type: those that are given for it, or the same for all.
+    def fanouts(self, given: list[int] | ByRelation, default: list[int] | None = None) -> ByRelation:
+        """Return the neighbours per hop of every edge type: those that are given for it, or the same for all. Edge
+        types that are not named have the ``default``, if there is one.
 
         Raises:
             InvalidArgumentError: an edge type is missing, or does not exist.
@@ -93,6 +94,8 @@ class Types:
             raise InvalidArgumentError(
                 f"num_neighbors names {_listed(unknown)}, the edge types of the graph are {_listed(self.edge_types)}"
             )
+        if default is not None:
+            given = {**dict.fromkeys(self.edge_types, default), **given}
         missing = [edge_type for edge_type in self.edge_types if edge_type not in given]
         if missing:
             raise InvalidArgumentError(

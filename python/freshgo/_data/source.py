@@ -11,13 +11,15 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from freshgo._args import aggregates, checks
+from freshgo._args import aggregates, checks, labelled, whole
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.arrays import Array, NpyFile, Pipe, Stream, as_tensor, tensor_digest
 from freshgo._args.frames import Frames
+from freshgo._args.levels import Levels
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts, graph_parts
 from freshgo._args.size import available_memory
 from freshgo._args.types import UNNAMED, EdgeType, Types, counts_shown, label_of
+from freshgo._args.whole import Attributes
 from freshgo._data.narrow import Narrow
 from freshgo._native.graph import Graph as NativeGraph
 from freshgo._native.store import Store as NativeStore
@@ -42,6 +44,18 @@ class Source(Protocol):
     """The same names of all tensors of a store."""
     frames: Frames
     """The TensorFrames of nodes, whose columns are such tensors."""
+    attributes: Attributes
+    """What belongs to the graph or to a type as a whole, by owner: every batch has it."""
+    attribute_bytes: int
+    """The memory of attributes that were read from a store."""
+    link_splits: Collection[str]
+    """The names of the splits of links."""
+
+    def link_types(self, split: str) -> Collection[EdgeType]:
+        """Return the edge types that a split has links of."""
+
+    def links(self, split: str, edge_type: EdgeType) -> Mapping[str, Tensor]:
+        """Return the arrays of a split of links that are of an edge type."""
 
     def split(self, name: str, node_type: str) -> Tensor:
         """Return the node ids, or the mask, of a split of a node type."""
@@ -68,7 +82,7 @@ class Source(Protocol):
         """Close what was opened here."""
 
 
-def open_source(data: object, first_layer: object = None) -> Source:
+def open_source(data: object, first_layer: object = None, levels: Levels | None = None) -> Source:
     """Return the source for whatever a user calls data."""
     if isinstance(data, Store):
         return StoreSource(data, first_layer, owned=False)
@@ -78,7 +92,7 @@ def open_source(data: object, first_layer: object = None) -> Source:
         stores = [getattr(part, "store", None) for part in data]  # of freshgo.pyg.stores, if both are of one
         if isinstance(stores[0], Store) and isinstance(stores[1], Store) and stores[0].uuid == stores[1].uuid:
             return StoreSource(stores[0], first_layer, owned=False)
-    return MemorySource(data, first_layer)
+    return MemorySource(data, first_layer, levels)
 
 
 class StoreSource:
@@ -105,12 +119,21 @@ class StoreSource:
         }
         self.tensors: Collection[str] = described
         self.frames: Frames = store._frames()
+        self.attributes: Attributes = store._attributes()
+        self.attribute_bytes = whole.n_bytes(store._attachments)
+        self.link_splits: Collection[str] = store.link_splits
         self.row_bytes = {
             self.types.node_name(i, name): torch.Size(info.shape[1:]).numel() * info.dtype.itemsize
             for i, (node_type, of) in enumerate(stored.items())
             for name, info in of.items()
             if _comes(name, made[node_type], self.first.get(node_type))
         }
+
+    def link_types(self, split: str) -> Collection[EdgeType]:
+        return self.store._link_types(split)
+
+    def links(self, split: str, edge_type: EdgeType) -> Mapping[str, Tensor]:
+        return self.store.links(split, edge_type)
 
     def split(self, name: str, node_type: str) -> Tensor:
         return self.store._nodes[node_type].split(name)
@@ -152,12 +175,16 @@ class MemorySource:
     directory: Path | None = None
     narrow: Mapping[str, Narrow] = {}
     tensors: Collection[str] = ()
+    attribute_bytes = 0  # they are the caller's
 
-    def __init__(self, data: object, first_layer: object = None) -> None:
+    def __init__(self, data: object, first_layer: object = None, levels: Levels | None = None) -> None:
         from freshgo._sources.recognise import in_memory
 
-        given = graph_parts(in_memory(data))
+        given = graph_parts(in_memory(data), levels)
         self.frames: Frames = given.frames
+        self.attributes: Attributes = _in_memory(given.attributes)
+        self._links = given.links
+        self.link_splits: Collection[str] = [labelled.OWN] if self._links else []
         parts, self.first = _choose(given, first_layer)
         self._edges = {edge_type: cast(Tensor, edges.edge_index) for edge_type, edges in parts.edges.items()}
         self._splits = {node_type: nodes.splits for node_type, nodes in parts.nodes.items()}
@@ -185,6 +212,12 @@ class MemorySource:
         )
         # NumPy, for PyTorch has no maximum of unsigned integers.
         return max((int(ids.numpy().max()) for ids in ends if ids.numel()), default=-1)
+
+    def link_types(self, split: str) -> Collection[EdgeType]:
+        return self._links
+
+    def links(self, split: str, edge_type: EdgeType) -> Mapping[str, Tensor]:
+        return {name: _tensor(name, array) for name, array in self._links.get(edge_type, {}).items()}
 
     def split(self, name: str, node_type: str) -> Tensor:
         splits = self._splits[node_type]
@@ -277,6 +310,17 @@ def tensors(parts: GraphParts) -> GraphParts:
         edge_index = _tensor(f"{label}edge_index", of_edges.edge_index)
         edges[edge_type] = EdgeParts(edge_index, _rows(label, of_edges.tensors))
     return GraphParts(nodes, edges)
+
+
+def _in_memory(attributes: Attributes) -> Attributes:
+    """Return attributes of a graph in memory; what is in a file is refused as a tensor of nodes would be."""
+    return {
+        owner: {
+            name: _tensor(name, value) if isinstance(value, NpyFile | Stream) else value
+            for name, value in values.items()
+        }
+        for owner, values in attributes.items()
+    }
 
 
 def _rows(label: str, arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from freshgo._args import checks
+from freshgo._args import checks, whole
+from freshgo._args.whole import Attributes
 from freshgo._data.source import Source
 from freshgo._device import pinned_memory
 from freshgo._device.mover import HELD, Ahead, Batches, CudaStreams, Mover, on_host
@@ -178,6 +179,17 @@ def open_delivery(
             f"room for the model and its batches ({error})"
         ) from error
     return OnDevice(Mover(streams, cache.finish, stay), cache, look=look)
+
+
+def delivered(attributes: Attributes, device: torch.device | None, pin_memory: bool) -> Attributes:
+    """Return what every batch has as it is, where its tensors are."""
+    if device is None and not (pin_memory and torch.cuda.is_available()):
+        return attributes
+
+    def put(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.pin_memory() if device is None else tensor.to(device)
+
+    return {owner: {name: whole.mapped(value, put) for name, value in of.items()} for owner, of in attributes.items()}
 
 
 def _on_pinned() -> OnHost:

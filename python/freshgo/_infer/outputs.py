@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from freshgo._args import checks
+from freshgo._args.named import check_name
 from freshgo._args.npy_files import read_npy_header
-from freshgo._args.parts import GraphParts, NodeParts, check_name
+from freshgo._args.parts import GraphParts, NodeParts
 from freshgo._args.progress import Progress
 from freshgo._args.urls import check_local, is_url, local_path
 from freshgo._infer.columns import ranges

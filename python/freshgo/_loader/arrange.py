@@ -51,7 +51,10 @@ def arrange(cls: type[Any], request: Request, raw: RawBatch) -> Any:
         # PyG differentiates an EdgeIndex only if there are as many sources as targets.
         as_edge_index = request.asked.edge_index == "EdgeIndex" and edge_type[0] == edge_type[2]
         _complete_edges(stores[edge_type], stores[edge_type[2]], levels, first.get(edge_type), as_edge_index)
-    return _made(cls, stores)
+    for owner, values in request.attributes.items():
+        if owner in stores:  # the edge types of walks have none
+            stores[owner].update({name: value for name, value in values.items() if name not in stores[owner]})
+    return _made(cls, stores, request.attributes.get(None, {}))
 
 
 def _stores(types: Types, tensors: dict[str, Tensor]) -> dict[Any, dict[str, Any]]:
@@ -142,16 +145,18 @@ def _complete_edges(
         part["batch_size"] = part["input_id"].numel()
 
 
-def _made(cls: type[Any], stores: dict[Any, dict[str, Any]]) -> Any:
-    """A batch of these stores."""
+def _made(cls: type[Any], stores: dict[Any, dict[str, Any]], whole: dict[str, Any]) -> Any:
+    """A batch of these stores, and of what belongs to a heterogeneous graph as a whole."""
     if "" in stores:
         return cls(**stores[""])
     if cls is HeteroBatch:
-        return HeteroBatch({key: TypeBatch(**values) for key, values in stores.items()})
+        return HeteroBatch({key: TypeBatch(**values) for key, values in stores.items()}, whole)
     batch = cls()
     for key, values in stores.items():
         store = batch.get_node_store(key) if isinstance(key, str) else batch.get_edge_store(*key)
         store.update(values)
+    for name, value in whole.items():
+        batch[name] = value
     return batch
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import enum
 import functools
 import inspect
 import warnings
 from collections.abc import Mapping
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-from freshgo._args.checks import caller, shown
+from freshgo._args.checks import caller, flag, shown
+from freshgo._args.choices import Subgraph
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.options import Disk, PyGOptions, Ranks
 from freshgo.policies import Auto
@@ -29,7 +31,7 @@ def _of_pyg() -> tuple[dict[str, str], dict[str, Any]]:
     for name, kind in get_type_hints(PyGOptions, include_extras=True).items():
         if get_origin(kind) is Annotated:
             ignored[name] = kind.__metadata__[0]
-        else:  # a type with one value
+        elif name != "directed":  # a type with one value
             only[name] = next(iter(get_args(kind)), None)
     return ignored, only
 
@@ -43,10 +45,22 @@ def check_pyg_options(options: Mapping[str, object], loader: type) -> None:
             if name not in _warned:
                 _warned.add(name)
                 warnings.warn(f"freshgo ignores {name}: {ignored[name]}", UserWarning, stacklevel=caller())
+        elif name == "directed":
+            continue  # see directed()
         elif name not in only:
             raise DTypeError(f"{loader.__name__}() got an unexpected keyword argument {name!r}{_hint(name, loader)}")
         elif getattr(value, "value", value) != only[name]:  # PyG also passes enumerations
             raise InvalidArgumentError(f"{name} is only supported as {only[name]!r}, got {shown(value)}")
+
+
+def directed(options: Mapping[str, Any], subgraph_type: Subgraph | enum.Enum) -> Subgraph | enum.Enum:
+    """Return the subgraph_type that PyG means by ``directed=``, with PyG's warning where that is another."""
+    if flag("directed", options.get("directed", True)):
+        return subgraph_type
+    warnings.warn(
+        "directed=False is deprecated, as in PyG: use subgraph_type='induced'", UserWarning, stacklevel=caller()
+    )
+    return "induced"
 
 
 def _hint(name: str, loader: type) -> str:

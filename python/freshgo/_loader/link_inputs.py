@@ -16,6 +16,7 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.arrays import as_tensor, values_digest
 from freshgo._args.choices import NegativeMode
+from freshgo._args.labelled import OWN, assembled
 from freshgo._args.times import times_of
 from freshgo._args.types import UNNAMED, Types
 from freshgo._data.source import Source
@@ -49,14 +50,70 @@ class Links:
     """What a user excludes: True, False, ``"reverse"`` or an edge type; then the edge type that leads back, or None."""
     types: Types | None = None
     """Those of the graph, once it is known."""
+    split: str | None = None
+    """The split of links of the graph that they are, until that is known."""
+    timed: bool = False
+    """Whether links need times, and none were given."""
+    time: Tensor | None = None
+    """The times of a split."""
 
     def of_graph(self, source: Source) -> Links:
         """Return the links of a graph, the edges of which they may be."""
+        if self.split is not None:
+            return self._of_split(source, self.split).of_graph(source)
         types = source.types
         edge_type = link_types.of_links(self.edge_type, types)
         reverse = link_types.reverse(self.reverse, edge_type, types) if self.exclude == 2 else None
         self._check_rows(source.num_edges(edge_type))
         return dataclasses.replace(self, edge_type=edge_type, reverse=reverse, types=types)
+
+    def _of_split(self, source: Source, split: str) -> Links:
+        """Return the links of a split of the graph, with its labels and times unless others were given."""
+        if split not in source.link_splits:
+            known = ", ".join(map(repr, source.link_splits)) or "none at all"
+            hint = f"; labelled links of a graph in memory are {OWN!r}" if source.directory is None else ""
+            raise InvalidArgumentError(f"the graph has no split of links {split!r}, only {known}{hint}")
+        edge_type = self._type_of_split(source, split)
+        index, label, time = assembled(source.links(split, edge_type), split)
+        ids = edge_label_index(index)
+        if self.label is not None:
+            label = edge_label(self.label, ids)
+        elif label is not None and self.triplets:
+            if bool((label != 1).any()):
+                raise InvalidArgumentError(
+                    f"the split of links {split!r} has labels other than 1, and 'triplet' negatives are for links "
+                    "without labels: give edge_label_index=links, integers [2, num_links]"
+                )
+            label = None
+        if self.timed and time is None:
+            raise InvalidArgumentError(
+                f"the split of links {split!r} has no times, which time_attr needs: give edge_label_time, a time for "
+                f"each of {index.size(1)} links"
+            )
+        if label is not None:
+            label = edge_label(label, ids)
+            if self.negatives > 0 and label.numel():
+                label = _above_negatives(label)
+        times = times_of("edge_label_time", time, "link") if self.timed else None
+        named = None if source.types.homogeneous else edge_type
+        return dataclasses.replace(self, index=ids, label=label, edge_type=named, split=None, time=times)
+
+    def _type_of_split(self, source: Source, split: str) -> Any:
+        """Return the edge type of a split: the one that was named, or the only one that has such links."""
+        types = source.types
+        if self.edge_type is not None:
+            edge_type = link_types.of_links(self.edge_type, types)
+            if edge_type not in source.link_types(split):
+                raise InvalidArgumentError(f"the split of links {split!r} has none of {edge_type}")
+            return edge_type
+        found = list(source.link_types(split))
+        if len(found) != 1:
+            listed = ", ".join(map(repr, found)) or "no edge type"
+            raise InvalidArgumentError(
+                f"the split of links {split!r} has links of {listed}: name the edge type, as "
+                f"edge_label_index=({found[0] if found else types.edge_types[0]}, {split!r})"
+            )
+        return found[0]
 
     def options(self) -> dict[str, Any]:
         """Return the members of ``fg_links``."""
@@ -124,7 +181,8 @@ def links(
 ) -> Links:
     """Check what a LinkLoader was given, and how it goes together."""
     edge_type, index = link_types.split(index)
-    ids = edge_label_index(index)
+    split = index if isinstance(index, str) else None
+    ids = None if split else edge_label_index(index)
     if neg_sampling_ratio is not None and neg_sampling_ratio != 0:
         if neg_sampling is not None:
             raise InvalidArgumentError("neg_sampling and neg_sampling_ratio mean the same: give one of them")
@@ -145,7 +203,7 @@ def links(
             stacklevel=checks.caller(),
         )
         src_weight = None
-    if mode == "binary" and checked is not None and checked.numel():
+    if mode == "binary" and checked is not None and checked.numel() and not split:
         checked = _above_negatives(checked)
     return Links(
         index=ids,
@@ -158,6 +216,7 @@ def links(
         exclude=exclusion(exclude),
         edge_type=edge_type,
         reverse=exclude,
+        split=split,
     )
 
 

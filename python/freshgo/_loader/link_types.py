@@ -15,7 +15,8 @@ from freshgo.errors import DTypeError, InvalidArgumentError
 def split(value: object) -> tuple[tuple[str, ...] | None, Any]:
     """Return the edge type that the caller named, in the caller's words, and the links that were given beside it.
 
-    As PyG: ``(edge type, links)``, ``(edge type, None)``, or the edge type alone for every edge of it.
+    As PyG: ``(edge type, links)``, ``(edge type, None)``, or the edge type alone for every edge of it. Links may be the
+    name of a split.
     """
     if not isinstance(value, tuple | list) or not value or isinstance(value[0], Tensor | np.ndarray):
         return None, value

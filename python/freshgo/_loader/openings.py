@@ -8,11 +8,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from freshgo._args.size import format_size
 from freshgo._native import openmp
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions
 from freshgo._observe import log
-from freshgo.errors import ClosedError
+from freshgo.errors import BudgetError, ClosedError
 from freshgo.memory import Borrower, MemoryBudget
 
 _GROW = (
@@ -35,8 +36,10 @@ class Openings:
         options: LoaderOptions,
         budget: MemoryBudget | None,
         owner: Borrower,
+        beside: int = 0,
     ) -> None:
-        self._make, self._options, self._budget = make, options, budget
+        """``beside``: bytes of its memory that are taken already."""
+        self._make, self._options, self._budget, self._beside = make, options, budget, beside
         self._owner = weakref.ref(owner)  # which holds this: a cycle would keep the memory of a loader that is dropped
         self._lock = threading.RLock()
         self._before: dict[str, Any] = {}  # the figures of earlier openings
@@ -62,7 +65,13 @@ class Openings:
         return opened
 
     def _with(self, n_bytes: int) -> NativeLoader:
-        return self._make({**self._options, "memory": n_bytes})
+        try:
+            return self._make({**self._options, "memory": max(1, n_bytes - self._beside)})
+        except BudgetError as error:
+            if not self._beside:
+                raise
+            what = f"{error}; beside it are {format_size(self._beside)} of attributes of the graph as a whole"
+            raise BudgetError(what, error.minimum and error.minimum + self._beside) from None
 
     def check(self) -> None:
         """Raise ClosedError after :meth:`close`."""

@@ -17,8 +17,10 @@ from freshgo._args import checks, choices, fields, host
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.arrays import values_digest
 from freshgo._args.frames import Frames, check_package
+from freshgo._args.levels import Levels
 from freshgo._args.times import Trees, trees
 from freshgo._args.types import ByRelation, EdgeType, Inputs, Types
+from freshgo._args.whole import Attributes
 from freshgo._batch.first import FirstUse
 from freshgo._data.narrow import check_names
 from freshgo._data.source import Source
@@ -83,6 +85,11 @@ class Asked:
     ranks: Ranks
     member: Membership
     """Where the loader is among them."""
+
+    @property
+    def levels(self) -> Levels:
+        """What the options say of tensors of a graph in memory."""
+        return Levels(weights=self.sampling.weight_names)
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Asked:
@@ -226,6 +233,8 @@ class Request:
     """What stands for the first layer, by node type."""
     frames: Frames
     """The TensorFrames that node types of batches have."""
+    attributes: Attributes
+    """What every batch has as it is, by owner, on the device of the batches."""
     use: FirstUse = dataclasses.field(default_factory=FirstUse, compare=False)
     """Whether a layer has used what stands for the first one."""
 
@@ -326,6 +335,8 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
         check_names(source.narrow, source.tensors)
     if links is not None:
         links = links.of_graph(source)
+        if links.time is not None:
+            asked = dataclasses.replace(asked, trees=dataclasses.replace(asked.trees, input_time=links.time))
     if links is not None and links.exclude and source.first:
         raise InvalidArgumentError(
             "first_layer aggregates all neighbours, including the links of the batch: it cannot be used with "
@@ -361,7 +372,10 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
     }
     asked = dataclasses.replace(asked, input_nodes=None)  # the library has a copy, the user's may be large
     check_package(source.frames)
-    return Request(asked, types, fanouts, inputs, links, of_inputs, policy, options, source.first, source.frames)
+    attributes = delivery.delivered(source.attributes, asked.device, asked.pin_memory)
+    return Request(
+        asked, types, fanouts, inputs, links, of_inputs, policy, options, source.first, source.frames, attributes
+    )
 
 
 def _memory(asked: Asked, source: Source) -> int:
@@ -379,11 +393,12 @@ def drawn_in_graph(
     types = source.types
     inputs = None if links else types.inputs(input_nodes, source.split, source.splits)
     if drawn.walks is None:
-        fanouts = types.fanouts(drawn.fanouts)
+        fanouts = types.fanouts(drawn.fanouts, drawn.default)
     else:
         fanouts = walks.in_graph(drawn.walks, types, None if inputs is None else inputs.config)
     options = {
         **relations(list(fanouts.values())),
+        **drawn.weights(types),
         **({} if drawn.walks is None else walks.options(drawn.walks, types)),
         "seeds": None if inputs is None else inputs.seeds,
     }

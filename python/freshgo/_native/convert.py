@@ -104,21 +104,24 @@ def update(
     *,
     memory: int,
     overwrite: bool = False,
+    attachments: Mapping[str, Array] | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Write a store at ``path`` that is another with the tensors and splits of ``parts``, and without ``drops``: kind
-    ("node", "edge", "split"), place among the types of ``parts``, name.
+    """Write a store at ``path`` that is another with the tensors and splits of ``parts``, with ``attachments``, and
+    without ``drops``: kind ("node", "edge", "split", "attachment"), place among the types of ``parts``, name.
 
     Raises:
         InvalidArgumentError, BudgetError, CorruptError, and the errors of :func:`convert` for the path
     """
     arrays = dlpack.ArrayList(map_files=True)
     kinds = {"split": header.SPLIT, "node": header.NODE_TENSOR, "edge": header.EDGE_TENSOR}
+    kinds["attachment"] = header.ATTACHMENT
     dropped = (header.Drop * len(drops))(*(header.Drop(kinds[kind], at, name.encode()) for kind, at, name in drops))
     raw = filled(
         header.UpdateInput,
         {**raw_types(parts, arrays), "drops": dropped, "memory": memory, "overwrite": overwrite, "clip": False},
     )
+    raw.attachments, raw.num_attachments = arrays.many(attachments or {})
     run_job("fg_update_start", store._handle(), ctypes.byref(raw), encoded_path(path), progress=progress)
 
 

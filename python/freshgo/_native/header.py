@@ -48,6 +48,7 @@ CUDA = 25
 SPLIT = 0
 NODE_TENSOR = 1
 EDGE_TENSOR = 2
+ATTACHMENT = 3
 TRAIN = 0
 TRACE = 1
 PLAIN = 2
@@ -301,6 +302,9 @@ class UpdateInput(Structure):
         ("num_edge_types", c_int32),
         ("num_drops", c_int32),
         ("clip", c_int32),
+        ("attachments", POINTER(Array)),
+        ("num_attachments", c_int32),
+        ("reserved", c_int32),
     )
 
 
@@ -364,6 +368,12 @@ class Walk(Structure):
     )
 
 
+class Name(Structure):
+    """fg_name."""
+
+    _fields_ = (("name", c_char_p),)
+
+
 class Metapath(Structure):
     """fg_metapath."""
 
@@ -405,6 +415,7 @@ class LoaderOptions(Structure):
         ("walks", POINTER(Walk)),
         ("metapaths", POINTER(Metapath)),
         ("weight_attr", c_char_p),
+        ("weight_attrs", POINTER(Name)),
         ("seed", c_uint64),
         ("replace", c_int32),
         ("labor", c_int32),
@@ -712,6 +723,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "fg_history_options": HistoryOptions,
     "fg_history_layer": HistoryLayer,
     "fg_walk": Walk,
+    "fg_name": Name,
     "fg_metapath": Metapath,
     "fg_links": Links,
     "fg_loader_options": LoaderOptions,

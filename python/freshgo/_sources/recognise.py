@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from freshgo._args.checks import shown
 from freshgo._args.npy_files import is_of_types, read_directory, read_types
+from freshgo._args.parts import Levelled
 from freshgo._args.urls import is_url, local_path
 from freshgo._observe.log import LOG
 from freshgo._sources import edges
@@ -136,6 +137,9 @@ def graph_of(data: object, opening: Opening, source: str | None = None) -> Graph
         InvalidArgumentError: there is no such source, or it is no such thing.
         DTypeError: nothing is known of it.
     """
+    if isinstance(data, Levelled):
+        graph = graph_of(data.data, opening, source)
+        return Graph(Levelled(graph.data, data.levels), graph.words, graph.attachments)
     if is_url(data):
         data = fetched(str(data), opening)
     elif isinstance(data, str | os.PathLike):
@@ -158,6 +162,8 @@ def graph_of(data: object, opening: Opening, source: str | None = None) -> Graph
 
 def in_memory(data: object) -> Any:
     """Return the graph that an object holds, for a loader that reads it from memory."""
+    if isinstance(data, Levelled):
+        return Levelled(in_memory(data.data), data.levels)
     kind = next((kind for kind in SOURCES if kind.knows(data)), None)
     return data if kind is None else kind.read(data, Opening("")).data
 

@@ -13,7 +13,7 @@ from freshgo._args import fields
 from freshgo._args.checks import choice, flag, shown
 from freshgo._args.choices import TableFormat
 from freshgo._args.entry import entry
-from freshgo._args.parts import check_name
+from freshgo._args.named import check_name
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._args.urls import is_url, local_path
 from freshgo._text.dialect import Dialect

@@ -405,11 +405,13 @@ def test_a_loader_takes_no_files(tmp_path: Path) -> None:
         Loader({"edge_index": tmp_path / "e.npy"}, [2])
 
 
-def test_what_has_no_rows_is_ignored_with_a_warning(tmp_path: Path) -> None:
-    data = {"edge_index": EDGES, "x": X, "name": "cora", "scale": torch.tensor(3.0), "nothing": None}
-    named = r"name \(str\), scale \(Tensor\)"
+def test_what_no_store_can_keep_is_ignored_with_a_warning(tmp_path: Path) -> None:
+    data = {"edge_index": EDGES, "x": X, "name": object(), "scale": [torch.nn.Identity()], "nothing": None}
+    named = r"name \(object\), scale \(list\)"
     with pytest.warns(UserWarning, match=named), convert(data, tmp_path / "g", progress=False) as store:
         assert list(store.tensors) == ["x"]
+    with pytest.warns(UserWarning, match=named), Loader(data, [2]) as loader:
+        assert "name" not in next(iter(loader))
 
 
 def test_what_looks_like_a_mask_and_is_none_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[3]
 
 PAGES = {  # how many pieces of code a page has
-    "docs/data.md": 6,
+    "docs/data.md": 7,
     "docs/device.md": 1,
     "docs/distributed.md": 4,
     "docs/format.md": 1,
@@ -28,6 +28,7 @@ PAGES = {  # how many pieces of code a page has
     "docs/types.md": 8,
     "docs/how-to/budgets.md": 3,
     "docs/how-to/from-tables.md": 6,
+    "docs/how-to/link-splits.md": 2,
     "docs/how-to/remote.md": 2,
     "docs/how-to/reproduce.md": 2,
     "docs/how-to/from-neighborloader.md": 2,

@@ -152,14 +152,6 @@ def test_num_nodes_comes_from_the_edges_when_nothing_else_tells(tmp_path: Path) 
         assert store.tensors["edge_attr"].level == "edge"
 
 
-def test_two_dimensional_masks_are_plain_tensors(tmp_path: Path) -> None:
-    masks = np.eye(4, 2, dtype=bool)
-    edge_index = np.array([[0, 1], [1, 2]])
-    with convert({"edge_index": edge_index, "train_mask": masks, "num_nodes": 4}, tmp_path / "g", **SMALL) as store:
-        assert store.splits == {}
-        np.testing.assert_array_equal(store["train_mask"], masks)
-
-
 def test_as_many_edges_as_nodes(tmp_path: Path) -> None:
     edge_index = np.array([[0, 1, 2], [1, 2, 0]])
     data = {"edge_index": edge_index, "x": np.arange(3.0), "edge_attr": np.arange(3.0), "num_nodes": 3}

@@ -102,13 +102,13 @@ def test_what_is_ignored_is_named(tmp_path: Path) -> None:
     data = pytest.importorskip("torch_geometric.data").HeteroData()
     data["paper"].num_nodes, data["paper"].title = 3, "a title"
     data["paper", "cites", "paper"].edge_index = torch.zeros(2, 1, dtype=torch.int64)
-    data.source = "somewhere"
+    data["paper"].model, data.source = torch.nn.Linear(1, 1), "somewhere"
     with (
-        pytest.warns(UserWarning, match="ignores what is not a tensor or array with rows: paper.title"),
-        pytest.warns(UserWarning, match="belong to no node type or edge type"),
+        pytest.warns(UserWarning, match=r"ignores what no store can keep: paper.model \(Linear\)"),
         convert(data, tmp_path / "g", **SMALL) as store,
     ):
         assert store.node_types == ["paper"]
+        assert (store.attributes(), store.attributes("paper")) == ({"source": "somewhere"}, {"title": "a title"})
 
 
 LIKES = ("user", "likes", "item")
@@ -156,9 +156,9 @@ def small() -> Any:
             r"\(user, likes, item\).time has shape \[3\], but there are 2 edges of this type",
         ),
         (
-            {"user": {"x": np.zeros((3, 2)), "z": np.zeros(4)}},
+            {"user": {"num_nodes": 3, "x": np.zeros((4, 2))}},
             INVALID,
-            r"user.z has shape \[4\], but there are 3 nodes of this type",
+            r"user.x has shape \[4, 2\], but there are 3 nodes of this type",
         ),
         ({"user": {"num_nodes": 3.0}}, DTYPE, "user.num_nodes must be an int"),
         ({"user": {"n_id": np.zeros(3)}}, INVALID, "'user.n_id' is taken"),
