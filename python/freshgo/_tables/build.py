@@ -154,7 +154,7 @@ class Builder:
         first = self._db.rows(spec.label, f"SELECT min(key) FROM {keys.table} WHERE key NOT IN ({has_row})")[0][0]
         raise InvalidArgumentError(
             f"{spec.label}: {added} nodes that only edges name have no values, the first is {first!r}: missing='add' "
-            f"needs {_nulls(spec)} in this Table, what stands for the values of such nodes"
+            f"needs {_nulls(spec)} in this Table, for the columns of such nodes"
         )
 
     def _edges(self, source: Source, sources: Keys, targets: Keys, nodes: Mapping[str, Spec | None]) -> None:

@@ -8,6 +8,8 @@ import gzip
 import json
 import lzma
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -371,3 +373,39 @@ def test_damaged_files_and_wrong_objects(tmp_path: Path) -> None:
     (tmp_path / "e.xlsx").write_bytes(b"PK")
     with pytest.raises(errors.InvalidArgumentError, match=r"e\.xlsx does not say its format: .*a frame of pandas"):
         convert_tables(NODES, Table(tmp_path / "e.xlsx", src="s", dst="d"), tmp_path / "g", **SMALL)
+
+
+GROWTH = """
+import pyarrow, duckdb, numpy, torch, freshgo
+from freshgo import Table
+def peak():
+    return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) << 10
+def convert(path):
+    table = Table(path, src="s", dst="d", weight="w", tensors={{"c": "c"}})
+    freshgo.convert_tables(None, table, {to!r}, missing="add", memory="128MiB", progress=False, overwrite=True).close()
+convert({small!r})
+before = peak()
+convert({large!r})
+print(peak() - before)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["array", "lines", "stream", "duckdb", "sqlite"])
+def test_memory_of_formats(form: str, tmp_path: Path, rng: np.random.Generator) -> None:
+    """Two million edges, of 100 MB as JSON: what is resident grows by no more than the budget."""
+    paths = []
+    for count in (1000, 2_000_000):
+        ends = rng.integers(200_000, size=(2, count))
+        words = np.array(["aa", "bb", "cc"])[rng.integers(3, size=count)]
+        table = pa.table({"s": ends[0], "d": ends[1], "w": rng.random(count), "c": words})
+        path = tmp_path / f"t{count}"
+        if form in ("array", "lines"):
+            path = path.with_suffix(".json")
+            duckdb.from_arrow(table).query("t", f"COPY t TO '{path}' (FORMAT json, ARRAY {form == 'array'})")
+        else:
+            path = as_sqlite(table, path.with_suffix(".db")) if form == "sqlite" else source_of(form, table, path)
+        paths.append(str(path))
+    code = GROWTH.format(small=paths[0], large=paths[1], to=str(tmp_path / "g"))
+    done = subprocess.run([sys.executable, "-I", "-c", code], check=True, capture_output=True)
+    assert int(done.stdout) <= 128 << 20
