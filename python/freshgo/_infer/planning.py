@@ -63,9 +63,9 @@ def plan_of(
     given = bound(model, store, types, tensor, by_option, inputs or {})
     try:
         return _traced(model, store, types, given, tensor, by_option, output, memory, device)
-    except UntraceableError:
+    except UntraceableError as error:
         if fallback is None:
-            raise
+            raise InvalidArgumentError(str(error)) from error.__cause__
     return _in_batches(model, store, types, given, output, depth, memory, device)
 
 

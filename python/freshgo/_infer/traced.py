@@ -230,9 +230,10 @@ class _Tracer(fx.Tracer):
         """Check that there is a row for each row that was read, and note where rows are counted."""
         of = self._counted(value, level(node))
         if of.kind == OTHER:
+            count = self._sample.count(level(node))
             raise self._refused(
                 node,
-                f"{self._called(node, module)} mixes rows: of {self._sample.count(level(node))} rows it makes a "
+                f"{self._called(node, module)} mixes rows: of the {count} rows of a small random graph it makes a "
                 f"tensor of shape {list(value.shape)}",
             )
         node.meta["level"] = of

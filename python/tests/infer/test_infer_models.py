@@ -552,6 +552,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "dropout": (lambda: Mixed(lambda m, h, e: F.dropout(h, 0.5)), "dropout is random.*training=self.training"),
     "noise": (lambda: Mixed(lambda m, h, e: h + torch.randn_like(h)), "randn_like is not among the operations"),
+    "in place": (lambda: Mixed(lambda m, h, e: h.relu_() + h), "changes a tensor in place that it reads later"),
+    "attention": (
+        lambda: Mixed(
+            lambda m, h, e: m.parts["a"](h[None], h[None], h[None])[0][0],
+            a=nn.MultiheadAttention(16, 2, batch_first=True),
+        ),
+        "MultiheadAttention mixes rows: a row depends on the others",
+    ),
     "constant noise": (lambda: Mixed(lambda m, h, e: h + torch.randn(16)), "the model returns other rows"),
     "degree": (lambda: Mixed(lambda m, h, e: h * e[1].float().mean()), "getitem reads edge_index"),
     "data": (lambda: Mixed(branched), r"test_infer_models\.py:\d+ \(`if h\.sum\(\) > 0:`\): sum mixes rows"),
@@ -572,7 +580,7 @@ def test_what_is_refused(path: Path, tmp_path: Path, kind: str) -> None:
     with pytest.raises(INVALID, match=REFUSED[kind][1]) as error:
         infer(made(REFUSED[kind][0]), path, tmp_path / "out.npy", **HOW)
     assert "layers=" in str(error.value) and 'fallback="batches"' in str(error.value)
-    if kind != "constant noise":
+    if kind not in ("constant noise", "in place"):
         assert "test_infer_models.py:" in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
