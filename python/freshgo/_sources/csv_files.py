@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import re
+import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,7 +108,22 @@ def _numbers(path: Path, opening: Opening, dtype: np.dtype[Any], columns: int | 
 
 def _parsed(path: Path, lines: list[str], dtype: np.dtype[Any], first: int) -> np.ndarray[Any, Any]:
     try:
-        return np.loadtxt(lines, dtype=dtype, delimiter=",", ndmin=2, comments=None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DeprecationWarning)  # of NumPy before 2, which cuts the fraction off
+            wide = dtype if dtype.kind == "i" else np.dtype(np.float64)
+            rows = np.loadtxt(lines, dtype=wide, delimiter=",", ndmin=2, comments=None)
+        with np.errstate(over="ignore"):
+            numbers = rows.astype(dtype, copy=False)
+        if dtype.kind == "f" and np.isinf(numbers).any():
+            row, column = np.argwhere(np.isinf(numbers))[0]
+            raise FormatError(
+                f"{path}, row {first + row}: {rows[row, column]} in column {column} is too large for float32"
+            )
+        return numbers
+    except DeprecationWarning as warning:
+        raise _NoIntegersError(str(warning)) from None
+    except FormatError:
+        raise
     except ValueError as error:
         counted = "columns changed" in str(error)  # NumPy counts the rows of this message from 1, of others from 0
         said = _AT_ROW.sub(lambda row: str(first + int(row[0]) - counted), str(error).partition(";")[0])

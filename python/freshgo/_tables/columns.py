@@ -175,12 +175,24 @@ def rows_of(column: Column, array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any,
             condition = f"list_count({name}) <> len({name})"
             raise BadValueError(column.name, condition, f"a null in the list, expected values {_POLICY}")
         values = values.fill_null(column.fill)
-    numbers = _converted(column, values.to_numpy(zero_copy_only=False), dtype, name)
+    numbers = _converted(column, _without_nan(column, values.to_numpy(zero_copy_only=False), name), dtype, name)
     if there is None or there.all():
         return numbers.reshape(len(array), column.width or 1)
     rows = np.full((len(array), column.width or 1), column.fill, dtype)
     rows[there] = numbers.reshape(-1, column.width or 1)
     return rows
+
+
+def _without_nan(column: Column, values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
+    """Return numbers with what stands for nulls in the place of NaN: pandas does not tell one from the other."""
+    if values.dtype.kind != "f" or not (nan := np.isnan(values)).any():
+        return values
+    if column.fill is None:
+        # DuckDB takes isnan() of a Parquet column for false where the column's bounds do not have NaN.
+        found = f"CAST({name} AS VARCHAR) IN ('nan', '-nan')"
+        where = f"len(list_filter({name}, lambda x: isnan(x))) > 0" if column.is_list else found
+        raise BadValueError(column.name, where, f"NaN, expected a value {_POLICY}")
+    return np.where(nan, values.dtype.type(column.fill), values)
 
 
 def _elements(column: Column, array: Any, name: str) -> tuple[Any, np.ndarray[Any, Any]]:

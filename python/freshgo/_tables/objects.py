@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,13 @@ def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
         if not all(isinstance(name, str) for name in given.columns):
             raise DTypeError(f"{spec.label}: the columns of a frame must have strings as names")
         spec.check_columns(given.columns)
-        if not any("halffloat" in str(of) for of in given.dtypes):
+        _check_objects(spec, given)
+        if any("halffloat" in str(of) for of in given.dtypes):
+            given = pyarrow.Table.from_pandas(given[spec.columns], preserve_index=False)
+        else:
+            if len({name.lower() for name in given.columns}) < len(given.columns):  # DuckDB would rename one
+                given = given[spec.columns]
             return f"SELECT * FROM {db.register(spec.label, given)}", False
-        given = pyarrow.Table.from_pandas(given[spec.columns], preserve_index=False)
     if module == "polars" and kind == "LazyFrame":
         return _of_lazy_frame(db, spec, given), False
     if module == "polars" and kind == "DataFrame":
@@ -89,6 +94,19 @@ def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
         f"{spec.label}: source must be a path, a pattern, a list of these, a mapping from names to columns, a pyarrow "
         f"dataset, table or reader, a DuckDB relation, or a pandas or polars frame, got {shown(given)}"
     )
+
+
+def _check_objects(spec: Spec, given: Any) -> None:
+    """Refuse columns of a pandas frame that hold text beside numbers: DuckDB would make text of both."""
+    infer_dtype = importlib.import_module("pandas").api.types.infer_dtype
+
+    for name in spec.columns:
+        kind = infer_dtype(given[name], skipna=True) if given[name].dtype == object else ""
+        if kind == "mixed-integer" or (kind == "mixed" and name in spec.keys):
+            raise DTypeError(
+                f"{spec.label}, column {name!r}, holds values of several kinds, expected one (such as "
+                f"frame[{name!r}].astype(str) makes text of all)"
+            )
 
 
 def _of_dataset(db: Database, spec: Spec, given: Any) -> str:

@@ -15,7 +15,7 @@ from freshgo._tables.exact import converted, date
 from freshgo._tables.files import DATABASES, FILE, find, literal, quoted, scan
 from freshgo._tables.json_files import copy_json
 from freshgo._tables.objects import rows_of_files, rows_of_object
-from freshgo._tables.table import Spec, paths_of
+from freshgo._tables.table import Spec, check_format, paths_of
 from freshgo._tables.texts import Texts
 from freshgo._text.judge import ZONED
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -93,6 +93,8 @@ def open_source(db: Database, spec: Spec, progress: Progress | None = None) -> S
             f"{spec.label}: table={table.table!r} names a table of a file of SQLite or DuckDB, and the source is "
             f"{form or type(table.source).__name__}"
         )
+    if form != "csv":
+        check_format(spec, form)
     if files is None:
         base, _ = rows_of_object(db, spec, table.source)
     elif form in DATABASES:
@@ -105,7 +107,7 @@ def open_source(db: Database, spec: Spec, progress: Progress | None = None) -> S
     elif form == "json":
         base = copy_json(db, spec, files)
     else:
-        base = f'SELECT * EXCLUDE ("filename"), "filename" AS {quoted(FILE)} FROM {scan(files)}'
+        base = _scan_parquet(db, spec, files)
     there = db.types(spec.label, base)
     spec.check_columns(name for name in there if name != FILE)
     for column in table.types:
@@ -119,6 +121,28 @@ def open_source(db: Database, spec: Spec, progress: Progress | None = None) -> S
         )
     empty = not db.rows(spec.label, f"SELECT 1 FROM ({sql}) LIMIT 1")
     return Source(spec, sql, types, files, empty, texts=texts)
+
+
+def _scan_parquet(db: Database, spec: Spec, files: list[str]) -> str:
+    """Return a query of the rows of Parquet files.
+
+    Raises:
+        InvalidArgumentError: a file has two columns with one name; DuckDB would rename the second.
+    """
+    used = ", ".join(map(literal, spec.columns))
+    sql = f"SELECT file_name FROM parquet_schema({literal(files)}) WHERE name IN ({used}) GROUP BY file_name, name"
+    for (file,) in db.rows(spec.label, f"{sql} HAVING count(*) > 1"):
+        schema = db.rows(spec.label, f"SELECT name, num_children FROM parquet_schema({literal(file)})")
+        names, open_groups = [], [schema[0][1]]
+        for name, children in schema[1:]:  # each group before its members
+            if len(open_groups) == 1:
+                names.append(name)
+            open_groups[-1] -= 1
+            open_groups += [children] if children else []
+            while open_groups and not open_groups[-1]:
+                open_groups.pop()
+        spec.check_twice(names)
+    return f'SELECT * EXCLUDE ("filename"), "filename" AS {quoted(FILE)} FROM {scan(files)}'
 
 
 def _converted(

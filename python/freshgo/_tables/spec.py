@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib
 import json
 from pathlib import Path
@@ -36,9 +37,11 @@ def read_spec(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: not UTF-8: {error}") from error
     given = _parsed(path, text)
-    if not isinstance(given, dict) or not {"edges"} <= given.keys() <= _EXPECTED:
-        came = sorted(given) if isinstance(given, dict) else type(given).__name__
-        raise InvalidArgumentError(f"{path}: expected nodes, edges and perhaps missing, got {came}")
+    if not isinstance(given, dict):
+        raise InvalidArgumentError(f"{path}: expected nodes, edges and perhaps missing, got {type(given).__name__}")
+    _check_keys(path, "", given, _EXPECTED)
+    if "edges" not in given:
+        raise InvalidArgumentError(f"{path}: expected nodes, edges and perhaps missing, got {sorted(given)}")
     tables = {name: _tables(path, name, given[name]) for name in ("nodes", "edges") if name in given}
     return {"nodes": None, **given, **tables}
 
@@ -74,12 +77,21 @@ def _tables(path: Path, name: str, given: Any) -> Any:
 
 
 def _table(path: Path, label: str, given: Any) -> Table:
-    if not isinstance(given, dict) or "source" not in given or not given.keys() <= _OPTIONS:
-        unknown = sorted(given.keys() - _OPTIONS) if isinstance(given, dict) else given
-        raise InvalidArgumentError(
-            f"{path}: {label} needs source and takes {', '.join(sorted(_OPTIONS - {'source'}))}; got {unknown!r}"
-        )
+    if not isinstance(given, dict):
+        raise InvalidArgumentError(f"{path}: {label} must be a table with source, got {given!r}")
+    _check_keys(path, f"{label}: ", given, _OPTIONS)
+    if "source" not in given:
+        raise InvalidArgumentError(f"{path}: {label} needs source, a path or a list of paths, got {sorted(given)}")
     paths = paths_of(given["source"])
     if paths is None:
         raise InvalidArgumentError(f"{path}: the source of {label} must be a path or a list of paths")
     return Table(**{**given, "source": [one if is_url(one) else path.parent / one for one in paths]})
+
+
+def _check_keys(path: Path, label: str, given: dict[str, Any], known: set[str]) -> None:
+    """Refuse a key that is misspelled."""
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key.lower(), known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(known))}"
+            raise InvalidArgumentError(f"{path}: {label}unknown key, got [{key!r}]; {hint}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from freshgo._args import fields
 from freshgo._args.checks import choice, flag, shown
@@ -19,8 +20,28 @@ from freshgo._args.urls import is_url, local_path
 from freshgo._text.dialect import Dialect
 from freshgo.errors import DTypeError, InvalidArgumentError
 
+T = TypeVar("T")
+
+
+def _suggesting(table: type[T]) -> type[T]:
+    """Let a class of options suggest the nearest one for an option that it does not have."""
+    made, known = vars(table)["__init__"], [field.name for field in dataclasses.fields(table)]  # type: ignore[arg-type]
+
+    @functools.wraps(made)
+    def init(self: T, *args: Any, **options: Any) -> None:
+        for name in options:
+            if name not in known:
+                near = difflib.get_close_matches(name.lower(), known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise DTypeError(f"{table.__name__}() got an unexpected keyword argument {name!r}{hint}")
+        made(self, *args, **options)
+
+    table.__init__ = init  # type: ignore[assignment, method-assign]
+    return table
+
 
 @entry
+@_suggesting
 @dataclasses.dataclass(frozen=True, repr=False)
 class Table:
     """A table of nodes or of edges, for :func:`freshgo.convert_tables`.
@@ -55,7 +76,7 @@ class Table:
             "rev_buys", "user")``, or in a homogeneous graph as further edges.
         nulls: what stands for missing values: ``"error"``, a number, or a mapping from columns to these (for columns of
             strings a string). In a list it stands for each element. A null list needs a number too. Keys are never
-            null. A NaN of pandas is a null.
+            null. A NaN among numbers is a missing value, wherever it comes from; ``float("nan")`` keeps it.
         types: DuckDB's names of the types of columns, as ``{"uid": "VARCHAR"}``, where those that were found are not
             meant. A value that does not convert exactly is an error.
         format: ``"parquet"``, ``"csv"`` (any text with delimiters), ``"json"`` (an array of objects, or an object on
@@ -113,6 +134,9 @@ class Table:
         return fields.shown(self, source=_source_shown(self.source))
 
 
+_OF_TEXT = frozenset({"header", "names", "delimiter", "quote", "escape", "comment", "decimal", "null", "encoding"})
+
+
 @dataclasses.dataclass(frozen=True)
 class Spec:
     """One table of a graph: a :class:`Table` and what it belongs to."""
@@ -145,13 +169,18 @@ class Spec:
     def check_columns(self, there: Iterable[str], hint: str = "") -> None:
         """Refuse a table that lacks a column; ``hint`` ends the message where no name is near."""
         known = list(there)
+        self.check_twice(known)
         for column in self.columns:
-            if known.count(column) > 1:
-                raise InvalidArgumentError(f"{self.label} has {known.count(column)} columns {column!r}, expected one")
             if column not in known:
                 near = difflib.get_close_matches(column, known, 1)
                 hint = f"; did you mean {near[0]!r}?" if near else hint
                 raise InvalidArgumentError(f"{self.label} has no column {column!r}, it has {shown(known)}{hint}")
+
+    def check_twice(self, there: Sequence[str]) -> None:
+        """Refuse a table that has a column twice."""
+        for column in self.columns:
+            if (count := there.count(column)) > 1:
+                raise InvalidArgumentError(f"{self.label} has {count} columns {column!r}, expected one")
 
     def fill(self, column: str) -> Any:
         """Return what stands for a null in a column, None if it is an error."""
@@ -258,6 +287,16 @@ def _check_text(spec: Spec) -> None:
             isinstance(texts, Sequence) and all(isinstance(text, str) for text in texts)
         ):
             raise DTypeError(f"{label}: null must be a string, a list of strings or a mapping, got {shown(texts)}")
+
+
+def check_format(spec: Spec, form: str) -> None:
+    """Refuse options of text files for a source of another format, or for an object that holds rows."""
+    for field in dataclasses.fields(Table):
+        if field.name in _OF_TEXT and getattr(spec.table, field.name) != field.default:
+            raise InvalidArgumentError(
+                f"{spec.label}: {field.name}= is for text files such as CSV, but the source is "
+                f"{form or type(spec.table.source).__name__} (format='csv' reads a file as text)"
+            )
 
 
 def paths_of(source: object) -> list[Any] | None:

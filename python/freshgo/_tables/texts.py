@@ -46,9 +46,7 @@ class Layout:
         mark = self._by_count(found, given) if dialect.names is not None else self._by_names(found)
         rows.dialect = dialect.split_by(mark)
         self.names = found[mark].fields if dialect.names is None else list(dialect.names)
-        for name in spec.columns:
-            if self.names.count(name) > 1:
-                raise InvalidArgumentError(f"{spec.label}: {path} has {self.names.count(name)} columns {name!r}")
+        spec.check_twice(self.names)
         if dialect.header is not False:
             rows.skip(found[mark])
 

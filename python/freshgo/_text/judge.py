@@ -15,7 +15,10 @@ from freshgo.errors import InvalidArgumentError
 Role = Literal["key", "text", "number", "time", "any"]
 """What a column is used for: ``text`` stays text, and ``any`` is a column of numbers or of categories."""
 
-MISSING = ("NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NAN", "-nan", "NULL", "Null", "null", "None", "none", "-")
+MISSING = (
+    *("NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NAN", "-nan", "NULL", "Null", "null", "None", "none", "-"),
+    "\\N",
+)
 """What programs write for a missing value. Among numbers they are an error that asks for ``null=``."""
 
 ZONED = "TIMESTAMP WITH TIME ZONE"

@@ -190,7 +190,7 @@ def test_numbers_dates_and_categories(tmp_path: Path) -> None:
         ('s,d\n"\n",2\n#1\n', {}, r"line 4: 1 field, .*\(comment='#' leaves such lines out\)"),
         ("a\tb\n", {}, r"no column 's', it has \['a', 'b'\] in its first row \(header=False with names="),
         ("s,dd\n1,2\n", {}, r"no column 'd', it has \['s', 'dd'\]; did you mean 'dd'\?"),
-        ("s,d,s\n1,2,3\n", {}, r"e\.csv has 2 columns 's'"),
+        ("s,d,s\n1,2,3\n", {}, "edges has 2 columns 's', expected one"),
         ("1,2\n", {"names": ["s", "d"]}, "names= needs header=: header=False where the first row is data"),
         ("1,2\n", {"header": False}, "header=False needs names="),
         ("1,2,3\n", {"header": False, "names": ["s", "d"]}, r"line 1: 3 fields, but names= has 2: \['1', '2', '3'\]"),
