@@ -7,6 +7,8 @@ and a budget that is too small is a ``MemoryError``.
 
 from __future__ import annotations
 
+import os
+
 __all__ = [
     "BudgetError",
     "BusyError",
@@ -36,6 +38,15 @@ __all__ = [
 class FreshgoError(Exception):
     """The base class of everything that freshgo raises."""
 
+    def __str__(self) -> str:
+        """Return the message; of an ``OSError`` with its file, and without the number that ``errno`` has."""
+        if not isinstance(self, OSError) or self.strerror is None:
+            return super().__str__()
+        name = None if self.filename is None else os.fsdecode(self.filename)
+        if name is None or name in self.strerror:
+            return self.strerror
+        return f"{name} {self.strerror}" if isinstance(self, FileExistsError) else f"{name}: {self.strerror}"
+
 
 class InvalidArgumentError(FreshgoError, ValueError):
     """An argument has an invalid value; the message names the argument, its value and what was expected."""
@@ -43,6 +54,10 @@ class InvalidArgumentError(FreshgoError, ValueError):
 
 class DTypeError(FreshgoError, TypeError):
     """A tensor or an array has a dtype that cannot be used here, or an argument has the wrong type."""
+
+
+OVERWRITE = "already exists; pass overwrite=True to replace it"
+"""The message of a :class:`StoreExistsError`, behind the path."""
 
 
 class StoreNotFoundError(FreshgoError, FileNotFoundError):

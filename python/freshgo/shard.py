@@ -28,7 +28,14 @@ from freshgo._sharded.division import NAME, DividedNodes, Division, Rows, ranges
 from freshgo._sharded.rows import as_bytes
 from freshgo._sources.opening import Opening
 from freshgo.convert import write_parts
-from freshgo.errors import FreshgoError, InvalidArgumentError, StoreExistsError, StorePermissionError, WriteError
+from freshgo.errors import (
+    OVERWRITE,
+    FreshgoError,
+    InvalidArgumentError,
+    StoreExistsError,
+    StorePermissionError,
+    WriteError,
+)
 from freshgo.policies import Hotness
 from freshgo.relayout import Relayout
 from freshgo.store import Store, opened
@@ -243,7 +250,7 @@ def _directory(target: Path, overwrite: bool) -> Iterator[Path]:
     """Give a directory that takes its place when it is whole. What an earlier call left there is removed."""
     if os.path.lexists(target):
         if not overwrite:
-            raise StoreExistsError(errno.EEXIST, "exists; overwrite replaces it", str(target))
+            raise StoreExistsError(errno.EEXIST, OVERWRITE, str(target))
         if not (target / NAME).is_file():
             raise StoreExistsError(errno.EEXIST, f"exists and has no {NAME}, so it is not replaced", str(target))
     partial = target.with_name(target.name + ".partial")

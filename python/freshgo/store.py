@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple, cast
 
@@ -15,6 +16,7 @@ from freshgo._args.aggregates import Aggregate
 from freshgo._args.described import describe, summarise
 from freshgo._args.entry import entry
 from freshgo._args.frames import Frames
+from freshgo._args.hints import did_you_mean
 from freshgo._args.progress import Progress, finish, progress_of
 from freshgo._args.types import UNNAMED, EdgeType, Types, counts_shown
 from freshgo._args.versions import StoreVersion
@@ -93,7 +95,7 @@ class _Stored:
         for tensor in self._info["tensors"]:
             if tensor["name"] == name:
                 return cast(dict[str, Any], tensor)
-        raise InvalidArgumentError(f"{self._owner} has no tensor {name!r}, only {_names(self.tensors)}")
+        raise InvalidArgumentError(f"{self._owner} has no tensor {name!r}, only {_known(name, self.tensors)}")
 
     def __getitem__(self, name: str) -> Tensor:
         self._described(name)
@@ -376,7 +378,9 @@ class Store:
             CorruptError, ReadError: the store is damaged or cannot be read.
         """
         if split not in self.link_splits:
-            raise InvalidArgumentError(f"the store has no split of links {split!r}, only {self.link_splits}")
+            raise InvalidArgumentError(
+                f"the store has no split of links {split!r}, only {_known(split, self.link_splits)}"
+            )
         names = self._link_arrays(split)
         if edge_type is not None:
             names = labelled.of_type(names, self._edges_of(edge_type).edge_type if self.edge_types else UNNAMED)
@@ -416,7 +420,7 @@ class Store:
                 f"{_names(self._edges)}"
             )
         if name not in self.tensors:
-            raise InvalidArgumentError(f"the store has no tensor {name!r}, only {_names(self.tensors)}")
+            raise InvalidArgumentError(f"the store has no tensor {name!r}, only {_known(name, self.tensors)}")
         return self._nodes[""] if self.tensors[name].level == "node" else self._edges[UNNAMED]
 
     def _of_type(self, of: str | EdgeType) -> StoredNodes | StoredEdges:
@@ -426,7 +430,9 @@ class Store:
         if self._types.homogeneous:
             raise InvalidArgumentError(f"the store is homogeneous, got the node type {node_type!r}")
         if node_type not in self._nodes:
-            raise InvalidArgumentError(f"the store has no node type {node_type!r}, only {_names(self._nodes)}")
+            raise InvalidArgumentError(
+                f"the store has no node type {node_type!r}, only {_known(node_type, self._nodes)}"
+            )
         return self._nodes[node_type]
 
     def _edges_of(self, edge_type: EdgeType) -> StoredEdges:
@@ -515,5 +521,11 @@ def _listed(tensors: dict[str, TensorInfo]) -> str:
     return f"tensors=[{', '.join(tensors)}]"
 
 
-def _names(names: dict[Any, Any]) -> str:
+def _known(name: object, names: Iterable[Any]) -> str:
+    """Return the names that there are, and the one that may be meant."""
+    known = list(names)
+    return f"{_names(known)}{did_you_mean(name, known)}"
+
+
+def _names(names: Iterable[Any]) -> str:
     return ", ".join(map(repr, names)) or "none at all"

@@ -21,7 +21,7 @@ from freshgo._tables.database import Database, duckdb
 from freshgo._tables.table import Spec, Table, spec_of
 from freshgo._tables.urls import Remote
 from freshgo.convert import write_parts
-from freshgo.errors import DTypeError, InvalidArgumentError, StoreExistsError
+from freshgo.errors import OVERWRITE, DTypeError, InvalidArgumentError, StoreExistsError
 from freshgo.relayout import Relayout
 from freshgo.store import Store
 
@@ -101,7 +101,7 @@ def convert_tables(
     node_specs, edge_specs = _specs(nodes, edges, rule)
     duckdb()
     if os.path.lexists(path) and not overwrite:
-        raise StoreExistsError(17, "exists; overwrite replaces it", str(path))
+        raise StoreExistsError(17, OVERWRITE, str(path))
     with progress_of(progress) as report, workplace(path, ".tables") as directory:
         with contextlib.closing(Files(directory)) as files:
             remote = Remote(directory, report)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import sys
 import tempfile
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args.arrays import as_tensor
+from freshgo._args.hints import did_you_mean
 from freshgo._args.size import parse_size
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -78,9 +78,9 @@ def choice(name: str, value: object, allowed: Any) -> Any:
     """Return one of ``allowed``: a type of :mod:`freshgo._args.choices`, or a sequence of strings."""
     allowed = get_args(allowed) or allowed
     if not isinstance(value, str) or value not in allowed:
-        near = difflib.get_close_matches(value.lower(), allowed, 1) if isinstance(value, str) else []
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InvalidArgumentError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {shown(value)}{hint}")
+        raise InvalidArgumentError(
+            f"{name} must be one of {', '.join(map(repr, allowed))}, got {shown(value)}{did_you_mean(value, allowed)}"
+        )
     return value
 
 
@@ -172,10 +172,10 @@ def _item(value: object) -> object:
 
 def no_split(owner: str, name: str, splits: Iterable[str], tensors: Container[str], why: str) -> InvalidArgumentError:
     """What to raise where nodes have no such split. ``why`` says of a tensor with the name of a mask what it is not."""
-    known = ", ".join(map(repr, splits)) or "none at all"
-    mask = f"{name}_mask"
-    hint = f"; its tensor {mask!r} {why}" if mask in tensors else ""
-    if f"{name}:0" in splits:
+    names, mask = list(splits), f"{name}_mask"
+    known = ", ".join(map(repr, names)) or "none at all"
+    hint = f"; its tensor {mask!r} {why}" if mask in tensors else did_you_mean(name, names)
+    if f"{name}:0" in names:
         hint = f"; each column of {mask!r} is a split"
     return InvalidArgumentError(f"{owner} has no split {name!r}, only {known}{hint}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import resource
 from pathlib import Path
@@ -49,6 +50,18 @@ def format_size(n_bytes: float) -> str:
             return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
         n_bytes /= 1024
     return f"{n_bytes:.1f} TiB"
+
+
+def least_size(n_bytes: int) -> str:
+    """Return a size for people that is not smaller than ``n_bytes``: ``29 MiB`` for 30,404,475 bytes."""
+    unit, amount = "B", float(n_bytes)
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        unit, amount = larger, amount / 1024
+    if unit == "B" or amount >= 10:
+        return f"{math.ceil(amount)} {unit}"
+    return f"{math.ceil(amount * 10) / 10:g} {unit}"
 
 
 def available_memory() -> int:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.arrays import tensor_digest
+from freshgo._args.hints import did_you_mean
 from freshgo.errors import DTypeError, FreshgoError, InvalidArgumentError
 
 T = TypeVar("T")
@@ -134,7 +135,8 @@ class Types:
         for node_type in given:
             if node_type not in self.num_nodes:
                 pairs = [(name, value) for name in self.node_types if value == node_type and value in splits(name)]
-                hint = f"; a split is named with its type: {_listed(pairs)}" if pairs else ""
+                near = did_you_mean(node_type, self.num_nodes)
+                hint = f"; a split is named with its type: {_listed(pairs)}" if pairs else near
                 raise InvalidArgumentError(
                     f"input_nodes are of the node type {node_type!r}, which the graph does not have; it has "
                     f"{_listed(self.node_types)}{hint}"

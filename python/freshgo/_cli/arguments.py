@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from freshgo._args.choices import FORMS, METRICS
+from freshgo._args.hints import did_you_mean
 from freshgo._args.urls import is_url
 
 TYPE_SEPARATOR = "__"
@@ -30,7 +30,7 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace)
         for word in unknown:
             if word.startswith("-"):
-                near = hint(word.partition("=")[0], self._option_string_actions)
+                near = did_you_mean(word.partition("=")[0], self._option_string_actions)
                 self.error(f"there is no option {word.partition('=')[0]}{near}")
         if unknown:
             self.error(f"unexpected arguments: {' '.join(unknown)}")
@@ -40,18 +40,12 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             allowed = ", ".join(map(str, action.choices))
             raise argparse.ArgumentError(
-                action, f"expected one of {allowed}, got {value!r}{hint(str(value), map(str, action.choices))}"
+                action, f"expected one of {allowed}, got {value!r}{did_you_mean(str(value), map(str, action.choices))}"
             )
 
     def error(self, message: str) -> NoReturn:
         """Print one line and end with status 2."""
         self.exit(2, f"{self.prog}: {message} ({self.prog} --help lists what it takes)\n")
-
-
-def hint(word: str, known: Iterable[str]) -> str:
-    """Return a suggestion of the nearest known word; empty if none is near."""
-    near = difflib.get_close_matches(word, list(known), 1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def path(text: str) -> Path:
@@ -82,7 +76,7 @@ def dtype(text: str) -> tuple[str, str]:
     name, equals, form = text.partition("=")
     if not name or not equals or form not in FORMS:
         raise argparse.ArgumentTypeError(
-            f"expected NAME=DTYPE with one of {', '.join(FORMS)}, got {text!r}{hint(form, FORMS)}"
+            f"expected NAME=DTYPE with one of {', '.join(FORMS)}, got {text!r}{did_you_mean(form, FORMS)}"
         )
     return name, form
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from freshgo._args.described import describe
-from freshgo._cli.arguments import Key, UsageError, hint
+from freshgo._args.hints import did_you_mean
+from freshgo._cli.arguments import Key, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -241,7 +242,7 @@ def _imported(name: str) -> Any:
         sys.path.pop(0)
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise UsageError(f"--model {name}: {module!r} has no {part!r}{hint(part, dir(found))}")
+            raise UsageError(f"--model {name}: {module!r} has no {part!r}{did_you_mean(part, dir(found))}")
         found = getattr(found, part)
     return found
 

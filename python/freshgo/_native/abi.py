@@ -17,7 +17,7 @@ from typing import Any
 
 from freshgo import errors
 from freshgo._args.size import format_size, process_room
-from freshgo._native import header, libraries
+from freshgo._native import header, libraries, messages
 from freshgo._native.header import END, OK, Error
 from freshgo._observe.log import LOG
 
@@ -161,10 +161,10 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _exception(error: Error) -> errors.FreshgoError:
-    message = error.message.decode()
-    kind = _EXCEPTIONS.get(error.code, errors.InternalError)
+    kind, given = _EXCEPTIONS.get(error.code, errors.InternalError), error.message.decode()
     if kind is errors.BudgetError:
-        return errors.BudgetError(message, int(error.minimum))
+        return errors.BudgetError(messages.of_budget(given), int(error.minimum))
+    message = given if kind is errors.InternalError else messages.spoken(given)
     if issubclass(kind, OSError):
         number = int(error.sys_errno) or _DEFAULT_ERRNO.get(kind, errno.EIO)
         return kind(number, message, os.fsdecode(error.path)) if error.path else kind(number, message)

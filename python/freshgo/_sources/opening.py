@@ -16,7 +16,7 @@ from freshgo._args.arrays import Array, NpyFile, Stream
 from freshgo._args.progress import Progress
 from freshgo._spool.raw import Files, RawFile
 from freshgo._spool.workplace import workplace
-from freshgo.errors import FormatError, FreshgoError, InvalidArgumentError, StoreExistsError
+from freshgo.errors import OVERWRITE, FormatError, FreshgoError, InvalidArgumentError, StoreExistsError
 
 if TYPE_CHECKING:
     from freshgo._urls.copies import Copies
@@ -83,7 +83,7 @@ class Opening:
     def _workplace(self) -> Path:
         if self._directory is None:
             if os.path.lexists(self._path) and not self._overwrite:  # before hours of reading
-                raise StoreExistsError(errno.EEXIST, "exists; overwrite replaces it", str(self._path))
+                raise StoreExistsError(errno.EEXIST, OVERWRITE, str(self._path))
             self._directory = self._stack.enter_context(workplace(self._path, ".sources"))
         return self._directory
 

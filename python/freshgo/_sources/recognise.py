@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from freshgo._args.checks import shown
+from freshgo._args.hints import did_you_mean
 from freshgo._args.npy_files import is_of_types, read_directory, read_types
 from freshgo._args.parts import Levelled
 from freshgo._args.urls import is_url, local_path
@@ -172,7 +173,9 @@ def _forced(data: object, opening: Opening, source: str) -> Graph:
     if not isinstance(source, str):
         raise DTypeError(f"source must be one of {', '.join(NAMES)}, got {shown(source)}")
     if source not in NAMES:
-        raise InvalidArgumentError(f"source must be one of {', '.join(NAMES)}, got {source!r}")
+        raise InvalidArgumentError(
+            f"source must be one of {', '.join(NAMES)}, got {source!r}{did_you_mean(source, NAMES)}"
+        )
     name = source if source in KNOWN else None
     kinds = [kind for kind in SOURCES if kind.name == ("ogb" if name else source)]
     if source in ("csr", "csc", "coo"):

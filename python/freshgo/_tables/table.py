@@ -14,6 +14,7 @@ from freshgo._args import fields
 from freshgo._args.checks import choice, flag, shown
 from freshgo._args.choices import TableFormat
 from freshgo._args.entry import entry
+from freshgo._args.hints import did_you_mean
 from freshgo._args.named import check_name
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._args.urls import is_url, local_path
@@ -172,8 +173,7 @@ class Spec:
         self.check_twice(known)
         for column in self.columns:
             if column not in known:
-                near = difflib.get_close_matches(column, known, 1)
-                hint = f"; did you mean {near[0]!r}?" if near else hint
+                hint = did_you_mean(column, known) or hint
                 raise InvalidArgumentError(f"{self.label} has no column {column!r}, it has {shown(known)}{hint}")
 
     def check_twice(self, there: Sequence[str]) -> None:

@@ -67,7 +67,7 @@ def test_batches_are_measured_within_the_memory(path: Path, options: dict[str, A
 @pytest.mark.parametrize("fanouts", [[10**9], [10**9, 10**9], [2**40]])
 def test_neighbors_that_no_memory_holds(fanouts: list[int]) -> None:
     graph = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 3]])}
-    with pytest.raises(errors.BudgetError, match="is estimated at") as caught:
+    with pytest.raises(errors.BudgetError, match="these options need about") as caught:
         Loader(graph, fanouts, replace=True, memory="64MiB")
     assert caught.value.minimum > 10**9
 
@@ -91,7 +91,7 @@ def test_a_graph_in_memory_has_what_is_available(monkeypatch: pytest.MonkeyPatch
         stats = loader.stats()
         assert (1 << 29) < stats["memory_limit"] < (1 << 29) + (1 << 20)  # with the index
         assert stats["memory_smallest"] == 0  # unknown: nothing was measured
-    with pytest.raises(errors.BudgetError, match="is estimated at") as caught:
+    with pytest.raises(errors.BudgetError, match="these options need about") as caught:
         Loader(graph, [10**9], replace=True)
     assert caught.value.minimum > 10**9
     monkeypatch.setattr(source, "available_memory", lambda: 4 << 20)
@@ -100,7 +100,7 @@ def test_a_graph_in_memory_has_what_is_available(monkeypatch: pytest.MonkeyPatch
         assert 0 < stats["memory_smallest"] <= stats["memory_limit"] < 4 << 20
         assert sum(batch.batch_size for batch in loader) == 1000
         assert loader.stats()["memory_peak"] <= stats["memory_limit"]
-    with pytest.raises(errors.BudgetError, match="smallest memory that works"):
+    with pytest.raises(errors.BudgetError, match="these options need at least"):
         Loader(graph, [-1, -1], batch_size=1000)
     monkeypatch.setattr(source, "available_memory", lambda: 1 << 20)
     with pytest.raises(errors.BudgetError):  # for the index

@@ -118,7 +118,7 @@ def test_more_lists_read_less(typed: Graph, path: Path) -> None:
 
 def test_smallest_memory(typed: Graph, path: Path) -> None:
     options: dict[str, Any] = {"num_neighbors": [3, 2], "input_nodes": "paper", "neighbor_cache": "20kB", **OPTIONS}
-    with pytest.raises(errors.BudgetError, match="smallest memory that works") as caught:
+    with pytest.raises(errors.BudgetError, match="these options need at least") as caught:
         Loader(path, memory=1000, **options)
     with (
         Loader(path, memory=caught.value.minimum, **options) as loader,

@@ -112,7 +112,7 @@ def test_converting_a_store(tmp_path: Path) -> None:
 
 def test_what_is_taken_and_the_store_there(tmp_path: Path) -> None:
     convert(GRAPH, tmp_path / "g.freshgo", progress=False).close()
-    with pytest.raises(errors.StoreExistsError, match="already exists; overwrite replaces it"):
+    with pytest.raises(errors.StoreExistsError, match="already exists; pass overwrite=True to replace it"):
         convert(GRAPH, tmp_path / "g.freshgo", progress=False)
     with pytest.raises(errors.DTypeError, match="progress must be True, False or a callable, got 'no'"):
         convert(GRAPH, tmp_path / "h.freshgo", progress="no")  # type: ignore[arg-type]

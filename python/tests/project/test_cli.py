@@ -70,7 +70,7 @@ def test_shard(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
         rows = [freshgo.Store.open(out / name)["x"] for name in ("part-0", "part-1")]
         assert torch.cat(rows).equal(whole["x"]) and rows[0].size(0) not in (0, whole.num_nodes)
     assert main(["shard", store, str(out), "--parts", "3"]) == 1
-    assert "overwrite replaces it" in capsys.readouterr().err
+    assert "pass --overwrite to replace it" in capsys.readouterr().err
     assert main(["shard", store, str(out), "--parts", "3", "--overwrite"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["g", "parts", "source"]
     assert (out / "part-2").is_dir()
@@ -88,7 +88,7 @@ def test_propagate(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["propagate", target, "--reduce", "gcn", "--hops", "2", "--memory", "64MiB"]) == 0
     assert "gcn of 'x' over in-neighbours, 2 times" in capsys.readouterr().out
     assert main(["propagate", target, "--reduce", "gcn"]) == 1
-    assert "overwrite replaces it" in capsys.readouterr().err
+    assert "pass --overwrite to replace it" in capsys.readouterr().err
     assert main(["propagate", target, "--reduce", "gcn", "--overwrite"]) == 0
     assert main(["verify", target]) == 0
 
@@ -343,7 +343,7 @@ def test_infer(
     assert capsys.readouterr().out == ""
     for wrong, said in (
         (["whole.pt"], "needs --allow-pickle"),
-        (["models_of_test:maek"], "did you mean make?"),
+        (["models_of_test:maek"], "did you mean 'make'?"),
         (["models_of_test:nothing"], "must be a torch.nn.Module, got int"),
         (["no_such_module:make"], "cannot import 'no_such_module'"),
         (["models_of_test:make", "--weights", "whole.pt"], "does not fit the model"),
@@ -379,11 +379,11 @@ def test_every_command_answers_as_json_or_not_at_all(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["inspct", "s"], "did you mean inspect?"),
-        (["inspect", "s", "--jsn"], "there is no option --jsn; did you mean --json?"),
-        (["relayout", "a", "b", "--order", "comunity"], "did you mean community?"),
-        (["convert", "a", "b", "--dtype", "x=flaot16"], "did you mean float16?"),
-        (["propagate", "a", "--reduce", "maen"], "did you mean mean?"),
+        (["inspct", "s"], "did you mean 'inspect'?"),
+        (["inspect", "s", "--jsn"], "there is no option --jsn; did you mean '--json'?"),
+        (["relayout", "a", "b", "--order", "comunity"], "did you mean 'community'?"),
+        (["convert", "a", "b", "--dtype", "x=flaot16"], "did you mean 'float16'?"),
+        (["propagate", "a", "--reduce", "maen"], "did you mean 'mean'?"),
         (["verify", "a", "b"], "unexpected arguments: b"),
     ],
     ids=lambda given: given[0] if isinstance(given, list) else None,

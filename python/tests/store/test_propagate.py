@@ -186,7 +186,7 @@ def test_wrong_arguments(fresh: Store) -> None:
         propagate(fresh, memory="1MiB", progress=False)
     assert small.value.minimum is not None
     propagate(fresh, memory=small.value.minimum, progress=False).close()
-    with pytest.raises(StoreExistsError, match="overwrite replaces it"):
+    with pytest.raises(StoreExistsError, match="pass overwrite=True to replace it"):
         propagate(fresh, **QUIET)
     propagate(fresh.path, overwrite=True, **QUIET).close()
 
