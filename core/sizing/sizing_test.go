@@ -238,7 +238,7 @@ func TestPlanned(t *testing.T) {
 
 	least := divide(100<<20, nil).Smallest
 	short := divide(least, nil)
-	require.Contains(t, short.CacheWhy, "planning is worth its memory with")
+	require.Contains(t, short.CacheWhy, "planning needs about ")
 	require.Zero(t, short.Traces)
 	require.Equal(t, "none", short.Cache, "there is no room for a row")
 	require.Less(t, short.Smallest, least)

@@ -113,7 +113,7 @@ func (z *division) ways(s *Split) ([]Working, error) {
 	last := slices.MinFunc(ladder, func(a, b Working) int { return cmp.Compare(z.cost(a), z.cost(b)) })
 	s.Smallest = z.cost(last) + z.explicit()
 	if short := s.Smallest + z.worthwhile(s) - z.ask.Memory; short > 0 && z.ask.Cache == "auto" && s.reserved > 0 {
-		s.unplanned(fmt.Sprintf("planning is worth its memory with %d bytes more", short))
+		s.unplanned(fmt.Sprintf("planning needs about %d MiB more", (short+1<<20-1)>>20))
 	}
 	if s.Smallest += s.reserved; z.ask.Memory < s.Smallest {
 		is := "is"

@@ -65,7 +65,7 @@ def append(
             ``edge_index`` and every tensor that the edges of ``store`` have. In a heterogeneous graph by edge type.
         keys: if nodes have keys (:meth:`freshgo.Store.ids`), those of the new ones, which ascend and come after all
             keys of the store; in a heterogeneous graph by node type.
-        clip: numbers too large for the type in which they are stored become its largest, not an error.
+        clip: clip values that overflow the dtype in which they are stored; by default they are an error.
         memory: bytes, or a string such as ``"8GiB"``.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
         progress: show a bar, then what was written; or a callable, called with ``(stage, done, total)``.

@@ -12,6 +12,7 @@ import torch
 
 from freshgo._args import checks, host
 from freshgo._args.entry import entry
+from freshgo._args.size import format_size, least_size
 from freshgo._data.source import StoreSource
 from freshgo._factored.executor import Graph
 from freshgo._factored.job import Job, Span
@@ -138,7 +139,7 @@ def train(
 
     Raises:
         InvalidArgumentError, DTypeError: an argument is invalid, or cannot be sent to another process.
-        BudgetError: the loader's memory is too small for the samplers.
+        BudgetError: the loader's memory is too small for this number of samplers; ``minimum`` works.
         ExecutorError: an executor was killed. What ``step`` raises is raised here, from an error with its traceback.
     """
     graph = _checked(step, loader, model, optimizer)
@@ -150,7 +151,8 @@ def train(
     samplers = _samplers(roles, count)
     if samplers is not None and samplers * smallest > memory:
         raise BudgetError(
-            f"memory of {memory} bytes is too small for {samplers} samplers: they need at least {samplers * smallest}",
+            f"memory={format_size(memory)} is too small for {samplers} samplers: they need at least "
+            f"{least_size(samplers * smallest)}",
             samplers * smallest,
         )
     served = math.ceil(host.cores() / int(graph.options["num_workers"]))
@@ -252,5 +254,5 @@ def _devices(devices: object, executors: int) -> list[str] | None:
         try:
             torch.device(device)
         except RuntimeError as error:
-            raise InvalidArgumentError(f"devices has {device!r}, which is none: {error}") from None
+            raise InvalidArgumentError(f"devices has {device!r}, which is not a device: {error}") from None
     return [str(device) for device in devices]

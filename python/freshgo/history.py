@@ -291,8 +291,9 @@ class History:
             if row_bytes > buffer.raw.numel():
                 native.history_skip(index)
                 raise InvalidArgumentError(
-                    f"the history's buffer of {buffer.raw.numel()} bytes has no room for one row of {row_bytes} bytes: "
-                    "use a larger History(memory=...); a useful buffer holds some thousand rows at least"
+                    f"the history's buffer of {format_size(buffer.raw.numel())} has no room for one row of "
+                    f"{format_size(row_bytes)}: use a larger History(memory=...); a useful buffer holds "
+                    "some thousand rows at least"
                 )
             self._unwritten = Unwritten(norms, buffer, dtype, width, step.rows())
             self._write(native.history_update(index, row_bytes, norms))

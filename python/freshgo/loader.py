@@ -233,7 +233,7 @@ class Loader(Generic[BatchType]):
     Raises:
         InvalidArgumentError, DTypeError: an argument is invalid; the message says what was expected.
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works, or, where a
-            batch is too large to be measured within ``memory``, an estimate that suffices.
+            batch is too large to be measured within ``memory``, an estimate that is enough.
         StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
         RankError: when an epoch begins, if the ranks have different graphs, options or positions; in an epoch, if the
             number of ranks has changed; with ``Ranks(share=)`` or ``Ranks(features=)`` also if another rank has died,

@@ -109,7 +109,9 @@ class MemoryBudget:
         """
         most = _checked("size", size)
         if most > self._most:
-            raise InvalidArgumentError(f"size must be at most that of the budget, {self._most} bytes, got {most}")
+            raise InvalidArgumentError(
+                f"size must be at most the whole budget, {format_size(self._most)}, got {format_size(most)}"
+            )
         part = MemoryBudget(self._most)
         part._pool, part._most = self._pool, most
         return part

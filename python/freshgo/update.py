@@ -113,7 +113,7 @@ class _Changes:
             label = label_of(key)
             for name in items:
                 if not isinstance(name, str):
-                    raise DTypeError(f"{label}tensors must have names for keys, got {checks.shown(name)}")
+                    raise DTypeError(f"the keys of {label}tensors must be names, got {checks.shown(name)}")
                 check_name(name, f"the name {label + name!r}")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of what is no array: that is an error here

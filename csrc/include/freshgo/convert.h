@@ -15,7 +15,7 @@ typedef struct fg_convert_input {
   int32_t num_node_types;
   int32_t num_edge_types;
   FG_IN char *relayout; /* NULL, or the order in which fg_relayout_start will be asked to put the rows */
-  int32_t clip;         /* numbers too large for the type in which they are stored become its largest, not an error */
+  int32_t clip;         /* clip values that overflow the dtype in which they are stored; else they are an error */
   int32_t num_attachments;
   /* Arrays of the graph as a whole, with rows of their own, that are kept with the store: see fg_store_read_rows. */
   FG_IN fg_array *attachments;

@@ -132,7 +132,7 @@ def chosen(first_layer: object, aggregates: Mapping[str, Mapping[str, Aggregate]
         names = {name for name, info in known.items() if info.hop == 1 and info.reduce == first_layer}
     listed = ", ".join(f"{name!r} ({info})" for name, info in known.items()) or "none at all"
     if len(names) != 1:
-        what = "is ambiguous" if names else "has not been computed: freshgo.propagate does that"
+        what = "is ambiguous" if names else "is no aggregate of the graph: compute it with freshgo.propagate"
         raise InvalidArgumentError(f"first_layer={first_layer!r} {what}; the graph has {listed}")
     name = names.pop()
     found = {node_type: of[name] for node_type, of in aggregates.items() if name in of}

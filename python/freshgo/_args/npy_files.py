@@ -70,7 +70,7 @@ def read_header(file: IO[bytes], where: str) -> NpyHeader:
     first = file.read(12)
     version = (first[6], first[7]) if len(first) == 12 and first.startswith(np.lib.format.MAGIC_PREFIX) else None
     if version is None:
-        raise FormatError(f"{where}: not a .npy file: {'its first bytes are others' if first else 'it is empty'}")
+        raise FormatError(f"{where}: not a .npy file: {'it does not begin as one' if first else 'it is empty'}")
     if version not in _READERS:
         raise FormatError(f"{where}: .npy version {version} is not supported, expected 1.0 or 2.0")
     reader, width = _READERS[version]
@@ -88,7 +88,7 @@ def read_header(file: IO[bytes], where: str) -> NpyHeader:
     for n in shape:
         n_bytes *= int(n)
         if not 0 <= int(n) < 1 << 63 or n_bytes >= 1 << 63:
-            raise FormatError(f"{where}: not a .npy file: a shape of no array, or of one larger than any file")
+            raise FormatError(f"{where}: not a .npy file: its header has an impossible shape")
     return NpyHeader(tuple(map(int, shape)), bool(fortran), dtype, size, n_bytes)
 
 

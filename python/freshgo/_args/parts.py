@@ -125,11 +125,11 @@ def graph_parts(data: object, levels: Levels | None = None) -> GraphParts:
                 known = ", ".join(map(repr, parts.nodes)) or "none at all"
                 raise InvalidArgumentError(
                     f"the edge type {edge_type} has the unknown node type {end!r}, the node types are {known}; "
-                    f"one without tensors is given as {{{end!r}: {{}}}}"
+                    f"give one without tensors as {{{end!r}: {{}}}}"
                 )
     if not parts.edges:
         raise InvalidArgumentError(
-            "the graph has no edge types; without edges it has one whose 'edge_index' is empty, [2, 0]"
+            "the graph has no edge types; a graph without edges has one with an empty 'edge_index', of shape [2, 0]"
         )
     return parts
 
@@ -172,7 +172,9 @@ def _types_of_homogeneous(data: object, levels: Levels) -> dict[Any, Any]:
         items["edge_index"] = torch.empty((2, 0), dtype=torch.long)  # PyG's graph without edges
     if items.get("edge_index") is None:
         keys = ", ".join(map(repr, items)) or "none at all"
-        raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {keys}); without edges it is empty, [2, 0]")
+        raise InvalidArgumentError(
+            f"the graph has no 'edge_index' (keys: {keys}); a graph without edges has an empty one, of shape [2, 0]"
+        )
     edges: dict[Any, Any] = {"edge_index": _edge_index(items.pop("edge_index"), "")}
     given_nodes, given_splits = items.pop("num_nodes", None), items.pop("splits", None)
     frames = {name: value for name, value in items.items() if is_frame(value)}

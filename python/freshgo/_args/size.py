@@ -39,7 +39,7 @@ def parse_size(name: str, size: int | str) -> int:
 
 def _bounded(name: str, n_bytes: int) -> int:
     if n_bytes > 1 << 60:  # an exbibyte: sums of a few still fit into 64 bits
-        raise InvalidArgumentError(f"{name} must be at most {1 << 60} bytes, got {n_bytes}")
+        raise InvalidArgumentError(f"{name} must be at most 1 EiB (2**60 bytes), got {n_bytes}")
     return n_bytes
 
 

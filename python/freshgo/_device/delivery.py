@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from freshgo._args import checks, whole
+from freshgo._args.size import format_size
 from freshgo._args.whole import Attributes
 from freshgo._data.source import Source
 from freshgo._device import pinned_memory
@@ -175,8 +176,8 @@ def open_delivery(
             cache.fill(row_cache.read_rows(source, ids, options), device)
     except torch.cuda.OutOfMemoryError as error:
         raise InvalidArgumentError(
-            f"device_cache of {cache_bytes} bytes does not fit into what is free on {device}: give less, and leave "
-            f"room for the model and its batches ({error})"
+            f"device_cache of {format_size(cache_bytes)} does not fit into the free memory of {device}: give less, and "
+            f"leave room for the model and its batches ({error})"
         ) from error
     return OnDevice(Mover(streams, cache.finish, stay), cache, look=look)
 

@@ -16,10 +16,9 @@ def opened(stats: Mapping[str, Any]) -> None:
     """Say how a loader reads and caches, and why it does not read as it would elsewhere."""
     if LOG.isEnabledFor(logging.INFO):
         LOG.info(
-            "loader opened: engine %s, cache %s%s, %d threads, prefetch %d, memory %s, neighbour lists %s",
+            "loader opened: engine %s, %s, %d threads, prefetch %d, memory %s, neighbour lists %s",
             stats["engine"],
-            stats["cache"],
-            f" ({stats['cache_why']})" if stats.get("cache_why") else "",
+            _cache(stats),
             stats["num_workers"],
             stats["prefetch"],
             format_size(stats["memory_limit"]) if stats["memory_limit"] else "without a limit",
@@ -27,6 +26,14 @@ def opened(stats: Mapping[str, Any]) -> None:
         )
     if stats.get("engine_why"):
         LOG.warning("rows are read with %s: %s", stats["engine"], stats["engine_why"])
+
+
+def _cache(stats: Mapping[str, Any]) -> str:
+    """Return which rows are cached, and why."""
+    why = stats.get("cache_why")
+    if stats["cache"] == "none":
+        return f"no cache: {why}" if why else "no cache"
+    return f"cache {stats['cache']}{f' ({why})' if why else ''}"
 
 
 def epoch_ended(epoch: int, stats: Mapping[str, Any]) -> None:

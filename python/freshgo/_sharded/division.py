@@ -124,18 +124,18 @@ def read_division(directory: Path) -> Division:
             error.errno, "there are no parts: freshgo.shard() writes them, with this file", str(path)
         ) from None
     except UnicodeDecodeError:
-        raise FormatError(f"{path}: this is no description of parts") from None
+        raise FormatError(f"{path}: not a description of parts, as freshgo.shard() writes") from None
     try:
         content = json.loads(text)
         version, digest = content.pop("version"), content.pop("digest")
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
-        raise FormatError(f"{path}: this is no description of parts") from None
+        raise FormatError(f"{path}: not a description of parts, as freshgo.shard() writes") from None
     if version != _VERSION:
         raise FormatError(f"{path}: version {version!r} of parts, this version of freshgo reads {_VERSION}")
     try:
         division = _division(content)
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise FormatError(f"{path}: this is no description of parts") from None
+        raise FormatError(f"{path}: not a description of parts, as freshgo.shard() writes") from None
     if division.digest() != digest:
         raise FormatError(f"{path}: the description of the parts is damaged, its digest is not that of its content")
     return division

@@ -12,6 +12,7 @@ import torch.distributed
 from torch import Tensor
 
 from freshgo._args.choices import METRICS
+from freshgo._args.size import format_size
 from freshgo._device.row_cache import Part as Ranked
 from freshgo._device.row_cache import hottest_bytes
 from freshgo._loader.origin import InProcess
@@ -47,7 +48,8 @@ class Sharded(InProcess):
         self._bytes = memory // 2 if asked is None else int(asked)
         if self._bytes >= memory:
             raise InvalidArgumentError(
-                f"feature_cache is a part of memory, which also holds the topology: got {self._bytes} of {memory} bytes"
+                f"feature_cache is a part of memory, which also holds the topology: got {format_size(self._bytes)} of "
+                f"{format_size(memory)}"
             )
         self._scores = self._ranked(policy, options)
         self._held: Held | None = None
@@ -68,7 +70,7 @@ class Sharded(InProcess):
             given = self._options["feature_cache"]
             minimum = error.minimum * 2 if given is None else error.minimum + self._bytes
             raise BudgetError(
-                f"{error}; that is without the {self._bytes} bytes of memory that are for divided rows", minimum
+                f"{error}; beside it, {format_size(self._bytes)} of memory are for divided rows", minimum
             ) from None
 
     def described(self) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def _metadata(path: Path) -> Mapping[str, Any]:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path}: no YAML: {error}") from None
+        raise FormatError(f"{path}: not valid YAML: {error}") from None
     return _mapping(found, path.parent, "the file")
 
 

@@ -189,5 +189,5 @@ def _forced(data: object, opening: Opening, source: str) -> Graph:
             return kind.read(data, opening)
     named = f"a mapping of {', '.join(map(str, data))}" if isinstance(data, Mapping) else shown(data)
     if isinstance(data, Path):
-        named = f"{data}, which {'is none' if data.exists() else 'does not exist'}"
+        named = f"{data}, which {'is not one' if data.exists() else 'does not exist'}"
     raise InvalidArgumentError(f"source={source!r} expects {_FORMS[kinds[0].name]}, got {named}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from freshgo._args.host import threads
+from freshgo._args.size import format_size
 from freshgo.errors import BudgetError, FreshgoError, InvalidArgumentError, LibraryError, ReadError, WriteError
 
 MEMORY = 128 << 20
@@ -33,7 +34,7 @@ class Database:
 
     def __init__(self, directory: Path, memory: int) -> None:
         if memory < MEMORY:
-            raise BudgetError(f"tables need a memory budget of at least {MEMORY} bytes, got {memory}", MEMORY)
+            raise BudgetError(f"memory={memory} is too small: tables need at least {format_size(MEMORY)}", MEMORY)
         self.memory, self._directory = memory, directory
         self._module = duckdb()
         limit = memory * 5 // 8  # the rest is for batches of rows, and for what DuckDB does not count
@@ -131,7 +132,7 @@ class Database:
             if "No space left" in str(error) or "max_temp_directory_size" in str(error):
                 raise WriteError(errno.ENOSPC, f"{label}: {_first(error)}", str(self._directory)) from error
             raise BudgetError(
-                f"{label}: the memory budget of {self.memory} bytes is too small for the rows of this table, try twice "
+                f"{label}: memory of {format_size(self.memory)} is too small for the rows of this table: try twice "
                 f"as much: {_first(error)}",
                 2 * self.memory,
             ) from error

@@ -206,7 +206,7 @@ def test_a_device_cache_that_does_not_fit() -> None:
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (1 << 20)) / total)
     try:
-        with pytest.raises(errors.InvalidArgumentError, match=r"device_cache of .* does not fit into what is free"):
+        with pytest.raises(errors.InvalidArgumentError, match=r"device_cache of .* does not fit into the free memory"):
             Loader(data, **{**GIVEN, "input_nodes": None}, device="cuda", device_cache="1GiB")
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)

@@ -281,7 +281,11 @@ def test_in_memory_it_goes_stale(data: Data) -> None:
 def test_wrong_loaders(data: Data) -> None:
     done = propagate(propagate(data, "x", progress=False), "x", reduce="gcn", name="other", progress=False)
     for options, error, message in (
-        ({"first_layer": "sum"}, InvalidArgumentError, "has not been computed: freshgo.propagate does that"),
+        (
+            {"first_layer": "sum"},
+            InvalidArgumentError,
+            "is no aggregate of the graph: compute it",
+        ),
         ({"first_layer": "x"}, InvalidArgumentError, "the graph has 'x_mean' .mean of 'x' over in-neighbours"),
         ({"first_layer": 3}, DTypeError, "first_layer must be the name of a tensor"),
         ({"first_layer": "mean", "time_attr": "y"}, InvalidArgumentError, "cannot be used with time_attr"),

@@ -237,7 +237,7 @@ def test_what_graphbolt_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(errors.FormatError, match=r"x\.pt: not a whole file of torch\.save"):
         convert(root, tmp_path / "g", allow_pickle=True, **SMALL)
     path.write_text("graph: [")
-    with pytest.raises(errors.FormatError, match="no YAML"):
+    with pytest.raises(errors.FormatError, match="not valid YAML"):
         convert(root, tmp_path / "g", **SMALL)
     (root / "--edges.csv").write_text("1,2\n3\n")
     good["graph"]["edges"][0]["path"] = "--edges.csv"

@@ -326,7 +326,12 @@ def test_a_source_that_is_forced(tmp_path: Path) -> None:
         (tmp_path / "none", "mag240m", errors.InvalidArgumentError, "source='mag240m' .*none, which does not exist"),
         (tmp_path / "none", "ogb", errors.StoreNotFoundError, "no such directory"),
         (tmp_path, "ogb", errors.StoreNotFoundError, "no edge.csv.gz"),
-        (tmp_path, "igb", errors.InvalidArgumentError, f"expects .* processed/paper.*, got {tmp_path}, which is none"),
+        (
+            tmp_path,
+            "igb",
+            errors.InvalidArgumentError,
+            f"expects .* processed/paper.*, got {tmp_path}, which is not",
+        ),
         (tmp_path, None, errors.InvalidArgumentError, f"{tmp_path} has no .npy files, and is no directory of ogb"),
     ):
         with pytest.raises(kind, match=message):

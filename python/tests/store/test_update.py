@@ -122,7 +122,7 @@ def test_weights_by_target_stay(tmp_path: Path) -> None:
         ({"tensors": {"new": np.ones((3, 2))}}, InvalidArgumentError, "one row per node or one per edge"),
         ({"tensors": {"new": "text"}}, DTypeError, "new must be an array"),
         ({"tensors": [3]}, DTypeError, "tensors must be a mapping"),
-        ({"tensors": {3: np.ones(500)}}, DTypeError, "names for keys"),
+        ({"tensors": {3: np.ones(500)}}, DTypeError, "must be names"),
         ({"tensors": {"n_id": np.ones(500)}}, InvalidArgumentError, "taken by the batch"),
         ({"splits": {"new": [500]}}, InvalidArgumentError, "500"),
         ({"splits": {"new": [0.5]}}, DTypeError, "integers or bools"),
