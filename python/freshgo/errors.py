@@ -3,6 +3,9 @@
 Every error is a :class:`FreshgoError` and also the built-in exception that a caller would catch without knowing
 freshgo: a missing store is a ``FileNotFoundError``, a failed read is an ``OSError`` with ``errno`` and ``filename``,
 and a budget that is too small is a ``MemoryError``.
+
+The traceback of an error has at most four frames of freshgo: the call, and the place that found the mistake. The
+environment variable ``FRESHGO_TRACEBACK=full`` keeps all of them, for reports.
 """
 
 from __future__ import annotations
