@@ -28,6 +28,7 @@ _CLASS = re.compile(rf"^(?:{'|'.join(_CLASSES)}): |: (?:{'|'.join(_CLASSES)})(?=
 _SMALLEST = re.compile(
     r"the smallest memory that works with these options is( estimated at)? (\d+) bytes: .* budget's (\d+)"
 )
+_LEAST = re.compile(r"(?:.*: )?(.*) needs a memory budget of at least (\d+) bytes: .* budget's (\d+)")
 _NOTHING = re.compile(r"not found: \w+ .*: (no such file or directory|not a directory)")
 _EXISTS = re.compile(r"(.* has the tensor .*?|(.*)): already exists; overwrite replaces it")
 _REPLACE = "already; pass overwrite=True to replace it"
@@ -53,6 +54,9 @@ def of_budget(message: str) -> str:
         about = "about " if smallest[1] else "at least "
         needed, given = least_size(int(smallest[2])), as_option(int(smallest[3]))
         return f"memory={given} is too small: these options need {about}{needed}"
+    least = _LEAST.match(short)
+    if least:
+        return f"memory={as_option(int(least[3]))} is too small: {least[1]} needs at least {least_size(int(least[2]))}"
     short = re.sub(r"(\d+) of the budget's (\d+) are left", _each(format_size, "{} of memory={} are left"), short)
     return re.sub(r"(\d{4,}) bytes", lambda found: least_size(int(found[1])), short)
 

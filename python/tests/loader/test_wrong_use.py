@@ -169,7 +169,7 @@ def test_warnings_point_at_the_line_that_is_to_change(data: str) -> None:
     import warnings
 
     from freshgo import LinkLoader, Loader
-    from freshgo._args import checks
+    from freshgo._loader import keywords
 
     edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
     plain = {"edge_index": edges, "x": torch.zeros(3, 1), "title": "a graph"}
@@ -183,7 +183,7 @@ def test_warnings_point_at_the_line_that_is_to_change(data: str) -> None:
         lambda: Loader(graph, [1], nodes, timeout=3),
         lambda: LinkLoader(graph, [1], links, timeout=3),
     ):
-        checks._warned.clear()
+        keywords._warned.clear()
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             make().close()

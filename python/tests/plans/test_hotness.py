@@ -13,6 +13,7 @@ from seeds import seed as seed_of
 
 import freshgo
 from freshgo import Hotness, Labor, Loader, Store, hotness, plot_policies, simulate
+from freshgo._args.size import least_size
 from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
 
 OPTIONS: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 32}
@@ -158,7 +159,7 @@ def test_hotness_of_a_path_and_within_memory(store_path: Any, store: Any) -> Non
             break
         except BudgetError as error:
             assert error.minimum > memory
-            assert f"{error.minimum} bytes" in str(error)
+            assert least_size(error.minimum) in str(error)
             memory = error.minimum
     assert 1000 < memory < 64 << 20
 

@@ -19,6 +19,7 @@ from store_oracle import check_equal
 
 import freshgo
 from freshgo import Disk, Hotness, Loader, Store, convert, relayout
+from freshgo._args.size import least_size
 from freshgo._native import handle as native_handle
 from freshgo.cli import main
 from freshgo.errors import (
@@ -164,7 +165,7 @@ def test_wide_rows_in_little_memory(tmp_path: Path) -> None:
     with convert({"edge_index": torch.randint(n, (2, 3000)), "x": x, "num_nodes": n}, tmp_path / "g", **QUIET) as store:
         with pytest.raises(BudgetError) as refused:
             relayout(store, tmp_path / "r", hotness=scores(n), memory=1000, progress=False)
-        assert str(refused.value.minimum) in str(refused.value)
+        assert f"at least {least_size(refused.value.minimum)}" in str(refused.value)
         assert 0 < refused.value.minimum < x.nbytes / 2
         minimum = refused.value.minimum
         with relayout(store, tmp_path / "r", hotness=scores(n), memory=minimum, progress=False) as reordered:
