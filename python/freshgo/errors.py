@@ -38,6 +38,10 @@ __all__ = [
 ]
 
 
+_PREDICATES = ("already exists", "exists", "is in the way")
+"""How messages begin whose subject is the path."""
+
+
 class FreshgoError(Exception):
     """The base class of everything that freshgo raises."""
 
@@ -48,7 +52,7 @@ class FreshgoError(Exception):
         name = None if self.filename is None else os.fsdecode(self.filename)
         if name is None or name in self.strerror:
             return self.strerror
-        return f"{name} {self.strerror}" if isinstance(self, FileExistsError) else f"{name}: {self.strerror}"
+        return f"{name}{' ' if self.strerror.startswith(_PREDICATES) else ': '}{self.strerror}"
 
 
 class InvalidArgumentError(FreshgoError, ValueError):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from freshgo._args.checks import flag
+from freshgo._args.entry import entry
 from freshgo._args.progress import Progress, finish, progress_of
 from freshgo._args.size import format_size
 from freshgo._args.urls import check_local, is_url
@@ -20,6 +21,7 @@ from freshgo._urls.place import Entry, Place
 from freshgo._urls.reading import Reader, copy
 from freshgo._urls.writing import remove, upload
 from freshgo.errors import (
+    OVERWRITE,
     CorruptError,
     DTypeError,
     FormatError,
@@ -43,6 +45,7 @@ _SUFFIXES = (".bin", ".crc")
 """Of the files of a store, which the manifest names."""
 
 
+@entry
 def fetch(
     url: str, path: str | os.PathLike[str], *, overwrite: bool = False, progress: bool | Progress = True
 ) -> Store:
@@ -101,6 +104,7 @@ def fetch(
     return Store.open(target)
 
 
+@entry
 def push(
     path: Store | str | os.PathLike[str], url: str, *, overwrite: bool = False, progress: bool | Progress = True
 ) -> str:
@@ -194,7 +198,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
     if not os.path.lexists(target):
         return
     if not overwrite:
-        raise StoreExistsError(errno.EEXIST, "already exists; pass overwrite=True", str(target))
+        raise StoreExistsError(errno.EEXIST, OVERWRITE, str(target))
     try:
         with (target / MANIFEST).open("rb") as file:
             if file.read(len(_MAGIC)) == _MAGIC:
@@ -278,7 +282,7 @@ def _begun(place: Place, manifest: bytes, sizes: dict[str, int], replace: bool) 
         if there == manifest and all(name in entries and entries[name].size == size for name, size in sizes.items()):
             return {name: entry.size for name, entry in entries.items()}
         if not replace:
-            raise StoreExistsError(errno.EEXIST, "already exists; pass overwrite=True", place.url)
+            raise StoreExistsError(errno.EEXIST, OVERWRITE, place.url)
         if not there.startswith(_MAGIC):
             raise FormatError(f"{place.url} exists, is no store and is not replaced")
         remove(place, place.join(MANIFEST))

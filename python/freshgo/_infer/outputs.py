@@ -27,7 +27,7 @@ from freshgo._infer.columns import ranges
 from freshgo._infer.files import RESULT, Rows, written
 from freshgo._infer.remote import Remote
 from freshgo._native import convert as native_convert
-from freshgo.errors import DTypeError, InvalidArgumentError, LibraryError, StoreExistsError
+from freshgo.errors import OVERWRITE, DTypeError, InvalidArgumentError, LibraryError, StoreExistsError
 from freshgo.ids import Ids
 from freshgo.store import Store
 
@@ -67,7 +67,7 @@ class Output:
         if isinstance(self.target, str):
             self._remote = Remote(self.target, overwrite=self._overwrite)
         elif self.target.exists() and not self._overwrite:
-            raise StoreExistsError(17, "out exists; overwrite=True replaces it", str(self.target))
+            raise StoreExistsError(17, OVERWRITE, str(self.target))
 
     def publish(self, made: Mapping[str, Made], memory: int, report: Progress | None) -> None:
         """Put what was made at the target."""
@@ -174,7 +174,9 @@ class Stored(Output):
                 if name in (store[node_type] if node_type else store).tensors:
                     of = f" of {node_type!r}" if node_type else ""
                     raise StoreExistsError(
-                        17, f"the store has a tensor {name!r}{of}; overwrite=True replaces it", str(self.target)
+                        17,
+                        f"the store has the tensor {name!r}{of} already; pass overwrite=True to replace it",
+                        str(self.target),
                     )
 
     def publish(self, made: Mapping[str, Made], memory: int, report: Progress | None) -> None:

@@ -359,7 +359,7 @@ def test_another_inference_begins_anew(path: Path, flat: dict[str, Any], tmp_pat
         infer(one, path, out, **how)
     assert (tmp_path / "out.npy.partial").exists()
     assert_near(infer(other, path, out, **HOW), forward(other, flat))
-    with pytest.raises(errors.StoreExistsError, match="overwrite=True replaces it"):
+    with pytest.raises(errors.StoreExistsError, match="already exists; pass overwrite=True"):
         infer(one, path, out, **HOW)
     with pytest.raises(StopError):
         infer(one, path, out, overwrite=True, **how)

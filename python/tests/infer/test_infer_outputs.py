@@ -125,7 +125,7 @@ def test_a_tensor_of_a_store_beside_it(path: Path, model: Any, tmp_path: Path) -
         with freshgo.Loader(store, [4], [7, 2999], batch_size=2, memory="64MiB") as loader:
             (batch,) = loader
             assert torch.equal(batch.emb, rows[batch.n_id])
-    with pytest.raises(EXISTS, match="overwrite=True replaces it"):
+    with pytest.raises(EXISTS, match="already exists; pass overwrite=True"):
         infer(model, path, (tmp_path / "more", "emb"), **HOW)
 
 
@@ -139,7 +139,7 @@ def test_a_tensor_of_the_store_itself(path: Path, model: Any, tmp_path: Path) ->
         assert infer(model, store, (store, "emb"), nodes=nodes, **HOW) == own
         with pytest.raises(errors.ClosedError, match="replaced by another while open"):
             freshgo.Loader(store, [4], memory="64MiB")
-    with pytest.raises(EXISTS, match="a tensor 'emb'; overwrite=True replaces it"):
+    with pytest.raises(EXISTS, match="the tensor 'emb' already; pass overwrite=True"):
         infer(model, own, (own, "emb"), **HOW)
     with Store(own) as store:
         found = store["emb"]
@@ -202,7 +202,7 @@ def test_types_of_nodes(tmp_path: Path, nodes: Any) -> None:
         ((5, "emb"), errors.DTypeError, "out must be a path, or a store or its path with the name of a tensor"),
         (("{store}", "n_id"), INVALID, "the name 'n_id' of out is taken by the batch itself"),
         (("{store}", "edge_weight"), INVALID, "'edge_weight' is a tensor of edges"),
-        (("{store}", "y"), EXISTS, "a tensor 'y'; overwrite=True replaces it"),
+        (("{store}", "y"), EXISTS, "the tensor 'y' already; pass overwrite=True"),
         (("/nowhere/store", "emb"), OSError, "No such file"),
         ("/nowhere/out.parquet", OSError, "No such file"),
     ],

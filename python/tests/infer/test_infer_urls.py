@@ -44,7 +44,9 @@ def test_objects_are_the_files_that_infer_writes(path: Path, tmp_path: Path, mod
     assert (f"writing {url}", size, size) in stages
     table = parquet.read_table(io.BytesIO(s3.cat("bucket/out/e.parquet")))
     assert table.equals(parquet.read_table(local))
-    with pytest.raises(errors.StoreExistsError, match=r"pass overwrite=True: 's3://bucket/out/e\.parquet'"):
+    with pytest.raises(
+        errors.StoreExistsError, match=r"s3://bucket/out/e\.parquet already exists; pass overwrite=True"
+    ):
         infer(model, path, url, **HOW)
     infer(model, path, "s3://bucket/e.npy", **HOW)
     rows = infer(model, path, tmp_path / "e.npy", **HOW)

@@ -91,7 +91,7 @@ def test_what_is_there_is_not_read_again(
 ) -> None:
     url = served(large, web, monkeypatch)
     web.cuts = lambda path, start, end: 9_000_000 if path.endswith("x.bin") and start <= 9_000_000 < end else None
-    with pytest.raises(errors.ReadError, match=r"reading bytes 6291456 to 10485760 failed 6 times: .*x\.bin"):
+    with pytest.raises(errors.ReadError, match=r"x\.bin: reading bytes 6291456 to 10485760 failed 6 times"):
         fetch(url, tmp_path / "back", progress=False)
     assert not (tmp_path / "back").exists()
     web.cuts = lambda path, start, end: None
@@ -180,7 +180,7 @@ def test_paths_that_are_taken_and_urls_without_a_store(large: Path, tmp_path: Pa
     assert s3.find("bucket/other") == ["bucket/other/file.txt"]
     for url, words in (
         ("s3://bucket/other", "no store, it has no manifest.pb"),
-        ("s3://bucket/none", "no such store: 's3://bucket/none'"),
+        ("s3://bucket/none", "s3://bucket/none: no such store"),
         ("s3://no-bucket/s", "no such bucket"),
     ):
         with pytest.raises(errors.StoreNotFoundError, match=words):

@@ -178,7 +178,7 @@ def test_what_is_no_array_says_so(tmp_path: Path, s3: Any) -> None:  # noqa: F81
     }.items():
         with pytest.raises((freshgo.errors.FormatError, freshgo.errors.InvalidArgumentError), match=message):
             convert(data, tmp_path / "g", progress=False)
-    with pytest.raises(freshgo.errors.StoreNotFoundError, match=r"no such object: 's3://bucket/x\.npy'"):
+    with pytest.raises(freshgo.errors.StoreNotFoundError, match=r"s3://bucket/x\.npy: no such object"):
         convert({"edge_index": edges, "x": "s3://bucket/x.npy"}, tmp_path / "g", progress=False)
     with pytest.raises(freshgo.errors.InvalidArgumentError, match="was a URL before it became a Path"):
         convert(Path("s3://bucket/cut.npz"), tmp_path / "g")
@@ -223,7 +223,7 @@ def test_a_connection_that_is_always_lost_is_an_error(
         lambda: convert_tables(None, tables, tmp_path / "g", missing="add", progress=False),
     ):
         web.requests.clear()
-        with pytest.raises(freshgo.errors.ReadError, match=rf"reading {expected}.*edges\.npy"):
+        with pytest.raises(freshgo.errors.ReadError, match=rf"edges\.npy: reading {expected}"):
             call()
         assert not list(tmp_path.iterdir())
         read = [start for method, _, (start, end) in web.requests if method == "GET" and start <= 5_000_000 < end]
@@ -239,7 +239,7 @@ def test_an_object_that_changes_is_an_error(tmp_path: Path, web: Files, no_pause
             web.objects["edges.npy"] = EDGES[:6_000_000]
 
     web.cuts = shorten
-    with pytest.raises(freshgo.errors.ReadError, match=r"changed while it was being read: .*edges\.npy"):
+    with pytest.raises(freshgo.errors.ReadError, match=r"edges\.npy: the object changed while it was being read"):
         convert(f"{web.url}/edges.npy", tmp_path / "g", progress=False)
     assert not list(tmp_path.iterdir())
 
@@ -288,11 +288,11 @@ def test_what_cannot_be_read_says_why(
         return lambda: convert_tables(None, Table(url, src="a", dst="b"), tmp_path / "g", missing="add", progress=False)
 
     signed = web.url.replace("://", "://me:hunter2@") + f"/no.csv?X-Amz-Signature={SECRET}&X-Amz-Credential=AKIA7"
-    refused(read("s3://bucket/no.csv"), errors.StoreNotFoundError, "no such object: 's3://bucket/no.csv'")
-    refused(read("s3://bucket/*.csv"), errors.StoreNotFoundError, "no object is there: 's3://bucket/*.csv'")
+    refused(read("s3://bucket/no.csv"), errors.StoreNotFoundError, "s3://bucket/no.csv: no such object")
+    refused(read("s3://bucket/*.csv"), errors.StoreNotFoundError, "s3://bucket/*.csv: no object is there")
     refused(read("s3://no-bucket/no.csv"), errors.StoreNotFoundError, "no such bucket")
     refused(read("s3://Bad_Bucket!/no.csv"), errors.InvalidArgumentError, "s3://Bad_Bucket!/no.csv")
-    refused(read(signed), errors.StoreNotFoundError, f"no such object: '{web.url}/no.csv?...'")
+    refused(read(signed), errors.StoreNotFoundError, f"{web.url}/no.csv?...: no such object")
     refused(read("s4://bucket/no.csv"), errors.InvalidArgumentError, "'s4://bucket/no.csv' is no URL that fsspec knows")
     for status in (401, 403):
         web.status = lambda path, status=status: status
