@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import json
 from pathlib import Path
 from typing import Any
 
+from freshgo._args.hints import did_you_mean
 from freshgo._args.npy_files import TYPE_SEPARATOR
 from freshgo._args.urls import is_url
 from freshgo._tables.table import Table, paths_of
@@ -92,6 +92,5 @@ def _check_keys(path: Path, label: str, given: dict[str, Any], known: set[str]) 
     """Refuse a key that is misspelled."""
     for key in given:
         if key not in known:
-            near = difflib.get_close_matches(key.lower(), known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(sorted(known))}"
-            raise InvalidArgumentError(f"{path}: {label}unknown key, got [{key!r}]; {hint}")
+            hint = did_you_mean(key, known) or f"; expected one of {', '.join(sorted(known))}"
+            raise InvalidArgumentError(f"{path}: {label}unknown key {key!r}{hint}")
