@@ -196,7 +196,7 @@ class Column:
             good, bad = (middle, bad) if self._fits(strings.slice(0, middle)) else (good, middle)
         value = strings[good].as_py()
         if self.role == "time":
-            before = f", as {self.type} like the values before it" if self.type or good else ""
+            before = ", all values of one kind" if self.type or good else ""
             what = (
                 f"{value!r}, expected whole numbers or dates as 2020-03-31 or 2020-03-31 23:59:59{before} "
                 "(date_format= of the Table, such as '%d/%m/%Y', says how other dates are written)"

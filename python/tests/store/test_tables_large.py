@@ -65,7 +65,9 @@ def test_wide_tables(tmp_path: Path, form: str) -> None:
         check_wide(tmp_path / "latin.csv", 1500, tmp_path / "g", encoding="latin-1")
         (tmp_path / "n" / "b.csv").write_text('id;c1999;c0;"the ""näme"""\n11;0.5;;x\n')
         nodes = Table(tmp_path / "n", id="id", features=["c1999", "c0"])
-        with pytest.raises(errors.InvalidArgumentError, match=r"column 'c0', row 0 of .*/n/b\.csv \(id 11\): null"):
+        with pytest.raises(
+            errors.InvalidArgumentError, match=r"column 'c0', row 0 of .*b\.csv, line 2 \(id 11\): null"
+        ):
             convert_tables(nodes, EDGES, tmp_path / "h", **SMALL)
         nodes = Table(tmp_path / "n", id="id", features=["c1999", "c0"], nulls={"c0": -1})
         with convert_tables(nodes, EDGES, tmp_path / "h", **SMALL) as store:
