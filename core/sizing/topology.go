@@ -26,7 +26,7 @@ func (z *division) topology() int64 { return z.graph.Neighbors + z.graph.EdgeIDs
 // 1 us a KiB: what a further megabyte of either saves falls fast and alike. Halves saved at least 0.9 of what the best
 // of halves, lists alone and rows alone did in the cases summed up; neighbours first, as in Ginex, down to 0.4 of it.
 // Everything is held from three quarters on: that saves up to a tenth less, but no sampling waits for the disk.
-func (z *division) holdTopology(s *Split, rest int64) int64 {
+func (z *division) holdTopology(s *Split, how holding, rest int64) int64 {
 	if s.Cache == "belady" {
 		if s.Together = min(rest/togetherShare, mostTogether); s.Together < leastTogether {
 			s.Together = 0
@@ -37,16 +37,24 @@ func (z *division) holdTopology(s *Split, rest int64) int64 {
 	if lists == Auto {
 		spare := rest - z.wanted()
 		room, lists = max(rest/4*3, spare), max(rest/2, spare)
+		switch how {
+		case holdWhole, holdNeighbors:
+			room = max(0, rest)
+		case holdSome:
+			room = min(room, lists)
+		case holdNone:
+			room, lists = 0, 0
+		}
 		if lists < z.topology()/fewLists {
 			lists = 0
 		}
 	}
 	var held int64
 	switch {
-	case z.topology() <= room:
+	case z.topology() <= room && how != holdNeighbors:
 		s.Neighbors, s.EdgeIDs = true, true
 		held = z.topology()
-	case z.canChoose(s) && lists >= z.graph.ListTables+widestEdge:
+	case how != holdNeighbors && z.canChoose(s) && lists >= z.graph.ListTables+widestEdge:
 		s.NeighborLists = lists
 		held = lists
 		rest = max(0, rest-int64(s.Workers)*z.costs.FetchWorker-inFlight(s.Working)*z.costs.FetchBatch)

@@ -101,45 +101,20 @@ func (z *division) cost(w Working) int64 {
 // engine is what the buffers of the read engine take.
 func (z *division) engine(depth int) int64 { return int64(depth * z.slot()) }
 
-// worthFewer is how many times as many bytes an epoch must move with more batches in flight than with those that move
-// least for fewer to be better. Arbitrary: what is moved less is certain, and one batch in flight hides most of what
-// several do.
-const worthFewer = 1.25
-
-// ways picks the most generous way to work that leaves half of the memory to the caches, or else any that fits, and
-// after it those with fewer batches in flight.
-func (z *division) ways(s *Split) ([]Working, error) {
-	ladder := z.ladder()
-	last := slices.MinFunc(ladder, func(a, b Working) int { return cmp.Compare(z.cost(a), z.cost(b)) })
-	s.Smallest = z.cost(last) + z.explicit()
-	if short := s.Smallest + z.worthwhile(s) - z.ask.Memory; short > 0 && z.ask.Cache == "auto" && s.reserved > 0 {
-		s.unplanned(fmt.Sprintf("planning needs about %d MiB more", (short+1<<20-1)>>20))
+// check says whether the memory suffices, and which is the smallest that does.
+func (z *division) check(s *Split) error {
+	least := slices.MinFunc(z.ladder(), func(a, b Working) int { return cmp.Compare(z.cost(a), z.cost(b)) })
+	s.Smallest = z.cost(least) + z.explicit()
+	if z.ask.Cache == "belady" {
+		s.Smallest += s.reserved
 	}
-	if s.Smallest += s.reserved; z.ask.Memory < s.Smallest {
-		is := "is"
-		if z.costs.Estimated {
-			is = "is estimated at"
-		}
-		return nil, fmt.Errorf("the smallest memory that works with these options %s %d bytes: %w", is, s.Smallest,
-			&mem.BudgetError{Purpose: mem.Batch, Need: s.Smallest, Free: z.ask.Memory, Limit: z.ask.Memory})
+	if z.ask.Memory >= s.Smallest {
+		return nil
 	}
-	for _, share := range []int64{2, 1} {
-		room := (z.ask.Memory - z.explicit() - s.reserved) / share
-		if i := slices.IndexFunc(ladder, func(w Working) bool { return z.cost(w) <= room }); i >= 0 {
-			return fewerInFlight(ladder[i:]), nil
-		}
+	need := "need at least"
+	if z.costs.Estimated { // from parts of batches: a whole one did not fit
+		need = "need about"
 	}
-	return []Working{last}, nil
-}
-
-// fewerInFlight is the first way to work and those after it that differ from it in nothing else.
-func fewerInFlight(ladder []Working) []Working {
-	end := slices.IndexFunc(ladder, func(w Working) bool {
-		w.Prefetch = ladder[0].Prefetch
-		return w != ladder[0]
-	})
-	if end < 0 {
-		return ladder
-	}
-	return ladder[:end]
+	return short(mem.Batch, s.Smallest, z.ask.Memory, fmt.Sprintf("memory=%s is too small: these options %s %s",
+		given(z.ask.Memory), need, atLeast(s.Smallest)))
 }

@@ -14,8 +14,8 @@ import pytest
 from seeds import seed as seed_of
 from warm import run
 
-import freshgo
 from freshgo import Belady, History, Loader, MemoryBudget, convert, errors
+from freshgo._native import process
 
 NODES, WIDTH = 20_000, 128
 
@@ -276,7 +276,7 @@ def test_what_is_closed_or_forgotten_is_free(path: Path) -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_loader_that_is_dropped_is_closed_at_once(path: Path, shared: bool) -> None:
-    counters = freshgo._native.process.counters
+    counters = process.counters
     before = counters()["loaders"]
     gc.disable()
     try:

@@ -1,0 +1,183 @@
+package sizing
+
+import (
+	"math"
+	"slices"
+
+	"freshgo/core/ssd"
+)
+
+// How Divide chooses among ways to divide. Each way to work, with batches planned or not, and with each way to hold
+// neighbour lists, is a candidate whose epochs move fewer bytes the more memory it has. What a smaller memory chooses
+// from, a larger one does too, so that the best candidate never gets worse. Candidates are ordered by how willingly
+// they are taken: Divide takes the first that moves hardly more than the best.
+
+// hardlyMoreBytes is how many times as many bytes an epoch may move as with the best candidate. Arbitrary: more batches
+// in flight hide more of what they wait for, but what is not moved is certain.
+const hardlyMoreBytes = 1.1
+
+// holding is what of the neighbour lists is held.
+type holding int
+
+const (
+	asDivided     holding = iota // see holdTopology
+	holdWhole                    // all of them, where there is room
+	holdNeighbors                // all neighbours, where there is room, and no edge numbers
+	holdSome                     // single lists
+	holdNone
+)
+
+// candidate is what the parts of a division follow from.
+type candidate struct {
+	Working
+	holding
+	planned bool
+	byRow   bool // no tensor of nodes is held whole unless all are
+}
+
+// candidates lists what fits into the memory, the most willingly taken first.
+func (z *division) candidates(s *Split) (all []candidate) {
+	z.notWorthwhile(s)
+	kinds := []bool{false}
+	if s.Cache == "belady" {
+		if kinds = []bool{true}; z.ask.Cache == "auto" {
+			kinds = []bool{true, false}
+		}
+	}
+	holdings := []holding{asDivided}
+	if z.graph.OnDisk && z.ask.NeighborCache == Auto && z.topology() > 0 {
+		holdings = []holding{asDivided, holdWhole, holdNeighbors, holdSome, holdNone}
+	}
+	several := len(z.byWidth(false)) > 1
+	for _, planned := range kinds {
+		for _, w := range z.ways(z.room(s, planned)) {
+			for _, h := range holdings {
+				all = append(all, candidate{w, h, planned, false})
+				if several {
+					all = append(all, candidate{w, h, planned, true})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// room is the memory for the working set and caches that are not sized by name.
+func (z *division) room(s *Split, planned bool) int64 {
+	room := z.ask.Memory - z.explicit()
+	if planned {
+		room -= s.reserved
+	}
+	return room
+}
+
+// ways lists the ways to work that fit into room: from the most generous one that leaves half of it to the caches, or
+// else from the most generous one of all, to the smallest. Each is followed by itself with frugal id maps, and with
+// half as many reads in flight, which a slightly smaller memory would have.
+func (z *division) ways(room int64) (ways []Working) {
+	ladder := z.ladder()
+	from := slices.IndexFunc(ladder, func(w Working) bool { return z.cost(w) <= room/2 })
+	for _, w := range ladder[max(0, from):] {
+		frugal, slower := w, w
+		frugal.Stamp, slower.Depth = false, max(minDepth, w.Depth/2)
+		for _, w := range []Working{w, frugal, slower} {
+			if z.cost(w) <= room && !slices.Contains(ways, w) {
+				ways = append(ways, w)
+			}
+		}
+	}
+	return ways
+}
+
+// best is the division that Divide takes.
+func (z *division) best(s *Split) *Split {
+	candidates := z.candidates(s)
+	splits := make([]*Split, len(candidates))
+	least := math.Inf(1)
+	for i, c := range candidates {
+		splits[i] = z.with(*s, c)
+		least = min(least, splits[i].predicted)
+	}
+	return splits[slices.IndexFunc(splits, func(of *Split) bool { return of.predicted <= hardlyMoreBytes*least })]
+}
+
+// predict is how many bytes an epoch is predicted to move.
+func (z *division) predict(s *Split) float64 {
+	if !z.graph.OnDisk {
+		return 0
+	}
+	batches := float64(max(1, z.ask.EpochBatches))
+	missed := 1.0
+	if rows := z.cacheable(s); rows > 0 && s.Cache == "belady" {
+		m := z.movement(s)
+		missed = m.missed(s.window(z), s.CacheRows)
+	} else if rows > 0 {
+		missed -= float64(s.CacheRows) / float64(rows)
+	}
+	var rows, edges float64
+	for i := range z.graph.Tensors {
+		t := &z.graph.Tensors[i]
+		switch {
+		case !t.Used || s.Resident[i]:
+		case t.ByEdge:
+			edges += batches * readBytes(expected(z.costs.Edges), t)
+		default:
+			rows += batches * readBytes(missed*expected(z.costs.NodesOfType[t.Type]), t)
+		}
+	}
+	if s.Cache == "belady" { // which reads rows for each batch where that moves less
+		rows = min(rows, float64(s.EpochBytes))
+	}
+	return z.listBytes(s, batches) + edges + rows
+}
+
+// listBytes is how many bytes of neighbour lists, and of weights beside them, an epoch is predicted to read. Batches
+// that are planned read lists together as far as they have room.
+func (z *division) listBytes(s *Split, batches float64) (total float64) {
+	hops := z.costs.Expanded
+	if hops == nil {
+		hops = []int64{z.costs.Nodes}
+	}
+	if z.graph.Weights > 0 && !s.Weights {
+		for _, lists := range hops {
+			total += pagesRead(expected(lists), float64(z.graph.Weights)/ssd.PageBytes) * ssd.PageBytes * batches
+		}
+	}
+	if s.Neighbors && s.EdgeIDs || z.topology() == 0 {
+		return total
+	}
+	size, missed := z.topology(), max(0, 1-float64(s.NeighborLists)/float64(z.topology()))
+	if s.Neighbors {
+		size = z.graph.EdgeIDs
+	}
+	together := min(batches, max(1, float64(s.Together)/2/max(1, 16*expected(z.costs.Edges))))
+	arrays := 1.0
+	if !s.Neighbors && z.graph.EdgeIDs > 0 {
+		arrays = 2
+	}
+	for _, lists := range hops {
+		pages := pagesRead(together*missed*arrays*expected(lists), float64(size)/ssd.PageBytes)
+		total += pages * ssd.PageBytes * batches / together
+	}
+	return total
+}
+
+// expected is a count without the margin of what room is made for.
+func expected(n int64) float64 { return float64(n) * 8 / margin }
+
+// readBytes is how many bytes a batch reads for so many rows of a tensor.
+func readBytes(rows float64, t *Tensor) float64 {
+	pages := max(1, float64(t.Width)/ssd.PageBytes)
+	return pagesRead(rows*pages, float64(t.bytes())/ssd.PageBytes) * ssd.PageBytes
+}
+
+// pagesRead is how many of all pages are read for so many of them anywhere, which may be the same: also those in holes
+// that are read rather than skipped.
+func pagesRead(wanted, all float64) float64 {
+	if all < 1 {
+		return max(0, min(wanted, 1))
+	}
+	far := math.Exp(-max(0, wanted) / all) // the share of pages that are not wanted
+	const hole = ssd.DefaultHole + 1
+	return max(0, all*(1-math.Pow(far, hole)*(hole*(1-far)+far)))
+}

@@ -1,0 +1,47 @@
+package sizing
+
+import (
+	"fmt"
+
+	"freshgo/core/mem"
+)
+
+// shortage is a *mem.BudgetError in the words of the caller's options.
+type shortage struct {
+	text string
+	of   mem.BudgetError
+}
+
+func (e *shortage) Error() string { return e.text }
+
+func (e *shortage) Unwrap() error { return &e.of }
+
+// short says that a memory of limit bytes needs at least need.
+func short(purpose mem.Purpose, need, limit int64, text string) error {
+	return &shortage{text, mem.BudgetError{Purpose: purpose, Need: need, Free: limit, Limit: limit}}
+}
+
+var units = []struct {
+	bytes int64
+	name  string
+}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}}
+
+// given spells a size as a caller gives it: "24MiB" in quotes, or a number of bytes.
+func given(n int64) string {
+	for _, u := range units {
+		if n > 0 && n%u.bytes == 0 {
+			return fmt.Sprintf("\"%d%s\"", n/u.bytes, u.name)
+		}
+	}
+	return fmt.Sprint(n)
+}
+
+// atLeast rounds a size up to a whole unit of which it is ten at least, so that what it says suffices.
+func atLeast(n int64) string {
+	for _, u := range units {
+		if n >= 10*u.bytes {
+			return fmt.Sprintf("%d %s", (n-1)/u.bytes+1, u.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

@@ -1,0 +1,93 @@
+"""How memory is divided: more of it never reads more, and the smallest that an error names works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from seeds import seed
+
+from freshgo import Loader, convert, errors
+
+NODES = 30_000
+
+
+def graph(width: int, types: int) -> dict[str, Any]:
+    """A graph in which few nodes are the neighbours of many, of one type or of several."""
+    rng = np.random.default_rng(seed(width))
+
+    def edges(sources: int, targets: int) -> np.ndarray:
+        return np.stack(
+            [(sources * rng.random(8 * targets) ** 2).astype(np.int64), rng.integers(targets, size=8 * targets)]
+        )
+
+    def rows(count: int, of: int) -> np.ndarray:
+        return rng.standard_normal((count, of), dtype=np.float32)
+
+    if types == 1:
+        return {"edge_index": edges(NODES, NODES), "x": rows(NODES, width), "y": rng.integers(9, size=NODES)}
+    paper, author = {"x": rows(NODES, width)}, {"x": rows(NODES // 2, 4 * width)}
+    return {
+        "paper": paper,
+        "author": author,
+        ("author", "writes", "paper"): {"edge_index": edges(NODES // 2, NODES)},
+        ("paper", "rev_writes", "author"): {"edge_index": edges(NODES, NODES // 2)},
+    }
+
+
+def epochs(path: Path, memory: int, batch_size: int, inputs: Any) -> list[int]:
+    """The bytes that the first two epochs read."""
+    with Loader(path, [5, 5], inputs, batch_size=batch_size, shuffle=True, memory=memory, num_workers=2) as loader:
+        for _ in range(2):
+            for _ in loader:
+                pass
+        return [epoch["bytes_read"] for epoch in loader.stats()["epochs"]]
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "count", "width", "types"),
+    [
+        (1000, 10_000, 64, 1),
+        (100, 4000, 64, 1),
+        pytest.param(20, 2000, 64, 1, marks=pytest.mark.long),
+        pytest.param(1000, 10_000, 8, 1, marks=pytest.mark.long),
+        pytest.param(100, 4000, 600, 1, marks=pytest.mark.long),
+        pytest.param(1000, 10_000, 32, 2, marks=pytest.mark.long),
+    ],
+)
+def test_more_memory_reads_hardly_more(tmp_path: Path, batch_size: int, count: int, width: int, types: int) -> None:
+    convert(graph(width, types), tmp_path / "graph", progress=False).close()
+    inputs: Any = range(count) if types == 1 else ("paper", range(count))
+    with pytest.raises(errors.BudgetError) as caught:
+        epochs(tmp_path / "graph", 1000, batch_size, inputs)
+    memory, least = caught.value.minimum, [2**62, 2**62]
+    while least[1] > 0:
+        read = epochs(tmp_path / "graph", memory, batch_size, inputs)
+        for now, before in zip(read, least, strict=True):
+            assert now <= 1.15 * before, f"memory={memory}"
+        least = [min(*pair) for pair in zip(read, least, strict=True)]
+        memory += memory // 6
+
+
+@pytest.mark.parametrize("memory", ["1MiB", 1000, "1.5MB"])
+def test_what_an_error_states_works(tmp_path: Path, memory: int | str) -> None:
+    convert(graph(16, 1), tmp_path / "graph", progress=False).close()
+    options: dict[str, Any] = {"input_nodes": range(1000), "batch_size": 100, "num_workers": 1, "prefetch": 1}
+    spelled = {"1MiB": '"1MiB"', 1000: "1000", "1.5MB": "1500000"}[memory]
+    pattern = re.escape(f"memory={spelled} is too small: these options need at least ") + r"(\d+) ([KM])iB$"
+    with pytest.raises(errors.BudgetError, match=pattern) as caught:
+        Loader(tmp_path / "graph", [5, 5], memory=memory, **options)
+    minimum = caught.value.minimum
+    stated = re.search(pattern, str(caught.value))
+    assert stated is not None
+    for works in (minimum, f"{stated[1]}{stated[2]}iB"):
+        with Loader(tmp_path / "graph", [5, 5], memory=works, **options) as loader:
+            assert sum(batch.batch_size for batch in loader) == 1000
+            assert loader.stats()["memory_smallest"] == minimum
+            assert loader.stats()["memory_peak"] <= loader.stats()["memory_limit"]
+    with pytest.raises(errors.BudgetError) as again:
+        Loader(tmp_path / "graph", [5, 5], memory=minimum - 1, **options)
+    assert again.value.minimum == minimum
