@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--memory", default="24MiB")
     parser.add_argument("--in-memory", action="store_true", help="the same batches from memory")
     parser.add_argument("--history", action="store_true", help="keep rows of the hidden layer")
-    parser.add_argument("--stale", type=float, default=1.0, help="for so many epochs")
+    parser.add_argument("--stale", type=float, default=1.0, help="age of the oldest entry, in epochs")
     parser.add_argument("--policy", default="performance", help="which of them")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)

@@ -24,11 +24,11 @@ from freshgo import LinkLoader, Loader
 from freshgo.nn import accelerate
 
 PIECE = 4096
-"""So many links are scored at a time: their rows stay in the caches of the processor."""
+"""Links that are scored at a time: their rows stay in the caches of the processor."""
 
 
 def generated(folder: Path, nodes: int = 2_000, groups: int = 40) -> Path:
-    """Write links of which most are within groups, a part of them for validation and test, and pairs that are none."""
+    """Write links, most of them within groups, a part of them for validation and test, and pairs that are no links."""
     rng = np.random.default_rng(0)
     a = rng.integers(nodes, size=60_000)
     within = a % groups + groups * rng.integers(nodes // groups, size=a.size)
@@ -179,7 +179,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, nargs="?")
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--every", type=int, default=1, help="evaluate after so many epochs")
+    parser.add_argument("--every", type=int, default=1, help="epochs between evaluations")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="go on from FILE if it exists, and write it")
     parser.add_argument("--bf16", action="store_true", help="in bfloat16, for processors that multiply it")
     parser.add_argument("--seed", type=int, default=0)

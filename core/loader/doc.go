@@ -20,7 +20,7 @@
 //   - Bidirectional and induced batches get their other edges once all nodes are known (subgraph.go;
 //     core/sample/complete.go, induced.go).
 //   - Links: the requester of links.go, in place of that of input nodes (seeds.go), makes the request of a batch
-//     (package links) and adds the tensors that say which seeds are the ends of which link.
+//     (package links) and adds the tensors that map links to the seeds at their ends.
 //   - Neighbour lists on disk: topology.go opens them, neighbors.go caches those of the most important nodes of all
 //     relations, which listchoice.go ranks together; for the others, the pages with the positions that a hop has drawn
 //     are read together (core/graph/ids.go, cached.go), for many of the batches that are sampled ahead at once

@@ -75,8 +75,8 @@ func (s *shape) trace() []plan.Batch {
 	return batches
 }
 
-// seconds is what an epoch, the second, is predicted to take of a disk with a division and in windows of so many
-// batches, by plans that the loader would make.
+// seconds predicts the disk time of the second epoch with a division and in windows of the given number of batches, by
+// the plans that the loader would make.
 func (s *shape) seconds(t *testing.T, trace []plan.Batch, window int64, by *Split) (sum float64) {
 	c := plan.Config{
 		NumRows: s.rows, Capacity: by.CacheRows, CarryOver: true, Transfer: "auto", RowBytes: s.width, Depth: 2,

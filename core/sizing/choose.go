@@ -12,11 +12,11 @@ import (
 // from, a larger one does too, so that the best candidate never gets worse. Candidates are ordered by how willingly
 // they are taken: Divide takes the first that moves hardly more than the best.
 
-// hardlyMoreBytes is how many times as many bytes an epoch may move as with the best candidate. Arbitrary: more batches
-// in flight hide more of what they wait for, but what is not moved is certain.
+// hardlyMoreBytes is the factor by which an epoch may move more bytes than with the best candidate. Arbitrary: more
+// batches in flight hide more waiting, but bytes that are not moved are certain.
 const hardlyMoreBytes = 1.1
 
-// holding is what of the neighbour lists is held.
+// holding selects the neighbour lists in memory.
 type holding int
 
 const (
@@ -27,7 +27,7 @@ const (
 	holdNone
 )
 
-// candidate is what the parts of a division follow from.
+// candidate holds the choices from which the parts of a division follow.
 type candidate struct {
 	Working
 	holding
@@ -101,7 +101,7 @@ func (z *division) best(s *Split) *Split {
 	return splits[slices.IndexFunc(splits, func(of *Split) bool { return of.predicted <= hardlyMoreBytes*least })]
 }
 
-// predict is how many bytes an epoch is predicted to move.
+// predict returns the bytes that an epoch is predicted to move.
 func (z *division) predict(s *Split) float64 {
 	if !z.graph.OnDisk {
 		return 0
@@ -131,8 +131,8 @@ func (z *division) predict(s *Split) float64 {
 	return z.listBytes(s, batches) + edges + rows
 }
 
-// listBytes is how many bytes of neighbour lists, and of weights beside them, an epoch is predicted to read. Batches
-// that are planned read lists together as far as they have room.
+// listBytes predicts the bytes of neighbour lists, and of weights beside them, that an epoch reads. Planned batches
+// share their reads as far as they have room.
 func (z *division) listBytes(s *Split, batches float64) (total float64) {
 	hops := z.costs.Expanded
 	if hops == nil {
@@ -165,14 +165,14 @@ func (z *division) listBytes(s *Split, batches float64) (total float64) {
 // expected is a count without the margin of what room is made for.
 func expected(n int64) float64 { return float64(n) * 8 / margin }
 
-// readBytes is how many bytes a batch reads for so many rows of a tensor.
+// readBytes returns the bytes that a batch reads for a number of rows of a tensor.
 func readBytes(rows float64, t *Tensor) float64 {
 	pages := max(1, float64(t.Width)/ssd.PageBytes)
 	return pagesRead(rows*pages, float64(t.bytes())/ssd.PageBytes) * ssd.PageBytes
 }
 
-// pagesRead is how many of all pages are read for so many of them anywhere, which may be the same: also those in holes
-// that are read rather than skipped.
+// pagesRead returns the number of pages that are read for wanted pages anywhere, which may repeat, among all pages. It
+// counts the pages in holes that are read rather than skipped.
 func pagesRead(wanted, all float64) float64 {
 	if all < 1 {
 		return max(0, min(wanted, 1))

@@ -2,8 +2,8 @@ package sizing
 
 import "math"
 
-// margin is what the measured batches are multiplied with, in eighths. Batches of one configuration differ by a few per
-// cent; where one is larger still, it waits until it can have the room of the others and all that the memory has left.
+// margin is the factor for measured batches, in eighths. Batches of one configuration differ by a few per cent; a batch
+// that is larger still waits until it can have the room of the others and all memory that is left.
 const margin = 10 // 1.25
 
 // Demand is the most that one of the measured batches needed.
@@ -55,7 +55,7 @@ func most(a, b []int64) []int64 {
 	return more
 }
 
-// Expected is the demand that room is made for: d with a margin, and at most so many nodes.
+// Expected returns the demand that room is made for: d with a margin, and up to mostNodes nodes.
 func (d *Demand) Expected(mostNodes int64) Demand {
 	return Demand{
 		Nodes:       min(withMargin(d.Nodes), mostNodes),

@@ -146,7 +146,7 @@ func (z *division) layOut(s *Split) {
 	}
 }
 
-// cacheable is how many nodes have rows that are cached.
+// cacheable returns the number of nodes whose rows are cached.
 func (z *division) cacheable(s *Split) (n int64) {
 	seen := make([]bool, len(z.graph.Types))
 	for i, column := range s.ColumnOf {
@@ -166,7 +166,7 @@ func (z *division) mechanism() string {
 	return "static"
 }
 
-// residentSlot is what is kept of each row of a cache that changes.
+// residentSlot returns the size of the state of each row, in a cache that changes.
 func (z *division) residentSlot() int {
 	if z.mechanism() == "static" {
 		return 0
@@ -174,7 +174,7 @@ func (z *division) residentSlot() int {
 	return z.costs.ResidentSlot
 }
 
-// tableBytes is what the cache takes beside its rows.
+// tableBytes returns the memory of the cache beside its rows.
 func (z *division) tableBytes(s *Split) int64 {
 	switch n := z.graph.Nodes; {
 	case s.Cache == "belady":

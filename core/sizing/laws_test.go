@@ -61,7 +61,7 @@ func requireFits(t *testing.T, s *Split, r Request, g Graph, c Costs) {
 	}
 }
 
-// anyDivision is what a loader of any kind could ask.
+// anyDivision returns the request of a random loader.
 func anyDivision(rng *rand.Rand) (Request, Graph, Costs) {
 	some := func(most int64, of ...int64) int64 {
 		if len(of) > 0 && rng.IntN(2) == 0 {

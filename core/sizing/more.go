@@ -1,6 +1,6 @@
 package sizing
 
-// Offer is what an epoch would do with another memory.
+// Offer predicts an epoch with another memory.
 type Offer struct {
 	Memory     int64 `json:"memory"`
 	EpochBytes int64 `json:"epoch_bytes"` // of the rows that are not held whole, read and written

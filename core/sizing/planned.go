@@ -29,12 +29,11 @@ const (
 	packShare              = 8
 	filePacks              = 80 * MinSlot // the least beside a scratch file: a quarter is for its buffers
 
-	// mostBatches is how far ahead a plan looks at most. Arbitrary: ids of the rows in a plan are numbered with 30
-	// bits.
+	// mostBatches is the most batches that a plan looks ahead. Arbitrary: the rows of a plan are numbered with 30 bits.
 	mostBatches = 1024
 
-	// reorderBatches is how many batches change places among themselves when Divide chooses. Arbitrary: greedy ordering
-	// compares all pairs.
+	// reorderBatches is the number of batches in a block that may change places, where Divide chooses. Arbitrary:
+	// greedy ordering compares all pairs.
 	reorderBatches = 64
 
 	// unlimitedTraces and unlimitedPacks bound what a loader without a limit takes.
@@ -43,13 +42,13 @@ const (
 	// mostBuffer is the largest buffer of the scratch file: see ssd.Engine.TempChunk.
 	mostBuffer = 256 << 10
 
-	// worthBatches is how many batches a superbatch must have at least for planning to be worth its memory, beside a
-	// cache of the rows of one. With fewer, measured on ogbn-arxiv with as much memory as its features, planning took
-	// longer than it saved.
+	// worthBatches is the least number of batches in a superbatch for which planning is worth its memory, beside a
+	// cache of the rows of one batch. With fewer, measured on ogbn-arxiv with as much memory as its features, planning
+	// took longer than it saved.
 	worthBatches = 8
 )
 
-// heldSuperbatches is how many superbatches are in memory: executed, planned, and sampled ahead.
+// heldSuperbatches is the number of superbatches in memory: executed, planned, and sampled ahead.
 const heldSuperbatches = 3
 
 // reserve decides whether batches are planned, and how much that takes at least, which is set aside before anything
@@ -77,7 +76,7 @@ func (z *division) reserve(s *Split) error {
 	return nil
 }
 
-// worthwhile is what a planned loader takes before it is better than an unplanned one.
+// worthwhile returns the memory from which a planned loader is better than an unplanned one.
 func (z *division) worthwhile(s *Split) int64 {
 	rows := int64(0)
 	for _, t := range z.graph.Tensors {
@@ -174,17 +173,17 @@ func MostScratch(g *Graph) (total int64) {
 }
 
 const (
-	// storedScratch is how many times the features a scratch file may take at most where plans are in it: each row
-	// waits in a pack of this window, and some already in one of the next.
+	// storedScratch is the largest size of a scratch file with plans, by the size of the features: each row waits in a
+	// pack of this window, and some already in one of the next.
 	storedScratch = 2
 
 	// heldShare is the part, as a divisor, of the room that plans in the scratch file may take at most for records that
 	// have not gone there.
 	heldShare = 16
 
-	// mostStored is how many rows the batches of a window and of the next may have: there are five bits for each in
-	// memory. mostHeld is what records and traces may take before they go to the file. leastBuffers is how many buffers
-	// of the scratch file are for what is not a pack. All arbitrary.
+	// mostStored is the most rows of the batches of a window and of the next: each takes five bits of memory. mostHeld
+	// bounds the memory of records and traces; beyond it they go to the file. leastBuffers is the number of the scratch
+	// file's buffers that are not for packs. All arbitrary.
 	leastStored  = 16 // batches of a window
 	mostStored   = 1 << 25
 	mostHeld     = 64 << 20
@@ -196,12 +195,12 @@ const (
 	// worthStoring is by how much windows must move less that are planned in the file. Arbitrary.
 	worthStoring = 1.00
 
-	// hardlyMore is what a longer window may move beside one that is predicted to move less. By
+	// hardlyMore is the factor by which a longer window may move more bytes than the best one. From
 	// TestDivisionsAreNearTheBest.
 	hardlyMore = 1.125
 
-	// loadedBytes is what is loaded of the plan and the trace of a batch when it is executed, for each of its rows: 20
-	// and an edge or two of 8. That of as many batches as are in flight is loaded before their turn.
+	// loadedBytes is the size of a batch's plan and trace in memory, for each of its rows: 20 and an edge or two of 8.
+	// They are loaded ahead for as many batches as are in flight.
 	loadedBytes = 36
 )
 
@@ -236,7 +235,7 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 		n = min(n, ask.Superbatch)
 	}
 	n = int64(sort.Search(int(max(n, 0)), func(i int) bool { return !fits(int64(i) + 1) }))
-	left := func(n int64) int64 { // for rows, with a window of so many batches
+	left := func(n int64) int64 { // for rows, with a window of n batches
 		if pot == room {
 			return *room - more(n)
 		}
@@ -283,7 +282,7 @@ func (z *division) bestWindow(s *Split, most int64, room func(n int64) int64) (b
 	return 0
 }
 
-// window is how many batches are planned at a time.
+// window returns the number of batches that are planned at a time.
 func (s *Split) window(z *division) int64 {
 	if s.Stored {
 		return s.Superbatch
@@ -291,7 +290,7 @@ func (s *Split) window(z *division) int64 {
 	return max(1, min(s.Superbatch, s.SuperbatchRoom()/PlannedBytes(max(1, z.costs.Nodes))))
 }
 
-// movement is what the bytes that an epoch moves follow from, beside its windows and the rows in the cache.
+// movement holds the quantities that determine the bytes of an epoch, beside its windows and the rows in the cache.
 type movement struct {
 	row, scan   float64 // bytes of the rows of a node in the cache, and of all rows
 	rows, drawn float64 // rows that may be cached, and rows that a batch has
@@ -310,10 +309,9 @@ func (z *division) movement(s *Split) (m movement) {
 	return m
 }
 
-// bytes predicts what an epoch moves whose windows have so many batches, with so many rows in the cache: a scan
-// for each window, no more of it than the pages of its cold rows, and each cold row written and read. What the packs
-// of two windows, of which one is filled while the other is read, have no room for in the scratch file is read by
-// the page.
+// bytes predicts the bytes that an epoch moves, by the batches of a window and the rows in the cache: a scan for each
+// window, no more of it than the pages of its cold rows, and each cold row written and read. One window fills packs
+// while the packs of another are read; rows that have no room in the scratch file then are read by the page.
 func (m *movement) bytes(window, cached int64) float64 {
 	n := m.window(window)
 	missed := m.missed(window, cached) * m.drawn
@@ -330,7 +328,7 @@ func (m *movement) missed(window, cached int64) float64 {
 
 func (m *movement) window(n int64) float64 { return min(float64(max(1, n)), m.batches) }
 
-// PackFile is how much of a scratch file plans count on for packs: the rest is for traces.
+// PackFile returns the part of a scratch file that plans use for packs: the rest is for traces.
 func PackFile(scratch int64) int64 { return scratch * 3 / 4 }
 
 // hits is the share of accesses that a cache answers which has a share of all rows and sees ahead so far, in mean times
@@ -356,21 +354,21 @@ func hits(share, ahead float64) float64 {
 	return 1 - math.Exp(-least)
 }
 
-// PlannedBytes is what a batch of this many rows adds to the memory of plans: a third of what superbatches of such
-// batches take, of which one is executed, one planned and one ahead. With every row: its id until it is planned, the
-// planner's own tables for the last two, and what is left of the plan being executed.
+// PlannedBytes returns the memory of plans for a batch of this many rows: a third of the memory of three superbatches,
+// one executed, one planned and one ahead. A row has its id until it is planned, the planner's tables for the last two,
+// and its part of the plan being executed.
 func PlannedBytes(rows int64) int64 {
 	const ids, executed = 4, 20
 	return (plan.SuperbatchBytes(2*rows) - plan.SuperbatchBytes(0) + (2*ids+executed)*rows) / heldSuperbatches
 }
 
-// SuperbatchRoom is what the batches of one superbatch may add to the memory of plans, see PlannedBytes.
+// SuperbatchRoom returns the memory of plans for the batches of one superbatch, see PlannedBytes.
 func (s *Split) SuperbatchRoom() int64 {
 	return (s.Traces - s.TracesHeld - plan.SuperbatchBytes(0)) / heldSuperbatches
 }
 
-// WindowRoom is what the batches of a superbatch may add to the memory of plans, and what one of so many rows adds;
-// where plans are stored, rows of a window.
+// WindowRoom returns the room for the batches of a superbatch, and the room that a batch of a number of rows takes: the
+// memory of plans, or rows of a window where plans are stored.
 func (s *Split) WindowRoom() (room int64, each func(rows int64) int64) {
 	if s.Stored {
 		return mostStored / 2, func(rows int64) int64 { return rows }
@@ -378,8 +376,8 @@ func (s *Split) WindowRoom() (room int64, each func(rows int64) int64) {
 	return s.SuperbatchRoom(), PlannedBytes
 }
 
-// traceBytes is what superbatches of n batches take, those that are sampled and executed beside the one that is planned
-// included.
+// traceBytes returns the memory of superbatches of n batches: the planned one, and the ones sampled and executed beside
+// it.
 func (z *division) traceBytes(n int64) int64 {
 	n = min(n, 1<<32) // far above any memory, far from overflow
 	plans := plan.SuperbatchBytes(0) + heldSuperbatches*n*PlannedBytes(max(1, z.costs.Nodes))

@@ -37,7 +37,7 @@ func recordings(t *testing.T) (all []recorded) {
 	return all
 }
 
-// name says what a recording is of.
+// name names a recording.
 func (r *recorded) name() string {
 	words := []string{r.Request.Cache}
 	for _, word := range []struct {

@@ -15,7 +15,7 @@ package sizing
 // Auto is the value of a size or a count that Divide chooses.
 const Auto = -1
 
-// Request is what the caller of a loader asked for.
+// Request holds the options of a loader that bear on memory.
 type Request struct {
 	Memory        int64  // bytes for everything; 0: unlimited
 	FeatureCache  int64  // bytes of it for cached rows, or Auto
@@ -37,14 +37,14 @@ type Request struct {
 	History History
 }
 
-// History is what a cache of historical embeddings takes. The zero value is none.
+// History holds the sizes of a cache of historical embeddings. The zero value is none.
 type History struct {
 	Buffer int64 // bytes of the embeddings' buffer, wherever it is
 	Memory int64 // what the history takes of Request.Memory, the buffer included where that is part of it
 	Ahead  int64 // the tables of a copy, which foresees what planned batches will read; 0: there is none
 }
 
-// Graph is what there is to hold: sizes of arrays and tensors, in bytes unless said otherwise.
+// Graph holds the sizes of arrays and tensors, in bytes unless said otherwise.
 type Graph struct {
 	OnDisk  bool    // a store: what is not held is read; else all is in the user's memory
 	Nodes   int64   // of all types
@@ -81,7 +81,7 @@ type Tensor struct {
 
 func (t *Tensor) bytes() int64 { return t.Rows * int64(t.Width) }
 
-// Costs is what the parts of a loader take, in bytes. Batches are of the expected demand (see Demand).
+// Costs holds the memory of the parts of a loader, in bytes. Batches are of the expected demand (see Demand).
 type Costs struct {
 	Nodes       int64   // number of nodes of a batch
 	NodesOfType []int64 // and of each type
@@ -98,8 +98,8 @@ type Costs struct {
 	FetchBatch   int64 // and while the edge numbers of a batch are looked up
 	Score        int64 // scoring nodes for a history, for a while before anything else runs but the workers
 	Rank         int64 // ranking rows for a cache, for a while, beyond its address table
-	ResidentSlot int   // what is kept of each row of a cache that changes, beside its policy
-	PlannedSlot  int   // what is kept of each row of a planned cache, beside the planner
+	ResidentSlot int   // the state of each row in a cache that changes, beside its policy
+	PlannedSlot  int   // the state of each row in a planned cache, beside the planner
 
 	Estimated bool // batches were too large to be measured within the memory: these costs are an upper estimate
 }
@@ -167,7 +167,7 @@ const (
 	unlimited = 1 << 60
 )
 
-// division is what Divide works with.
+// division is the state of Divide.
 type division struct {
 	ask   Request
 	graph Graph
@@ -213,7 +213,7 @@ func (z *division) with(s Split, c candidate) *Split {
 	return &s
 }
 
-// explicit is what the caller has reserved for caches by name, and the history.
+// explicit returns the memory that the caller has reserved for caches by name, and the history.
 func (z *division) explicit() int64 {
 	return max(z.ask.FeatureCache, 0) + max(z.ask.NeighborCache, 0) + z.ask.History.Memory
 }

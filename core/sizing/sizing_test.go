@@ -30,7 +30,7 @@ func auto(memory int64, cache string) Request {
 	}
 }
 
-// ofBatches is what batches of 300 nodes cost.
+// ofBatches returns the costs of batches of 300 nodes.
 func ofBatches() Costs {
 	return Costs{
 		Nodes: 300, NodesOfType: []int64{300}, Batch: 100_000, Lookup: 20_000, Worker: 30_000, StampWorker: 40_000,
@@ -118,7 +118,7 @@ func TestLadder(t *testing.T) {
 	require.Equal(t, 64, z.ladder()[0].Depth)
 }
 
-// TestWorkingSet is what a way to work costs.
+// TestWorkingSet holds the memory of each way to work.
 func TestWorkingSet(t *testing.T) {
 	w := Working{Workers: 2, Prefetch: 3, Stamp: true, Depth: 8}
 	for name, c := range map[string]struct {
@@ -180,7 +180,7 @@ func TestNarrowTypesAreHeldWhole(t *testing.T) {
 	}}
 	for room, want := range map[int64][]bool{
 		1000*600 - 1: {false, true, true},
-		1000*500 - 1: {false, true, false}, // what is left is less than twice the next
+		1000*500 - 1: {false, true, false}, // the rest is less than twice the next
 		1000*200 - 1: {false, false, false},
 	} {
 		z := &division{ask: auto(0, "degree"), graph: g}
@@ -277,11 +277,11 @@ func TestDemand(t *testing.T) {
 	require.Equal(t, want, d)
 	require.Equal(t, Demand{
 		Nodes: 9, Rows: 9, Edges: 22, HopEdges: 12, NodesPerHop: []int64{3, 9}, EdgesPerHop: []int64{22}, Rooms: []int64{},
-	}, d.Expected(9), "a margin of a quarter, rounded up, and at most so many nodes")
+	}, d.Expected(9), "a margin of a quarter, rounded up, and up to the given nodes")
 	require.Zero(t, (&Demand{}).Expected(9).Nodes)
 }
 
-// TestTrials is how loaders work that only read the graph.
+// TestTrials holds the division of loaders that only read the graph.
 func TestTrials(t *testing.T) {
 	g := onDisk()
 	require.Equal(t, Working{Workers: 1, Prefetch: 1, Depth: 8}, Reading().Working)

@@ -83,7 +83,7 @@ func (z *division) canChoose(s *Split) bool {
 	return fits && z.graph.OnDisk && z.graph.Lists > 0 && z.graph.Nodes <= cache.MaxRows
 }
 
-// wanted is what all rows would take of memory that is not reserved by name.
+// wanted returns the memory of all rows, without memory that is reserved by name.
 func (z *division) wanted() (total int64) {
 	if !z.graph.OnDisk || z.ask.Cache == "none" || z.ask.FeatureCache != Auto {
 		return 0

@@ -2,13 +2,13 @@ package sizing
 
 // How loaders work that only read the graph, before or without a division of the memory. They take part in no batches.
 
-// Reading is how the graph is read from end to end.
+// Reading returns the division for reading the graph from end to end.
 func Reading() Split {
 	return Split{Working: Working{Workers: 1, Prefetch: 1, Depth: minDepth}, Slot: MinSlot}
 }
 
-// Measuring is how batches are sampled to learn how large they are: with the neighbours in memory where they take less
-// than half of it, for a batch costs thousands of reads.
+// Measuring returns the division for sampling batches to learn their size: with the neighbours in memory where they
+// take less than half of it, since a batch costs thousands of reads.
 func Measuring(r *Request, g *Graph) Split {
 	s := Reading()
 	if fullDepth*MinSlot <= r.Memory/modest {
@@ -18,8 +18,8 @@ func Measuring(r *Request, g *Graph) Split {
 	return s
 }
 
-// Scoring is how nodes are scored without batches: with neighbours and weights in memory where they take less than half
-// of it.
+// Scoring returns the division for scoring nodes without batches: with neighbours and weights in memory where they take
+// less than half of it.
 func Scoring(r *Request, g *Graph) Split {
 	s := Split{Working: generous(r), Slot: MinSlot}
 	s.Stamp = int64(s.Workers)*g.Stamp <= r.Memory/modest

@@ -16,7 +16,7 @@ func (e *shortage) Error() string { return e.text }
 
 func (e *shortage) Unwrap() error { return &e.of }
 
-// short says that a memory of limit bytes needs at least need.
+// short returns the error that a memory of limit bytes needs at least need.
 func short(purpose mem.Purpose, need, limit int64, text string) error {
 	return &shortage{text, mem.BudgetError{Purpose: purpose, Need: need, Free: limit, Limit: limit}}
 }
@@ -36,7 +36,8 @@ func given(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// atLeast rounds a size up to a whole unit of which it is ten at least, so that what it says suffices.
+// atLeast rounds a size up to a whole number of the largest unit that it has at least ten of, so that the stated size
+// is enough.
 func atLeast(n int64) string {
 	for _, u := range units {
 		if n >= 10*u.bytes {

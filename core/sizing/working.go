@@ -25,10 +25,10 @@ type Working struct {
 	Depth    int  // reads in flight
 }
 
-// inFlight is how many batches are being made at a time.
+// inFlight returns the number of batches that are being made at a time.
 func inFlight(w Working) int64 { return int64(max(w.Prefetch, 1)) }
 
-// holds is how many batches the consumer holds at a time.
+// holds returns the number of batches that the consumer holds at a time.
 func (z *division) holds() int64 { return int64(max(z.ask.Holds, 1)) }
 
 // slot is the size of one buffer of the read engine: it takes the pages of the largest row.
@@ -40,7 +40,7 @@ func (z *division) slot() int {
 	return slot
 }
 
-// generous is how the caller asks to work.
+// generous returns the way to work that the caller asks for.
 func generous(r *Request) Working {
 	return Working{Workers: r.Workers, Prefetch: r.Prefetch, Stamp: true, Depth: fullDepth}
 }
@@ -74,7 +74,7 @@ func (z *division) ladder() []Working {
 	return ladder
 }
 
-// workers is what the sampling workers take.
+// workers returns the memory of the sampling workers.
 func (z *division) workers(w Working) int64 {
 	if w.Stamp {
 		return int64(w.Workers) * z.costs.StampWorker
@@ -98,10 +98,10 @@ func (z *division) cost(w Working) int64 {
 	return z.graph.Fixed + z.graph.Checks + z.engine(w.Depth) + max(running, z.graph.Loading)
 }
 
-// engine is what the buffers of the read engine take.
+// engine returns the memory of the read engine's buffers.
 func (z *division) engine(depth int) int64 { return int64(depth * z.slot()) }
 
-// check says whether the memory suffices, and which is the smallest that does.
+// check returns an error with the smallest memory that works, unless the memory is enough.
 func (z *division) check(s *Split) error {
 	least := slices.MinFunc(z.ladder(), func(a, b Working) int { return cmp.Compare(z.cost(a), z.cost(b)) })
 	s.Smallest = z.cost(least) + z.explicit()

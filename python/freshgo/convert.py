@@ -120,7 +120,7 @@ def convert(
             whole, where their rows do not decide it: in a graph with as many edges as nodes, or where a tensor of the
             whole graph happens to have a row for each. A tensor that ``weight_attr`` names belongs to edges.
         links: what the labelled links of ``data`` are called, ``store.links("train")``; or a mapping from names to
-            graphs, such as the three of ``RandomLinkSplit``, of which the links alone are taken, or to mappings with
+            graphs, such as the three of ``RandomLinkSplit``, whose links alone are taken, or to mappings with
             ``edge_label_index``, ``edge_label`` and ``edge_label_time``: ``{"train": train_data, "val": val_data}``.
             :func:`freshgo.update` adds further ones.
         dtype: tensors of floats to store in fewer bytes, and as what: ``{"x": "float16"}``. A name means the tensor of
@@ -237,7 +237,7 @@ def write_parts(
 
 
 _FEW_NODES, _NODES_PER_END = 1 << 24, 1000
-"""Up to so many nodes, and so many for each end of an edge, are taken without a question. Arbitrary."""
+"""Nodes, and nodes for each end of an edge, that are taken without a question. Arbitrary."""
 
 
 def _check_isolated(parts: GraphParts) -> None:
@@ -255,7 +255,7 @@ def _check_isolated(parts: GraphParts) -> None:
             label = f"{node_type}." if node_type else ""
             raise InvalidArgumentError(
                 f"{label}num_nodes is {count}, but edges name at most {ends} nodes and no tensor has a row for each: "
-                "give isolated_nodes=True if so many nodes without edges are meant"
+                "give isolated_nodes=True if this many nodes without edges are meant"
             )
 
 

@@ -127,7 +127,7 @@ def train(
         staleness: by how many updates the parameters that a gradient is computed with may be older than those that it
             changes. 0 is synchronous training.
         batches_per_update: batches whose gradients make one update. None: ``executors``, which is the update of
-            DistributedDataParallel with as many ranks. Unless a batch may be stale, no more than so many are trained at
+            DistributedDataParallel with as many ranks. Unless a batch may be stale, at most this many are trained at
             the same time. The last update of an epoch may have fewer.
         queue: at least 2; batches that may wait for a trainer. None: twice as many as executors, at least 8.
         switching: whether samplers stand in as trainers.

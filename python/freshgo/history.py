@@ -331,7 +331,7 @@ class History:
         """Return what the history will save in the epoch that the next ``iter`` of the loader begins, before it begins.
 
         Where gradients decide nothing (aggregates, ``policy="gas"``, ``p_grad=1``), entries depend on the samples, on
-        age and on room, all of which are known ahead. So these are the very counts that the epoch will have, if it runs
+        age and on room, which are all known ahead. So these are the very counts that the epoch will have, if it runs
         to its end and every batch is updated. All batches of the epoch are sampled for it; no row is read.
 
         Returns:

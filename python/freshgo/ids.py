@@ -25,8 +25,8 @@ class Ids:
     """The keys of the nodes of one type: ``store.ids("user")``, of a homogeneous graph ``store.ids()``.
 
     Keys are integers or strings; a UUID is its text. They ascend: node ``i`` has the ``i``-th key, strings in the order
-    of their UTF-8 bytes. So the files are their own index, of which a call reads what it needs: a search takes a few
-    reads for each key, and all of them together read no key twice.
+    of their UTF-8 bytes. So the files are their own index, and a call reads only the part that it needs: a search takes
+    a few reads for each key, and all of them together read no key twice.
     """
 
     def __init__(self, native: NativeStore, name: str, attachments: dict[str, dict[str, Any]]) -> None:
@@ -105,11 +105,11 @@ class Ids:
         return torch.tensor([places.get(key, missing) for key in wanted], dtype=torch.int64)
 
     def further(self, keys: object, count: int, label: str) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the keys of so many nodes that are to come after those of the store, as further rows of its arrays.
+        """Return the keys of new nodes, which come after the nodes of the store, as further rows of its arrays.
         ``label`` is what messages call the keys.
 
         Raises:
-            InvalidArgumentError: there are not so many, or they do not ascend behind those of the store.
+            InvalidArgumentError: their number is wrong, or they do not ascend behind the keys of the store.
             DTypeError: they are not of the kind that the nodes have.
         """
         given = _listed(keys, label)

@@ -600,7 +600,7 @@ class Loader(Generic[BatchType]):
     # What evaluation calls.
 
     def _once(self) -> Iterator[Any]:
-        """The next epoch, of which every batch is made by one rank."""
+        """Return the next epoch, in which every batch is made by one rank."""
         return Epoch(self, self._at, uneven="join")
 
     # What factored training calls.

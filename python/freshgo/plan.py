@@ -130,7 +130,7 @@ def _ran(window: dict[str, Any]) -> bool:
 
 
 def _more_memory(offers: list[dict[str, Any]]) -> str:
-    """Return what a tenth more memory would do, and the most of which that is known."""
+    """Return the effect of a tenth more memory, and of the most memory for which it is known."""
     if len(offers) < 2:
         return ""
     now, tenth, most = (format_size(offers[i]["epoch_bytes"]) for i in (0, 1, -1))

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["shard"]
 
 _WHOLE_BYTES = 8
-"""Tensors with rows of up to so many bytes stay whole: labels and times, which take no more than an edge does."""
+"""The largest rows, in bytes, of tensors that stay whole: labels and times, no larger than an edge."""
 
 _CHUNK_BYTES, _CHUNK_NODES = 4 << 20, 1 << 22
 """What is read from the store at a time, and the nodes that one loader is given. Arbitrary."""
@@ -182,7 +182,7 @@ def _first_row(store: Store, node_type: str) -> dict[str, torch.Tensor]:
 
 
 def _batches(store: Store, node_type: str, first: int, end: int, rows: int) -> Iterator[dict[str, torch.Tensor]]:
-    """Rows of a range of nodes, as they are stored, so many at a time."""
+    """Yield the stored rows of a range of nodes, in pieces."""
     counts = store._types.num_nodes
     before = sum(list(counts.values())[: list(counts).index(node_type)])
     for begin in range(first, end, _CHUNK_NODES):

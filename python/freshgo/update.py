@@ -57,7 +57,7 @@ def update(
             that the store has stays with nodes or edges, another is sorted as in :func:`freshgo.convert`. In a
             heterogeneous graph by type: ``{"paper": {"x": x}, ("author", "writes", "paper"): {"time": time}}``.
         splits: node ids or bool masks by name; in a heterogeneous graph by node type.
-        links: graphs by name, such as ``{"val": val_data, "test": test_data}`` of PyG's ``RandomLinkSplit``, of which
+        links: graphs by name, such as ``{"val": val_data, "test": test_data}`` of PyG's ``RandomLinkSplit``, from which
             the labelled links alone are taken: ``store.links("val")``. The edges of the store stay its own. Or, by
             name, a mapping with ``edge_label_index``, ``edge_label`` and ``edge_label_time``, in a heterogeneous graph
             by edge type. None leaves out a split of links.

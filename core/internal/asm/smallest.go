@@ -17,7 +17,7 @@ var Lanes = hasLanes
 // variates: where the k-th and the next are equal there, as happens to one list in 2^32 or so, ok is false. ok is also
 // false for ids of 8 bytes, and where the capacity behind the list does not fill its last 16 bytes.
 //
-// Cost: 15 to 20 ns up to 16 ids, all of which are compared with each other at once, 100 ns for 64. No branch depends
+// Cost: 15 to 20 ns up to 16 ids, which are all compared with each other at once, 100 ns for 64. No branch depends
 // on a variate.
 func Smallest[I int32 | int64](ids []I, key uint64, k int) (chosen uint64, ok bool) {
 	if !Lanes || unsafe.Sizeof(ids[0]) != 4 || len(ids) > ListLimit || cap(ids) < (len(ids)+3)&^3 {

@@ -15,7 +15,7 @@ FeatureDType = Literal["float32", "stored"]
 Form = Literal["float16", "bfloat16", "int8", "int8-per-row", "int8-per-column"]
 """How floats can be stored in fewer bytes."""
 Kept = Literal["rows", "aggregates"]
-"""Rows of which kind a :class:`freshgo.History` keeps."""
+"""The kind of rows that a :class:`freshgo.History` keeps."""
 Metric = Literal["degree", "in-degree", "random", "presc", "expected", "oracle"]
 """How hot a node is."""
 Missing = Literal["error", "add", "drop"]

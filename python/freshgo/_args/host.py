@@ -27,7 +27,7 @@ def local_ranks() -> int:
 
 def threads(ranks: int | None = None) -> int:
     """Return how many threads this process may keep busy: its part of the cores that its affinity and the quotas of
-    its control groups leave it, at least one. All local ranks, or so many, are taken to have the same cores."""
+    its control groups leave it, at least one. All local ranks, or ``ranks`` of them, are taken to have equal cores."""
     return max(1, math.floor(cores() / (local_ranks() if ranks is None else ranks)))
 
 

@@ -127,7 +127,7 @@ def assembled(arrays: Mapping[str, Tensor], split: str) -> tuple[Tensor, Tensor 
     if len(keys) != 1 or both:
         listed = ", ".join(map(repr, arrays)) or "none at all"
         raise InvalidArgumentError(
-            f"the split of links {split!r} has the arrays {listed}, of which edge_label_index cannot be told: give "
+            f"the split of links {split!r} has the arrays {listed}, and none is named edge_label_index: give "
             "edge_label_index=links, integers [2, num_links]"
         )
     bases.sort(key=lambda base: base.startswith("neg_"))

@@ -51,7 +51,7 @@ class Levels:
         return cls(of)
 
     def or_else(self, other: Levels) -> Levels:
-        """Return these levels, and others for names of which these say nothing."""
+        """Return these levels, and ``others`` for names that these lack."""
         return Levels({**other.of, **self.of}, self.weights | other.weights)
 
     def check_names(self, known: Collection[str]) -> None:
@@ -64,7 +64,7 @@ class Levels:
                 )
 
     def check_lists(self, values: Mapping[str, Any], counts: Collection[int | None], label: str) -> None:
-        """Ask for lists with an entry for each node or edge, of which nothing can select entries."""
+        """Ask about lists with an entry for each node or edge, whose entries nothing can select."""
         for name, value in values.items():
             if isinstance(value, list | tuple) and len(value) in counts and self.of.get(name) != "graph":
                 raise InvalidArgumentError(
@@ -140,7 +140,7 @@ class Levels:
         return f", or graph_level=[{name!r}] if it belongs to the graph as a whole ({_ASKED})"
 
     def _check_columns(self, name: str, array: Array, counts: Collection[int | None], label: str) -> None:
-        """Ask for a tensor of which PyG's loaders would select columns."""
+        """Ask about a tensor whose columns PyG's loaders would select."""
         columns = int(array.shape[-1])
         if ("index" in name or name == "face") and len(array.shape) > 1 and columns in counts:
             raise InvalidArgumentError(

@@ -42,7 +42,7 @@ class NodeParts:
     tensors: dict[str, Array]
     splits: dict[str, Array]
     frames: dict[str, Frame] = dataclasses.field(default_factory=dict)
-    """By the name of a TensorFrame, of which ``tensors`` has the columns."""
+    """By the name of a TensorFrame, whose columns are in ``tensors``."""
     whole: dict[str, Any] = dataclasses.field(default_factory=dict)
     """What belongs to the type as a whole; of a homogeneous graph, to the graph."""
 

@@ -28,7 +28,7 @@ class Trees:
     """Where ``input_time`` was given by node type."""
 
     def of_inputs(self, inputs: dict[str, int]) -> Trees:
-        """Return these trees for so many input nodes of each type, in the order of the graph.
+        """Return these trees for the number of input nodes of each type, in the order of the graph.
 
         Raises:
             InvalidArgumentError: times of other types, or not as many as input nodes.

@@ -23,11 +23,11 @@ def flat_trace(trace: Any, num_nodes: Any) -> tuple[list[Tensor], dict[str, int]
 
     Raises:
         InvalidArgumentError: no batch, an unknown node type, an id that is out of range of its type.
-        DTypeError: batches that are no vectors of integers, or of which only some are dicts.
+        DTypeError: batches that are no vectors of integers, or only some of them dicts.
     """
     if isinstance(trace, str | Mapping) or not isinstance(trace, Iterable):
         raise DTypeError(f"trace must be a list of vectors of ids, one per batch, got {type(trace).__name__}")
-    if hasattr(trace, "trace"):  # a loader, of which the loop would run an epoch
+    if hasattr(trace, "trace"):  # a loader: iterating it would run an epoch
         raise DTypeError(f"trace must be a list of vectors of ids, got a {type(trace).__name__}: give its trace(epoch)")
     batches = list(trace)
     if not batches:

@@ -84,7 +84,7 @@ class _Writer:
 
 
 def _flat(array: Any) -> Array:
-    """Return the numbers of an array in C order, as a row each: real ones, of which a complex number is two."""
+    """Return the numbers of an array in C order, as a row each; a complex number is a row of two."""
     if isinstance(array, Stream):
         return dataclasses.replace(array, shape=(int(np.prod(array.shape, dtype=object)),))
     if isinstance(array, NpyFile):

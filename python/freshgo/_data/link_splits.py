@@ -108,7 +108,7 @@ def _arrays(items: Mapping[str, Any], label: str) -> dict[str, Array]:
 
 
 def _num_nodes(parts: GraphParts, node_type: str) -> int:
-    """Return the number of nodes of a type, of which the edges tell it where nothing else does."""
+    """Return the number of nodes of a type, by its edges where nothing else gives it."""
     count = parts.nodes[node_type].num_nodes
     if count is not None:
         return count

@@ -269,7 +269,7 @@ class Step:
 
     def observed(self) -> tuple[torch.dtype, int, list[tuple[Tensor, Tensor]]]:
         """Return dtype and width of what is to be stored, and for each hidden layer the gradient norms (float32) of
-        computed rows and of hits: of aggregates zeros and none, and none of a layer of which nothing is kept.
+        computed rows and of hits: of aggregates zeros and none, and none of a layer that is not kept.
 
         Raises:
             InvalidArgumentError, DTypeError: there is nothing to judge by; the message says why.

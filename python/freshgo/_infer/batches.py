@@ -92,7 +92,7 @@ def check_depth(whole: Whole, sample: Sample, depth: int) -> None:
 
 
 def _suffices(whole: Whole, sample: Sample, want: Mapping[Key, Tensor], depth: int) -> bool:
-    """Whether so many hops give the first node of each type, by itself, its row of the whole graph."""
+    """Return whether ``depth`` hops give the first node of each type, by itself, its row of the whole graph."""
     for node_type in dict.fromkeys(of for of, _ in want):
         for seed in range(min(5, sample.nodes[node_type])):
             graph, order = _around(sample, node_type, seed, depth)

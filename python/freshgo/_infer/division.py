@@ -20,7 +20,7 @@ WORKING = 0.125
 """The part of the free memory that no slice takes. Arbitrary: with less there are fewer slices, and more steps."""
 
 MOST_WORKING = 64 << 20
-"""Bytes that no slice takes, at most. Arbitrary: with so many a step is long."""
+"""The most bytes of a slice. Arbitrary: a step of this size takes long enough."""
 
 EDGE = 16
 """Bytes of an edge while it is added: its source, weight, and number where weights are not by target."""
@@ -49,7 +49,7 @@ class Stage:
     own: int
     """That a node's own row has beside them."""
     slices: int
-    """Into which the columns are divided, one of which is in memory at a time."""
+    """The slices of the columns; one is in memory at a time."""
     held: bool
     """Whether what is added up, of several slices the first, goes from the input into memory, and never to disk."""
     adding: int
@@ -181,7 +181,7 @@ def _stage(layer: Part, sizes: Sizes, free: int, working: int, device: str | tor
 
 
 def _rows(memory: int, row: int) -> int:
-    """How many rows of so many bytes fit, but no fewer than keep the interpreter from being what takes the time."""
+    """Return the number of rows that fit, at least as many as make the interpreter's time negligible."""
     return max(16, min(MOST_ROWS, memory // row))
 
 

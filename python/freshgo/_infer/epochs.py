@@ -38,7 +38,7 @@ DEGREES = -1
 class Epochs(Run):
     """Passes over the graph: one for each layer, and before them one for the degrees where a layer needs them.
 
-    The first pass writes the edges by target, of which with the rows of a layer the store of the next one is made.
+    The first pass writes the edges by target. They and the rows of a layer make the store of the next layer.
     """
 
     def _plan(self) -> str:

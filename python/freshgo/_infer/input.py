@@ -18,7 +18,7 @@ from freshgo.options import Disk
 from freshgo.store import Store
 
 _NODES = 1 << 18
-"""Nodes whose numbers are in memory at a time, 2 MiB. Arbitrary: a loader for so many opens in little of their time."""
+"""Nodes whose numbers are in memory at a time, 2 MiB. Arbitrary: reading them takes longer than opening a loader."""
 
 
 class Input:
@@ -73,7 +73,7 @@ class Input:
         return torch.from_numpy(self._order.nodes(first, end).astype(np.int64))
 
     def _loader(self, nodes: Tensor, memory: int, batch_size: int) -> Loader:
-        """The rows of some nodes, in batches of so many or the most that fit."""
+        """Yield the rows of some nodes, in batches of ``batch_size`` or the most that fit."""
         try:
             return self._open(nodes, memory, batch_size)
         except BudgetError as error:

@@ -32,7 +32,7 @@ class Run(ABC):
     """One inference, in a directory of its own: what it was asked for, its files, and how far it is."""
 
     _count: int
-    """How many steps there are, each of which is begun again where it was ended."""
+    """The number of steps. A step that was interrupted begins again."""
 
     def __init__(
         self,

@@ -77,7 +77,7 @@ def _equal(found: Tensor, want: Tensor) -> bool:
 
 def _mixes(traced: Traced, node: fx.Node, why: str) -> Exception:
     while node.target is operator.getitem and not isinstance(node.all_input_nodes[0].meta["value"], Tensor):
-        node = node.all_input_nodes[0]  # of which this is an entry
+        node = node.all_input_nodes[0]  # whose entry this is
     module = traced.module(node)
     name = type(module).__name__ if module is not None else name_of(node)
     return refused(f"{name} {why}", node.meta.get("line"))

@@ -61,7 +61,7 @@ class Feed(Protocol):
         """Let the next epoch have this share, once all ranks agree on what it is."""
 
     def _made(self, batches: int) -> int:
-        """So many batches, or all of an epoch where that has fewer."""
+        """Return ``count`` batches, or all of an epoch that has fewer."""
 
     def _start(self, epoch: int, done: int, share: Share, mode: Mode) -> Started:
         """Let the library begin ``epoch``, of which all ranks together have made ``done`` batches, in place of what it
@@ -271,7 +271,7 @@ class Epoch(Iterator[Any]):
             raise
 
     def _count(self, batches: int) -> None:
-        """Note that so many batches of the epoch were yielded."""
+        """Record the number of batches that were yielded."""
         self._next = batches
         if self._at.run != self._run:
             return

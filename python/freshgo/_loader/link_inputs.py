@@ -58,7 +58,7 @@ class Links:
     """The times of a split."""
 
     def of_graph(self, source: Source) -> Links:
-        """Return the links of a graph, the edges of which they may be."""
+        """Return the links of a graph, which may be its edges."""
         if self.split is not None:
             return self._of_split(source, self.split).of_graph(source)
         types = source.types

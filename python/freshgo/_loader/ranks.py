@@ -29,7 +29,7 @@ class Share:
         return {"rank": self.rank, "world_size": self.world_size, "uneven": get_args(Uneven).index(self.uneven)}
 
     def count(self, batches: int, done: int = 0) -> int:
-        """Return how many batches it has, of an epoch of so many, once all ranks together have made some."""
+        """Return the number of its batches in an epoch, once all ranks together have made some."""
         return share_count(self.members(), batches, done)
 
 
@@ -48,7 +48,7 @@ class Membership:
         return cls(given, ranks.uneven or ("drop" if drop_last else "pad"))
 
     def shared(self) -> bool:
-        """Whether they are those of a process group of several."""
+        """Whether the ranks belong to a process group of several."""
         return self.given is None and self.now().world_size > 1
 
     def now(self) -> Share:

@@ -32,7 +32,7 @@ class SeedOrder:
     """How many inputs the sampler is for; None: any number."""
 
     def of_inputs(self, counts: Mapping[str, int]) -> Tensor | None:
-        """Return the weights of so many inputs, by node type in the order of the graph."""
+        """Return the weights of the inputs, by node type in the order of the graph."""
         total = sum(counts.values())
         if self.count is not None and self.count != total:
             raise InvalidArgumentError(f"sampler is one of {self.count} inputs, the loader has {total}")

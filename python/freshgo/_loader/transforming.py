@@ -70,7 +70,7 @@ def _called(transform: Transform, batch: Any, grad: bool, inference: bool) -> An
 
 
 class Transformed:
-    """The batches of an epoch, of which the next ``count`` that are made already are being transformed."""
+    """The batches of an epoch; up to ``count`` of the batches that are ready are being transformed."""
 
     def __init__(self, source: Batches, submit: Callable[[RawBatch], Future[Any]], count: int) -> None:
         self._source = source

@@ -19,7 +19,7 @@ def counters() -> dict[str, int]:
 def library() -> Library:
     """Return which native library this process uses and why; loads it if need be.
 
-    There are two, with and without the device path, of which a process loads one: that with CUDA if it is installed (by
+    There are two, with and without the device path, and a process loads one: the one with CUDA if it is installed (by
     the wheel ``freshgo-cuda``, or after ``make cuda``) and there are a PyTorch with CUDA and a driver. Prints as one
     line.
 

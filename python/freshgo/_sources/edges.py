@@ -60,7 +60,7 @@ def is_compressed(data: object) -> bool:
 
 
 def read_unnamed(data: Any, opening: Opening) -> Graph:
-    """Refuse arrays of which nobody has said what they are."""
+    """Refuse arrays without a role."""
     raise InvalidArgumentError(
         "a tuple of arrays may be CSR, CSC or COO: give source='csr' (offsets by source, targets), source='csc' "
         "(offsets by target, sources) or source='coo' (sources, targets), each with values as a third array if there "

@@ -74,13 +74,13 @@ def _pajek(path: Path, opening: Opening) -> Graph:
         raise FormatError(f"{path}: NetworkX does not read the section {sorted(unknown)[0]}")
     if {"*arcs", "*edges"} <= set(sections):
         raise FormatError(
-            f"{path}: it has *Arcs and *Edges, of which NetworkX keeps one direction: write each edge as two arcs"
+            f"{path}: it has *Arcs and *Edges, and NetworkX keeps one direction: write each edge as two arcs"
         )
     graph = importlib.import_module("networkx").read_pajek(path)
     given = next(mark[1] for mark in marks if mark[0].lower() == "*vertices")
     if graph.number_of_nodes() != int(given):
         raise FormatError(
-            f"{path}: there are {given} vertices, of which NetworkX makes {graph.number_of_nodes()} nodes: each vertex "
+            f"{path}: NetworkX makes {graph.number_of_nodes()} nodes of its {given} vertices: each vertex "
             "needs a line with a label of its own"
         )
     return read_networkx(graph, opening)

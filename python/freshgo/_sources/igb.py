@@ -18,7 +18,7 @@ _COLUMNS = 1024
 
 _LABELLED = {227130858: "node_label_19", 157675969: "node_label_2K"}
 _FULL = 269346174
-"""Papers of the full graph, of which the first so many have labels; the files do not say it."""
+"""Papers of the full graph, and the number of the first ones that have labels, which the files do not give."""
 
 _CHUNK = 1 << 17
 

@@ -17,7 +17,7 @@ Rows = np.ndarray[Any, Any]
 
 
 class Placed:
-    """``count`` places, each of which gets a row of one or several arrays.
+    """``count`` places; each gets a row of one or several arrays.
 
     Rows that all fit into memory wait there. Others go to files as they come, those of a call by ranges of places; in
     the end one range after the other, which fits into memory, is put in order. So files are written in sequence and

@@ -352,7 +352,7 @@ def _numbers(source: Source, column: Any, given: int) -> np.ndarray[Any, Any]:
 
 
 def _pair(first: str, count: int, second: str) -> str:
-    """Return two nodes as a number, of which the second has ``count`` values."""
+    """Return two nodes as a number; the second has ``count`` values."""
     return f"{first}::UBIGINT * {count}::UBIGINT + {second}::UBIGINT AS pair"
 
 

@@ -101,7 +101,7 @@ class Database:
             return dict(zip(relation.columns, relation.types, strict=True))
 
     def batches(self, label: str, sql: str, rows: int) -> Iterator[Any]:
-        """Yield the rows of a query, so many at a time, as pyarrow's record batches."""
+        """Yield the rows of a query as pyarrow's record batches of ``rows`` rows."""
         with self._named(label):
             relation = self._connection.sql(sql)
             if relation is None:

@@ -1,4 +1,4 @@
-"""The files of a table: which they are, of which format, and how DuckDB reads them."""
+"""The files of a table, their format, and the way DuckDB reads them."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class _Rows:
                 'or an object on each line, such as {"src": 1, "dst": 2}'
             )
         self._large: set[str] = set()
-        """The columns with integers of which 64 bits with a sign hold too few."""
+        """The columns with integers beyond int64."""
         self._shapes = self._structures()
 
     def scan(self, columns: dict[str, str]) -> str:

@@ -107,7 +107,7 @@ def write_keys(
     *,
     rows: bool,
 ) -> Keys:
-    """Sort the keys that columns hold, of which the first is that of the table of nodes if there is one. ``rows``: the
+    """Sort the keys of columns; the first is the column of the table of nodes, if there is one. ``rows``: the
     rows of that table will be read.
 
     Raises:

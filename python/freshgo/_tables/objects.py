@@ -38,7 +38,7 @@ def rows_of_files(db: Database, spec: Spec, files: list[str], form: str) -> str:
 
 
 def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
-    """Return a query of an object that holds rows, and whether it says of which file these are.
+    """Return a query of an object that holds rows, and whether its rows name their files.
 
     What is not in memory is copied into the database: it may give its rows only once, and pyarrow would read far ahead.
 
@@ -145,7 +145,7 @@ def _is_stream(file: str) -> bool:
 
 
 def _streamed(spec: Spec, files: list[str]) -> Any:
-    """Return a reader of files of which some are streams, with ``FILE``."""
+    """Return a reader of files, some of them streams, with ``FILE``."""
     import pyarrow as pa
 
     def opened(file: str) -> Any:

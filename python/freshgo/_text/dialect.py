@@ -94,7 +94,7 @@ class Dialect:
 
     @property
     def spaces(self) -> bytes:
-        """The characters of which a run is one delimiter."""
+        """The characters whose runs are one delimiter."""
         return {WHITESPACE: b" \t", " ": b" "}.get(self.delimiter or "", b"")
 
     def split_by(self, delimiter: str) -> Dialect:

@@ -190,7 +190,7 @@ class Column:
         return pc.replace_substring(pc.replace_substring(strings, ".", "?"), self.decimal, ".")
 
     def _bad(self, strings: Any) -> BadTextError:
-        good, bad = 0, len(strings)  # so many values are good together, and so many are not
+        good, bad = 0, len(strings)  # the first ``good`` values convert together, the first ``bad`` do not
         while bad - good > 1:
             middle = (good + bad) // 2
             good, bad = (middle, bad) if self._fits(strings.slice(0, middle)) else (good, middle)

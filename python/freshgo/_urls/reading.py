@@ -19,7 +19,7 @@ from freshgo._urls.place import Entry, Place
 from freshgo.errors import InvalidArgumentError, ReadError
 
 PIECE = 4 << 20
-"""Bytes of a request: a tenth of a second of a gigabit line, of which the first byte takes as long. Arbitrary."""
+"""Bytes of a request: a tenth of a second of a gigabit line, as long as the first byte takes. Arbitrary."""
 
 AHEAD = 4
 """Requests at a time. Arbitrary: of an object store each has a connection, and the rate of one."""

@@ -15,7 +15,7 @@ PART = 8 << 20
 """Bytes of a part of an upload; three of them are in memory. S3 takes 5 MiB and more."""
 
 _PARTS = 9000
-"""Parts of an upload, of which S3 takes 10,000."""
+"""The most parts of an upload. S3 takes 10,000."""
 
 
 def upload(place: Place, file: Path, path: str, report: Callable[[int], None]) -> None:

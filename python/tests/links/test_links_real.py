@@ -84,7 +84,7 @@ def test_the_example_goes_on_where_it_was_stopped(
 
 
 def test_links_go_through_the_model_by_pieces(example: Any) -> None:
-    """The gradients are those of all links at once."""
+    """The gradients equal the gradients of all links at once."""
     torch.manual_seed(0)
     graph = {"num_nodes": 100, "edge_index": torch.randint(100, (2, 2000))}
     links = torch.randint(100, (2, 3000))

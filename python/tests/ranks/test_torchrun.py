@@ -48,7 +48,7 @@ def test_the_example_trains_and_goes_on_with_other_processes(tmp_path: Path) -> 
 @pytest.mark.long
 @pytest.mark.parametrize("options", [[], ["--share"], ["--sharded"]])
 def test_every_way_of_the_example(tmp_path: Path, options: list[str]) -> None:
-    """The accuracy is that of loaders of their own, since the batches are."""
+    """The accuracy equals the accuracy with a loader for each rank, since the batches are equal."""
     pytest.importorskip("torch_geometric")
     common = ["--nodes=4000", f"--directory={tmp_path}", "--epochs=2"]
     assert torchrun(2, EXAMPLE, *common, *options) == torchrun(2, EXAMPLE, *common)

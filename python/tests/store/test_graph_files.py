@@ -146,7 +146,7 @@ def test_gml_without_labels(tmp_path: Path) -> None:
         ("a.gexf", "<gexf>", "not a whole file of GEXF: "),
         ("a.graphml.gz", "no gzip", "not a whole file of GraphML: Not a gzipped file"),
         ("a.net", "1 2\n2 3\n", r"expected a line \*Vertices"),
-        ("a.net", '*Vertices 3\n1 "A"\n2 "B"\n3 "A"\n*Arcs\n1 2\n', "there are 3 vertices, of which NetworkX makes 2"),
+        ("a.net", '*Vertices 3\n1 "A"\n2 "B"\n3 "A"\n*Arcs\n1 2\n', "NetworkX makes 2 nodes of its 3 vertices"),
         ("a.net", '*Vertices 2\n1 "A"\n2 "B"\n*Arcs\n1 2\n*Edges\n1 2\n', r"it has \*Arcs and \*Edges"),
         ("a.net", '*Vertices 2\n1 "A"\n2 "B"\n*Arcslist\n1 2\n', r"does not read the section \*arcslist"),
         ("a.net", "*Vertices 2\n*Arcs\n1 2\n", "not a whole file of Pajek"),
