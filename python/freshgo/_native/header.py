@@ -371,7 +371,9 @@ class Walk(Structure):
 class Name(Structure):
     """fg_name."""
 
-    _fields_ = (("name", c_char_p),)
+    _fields_ = (
+        ("name", c_char_p),
+    )
 
 
 class Metapath(Structure):
