@@ -105,9 +105,12 @@ class Writer:
         """Write a struct."""
         members = [self.declared(member, part) for member in body.split(";") if member.strip()]
         self.structs[name] = python_name(name)
-        self.lines += ["", "", f"class {python_name(name)}(Structure):", f'    """{name}."""', "", "    _fields_ = ("]
-        self.lines += [f'        ("{member}", {kind}),' for member, kind in members]
-        self.lines += ["    )"]
+        self.lines += ["", "", f"class {python_name(name)}(Structure):", f'    """{name}."""', ""]
+        fields = [f'("{member}", {kind}),' for member, kind in members]
+        if len(fields) == 1:  # as the formatter has it
+            self.lines += [f"    _fields_ = ({fields[0]})"]
+        else:
+            self.lines += ["    _fields_ = (", *(f"        {field}" for field in fields), "    )"]
 
     def header(self, header: Path) -> None:
         """Write what one header declares."""

@@ -371,9 +371,7 @@ class Walk(Structure):
 class Name(Structure):
     """fg_name."""
 
-    _fields_ = (
-        ("name", c_char_p),
-    )
+    _fields_ = (("name", c_char_p),)
 
 
 class Metapath(Structure):
