@@ -31,7 +31,6 @@ from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
 from freshgo._observe.flat import flat
 from freshgo._observe.ranges import stage
-from freshgo._plots.stats import figure, html
 from freshgo.errors import DTypeError, RankError
 from freshgo.memory import Lending, MemoryBudget
 from freshgo.options import Disk, PyGOptions, Ranks
@@ -471,6 +470,8 @@ class Loader(Generic[BatchType]):
 
     def plot(self) -> Any:
         """Return a matplotlib figure of :meth:`stats`: time, bytes, cache hits, memory, and epoch by epoch."""
+        from freshgo._plots.stats import figure
+
         return figure(self.stats())
 
     def close(self) -> None:
@@ -507,6 +508,8 @@ class Loader(Generic[BatchType]):
         return f"Loader({self._source.shown()}, num_neighbors={self._request.shown()}, {what})"
 
     def _repr_html_(self) -> str:
+        from freshgo._plots.stats import html
+
         return html(repr(self), {} if self._openings.closed else self.stats())
 
     def _config(self) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from freshgo._args.entry import entry
 from freshgo._args.size import format_size
-from freshgo._plots.table import by_size, html_table
 
 _SHOWN = 12
 """Windows that the text lists; the data and the picture have all of them."""
@@ -66,6 +65,8 @@ class Plan:
 
     def _summary(self) -> Iterator[tuple[str, str]]:
         data = self.data
+        from freshgo._plots.table import by_size
+
         split = by_size(data.get("split"))
         if split:
             yield "memory", ", ".join(f"{name} {format_size(n)}" for name, n in split)
@@ -107,6 +108,8 @@ class Plan:
         return str(self)
 
     def _repr_html_(self) -> str:
+        from freshgo._plots.table import html_table
+
         rows = self.rows()
         return html_table(rows) if rows else "nothing is planned"
 

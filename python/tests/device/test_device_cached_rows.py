@@ -174,7 +174,7 @@ def test_a_cache_that_the_device_has_no_room_for(graph: dict[str, Any], monkeypa
 
     monkeypatch.setattr(row_cache.DeviceCache, "fill", full)
     with pytest.raises(
-        errors.InvalidArgumentError, match=r"device_cache of 5000 bytes does not fit .*: give less, .*3 G"
+        errors.InvalidArgumentError, match=r"device_cache of 4.9 KiB does not fit .*: give less, .*3 G"
     ):
         Loader(graph, **GIVEN, device="cuda", device_cache=5000)
 

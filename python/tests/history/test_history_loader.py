@@ -564,7 +564,7 @@ def test_bad_input() -> None:
     model = model_of("GraphSAGE")
     small.attach(model)
     with Loader(GRAPH, HOPS, history=small, **OPTIONS) as loader:
-        with pytest.raises(errors.FreshgoError, match=r"buffer of 16 bytes has no room for one row of 32"):
+        with pytest.raises(errors.FreshgoError, match=r"buffer of 16 B has no room for one row of 32 B"):
             train(model, loader, small)
     watched.epoch()
     state = watched.history.state_dict()
