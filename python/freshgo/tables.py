@@ -173,8 +173,9 @@ def _specs(nodes: object, edges: object, missing: str) -> tuple[dict[str, Spec |
         if spec is None and of not in ends:
             raise InvalidArgumentError(f"the node type {of!r} has neither a table nor edges")
         if spec is None and missing != "add":
+            what = f"the node type {of!r} has no table" if of else "there is no table of nodes"
             raise InvalidArgumentError(
-                f"the node type {of!r} has no table: give one in nodes, or missing='add' for the nodes that edges name"
+                f"{what}: give one in nodes, or missing='add' to make nodes of the keys that edges have"
             )
     _check_names(node_specs, edge_specs)
     return node_specs, edge_specs

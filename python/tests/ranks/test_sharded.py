@@ -267,8 +267,8 @@ def test_wrong_use(place: Path, tmp_path: Path) -> None:
         assert sum(1 for _ in loader) == 18
     damaged = shutil.copytree(parts, tmp_path / "damaged")
     for text, words in [
-        ("{", "no description"),
-        ("[]", "no description"),
+        ("{", "not a description of parts"),
+        ("[]", "not a description of parts"),
         ('{"version": 2, "digest": ""}', "version 2"),
         ((parts / "parts.json").read_text().replace('"y"', '"z"').replace("400", "401"), "damaged"),
     ]:

@@ -178,7 +178,7 @@ def test_nodes_that_only_edges_name(tmp_path: Path) -> None:
     assert store.split("train").tolist() == [2]
     bare = convert_tables(None, Table(edges, src="s", dst="d"), tmp_path / "b", missing="add", **SMALL)  # type: ignore[arg-type]
     assert bare.num_nodes == 3 and bare.num_edges == 3
-    with pytest.raises(errors.InvalidArgumentError, match="has no table"):
+    with pytest.raises(errors.InvalidArgumentError, match="there is no table of nodes"):
         convert_tables(None, Table(edges, src="s", dst="d"), tmp_path / "c", **SMALL)  # type: ignore[arg-type]
 
 

@@ -165,7 +165,7 @@ def test_errors_say_all_that_missing_needs(tmp_path: Path) -> None:
         convert_tables(filled, edges, tmp_path / "g", missing="add", **SMALL)
     with pytest.raises(errors.InvalidArgumentError, match=r"missing must be one of .*'drop'"):
         convert_tables(filled, edges, tmp_path / "g", missing="skip", **SMALL)  # type: ignore[arg-type]
-    with pytest.raises(errors.InvalidArgumentError, match="the node type '' has no table"):
+    with pytest.raises(errors.InvalidArgumentError, match="there is no table of nodes"):
         convert_tables(None, edges, tmp_path / "g", missing="drop", **SMALL)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
 
