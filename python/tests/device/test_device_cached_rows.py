@@ -173,9 +173,7 @@ def test_a_cache_that_the_device_has_no_room_for(graph: dict[str, Any], monkeypa
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
 
     monkeypatch.setattr(row_cache.DeviceCache, "fill", full)
-    with pytest.raises(
-        errors.InvalidArgumentError, match=r"device_cache of 4.9 KiB does not fit .*: give less, .*3 G"
-    ):
+    with pytest.raises(errors.InvalidArgumentError, match=r"device_cache of 4.9 KiB does not fit .*: give less, .*3 G"):
         Loader(graph, **GIVEN, device="cuda", device_cache=5000)
 
 
