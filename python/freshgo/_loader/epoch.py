@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from freshgo._args.choices import Uneven
-from freshgo._args.entry import entry
 from freshgo._loader.ranks import Share
 from freshgo._native.loader import RawBatch
 from freshgo._observe import log
@@ -127,7 +126,6 @@ class Position:
         self.epoch, self.done, self.begun = epoch, done, False
 
 
-@entry
 class Epoch(Iterator[Any]):
     """The batches, or the trace, of one epoch. Threads that share it take turns, and get each batch once.
 

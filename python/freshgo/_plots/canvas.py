@@ -15,6 +15,7 @@ def new_figure(**options: Any) -> Any:
     """
     try:
         from freshgo._plots.figures import Shown
+
+        return Shown(layout="constrained", **options)
     except ImportError as error:
         raise LibraryError(f"pictures need matplotlib ({error}): pip install 'freshgo[plot]'") from None
-    return Shown(layout="constrained", **options)

@@ -17,7 +17,7 @@ Make = Callable[[], Any]
 
 
 def ours() -> Any:
-    data = {"num_nodes": COUNT, "edge_index": torch.arange(COUNT).repeat(2, 1), "id": torch.arange(COUNT)}
+    data = {"num_nodes": COUNT, "edge_index": torch.arange(COUNT).repeat(2, 1)}
     return Loader(data, [1], batch_size=SIZE, transform=lambda batch: batch.n_id[: batch.batch_size].tolist())
 
 

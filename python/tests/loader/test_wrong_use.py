@@ -14,7 +14,7 @@ import torch
 from freshgo import History, LinkLoader, Loader, Store, convert, errors, ops, relayout, simulate
 
 EDGES = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]])
-GRAPH = {"edge_index": EDGES, "x": torch.arange(10.0).view(5, 2), "w": torch.ones(5, 1)}
+GRAPH = {"edge_index": EDGES, "x": torch.arange(10.0).view(5, 2), "feat": torch.ones(5, 1)}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,10 @@ def test_nodes_for_a_loader_of_links(name: str, instead: str) -> None:
     ("options", "match"),
     [
         ({"edge_index": EDGES}, r"'EdgeIndex', got a Tensor of shape \[2, 5\]$"),
-        ({"weight_attr": EDGES}, r"name of an edge-level tensor, got a Tensor of shape \[2, 5\]$"),
+        (
+            {"weight_attr": EDGES},
+            r"or a dict of names by edge type, got a Tensor of shape \[2, 5\]$",
+        ),
         ({"time_attr": EDGES.numpy()}, r"node-level tensor, got a ndarray of shape \[2, 5\]$"),
         ({"input_nodes": {1, 2}}, r"split's name or None, got \{1, 2\}$"),
         ({"input_nodes": ["a", "b"]}, r"split's name or None, got \['a', 'b'\]$"),
@@ -103,7 +106,7 @@ def test_converting_a_store(tmp_path: Path) -> None:
     with convert(GRAPH, tmp_path / "g.freshgo", progress=False) as store:
         with pytest.raises(errors.DTypeError, match=r"already the store '.*': .*copy it with relayout"):
             convert(store, tmp_path / "h.freshgo", progress=False)
-        with pytest.raises(errors.InvalidArgumentError, match="no tensor 0, only 'x', 'w'"):
+        with pytest.raises(errors.InvalidArgumentError, match="no tensor 0, only 'x', 'feat'"):
             store[0]  # type: ignore[index]
         for read in (lambda: store.split("train", "paper"), lambda: store["a", "to", "b"]):
             with pytest.raises(errors.InvalidArgumentError, match=r"is homogeneous, got the (node|edge) type"):
@@ -119,11 +122,13 @@ def test_what_is_taken_and_the_store_there(tmp_path: Path) -> None:
 
 
 def test_a_list_is_no_tensor(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="pos is a list with an entry for each node"):
+        convert({**GRAPH, "pos": [1, 2, 3, 4, 5]}, tmp_path / "g", progress=False)
     with (
-        pytest.warns(UserWarning, match=r"not a tensor or array with rows: pos \(list\), name \(str\)"),
-        convert({**GRAPH, "pos": [1, 2, 3, 4, 5], "name": "g"}, tmp_path / "g", progress=False) as store,
+        pytest.warns(UserWarning, match=r"ignores what no store can keep: thing \(object\)"),
+        convert({**GRAPH, "thing": object(), "name": "g"}, tmp_path / "g", progress=False) as store,
     ):
-        assert list(store.tensors) == ["x", "w"]
+        assert list(store.tensors) == ["x", "feat"] and store.attributes() == {"name": "g"}
 
 
 def test_a_loader_for_a_trace() -> None:
@@ -172,11 +177,11 @@ def test_warnings_point_at_the_line_that_is_to_change(data: str) -> None:
     from freshgo._loader import keywords
 
     edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
-    plain = {"edge_index": edges, "x": torch.zeros(3, 1), "title": "a graph"}
+    plain = {"edge_index": edges, "x": torch.zeros(3, 1), "title": object()}
     graph = (
         plain
         if data == "homogeneous"
-        else {"a": {"x": torch.zeros(3, 1), "title": "b"}, ("a", "to", "a"): {"edge_index": edges}}
+        else {"a": {"x": torch.zeros(3, 1), "title": object()}, ("a", "to", "a"): {"edge_index": edges}}
     )
     nodes, links = (None, edges) if data == "homogeneous" else ("a", (("a", "to", "a"), edges))
     for make in (

@@ -297,11 +297,13 @@ def test_bad_input_of_types(graph: Graph, options: dict[str, Any], error: type[E
         Loader(odd, **{"num_neighbors": [2], "input_nodes": "paper", **options})
 
 
-def test_names_of_trees_are_taken(graph: Graph) -> None:
+def test_the_name_of_trees_is_theirs(graph: Graph) -> None:
+    """As in PyG, ``batch`` of a node type is the trees, whatever tensor the graph has under this name."""
     odd = {key: dict(part) for key, part in graph.items()}
     odd["term"]["batch"] = np.zeros(num_nodes(graph)["term"], np.int64)
-    with pytest.raises(INVALID, match='tensor "batch"'):
-        Loader(odd, [2], "paper", disjoint=True)
+    with Loader(odd, [2], "paper", disjoint=True) as loader, Loader(graph, [2], "paper", disjoint=True) as plain:
+        for got, want in zip(loader, plain, strict=True):
+            assert torch.equal(got["term"].batch, want["term"].batch)
 
 
 def test_times_given_to_a_loader_are_its_own(timed: dict[str, Any]) -> None:

@@ -134,7 +134,11 @@ def test_hotness_follows_weights(weighted: dict[str, Any]) -> None:
     ("weight", "error", "message"),
     [
         ("missing", errors.InvalidArgumentError, r"weight_attr \"missing\" is no edge tensor, .*\"weight\""),
-        (3, errors.DTypeError, "weight_attr must be the name of an edge-level tensor, got 3"),
+        (
+            3,
+            errors.DTypeError,
+            "name of an edge-level tensor, or a dict of names by edge type, got 3",
+        ),
         ("", errors.InvalidArgumentError, "got an empty string"),
         ("x", errors.InvalidArgumentError, r"weight_attr \"x\" is no edge tensor"),
     ],
