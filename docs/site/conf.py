@@ -60,11 +60,10 @@ nb_merge_streams = True
 autodoc_mock_imports = ["lightning"]  # takes seconds, and gives the class below freshgo.lightning.DataModule
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 88
 napoleon_numpy_docstring = False
 
-HEADING = re.compile(r"([A-Z][a-z ,]+):")
+HEADING = re.compile(r"([A-Z][a-z ]+):")
 KNOWN = {"Args", "Raises", "Returns", "Yields", "Attributes", "Example", "Examples", "Note"}
 
 

@@ -194,7 +194,7 @@ class Loader(Generic[BatchType]):
             Up to ``transform_workers`` more batches are in memory, within ``memory``. Not with ``history``, a CUDA
             ``device``, or ``prefetch=0``.
 
-    Memory, cache and disk:
+    Memory and disk:
         cache (default ``"auto"``): which rows stay in memory: a name or an object of :mod:`freshgo.policies`, or a
             score per node (floats ``[num_nodes]``; in a heterogeneous graph a dict of scores by node type). None is
             ``"none"``. ``"auto"`` samples ahead and keeps what is needed again soonest (``"belady"``: Ginex, 3.3),
@@ -213,7 +213,7 @@ class Loader(Generic[BatchType]):
             what ranks of a host or a job do together: see :class:`Ranks`. None takes rank and number of ranks from
             ``torch.distributed``, if its default process group is initialised when an epoch begins.
 
-    CUDA devices:
+    Devices:
         pin_memory (bool, default False): batches come in page-locked memory of the host, from which
             ``batch.to("cuda", non_blocking=True)`` copies while the host goes on. Every batch is copied into PyTorch's
             pinned memory, by the thread that asks for it; ``device`` does without that copy. Without CUDA there is a
