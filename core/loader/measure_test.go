@@ -35,7 +35,7 @@ func TestLargeBatchesAreEstimated(t *testing.T) {
 				_, err := Open(context.Background(), src, o, mem.NewAllocator())
 				var tooSmall *mem.BudgetError
 				require.ErrorAs(t, err, &tooSmall)
-				require.ErrorContains(t, err, "is estimated at")
+				require.ErrorContains(t, err, "need about")
 				o.Memory = tooSmall.Need
 				l := open(t, src, o)
 				require.LessOrEqual(t, l.Stats().MemorySmallest, o.Memory)
