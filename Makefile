@@ -102,21 +102,18 @@ lint-others: $(VENV)/.tools
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
 	go run $(ACTIONLINT) -shellcheck= -pyflakes=
 
-# The cases of the tests of Go are drawn by the commit. SEED=123 repeats a run, and a failing test prints its seed.
-COMMIT_SEED = $(or $(SEED),$(shell printf '%d' 0x$$(git rev-parse --short=12 HEAD 2>/dev/null) 2>/dev/null))
+# The cases of the tests of Go are drawn by the commit, which prints the number; PART=123 repeats a run.
+PART ?= $(shell printf '%d' 0x$$(git rev-parse --short=12 HEAD 2>/dev/null) 2>/dev/null || echo 0)
 
 # A third of the cases of each product (core/internal/explore).
-test-pure: export FRESHGO_TEST_SEED := $(COMMIT_SEED)
 test-pure: $(VENV)/.tools
-	@echo "FRESHGO_TEST_SEED=$$FRESHGO_TEST_SEED"
-	FRESHGO_TEST_PART=3 CGO_ENABLED=0 go test -vet=off -tags invariants -timeout 30m ./core/...
+	FRESHGO_TEST_PART=3/$(PART) CGO_ENABLED=0 go test -vet=off -tags invariants -timeout 30m ./core/...
 
-# -short: a ninth of them and none of the third, as the race detector makes a case five times as long, and no tests of
+# A ninth of them and none of the third, as the race detector makes a case five times as long; -short leaves out tests of
 # figures alone.
-test-race: export FRESHGO_TEST_SEED := $(COMMIT_SEED)
 test-race: $(VENV)/.tools
-	@echo "FRESHGO_TEST_SEED=$$FRESHGO_TEST_SEED"
-	CGO_ENABLED=1 go test -vet=off -race -short -timeout 45m $$(go list $(GO_PACKAGES) | grep -vxE '$(SERIAL)')
+	FRESHGO_TEST_PART=9/$(PART) CGO_ENABLED=1 go test -vet=off -race -short -timeout 45m \
+	  $$(go list $(GO_PACKAGES) | grep -vxE '$(SERIAL)')
 
 # Writes what is made from other sources and committed: the declarations of the C API in Python, and the licences of
 # the Go modules that are linked.

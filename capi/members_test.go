@@ -68,7 +68,7 @@ func TestEveryMemberIsTaken(t *testing.T) {
 	}{
 		{"loader_options", "fg_loader_options", loader.Options{}, []string{
 			"num_hops", "num_relations", "fanouts", "walks", "metapaths", "labor", "batch_dependency", "layer_dependency",
-			"all_nodes", "history", "links", "lock_memory",
+			"all_nodes", "history", "links", "lock_memory", "weight_attrs",
 		}},
 		{"loader_options", "fg_links", links.Options{}, nil},
 		{"history", "fg_history_options", loader.HistoryOptions{}, []string{

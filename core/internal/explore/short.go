@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -14,23 +16,33 @@ import (
 // which makes a case five times as long, and other ones. Which cases those are changes with the commit. `make test-all`
 // runs every case, with and without the detector.
 
-// PartVariable names the variable of the environment that says how many cases stand for one that runs: 1 where it is
-// not set, and 9 with -short.
+// PartVariable names the variable of the environment that says how many cases stand for one that runs, 1 where it is
+// not set and 9 with -short, and by which number they are drawn: "3/17" runs a third, drawn by 17, and "3" by 0.
 const PartVariable = "FRESHGO_TEST_PART"
 
-// fraction returns how many cases stand for one that runs.
-func fraction() int {
+// part returns how many cases stand for one that runs, and the number by which they are drawn.
+func part() (every int, by uint64) {
 	text := os.Getenv(PartVariable)
-	switch n, err := strconv.Atoi(text); {
-	case text == "" && testing.Short():
-		return 9
-	case text == "":
-		return 1
-	case err != nil || n < 1:
-		panic(fmt.Sprintf("%s is %q, expected a positive integer", PartVariable, text))
-	default:
-		return n
+	if text == "" && testing.Short() {
+		return 9, 0
 	}
+	if text == "" {
+		return 1, 0
+	}
+	first, second, drawn := strings.Cut(text, "/")
+	every, err := strconv.Atoi(first)
+	if drawn && err == nil {
+		by, err = strconv.ParseUint(second, 10, 64)
+	}
+	if err != nil || every < 1 {
+		panic(fmt.Sprintf("%s is %q, expected a positive integer, or two with a slash between them", PartVariable, text))
+	}
+	return every, by
+}
+
+func fraction() int {
+	every, _ := part()
+	return every
 }
 
 // residue tells the part of -short from the part of a plain run: of the numbers that Part, Run and First draw, a plain
@@ -47,7 +59,8 @@ func drawn(t testing.TB, name string) int {
 	t.Helper()
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, t.Name()+name)
-	return int(Seed(t, h.Sum64()) >> 1)
+	_, by := part()
+	return int(rand.NewPCG(by, Seed(t, h.Sum64())).Uint64() >> 1)
 }
 
 // All reports whether every case runs.

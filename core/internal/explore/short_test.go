@@ -45,7 +45,7 @@ func TestPartsOfCases(t *testing.T) {
 	require.Equal(t, 3, Rounds(7))
 	require.Contains(t, []int{2, 3}, len(Part(t, "", cases)))
 	require.Equal(t, 3, Stride())
-	for _, bad := range []string{"0", "half"} {
+	for _, bad := range []string{"0", "half", "3/", "3/x", "/3"} {
 		t.Setenv(PartVariable, bad)
 		require.Panics(t, func() { Rounds(7) })
 	}
@@ -78,7 +78,7 @@ func TestPartsOfCases(t *testing.T) {
 }
 
 // TestShortPartsDiffer holds that no case but the first of a product runs in both a third and the ninth of -short, and
-// that other seeds choose other cases.
+// that another number draws other cases.
 func TestShortPartsDiffer(t *testing.T) {
 	t.Setenv(Variable, "")
 	cases := make([]int, 100)
@@ -91,11 +91,10 @@ func TestShortPartsDiffer(t *testing.T) {
 	short(t, false)
 	t.Setenv(PartVariable, "3")
 	part, calls, some := parts()
-	t.Setenv(Variable, "12")
+	t.Setenv(PartVariable, "3/12")
 	otherPart, _, otherSome := parts()
 	require.NotEqual(t, some, otherSome)
 	require.NotEmpty(t, otherPart)
-	t.Setenv(Variable, "")
 
 	short(t, true)
 	t.Setenv(PartVariable, "")
