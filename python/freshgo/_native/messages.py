@@ -25,9 +25,6 @@ _CLASSES = (
 
 _PREFIX = re.compile(rf"(^|: )(?:{'|'.join(_PACKAGES)}): ")
 _CLASS = re.compile(rf"^(?:{'|'.join(_CLASSES)}): |: (?:{'|'.join(_CLASSES)})(?=: |$)")
-_SMALLEST = re.compile(
-    r"the smallest memory that works with these options is( estimated at)? (\d+) bytes: .* budget's (\d+)"
-)
 _LEAST = re.compile(r"(?:.*: )?(.*) needs a memory budget of at least (\d+) bytes: .* budget's (\d+)")
 _NOTHING = re.compile(r"not found: \w+ .*: (no such file or directory|not a directory)")
 _EXISTS = re.compile(r"(.* has the tensor .*?|(.*)): already exists; overwrite replaces it")
@@ -49,11 +46,6 @@ def spoken(message: str) -> str:
 def of_budget(message: str) -> str:
     """Return the message of a budget that is too small, with sizes for people."""
     short = spoken(message)
-    smallest = _SMALLEST.search(short)
-    if smallest:
-        about = "about " if smallest[1] else "at least "
-        needed, given = least_size(int(smallest[2])), as_option(int(smallest[3]))
-        return f"memory={given} is too small: these options need {about}{needed}"
     least = _LEAST.match(short)
     if least:
         return f"memory={as_option(int(least[3]))} is too small: {least[1]} needs at least {least_size(int(least[2]))}"

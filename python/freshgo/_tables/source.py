@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from typing import Any
 
 from freshgo._args.checks import shown
+from freshgo._args.hints import did_you_mean
 from freshgo._args.progress import Progress
 from freshgo._tables.database import Database
 from freshgo._tables.databases import rows_of_databases
@@ -189,8 +189,7 @@ def _check_type(db: Database, spec: Spec, name: str, wanted: object) -> None:
         db.types(spec.label, f"SELECT CAST(NULL AS {wanted}) AS value")
     except InvalidArgumentError:
         known = ("BIGINT", "UBIGINT", "INTEGER", "DOUBLE", "FLOAT", "BOOLEAN", "VARCHAR", "DATE", "TIMESTAMP")
-        near = difflib.get_close_matches(wanted.upper(), known, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else f" (it has {', '.join(known)} and others)"
+        hint = did_you_mean(wanted, known) or f" (it has {', '.join(known)} and others)"
         raise InvalidArgumentError(
             f"{spec.label}: types= of the column {name!r} is {wanted!r}, which DuckDB does not have{hint}"
         ) from None

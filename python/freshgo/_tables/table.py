@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,8 +31,7 @@ def _suggesting(table: type[T]) -> type[T]:
     def init(self: T, *args: Any, **options: Any) -> None:
         for name in options:
             if name not in known:
-                near = difflib.get_close_matches(name.lower(), known, 1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
+                hint = did_you_mean(name, known)
                 raise DTypeError(f"{table.__name__}() got an unexpected keyword argument {name!r}{hint}")
         made(self, *args, **options)
 

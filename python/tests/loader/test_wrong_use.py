@@ -50,7 +50,7 @@ def test_nodes_for_a_loader_of_links(name: str, instead: str) -> None:
         ({"edge_index": EDGES}, r"'EdgeIndex', got a Tensor of shape \[2, 5\]$"),
         (
             {"weight_attr": EDGES},
-            r"or a dict of names by edge type, got a Tensor of shape \[2, 5\]$",
+            r"name of an edge-level tensor, or a dict of names by edge type, got a Tensor of shape \[2, 5\]$",
         ),
         ({"time_attr": EDGES.numpy()}, r"node-level tensor, got a ndarray of shape \[2, 5\]$"),
         ({"input_nodes": {1, 2}}, r"split's name or None, got \{1, 2\}$"),

@@ -54,7 +54,7 @@ class Files:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+    protocol_version = "HTTP/1.0"  # a client repeats requests on connections that were kept and are closed
     files: Files
 
     def log_message(self, *_: Any) -> None:

@@ -137,7 +137,7 @@ def test_hotness_follows_weights(weighted: dict[str, Any]) -> None:
         (
             3,
             errors.DTypeError,
-            "name of an edge-level tensor, or a dict of names by edge type, got 3",
+            "weight_attr must be the name of an edge-level tensor, or a dict of names by edge type, got 3",
         ),
         ("", errors.InvalidArgumentError, "got an empty string"),
         ("x", errors.InvalidArgumentError, r"weight_attr \"x\" is no edge tensor"),
