@@ -227,7 +227,9 @@ def test_a_connection_that_is_always_lost_is_an_error(
             call()
         assert not list(tmp_path.iterdir())
         read = [start for method, _, (start, end) in web.requests if method == "GET" and start <= 5_000_000 < end]
-        assert 6 <= len(read) <= 12  # six attempts; the header, and whether there are ranges
+        # Six attempts, one request for the header and one that asks for ranges. aiohttp sends a request that found its
+        # connection closed once again, whether the attempt then fails or not.
+        assert 6 <= len(read) <= 2 * (6 + 2)
         expected = expected.replace("2097280", "2097152").replace("6291584", "6291456")
 
 
