@@ -64,6 +64,19 @@ def least_size(n_bytes: int) -> str:
     return f"{math.ceil(amount * 10) / 10:g} {unit}"
 
 
+def _as_option(n_bytes: int) -> str:
+    """Return a number of bytes as a user writes it: ``"24MiB"`` with its quotes, or the number."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if n_bytes and n_bytes % (1 << power) == 0:
+            return f'"{n_bytes >> power}{unit}"'
+    return str(n_bytes)
+
+
+def too_small(memory: int, least: int, needing: str = "these options need") -> str:
+    """Return the message of a budget of ``memory`` bytes where ``least`` are needed."""
+    return f"memory={_as_option(memory)} is too small: {needing} at least {least_size(least)}"
+
+
 def available_memory() -> int:
     """Return the bytes this process may still use: its part, among the ranks of this host, of what the machine and its
     cgroup have, or what its own limits leave it, the smallest."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from freshgo._args.size import too_small
 from freshgo._infer.linear import Linear
 from freshgo.errors import BudgetError
 
@@ -124,7 +125,7 @@ def divide(layers: Sequence[Part], sizes: Sizes, device: str | torch.device | No
     free = sizes.memory - fixed
     least = max(4 * FLOAT * sizes.nodes + READING, sizes.reading)
     if free < least:
-        raise BudgetError(f"infer needs {fixed + least} bytes of memory, got {sizes.memory}", fixed + least)
+        raise BudgetError(too_small(sizes.memory, fixed + least), fixed + least)
     working = min(int(free * WORKING), MOST_WORKING)
     best: list[tuple[float, list[Stage]]] = [(0.0, [])]
     for layer in layers:

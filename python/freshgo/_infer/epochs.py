@@ -17,6 +17,7 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.npy_files import read_npy_header
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
+from freshgo._args.size import too_small
 from freshgo._args.types import EdgeType
 from freshgo._infer.dtypes import one_dtype
 from freshgo._infer.layers import Key, Work, degrees_of
@@ -51,14 +52,15 @@ class Epochs(Run):
         while self._state["pass"] < len(self._passes):
             layer = self._passes[self._state["pass"]]
             try:
-                self._pass(layer)
+                try:
+                    self._pass(layer)
+                except BudgetError as error:  # at first, or for a batch that is larger than those measured then
+                    raise self._too_little(error) from None
                 if 0 <= layer < last:
                     self._convert(layer)
-            except BaseException as error:
+            except BaseException:
                 with contextlib.suppress(Exception):  # what ended it is what is told
                     self._save()
-                if isinstance(error, BudgetError):  # of a batch that is larger than those measured at first
-                    raise self._too_little(error) from None
                 raise
             self._advance(layer)
         return self._made()
@@ -141,25 +143,22 @@ class Epochs(Run):
     def _loader(self, layer: int, nodes: Any) -> Loader:
         """The batches of a pass: one hop, with all neighbours."""
         inputs = self._every_type() if nodes is None and not self._types.homogeneous else nodes
-        try:
-            return Loader(
-                self._store if layer <= 0 else self._store_path(layer),
-                [-1] * (1 if layer < 0 else self._layers[layer].hops),
-                inputs,
-                batch_size=self._batch_size,
-                memory=int(self._memory * LOADED),
-                disk=Disk(checksums=True),
-                device=self._device,
-            )
-        except BudgetError as error:
-            raise self._too_little(error) from None
+        return Loader(
+            self._store if layer <= 0 else self._store_path(layer),
+            [-1] * (1 if layer < 0 else self._layers[layer].hops),
+            inputs,
+            batch_size=self._batch_size,
+            memory=int(self._memory * LOADED),
+            disk=Disk(checksums=True),
+            device=self._device,
+        )
 
     def _too_little(self, error: BudgetError) -> BudgetError:
         """What a loader lacks, in bytes of ``memory``."""
-        if str(error).startswith("infer "):
+        if not error.minimum:
             return error
         least = math.ceil(error.minimum / LOADED)
-        return BudgetError(f"infer needs {least} bytes of memory, got {self._memory}: {error}", least)
+        return BudgetError(too_small(self._memory, least), least)
 
     def _compute(self, layer: int, batch: Any, degrees: Mapping[Norm, Tensor], counts: Mapping[str, int]) -> None:
         """Write the rows that a layer gives of a batch."""

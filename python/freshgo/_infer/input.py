@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from freshgo._args.size import too_small
 from freshgo._infer.columns import ranges
 from freshgo._infer.division import FLOAT
 from freshgo._infer.files import Moved
@@ -80,7 +81,7 @@ class Input:
             if batch_size > 1:
                 return self._loader(nodes, memory, batch_size // 2)
             least = error.minimum + self._memory - memory
-            raise BudgetError(f"infer needs {least} bytes of memory, got {self._memory}", least) from None
+            raise BudgetError(too_small(self._memory, least), least) from None
 
     def _open(self, nodes: Tensor, memory: int, batch_size: int) -> Loader:
         return Loader(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from freshgo._args.size import format_size, least_size
+from freshgo._args.size import format_size, least_size, too_small
 from freshgo.errors import OVERWRITE
 
 _PACKAGES = (
@@ -48,17 +48,9 @@ def of_budget(message: str) -> str:
     short = spoken(message)
     least = _LEAST.match(short)
     if least:
-        return f"memory={as_option(int(least[3]))} is too small: {least[1]} needs at least {least_size(int(least[2]))}"
+        return too_small(int(least[3]), int(least[2]), f"{least[1]} needs")
     short = re.sub(r"(\d+) of the budget's (\d+) are left", _each(format_size, "{} of memory={} are left"), short)
     return re.sub(r"(\d{4,}) bytes", lambda found: least_size(int(found[1])), short)
-
-
-def as_option(n_bytes: int) -> str:
-    """Return a number of bytes as a user writes it: ``"24MiB"`` with its quotes, or the number."""
-    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if n_bytes and n_bytes % (1 << power) == 0:
-            return f'"{n_bytes >> power}{unit}"'
-    return str(n_bytes)
 
 
 def _each(form: Callable[[int], str], text: str) -> Callable[[re.Match[str]], str]:

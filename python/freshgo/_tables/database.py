@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from freshgo._args.host import threads
-from freshgo._args.size import format_size
+from freshgo._args.size import format_size, too_small
 from freshgo.errors import BudgetError, FreshgoError, InvalidArgumentError, LibraryError, ReadError, WriteError
 
 MEMORY = 128 << 20
@@ -34,7 +34,7 @@ class Database:
 
     def __init__(self, directory: Path, memory: int) -> None:
         if memory < MEMORY:
-            raise BudgetError(f"memory={memory} is too small: tables need at least {format_size(MEMORY)}", MEMORY)
+            raise BudgetError(too_small(memory, MEMORY, "tables need"), MEMORY)
         self.memory, self._directory = memory, directory
         self._module = duckdb()
         limit = memory * 5 // 8  # the rest is for batches of rows, and for what DuckDB does not count

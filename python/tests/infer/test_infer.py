@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from seeds import seed as seed_of
 
 import freshgo
 from freshgo import convert, errors, infer
+from freshgo._args.size import least_size
 from freshgo._infer import input as infer_input
 
 tg = pytest.importorskip("torch_geometric.nn")
@@ -461,7 +463,7 @@ def test_damage_of_what_streams(path: Path, tmp_path: Path) -> None:
         ({"dtype": torch.int8}, DTYPE, "torch.float32 or torch.float16"),
         ({"nodes": [5000]}, INVALID, "5000"),
         ({"batch_size": 0}, INVALID, "batch_size"),
-        ({"memory": "1KiB"}, errors.BudgetError, "infer needs"),
+        ({"memory": "1KiB"}, errors.BudgetError, 'memory="1KiB" is too small: these options need at least .* [KM]iB$'),
         ({"out": 5}, DTYPE, "out must be a path"),
         ({"out": "/nowhere/out.npy"}, OSError, "No such file"),
         ({"store": "/nowhere"}, errors.StoreNotFoundError, "nowhere"),
@@ -529,14 +531,16 @@ def test_other_errors_of_layers_are_their_own(path: Path, tmp_path: Path) -> Non
         assert not isinstance(error.value, errors.FreshgoError)
 
 
-def test_the_smallest_memory_that_is_named_works(path: Path, flat: dict[str, Any], tmp_path: Path) -> None:
-    model = made(MODELS["sage"])
+@pytest.mark.parametrize("kind", ["sage", "gat"])
+def test_the_smallest_memory_that_is_named_works(path: Path, flat: dict[str, Any], tmp_path: Path, kind: str) -> None:
+    model = made(MODELS[kind])
     with pytest.raises(errors.BudgetError) as error:
         infer(model, path, tmp_path / "out.npy", **{**HOW, "memory": "1KiB"})
-    assert error.value.minimum > 1024
-    assert_near(
-        infer(model, path, tmp_path / "out.npy", **{**HOW, "memory": 2 * error.value.minimum}), forward(model, flat)
-    )
+    named = re.fullmatch(r'memory="1KiB" is too small: these options need at least ([\d.]+) ([KM])iB', str(error.value))
+    assert named is not None and f"{named[1]}{named[2]}iB" == least_size(error.value.minimum).replace(" ", "")
+    for memory in (error.value.minimum, f"{named[1]}{named[2]}iB"):
+        out = infer(model, path, tmp_path / "out.npy", **{**HOW, "memory": memory}, overwrite=True)
+        assert_near(out, forward(model, flat))
 
 
 def test_one_at_a_time(path: Path, tmp_path: Path) -> None:
