@@ -99,7 +99,10 @@ def infer(
             create there, which is ``store`` with this tensor (:func:`freshgo.update`). It is a tensor like any other,
             and stays when others change. A store that was replaced so has to be opened again. A URL that ``fsspec``
             knows (``"s3://bucket/embeddings.parquet"``) is written when everything is computed; the directory of what
-            is not yet there is beside the store then.
+            is not yet there is beside the store then. The objects of several node types appear together: all are sent
+            first, as uploads that are not completed, and then completed one after the other, by one request each. If
+            one of these requests fails, the objects before it are removed again; with ``overwrite`` they stay, and the
+            same call replaces the others. Further objects below the URL stay.
         nodes: compute the last layer for these nodes only, given as ``input_nodes`` of a :class:`Loader`; row i of the
             result is that of the i-th of them. None is every node. In a tensor of a store the rows of other nodes are
             NaN.

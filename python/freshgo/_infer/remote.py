@@ -23,30 +23,39 @@ class Remote:
             if "bucket" in str(error.strerror):
                 raise
             there = False
+        self._replaces = there
         if there and not overwrite:
             raise StoreExistsError(17, "already exists; pass overwrite=True", self._place.url)
 
     def send(self, made: Path, report: Progress | None) -> None:
-        """Write a file, or each file of a directory, to the URL. Where one fails, the ones before are removed."""
-        from freshgo._urls.writing import remove, upload
+        """Write a file, or each file of a directory, to the URL: nothing appears before everything was sent. If one of
+        the objects cannot appear then, the ones before are removed, unless they have replaced others."""
+        from freshgo._urls.writing import Sending, remove
 
         files = {made: self._place.path}
         if made.is_dir():
             files = {file: self._place.join(file.name) for file in sorted(made.iterdir())}
-        sent: list[str] = []
+        total = sum(file.stat().st_size for file in files)
+        waiting: list[Sending] = []
+        appeared: list[str] = []
+        before = 0
         try:
             for file, path in files.items():
-                size = file.stat().st_size
 
-                def went(done: int, size: int = size) -> None:
+                def went(done: int, before: int = before) -> None:
                     if report is not None:
-                        report(f"writing {self._place.url}", done, size)
+                        report(f"writing {self._place.url}", before + done, total)
 
-                upload(self._place, file, path, went)
-                sent.append(path)
-                self.sent += size
+                waiting.append(Sending(self._place, file, path, went))
+                before += file.stat().st_size
+            for sending, path in zip(waiting, files.values(), strict=True):
+                appeared.append(path)
+                sending.appear()
         except BaseException:
-            for path in sent:
+            for sending in waiting:
+                sending.discard()
+            for path in [] if self._replaces else appeared:
                 with contextlib.suppress(FreshgoError):
                     remove(self._place, path)
             raise
+        self.sent = total

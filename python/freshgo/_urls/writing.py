@@ -18,22 +18,75 @@ _PARTS = 9000
 """The most parts of an upload. S3 takes 10,000."""
 
 
+class Sending:
+    """A file that was sent to a path of a place, where it does not appear yet."""
+
+    def __init__(self, place: Place, file: Path, path: str, report: Callable[[int], None]) -> None:
+        """Send the file; ``report`` gets how many of its bytes were sent.
+
+        Raises:
+            InvalidArgumentError: nothing can be written there, as by HTTP.
+            StorePermissionError, StoreNotFoundError: access is denied, or there is no such bucket.
+            WriteError: the connection was lost in every attempt.
+        """
+        self._place, self._file, self._path, self._report = place, file, path, report
+        self._sent: Any = None
+        self._calling(self._send)
+
+    def appear(self) -> None:
+        """Let the object appear. If the request fails, the file is sent again.
+
+        Raises:
+            StorePermissionError, StoreNotFoundError, WriteError: as when sending; nothing new is at the path then.
+        """
+        self._calling(self._commit)
+        url = self._place.shown(self._path)
+        try:
+            entry = self._place.entry(self._path)
+        except ReadError as error:
+            raise WriteError(error.errno, error.strerror, url) from None
+        size = self._file.stat().st_size
+        if entry is None or entry.size != size:
+            raise WriteError(errno.EIO, f"{entry and entry.size} bytes are there, {size} were sent", url)
+
+    def discard(self) -> None:
+        """Let the server forget what was sent. Nothing happens after the object has appeared."""
+        if self._sent is not None:
+            _discard(self._sent)
+            self._sent = None
+
+    def _calling(self, call: Callable[[], None]) -> None:
+        url = self._place.shown(self._path)
+        try:
+            self._place.calling(call, url, "writing")
+        except ReadError as error:
+            raise WriteError(error.errno, error.strerror, url) from None
+
+    def _send(self) -> None:
+        self._sent = _sent(self._place, self._file, self._path, self._report)
+
+    def _commit(self) -> None:
+        if self._sent is None:  # an attempt before has failed
+            self._send()
+        try:
+            self._sent.commit()
+        except BaseException:
+            self.discard()
+            raise
+        self._sent = None
+
+
 def upload(place: Place, file: Path, path: str, report: Callable[[int], None]) -> None:
     """Write a file to a path of a place; ``report`` gets how many of its bytes were sent.
 
     Raises:
-        InvalidArgumentError: nothing can be written there, as by HTTP.
-        StorePermissionError, StoreNotFoundError: access is denied, or there is no such bucket.
-        WriteError: the connection was lost in every attempt; nothing is at the path then.
+        InvalidArgumentError, StorePermissionError, StoreNotFoundError, WriteError: as :class:`Sending`.
     """
-    url = place.shown(path)
+    sending = Sending(place, file, path, report)
     try:
-        place.calling(lambda: _send(place, file, path, report), url, "writing")
-        entry = place.entry(path)
-    except ReadError as error:
-        raise WriteError(error.errno, error.strerror, url) from None
-    if entry is None or entry.size != file.stat().st_size:
-        raise WriteError(errno.EIO, f"{entry and entry.size} bytes are there, {file.stat().st_size} were sent", url)
+        sending.appear()
+    finally:
+        sending.discard()
 
 
 def remove(place: Place, path: str) -> None:
@@ -42,9 +95,9 @@ def remove(place: Place, path: str) -> None:
         place.calling(lambda: place.fs.rm_file(path), place.shown(path), "removing")
 
 
-def _send(place: Place, file: Path, path: str, report: Callable[[int], None]) -> None:
-    size = file.stat().st_size
-    block = max(PART, -(-size // _PARTS))
+def _sent(place: Place, file: Path, path: str, report: Callable[[int], None]) -> Any:
+    """Send a file, and return what lets it appear (``commit``)."""
+    block = max(PART, -(-file.stat().st_size // _PARTS))
     try:
         out: Any = place.fs.open(path, "wb", block_size=block, autocommit=False)
     except NotImplementedError:
@@ -57,10 +110,14 @@ def _send(place: Place, file: Path, path: str, report: Callable[[int], None]) ->
                 sent += len(piece)
                 report(sent)
         out.close()
-        out.commit()
     except BaseException:
-        with contextlib.suppress(Exception):
-            out.discard()
-        with contextlib.suppress(Exception):
-            out.closed = True  # or its finalizer would send what it has
+        _discard(out)
         raise
+    return out
+
+
+def _discard(out: Any) -> None:
+    with contextlib.suppress(Exception):
+        out.discard()
+    with contextlib.suppress(Exception):
+        out.closed = True  # or its finalizer would send what it has

@@ -58,12 +58,12 @@ def test_objects_are_the_files_that_infer_writes(path: Path, tmp_path: Path, mod
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
+def layer(h: dict[str, torch.Tensor], batch: Any) -> dict[str, torch.Tensor]:
+    return {name: h[name][: batch[name].batch_size, :3] + 1 for name in ("paper", "author") if name in h}
+
+
 def test_each_node_type_is_an_object(tmp_path: Path, s3: Any) -> None:  # noqa: F811
     with freshgo.convert(hetero_graph(), tmp_path / "typed", progress=False) as store:
-
-        def layer(h: dict[str, torch.Tensor], batch: Any) -> dict[str, torch.Tensor]:
-            return {name: h[name][: batch[name].batch_size, :3] + 1 for name in ("paper", "author") if name in h}
-
         local = infer(None, store, tmp_path / "out.parquet", layers=[layer], **HOW)
         infer(None, store, "s3://bucket/out.parquet", layers=[layer], **HOW)
     assert isinstance(local, Path)
@@ -72,6 +72,65 @@ def test_each_node_type_is_an_object(tmp_path: Path, s3: Any) -> None:  # noqa: 
     for name in names:
         table = parquet.read_table(io.BytesIO(s3.cat(f"bucket/out.parquet/{name}")))
         assert table.equals(parquet.read_table(local / name))
+
+
+@pytest.mark.parametrize(
+    ("fault", "replaces"), [("_upload_chunk", True), ("commit", False), ("commit", True), ("info", False)]
+)
+def test_the_objects_of_all_types_appear_together_or_not_at_all(
+    tmp_path: Path,
+    s3: Any,  # noqa: F811
+    no_pauses: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    replaces: bool,
+) -> None:
+    """The request that fails is one for the last object: with its data, by which it appears, or that looks at it."""
+    import s3fs
+
+    def uploads() -> list[str]:
+        found = s3.call_s3("list_multipart_uploads", Bucket="bucket").get("Uploads") or []
+        return sorted(of["Key"].removeprefix("out/") for of in found)
+
+    def there() -> dict[str, bytes]:
+        return {path.removeprefix("bucket/out/"): s3.cat(path) for path in s3.find("bucket")}
+
+    names = ["author.npy", "paper.npy"]
+    calls: list[tuple[list[str], list[str]]] = []
+    before = dict.fromkeys(names if replaces else [], b"old")
+    s3.pipe({f"bucket/out/{name}": data for name, data in before.items()})
+    of = s3fs.core.S3File if fault != "info" else s3fs.core.S3FileSystem
+    real = getattr(of, fault)
+
+    def lost(self: Any, *given: Any, **options: Any) -> Any:
+        path = str(given[0] if fault == "info" else self.path)
+        if path.endswith("paper.npy") and (fault != "info" or "paper.npy" not in uploads()):
+            calls.append((uploads(), sorted(name for name, data in there().items() if data != b"old")))
+            raise ConnectionResetError("lost")
+        return real(self, *given, **options)
+
+    with freshgo.convert(hetero_graph(), tmp_path / "typed", progress=False) as store:
+        how = {**HOW, "layers": [layer], "overwrite": replaces}
+        local = infer(None, store, tmp_path / "out", layers=[layer], **HOW)
+        assert isinstance(local, Path)
+        with monkeypatch.context() as patched:
+            patched.setattr(of, fault, lost)
+            with pytest.raises(errors.WriteError, match=r"out/paper\.npy"):
+                infer(None, store, "s3://bucket/out", **how)
+        if fault == "_upload_chunk":
+            assert all(new == [] for _, new in calls)
+            assert there() == before
+        elif fault == "commit":
+            assert calls[0] == (["paper.npy"], ["author.npy"])  # everything was sent when the first appeared
+        new = {name: (local / name).read_bytes() for name in names}
+        if replaces and fault != "_upload_chunk":
+            left = {"author.npy": new["author.npy"], "paper.npy": b"old" if fault == "commit" else new["paper.npy"]}
+            assert there() == left
+        else:
+            assert there() == before
+        assert uploads() == []
+        infer(None, store, "s3://bucket/out", **how)
+        assert there() == new
 
 
 def test_an_upload_that_fails_leaves_nothing_and_computes_nothing_again(
