@@ -162,6 +162,6 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"freshgo.{name}")
     module = next((module for module, names in _LATER.items() if name in names), None)
     if module is None:
-        raise AttributeError(f"module 'freshgo' has no attribute {name!r}")
+        raise AttributeError(f"module 'freshgo' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     value = globals()[name] = getattr(importlib.import_module(f"freshgo.{module}"), name)
     return value

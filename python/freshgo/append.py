@@ -159,7 +159,8 @@ def _keys(store: Store, parts: GraphParts, given: Any) -> dict[str, Array]:
         raise DTypeError(f"keys must be a mapping from node types, got {checks.shown(given)}")
     for key in by_type:
         if key not in parts.nodes:
-            raise InvalidArgumentError(f"keys has {key!r}, but no nodes of this type are given")
+            of = f" of type {key!r}" if key else ""
+            raise InvalidArgumentError(f"keys are given of new nodes{of}, and nodes gives none{of}")
     attachments: dict[str, Array] = {}
     for key, of_nodes in parts.nodes.items():
         known = [name for name in (f"ids/{key}", f"ids/{key}/ends") if name in store._attachments]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from freshgo._args import frames, whole
 from freshgo._args.arrays import Array
 from freshgo._args.checks import flag
 from freshgo._args.entry import entry
+from freshgo._args.hints import among, no_weights
 from freshgo._args.levels import Levels
 from freshgo._args.narrow import forms_of
 from freshgo._args.parts import GraphParts, graph_parts
@@ -167,6 +168,7 @@ def convert(
     if isinstance(data, Store):
         raise DTypeError(f"data is already the store {data.path!r}: pass it to a Loader, or copy it with relayout")
     allowed = None if allow_pickle is None else flag("allow_pickle", allow_pickle)
+    overwrite = flag("overwrite", overwrite)
     with progress_of(progress) as report, Opening(path, allowed, overwrite, report) as opening:
         graph = graph_of(data, opening, source)
         parts = graph_parts(graph.data, levels)
@@ -278,23 +280,18 @@ def _weights(parts: GraphParts, weight_attr: str | Mapping[EdgeType, str] | None
         found = {name: weight_attr for name, edges in parts.edges.items() if weight_attr in edges.tensors}
         if not found:
             known = {name for edges in parts.edges.values() for name in edges.tensors}
-            raise InvalidArgumentError(_no_weights(weight_attr, known))
+            raise no_weights(weight_attr, known)
         return found
     if UNNAMED in parts.edges:
-        raise InvalidArgumentError(_no_weights(weight_attr, parts.edges[UNNAMED].tensors))
+        raise no_weights(weight_attr, parts.edges[UNNAMED].tensors)
     if not isinstance(weight_attr, Mapping):
         raise InvalidArgumentError(
             f"weight_attr must be a name or a mapping from edge types to names, got {weight_attr!r}"
         )
     for edge_type, name in weight_attr.items():
         if edge_type not in parts.edges:
-            known_types = ", ".join(map(repr, parts.edges))
+            known_types = among(edge_type, parts.edges)
             raise InvalidArgumentError(f"weight_attr has the unknown edge type {edge_type!r}, expected {known_types}")
         if name not in parts.edges[edge_type].tensors:
-            raise InvalidArgumentError(f"edge type {edge_type}: {_no_weights(name, parts.edges[edge_type].tensors)}")
+            raise no_weights(name, parts.edges[edge_type].tensors, edge_type)
     return dict(weight_attr)
-
-
-def _no_weights(weight_attr: object, known: Iterable[str]) -> str:
-    names = ", ".join(map(repr, sorted(known))) or "none at all"
-    return f"weight_attr must name an edge tensor, got {weight_attr!r}: the edge tensors are {names}"

@@ -318,4 +318,8 @@ def _fraction(name: str, value: object) -> float:
 
 
 def _num_nodes(batches: list[Tensor]) -> int:
+    for i, batch in enumerate(batches):
+        if batch.numel() and int(batch.min()) < 0:
+            at = int(batch.argmin())
+            raise InvalidArgumentError(f"trace[{i}][{at}] is {int(batch[at])}, expected an id of at least 0")
     return 1 + max((int(batch.max()) for batch in batches if batch.numel()), default=0)

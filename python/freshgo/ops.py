@@ -22,18 +22,19 @@ PyTorch's current stream and wait for nothing. An invalid index then counts for 
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from freshgo._args.checks import choice
+from freshgo._args.entry import operator
 from freshgo._batch.structure import Transposed
 from freshgo._native import cuda as _cuda
-from freshgo._native.cuda import check
 from freshgo._ops import gat_operators, linear_operator, torch_library  # noqa: F401  (they fill operators)
 from freshgo._ops import kernels as _kernels
-from freshgo._ops.numbering import number
+from freshgo._ops.numbering import number as _number
 from freshgo._ops.registry import operators as _operators
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -42,10 +43,13 @@ __all__ = ["Transposed", "aggregate", "attention", "check", "gcn", "group", "num
 _Reduction = Literal["sum", "mean", "max", "min"]
 
 
+check, number = operator(_cuda.check), operator(_number)
+
 _MOST_ROWS = 2**48
 """As many nodes as a graph can have."""
 
 
+@operator
 def transpose(index: Tensor, ptr: Tensor, num_rows: int) -> Transposed:
     """Group a graph by source.
 
@@ -67,6 +71,7 @@ def transpose(index: Tensor, ptr: Tensor, num_rows: int) -> Transposed:
     return Transposed(*_operators.transpose(index, ptr, num_rows))
 
 
+@operator
 def group(edge_index: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]:
     """Group the edges of ``edge_index`` (row 0 the source, row 1 the target) by target.
 
@@ -90,6 +95,7 @@ def group(edge_index: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]
     return edge_index[0].index_select(0, order), ptr, order
 
 
+@operator
 def aggregate(
     x: Tensor,
     index: Tensor,
@@ -117,8 +123,7 @@ def aggregate(
     Raises:
         InvalidArgumentError, DTypeError: arguments do not fit together; the message names them and their shapes.
     """
-    if reduce not in get_args(_Reduction):
-        raise InvalidArgumentError(f"reduce must be one of {', '.join(get_args(_Reduction))}, got {reduce!r}")
+    choice("reduce", reduce, _Reduction)
     ptr = _check_graph(index, ptr, x, transposed)
     if reduce in ("max", "min"):
         if weight is not None:
@@ -146,6 +151,7 @@ def scaled_sum(x: Tensor, index: Tensor, ptr: Tensor, scale: Tensor, transposed:
     return _shaped(_sum(x, index, ptr, row_scale=scale, transposed=transposed), x)
 
 
+@operator
 def gcn(
     x: Tensor,
     index: Tensor,
@@ -248,6 +254,7 @@ def _gcn_weighted(
     return _shaped(out, x)
 
 
+@operator
 def attention(
     x: Tensor,
     alpha_src: Tensor,

@@ -136,8 +136,9 @@ class Ranks:
                 "rank and world_size go together, or are both left to torch.distributed, got "
                 f"rank={self.rank!r} and world_size={self.world_size!r}"
             )
-        if self.world_size is not None:
-            checks.count("rank", self.rank, 0, checks.count("world_size", self.world_size, 1) - 1)
+        world_size = 1 if self.world_size is None else checks.count("world_size", self.world_size, 1)
+        if self.rank is not None and checks.count("rank", self.rank, 0) >= world_size:
+            raise InvalidArgumentError(f"rank must be below world_size={world_size}, got {self.rank}")
         for name, allowed in (("uneven", Uneven), ("share", ("host",)), ("features", ("sharded",))):
             if getattr(self, name) is not None:
                 checks.choice(name, getattr(self, name), allowed)

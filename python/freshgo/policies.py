@@ -30,6 +30,7 @@ from freshgo._args import checks, fields
 from freshgo._args.arrays import as_tensor
 from freshgo._args.choices import Metric, OnlineName, PolicyName, Transfer
 from freshgo._args.entry import entry
+from freshgo._args.hints import among, listed
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -236,10 +237,12 @@ class Resolved:
             raise InvalidArgumentError(
                 f"a hotness for node types ({', '.join(map(repr, self.by_type))}) needs a heterogeneous graph"
             )
-        known = ", ".join(map(repr, num_nodes))
+        known = listed(num_nodes)
         for name in [*self.by_type, *num_nodes]:
             if name not in num_nodes:
-                raise InvalidArgumentError(f"hotness names the node type {name!r}, the graph has {known}")
+                raise InvalidArgumentError(
+                    f"hotness names the node type {name!r}, the graph has {among(name, num_nodes)}"
+                )
             if name not in self.by_type:
                 raise InvalidArgumentError(
                     f"hotness needs scores for each of the node types {known}, those of {name!r} are missing"

@@ -10,8 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from freshgo._args import checks
+from freshgo._args.aggregates import check_hops, no_tensor
 from freshgo._args.choices import Reduction
 from freshgo._args.entry import entry
+from freshgo._args.hints import among, no_weights
 from freshgo._args.named import check_name
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
@@ -116,13 +118,15 @@ def propagate(
         return _with(data, made)
     opened = data if isinstance(data, Store) else Store.open(data)
     try:
+        places = _places(opened, relations)
+        _check_names(opened, tensor, weight_attr, hops)
         with progress_of(progress) as report:
             native_convert.propagate(
                 opened._native,
                 tensor=tensor,
                 reduce=reduce,
                 weight_attr=weight_attr,
-                relations=_places(opened, relations),
+                relations=places,
                 hops=hops,
                 name=called,
                 memory=n_bytes,
@@ -149,6 +153,17 @@ def _with(data: Any, made: dict[str, dict[str, Tensor]]) -> Any:
     return result
 
 
+def _check_names(store: Store, tensor: str, weight_attr: str | None, hops: int) -> None:
+    """Check what the library would refuse without the names that a user may mean."""
+    known = {name for source, _, _ in store._edges for name in store._nodes[source].tensors}
+    if tensor not in known:
+        raise no_tensor(tensor, known)
+    weights = {name for edges in store._edges.values() for name in edges.tensors}
+    if weight_attr is not None and weight_attr not in weights:
+        raise no_weights(weight_attr, weights)
+    check_hops(hops, store._types.homogeneous)
+
+
 def _places(store: Store, relations: Sequence[EdgeType] | None) -> list[int] | None:
     """Return the places of edge types among those of a store."""
     if relations is None:
@@ -159,7 +174,7 @@ def _places(store: Store, relations: Sequence[EdgeType] | None) -> list[int] | N
     places = []
     for relation in relations:
         if relation not in known:
-            names = ", ".join(map(repr, known))
+            names = among(relation, known)
             raise InvalidArgumentError(f"relations has {checks.shown(relation)}, the edge types are {names}")
         places.append(known.index(relation))
     return places

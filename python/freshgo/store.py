@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple, cast
 
@@ -16,7 +15,7 @@ from freshgo._args.aggregates import Aggregate
 from freshgo._args.described import describe, summarise
 from freshgo._args.entry import entry
 from freshgo._args.frames import Frames
-from freshgo._args.hints import did_you_mean
+from freshgo._args.hints import listed, only
 from freshgo._args.progress import Progress, finish, progress_of
 from freshgo._args.types import UNNAMED, EdgeType, Types, counts_shown
 from freshgo._args.versions import StoreVersion
@@ -95,7 +94,7 @@ class _Stored:
         for tensor in self._info["tensors"]:
             if tensor["name"] == name:
                 return cast(dict[str, Any], tensor)
-        raise InvalidArgumentError(f"{self._owner} has no tensor {name!r}, only {_known(name, self.tensors)}")
+        raise InvalidArgumentError(f"{self._owner} has no tensor {name!r}{only(name, self.tensors)}")
 
     def __getitem__(self, name: str) -> Tensor:
         self._described(name)
@@ -320,7 +319,7 @@ class Store:
     def split(self, name: str, node_type: str | None = None) -> Tensor:
         """Read the node ids of a split: int64 ``[size]``. A heterogeneous graph needs the ``node_type``."""
         if node_type is None and not self._types.homogeneous:
-            raise InvalidArgumentError(f"the split {name!r} needs its node type, one of {_names(self._nodes)}")
+            raise InvalidArgumentError(f"the split {name!r} needs its node type, one of {listed(self._nodes)}")
         return (self._nodes[""] if node_type is None else self._nodes_of(node_type)).split(name)
 
     def ids(self, node_type: str = "") -> Ids:
@@ -378,9 +377,7 @@ class Store:
             CorruptError, ReadError: the store is damaged or cannot be read.
         """
         if split not in self.link_splits:
-            raise InvalidArgumentError(
-                f"the store has no split of links {split!r}, only {_known(split, self.link_splits)}"
-            )
+            raise InvalidArgumentError(f"the store has no split of links {split!r}{only(split, self.link_splits)}")
         names = self._link_arrays(split)
         if edge_type is not None:
             names = labelled.of_type(names, self._edges_of(edge_type).edge_type if self.edge_types else UNNAMED)
@@ -416,11 +413,11 @@ class Store:
             return self._of_type(of)
         if not self._types.homogeneous:
             raise InvalidArgumentError(
-                f"the tensor {name!r} needs its node type or edge type, one of {_names(self._nodes)}, "
-                f"{_names(self._edges)}"
+                f"the tensor {name!r} needs its node type or edge type, one of {listed(self._nodes)}, "
+                f"{listed(self._edges)}"
             )
         if name not in self.tensors:
-            raise InvalidArgumentError(f"the store has no tensor {name!r}, only {_known(name, self.tensors)}")
+            raise InvalidArgumentError(f"the store has no tensor {name!r}{only(name, self.tensors)}")
         return self._nodes[""] if self.tensors[name].level == "node" else self._edges[UNNAMED]
 
     def _of_type(self, of: str | EdgeType) -> StoredNodes | StoredEdges:
@@ -430,16 +427,14 @@ class Store:
         if self._types.homogeneous:
             raise InvalidArgumentError(f"the store is homogeneous, got the node type {node_type!r}")
         if node_type not in self._nodes:
-            raise InvalidArgumentError(
-                f"the store has no node type {node_type!r}, only {_known(node_type, self._nodes)}"
-            )
+            raise InvalidArgumentError(f"the store has no node type {node_type!r}{only(node_type, self._nodes)}")
         return self._nodes[node_type]
 
     def _edges_of(self, edge_type: EdgeType) -> StoredEdges:
         if self._types.homogeneous:
             raise InvalidArgumentError(f"the store is homogeneous, got the edge type {edge_type!r}")
         if edge_type not in self._edges:
-            raise InvalidArgumentError(f"the store has no edge type {edge_type!r}, only {_names(self._edges)}")
+            raise InvalidArgumentError(f"the store has no edge type {edge_type!r}{only(edge_type, self._edges)}")
         return self._edges[edge_type]
 
     def verify(self, *, progress: bool | Progress = False) -> None:
@@ -519,13 +514,3 @@ def _tensors(described: list[dict[str, Any]], level: str) -> dict[str, TensorInf
 
 def _listed(tensors: dict[str, TensorInfo]) -> str:
     return f"tensors=[{', '.join(tensors)}]"
-
-
-def _known(name: object, names: Iterable[Any]) -> str:
-    """Return the names that there are, and the one that may be meant."""
-    known = list(names)
-    return f"{_names(known)}{did_you_mean(name, known)}"
-
-
-def _names(names: Iterable[Any]) -> str:
-    return ", ".join(map(repr, names)) or "none at all"

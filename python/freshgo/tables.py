@@ -7,9 +7,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from freshgo._args.checks import choice, shown
+from freshgo._args.checks import choice, flag, shown
 from freshgo._args.choices import Missing
 from freshgo._args.entry import entry
+from freshgo._args.hints import did_you_mean
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType
@@ -94,7 +95,7 @@ def convert_tables(
         StoreExistsError, BudgetError, BusyError, StorePermissionError, WriteError, ReadError: as of
             :func:`freshgo.convert`.
     """
-    n_bytes = parse_size("memory", memory)
+    n_bytes, overwrite, clip = parse_size("memory", memory), flag("overwrite", overwrite), flag("clip", clip)
     check_local(path)
     wanted = None if relayout is None else Relayout.of(relayout)
     rule = choice("missing", missing, Missing)
@@ -160,9 +161,11 @@ def _specs(nodes: object, edges: object, missing: str) -> tuple[dict[str, Spec |
             )
     for of, table in by_type.items():
         if isinstance(table, Table) and (of[1] == ANY) != (table.relation is not None):
+            any_of = (of[0], ANY, of[2])
             raise InvalidArgumentError(
-                f"edges[{of!r}]: {of[1]!r} and relation={table.relation!r} do not fit together: a Table whose column "
-                f"names the relations stands under ({of[0]!r}, '*', {of[2]!r})"
+                f"edges[{of!r}] is a Table without relation=, the column with the names of the relations"
+                if table.relation is None
+                else f"edges[{of!r}] is a Table with relation={table.relation!r}: give it as edges[{any_of!r}]"
             )
     for end in (end for edge_type in by_type for end in (edge_type[0], edge_type[2])):
         given.setdefault(end, None)
@@ -174,8 +177,9 @@ def _specs(nodes: object, edges: object, missing: str) -> tuple[dict[str, Spec |
             raise InvalidArgumentError(f"the node type {of!r} has neither a table nor edges")
         if spec is None and missing != "add":
             what = f"the node type {of!r} has no table" if of else "there is no table of nodes"
+            near = did_you_mean(of, [name for name, one in node_specs.items() if one is not None])
             raise InvalidArgumentError(
-                f"{what}: give one in nodes, or missing='add' to make nodes of the keys that edges have"
+                f"{what}: give one in nodes, or missing='add' to make nodes of the keys that edges have{near}"
             )
     _check_names(node_specs, edge_specs)
     return node_specs, edge_specs

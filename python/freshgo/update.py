@@ -12,6 +12,7 @@ import torch
 from freshgo._args import checks
 from freshgo._args.arrays import Array
 from freshgo._args.entry import entry
+from freshgo._args.hints import among
 from freshgo._args.named import check_name, named_arrays, named_splits
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
 from freshgo._args.progress import Progress, progress_of
@@ -150,7 +151,7 @@ class _Changes:
         self.attachments.update(link_splits.further(kept, self._store._types.num_nodes, self._store._types.edge_types))
         for name in given:
             if name not in kept and name not in self._store.link_splits:
-                known = ", ".join(map(repr, self._store.link_splits)) or "none at all"
+                known = among(name, self._store.link_splits)
                 raise InvalidArgumentError(f"links leaves out {name!r}, which is not in the store: it has {known}")
             gone = [full for full in self._store._link_arrays(name).values() if full not in self.attachments]
             self.drops += [("attachment", 0, full) for full in gone]
@@ -209,7 +210,7 @@ class _Changes:
                 self._edges(edge_type)
                 self.drops.append(("edge", list(self.parts.edges).index(edge_type), name))
                 return
-        known = ", ".join(repr(name) for of in stored for name in (*of.tensors, *getattr(of, "splits", ())))
+        known = among(name, [one for of in stored for one in (*of.tensors, *getattr(of, "splits", ()))])
         raise InvalidArgumentError(f"drop has {checks.shown(name)}, which is not in the store: it has {known}")
 
     def _tensors_of(self, owner: str | EdgeType) -> dict[str, Array]:

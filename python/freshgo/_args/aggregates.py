@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from freshgo._args.choices import REDUCTIONS
+from freshgo._args.hints import among, did_you_mean
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:  # torch, which describing a store does not need
@@ -114,6 +115,21 @@ def noted(tensor: object, now: Mapping[str, Tensor]) -> Aggregate | None:
     return memo.aggregate
 
 
+def no_tensor(name: str, known: Iterable[str]) -> InvalidArgumentError:
+    """What to raise where the nodes at which edges begin have no such tensor."""
+    names = sorted(known)
+    there = f"the node tensors are {among(name, names)}" if names else "there are none"
+    return InvalidArgumentError(f"tensor must name a node-level tensor, got {name!r}: {there}")
+
+
+def check_hops(hops: int, homogeneous: bool) -> None:
+    """Raise InvalidArgumentError for several hops along several edge types."""
+    if hops > 1 and not homogeneous:
+        raise InvalidArgumentError(
+            f"hops must be 1 in a heterogeneous graph, got {hops}: call propagate again for the aggregate of aggregates"
+        )
+
+
 def chosen(first_layer: object, aggregates: Mapping[str, Mapping[str, Aggregate]]) -> dict[str, Aggregate]:
     """Return the aggregate that a loader's ``first_layer`` means, of each node type that has it.
 
@@ -130,10 +146,11 @@ def chosen(first_layer: object, aggregates: Mapping[str, Mapping[str, Aggregate]
     names = {first_layer} & set(known)
     if not names and first_layer in REDUCTIONS:
         names = {name for name, info in known.items() if info.hop == 1 and info.reduce == first_layer}
-    listed = ", ".join(f"{name!r} ({info})" for name, info in known.items()) or "none at all"
     if len(names) != 1:
+        there = ", ".join(f"{name!r} ({info})" for name, info in known.items()) or "none at all"
         what = "is ambiguous" if names else "is no aggregate of the graph: compute it with freshgo.propagate"
-        raise InvalidArgumentError(f"first_layer={first_layer!r} {what}; the graph has {listed}")
+        hint = "" if names else did_you_mean(first_layer, known)
+        raise InvalidArgumentError(f"first_layer={first_layer!r} {what}; the graph has {there}{hint}")
     name = names.pop()
     found = {node_type: of[name] for node_type, of in aggregates.items() if name in of}
     for node_type, info in found.items():

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args.arrays import as_tensor
-from freshgo._args.hints import did_you_mean
+from freshgo._args.hints import did_you_mean, listed
 from freshgo._args.size import parse_size
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -78,9 +78,8 @@ def choice(name: str, value: object, allowed: Any) -> Any:
     """Return one of ``allowed``: a type of :mod:`freshgo._args.choices`, or a sequence of strings."""
     allowed = get_args(allowed) or allowed
     if not isinstance(value, str) or value not in allowed:
-        raise InvalidArgumentError(
-            f"{name} must be one of {', '.join(map(repr, allowed))}, got {shown(value)}{did_you_mean(value, allowed)}"
-        )
+        expected = f"one of {listed(allowed)}" if len(allowed) > 1 else f"{listed(allowed)} or None"
+        raise InvalidArgumentError(f"{name} must be {expected}, got {shown(value)}{did_you_mean(value, allowed)}")
     return value
 
 
@@ -173,11 +172,11 @@ def _item(value: object) -> object:
 def no_split(owner: str, name: str, splits: Iterable[str], tensors: Container[str], why: str) -> InvalidArgumentError:
     """What to raise where nodes have no such split. ``why`` says of a tensor with the name of a mask what it is not."""
     names, mask = list(splits), f"{name}_mask"
-    known = ", ".join(map(repr, names)) or "none at all"
     hint = f"; its tensor {mask!r} {why}" if mask in tensors else did_you_mean(name, names)
     if f"{name}:0" in names:
         hint = f"; each column of {mask!r} is a split"
-    return InvalidArgumentError(f"{owner} has no split {name!r}, only {known}{hint}")
+    there = f", only {listed(names)}" if names else ", and no other"
+    return InvalidArgumentError(f"{owner} has no split {name!r}{there}{hint}")
 
 
 NO_MASK = "is no bool mask and no split: use .bool()"

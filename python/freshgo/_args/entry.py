@@ -11,13 +11,16 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from freshgo.errors import FreshgoError
+from freshgo._args.hints import did_you_mean
+from freshgo.errors import DTypeError, FreshgoError
 
 T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 VARIABLE = "FRESHGO_TRACEBACK"
 
@@ -64,10 +67,41 @@ def _wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         try:
             return function(*args, **options)
-        except FreshgoError as error:
-            raise error.with_traceback(_short(error))  # noqa: B904  (the same error)
+        except (FreshgoError, TypeError) as error:
+            raise _raised(function, error, options)  # noqa: B904  (the same error, or one without a cause)
 
     return call
+
+
+def operator(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function that torch.compile traces, which sees the function itself."""
+    from torch.compiler import is_compiling
+
+    @functools.wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        if is_compiling():
+            return function(*args, **options)
+        try:
+            return function(*args, **options)
+        except (FreshgoError, TypeError) as error:
+            raise _raised(function, error, options)  # noqa: B904  (the same error, or one without a cause)
+
+    return call
+
+
+def _raised(function: Callable[..., Any], error: Exception, options: Mapping[str, object]) -> Exception:
+    """Return what a wrapper raises: the error with a short traceback, or a DTypeError for arguments that the function
+    does not take."""
+    if isinstance(error, FreshgoError):
+        return error.with_traceback(_short(error))
+    below = None if error.__traceback__ is None else error.__traceback__.tb_next
+    if below is not None:
+        return error.with_traceback(below)  # the function was called, and this is not ours
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
+    hints = (did_you_mean(name, known) for name in options if name not in known)
+    misfit = DTypeError(f"{error}{next(hints, '')}".replace(".__init__()", "()"))
+    misfit.__suppress_context__ = True
+    return misfit
 
 
 def _short(error: FreshgoError) -> TracebackType | None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args.arrays import Array
+from freshgo._args.hints import listed
 from freshgo._args.levels import is_index
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo.errors import InvalidArgumentError
@@ -125,9 +126,8 @@ def assembled(arrays: Mapping[str, Tensor], split: str) -> tuple[Tensor, Tensor 
     keys = {base.removeprefix("pos_").removeprefix("neg_") for base in bases}
     both = any(base in keys for base in bases) and len(bases) > 1
     if len(keys) != 1 or both:
-        listed = ", ".join(map(repr, arrays)) or "none at all"
         raise InvalidArgumentError(
-            f"the split of links {split!r} has the arrays {listed}, and none is named edge_label_index: give "
+            f"the split of links {split!r} has the arrays {listed(arrays)}, and none is named edge_label_index: give "
             "edge_label_index=links, integers [2, num_links]"
         )
     bases.sort(key=lambda base: base.startswith("neg_"))

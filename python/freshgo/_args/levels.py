@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from freshgo._args import checks
 from freshgo._args.arrays import Array, NpyFile, is_integer
+from freshgo._args.hints import among
 from freshgo._args.types import label_of
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -58,9 +59,8 @@ class Levels:
         """Raise InvalidArgumentError for a name that no tensor has."""
         for name, level in self.of.items():
             if name not in known:
-                listed = ", ".join(map(repr, sorted(known))) or "none at all"
                 raise InvalidArgumentError(
-                    f"{level}_level names {name!r}, which the graph does not have: it has {listed}"
+                    f"{level}_level names {name!r}, which the graph does not have: it has {among(name, sorted(known))}"
                 )
 
     def check_lists(self, values: Mapping[str, Any], counts: Collection[int | None], label: str) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from freshgo._args.checks import choice, shown
 from freshgo._args.choices import Form
+from freshgo._args.hints import among
 from freshgo._args.parts import GraphParts
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -31,7 +32,7 @@ def forms_of(parts: GraphParts, dtype: object) -> Forms:
             if not owners:
                 known = sorted({name for names in tensors.values() for name in names})
                 raise InvalidArgumentError(
-                    f"dtype names the tensor {key!r}, which the graph does not have; it has {_listed(known)}"
+                    f"dtype names the tensor {key!r}, which the graph does not have; it has {among(key, known)}"
                 )
             for owner in owners:
                 forms.setdefault(owner, {})[key] = _form(f"dtype[{key!r}]", value)
@@ -39,12 +40,12 @@ def forms_of(parts: GraphParts, dtype: object) -> Forms:
         if key not in tensors or key in ("", UNNAMED):
             known_types = [owner for owner in tensors if owner not in ("", UNNAMED)]
             raise InvalidArgumentError(
-                f"dtype names the type {key!r}, which the graph does not have; it has {_listed(known_types)}"
+                f"dtype names the type {key!r}, which the graph does not have; it has {among(key, known_types)}"
             )
         for name, form in value.items():
             if name not in tensors[key]:
                 raise InvalidArgumentError(
-                    f"dtype names the tensor {name!r} of {key!r}, which has {_listed(tensors[key])}"
+                    f"dtype names the tensor {name!r} of {key!r}, which has {among(name, tensors[key])}"
                 )
             forms.setdefault(key, {})[name] = _form(f"dtype[{key!r}][{name!r}]", form)
     return forms
@@ -54,7 +55,3 @@ def _form(name: str, value: object) -> str:
     if isinstance(value, torch.dtype):
         value = str(value).removeprefix("torch.")
     return str(choice(name, value, Form))
-
-
-def _listed(names: list[str] | list[str | EdgeType]) -> str:
-    return ", ".join(map(repr, names)) or "none at all"

@@ -18,6 +18,7 @@ import torch
 from freshgo._args import labelled
 from freshgo._args.arrays import Array, NpyFile, is_integer
 from freshgo._args.frames import Frame, Frames, is_frame, take_apart
+from freshgo._args.hints import did_you_mean, listed
 from freshgo._args.levels import OF_NODES, Levels, is_mask
 from freshgo._args.matrices import with_edge_index
 from freshgo._args.named import as_array, check_name, column_of, named_splits, sorted_values, transposed
@@ -122,10 +123,10 @@ def graph_parts(data: object, levels: Levels | None = None) -> GraphParts:
     for edge_type in parts.edges:
         for end in (edge_type[0], edge_type[2]):
             if end not in parts.nodes:
-                known = ", ".join(map(repr, parts.nodes)) or "none at all"
                 raise InvalidArgumentError(
-                    f"the edge type {edge_type} has the unknown node type {end!r}, the node types are {known}; "
-                    f"give one without tensors as {{{end!r}: {{}}}}"
+                    f"the edge type {edge_type} has the unknown node type {end!r}, the node types are "
+                    f"{listed(parts.nodes)}; "
+                    f"give one without tensors as {{{end!r}: {{}}}}{did_you_mean(end, parts.nodes)}"
                 )
     if not parts.edges:
         raise InvalidArgumentError(
@@ -171,9 +172,9 @@ def _types_of_homogeneous(data: object, levels: Levels) -> dict[Any, Any]:
     if items.get("edge_index") is None and _is_data(data):
         items["edge_index"] = torch.empty((2, 0), dtype=torch.long)  # PyG's graph without edges
     if items.get("edge_index") is None:
-        keys = ", ".join(map(repr, items)) or "none at all"
         raise InvalidArgumentError(
-            f"the graph has no 'edge_index' (keys: {keys}); a graph without edges has an empty one, of shape [2, 0]"
+            f"the graph has no 'edge_index' (keys: {listed(items)}); a graph without edges has an empty one, of "
+            "shape [2, 0]"
         )
     edges: dict[Any, Any] = {"edge_index": _edge_index(items.pop("edge_index"), "")}
     given_nodes, given_splits = items.pop("num_nodes", None), items.pop("splits", None)

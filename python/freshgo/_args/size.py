@@ -64,7 +64,7 @@ def least_size(n_bytes: int) -> str:
     return f"{math.ceil(amount * 10) / 10:g} {unit}"
 
 
-def _as_option(n_bytes: int) -> str:
+def as_option(n_bytes: int) -> str:
     """Return a number of bytes as a user writes it: ``"24MiB"`` with its quotes, or the number."""
     for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
         if n_bytes and n_bytes % (1 << power) == 0:
@@ -74,7 +74,7 @@ def _as_option(n_bytes: int) -> str:
 
 def too_small(memory: int, least: int, needing: str = "these options need") -> str:
     """Return the message of a budget of ``memory`` bytes where ``least`` are needed."""
-    return f"memory={_as_option(memory)} is too small: {needing} at least {least_size(least)}"
+    return f"memory={as_option(memory)} is too small: {needing} at least {least_size(least)}"
 
 
 def available_memory() -> int:

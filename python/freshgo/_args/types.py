@@ -15,7 +15,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.arrays import tensor_digest
-from freshgo._args.hints import did_you_mean
+from freshgo._args.hints import among, did_you_mean, listed
 from freshgo.errors import DTypeError, FreshgoError, InvalidArgumentError
 
 T = TypeVar("T")
@@ -93,14 +93,15 @@ class Types:
         unknown = [edge_type for edge_type in given if edge_type not in self.edge_types]
         if unknown:
             raise InvalidArgumentError(
-                f"num_neighbors names {_listed(unknown)}, the edge types of the graph are {_listed(self.edge_types)}"
+                f"num_neighbors names {listed(unknown)}, the edge types of the graph are "
+                f"{among(unknown[0], self.edge_types)}"
             )
         if default is not None:
             given = {**dict.fromkeys(self.edge_types, default), **given}
         missing = [edge_type for edge_type in self.edge_types if edge_type not in given]
         if missing:
             raise InvalidArgumentError(
-                f"num_neighbors needs a list for every edge type, {_listed(missing)} {_is_are(missing)} missing; to "
+                f"num_neighbors needs a list for every edge type, {listed(missing)} {_is_are(missing)} missing; to "
                 f"draw nothing along an edge type, give it {[0] * len(next(iter(given.values())))}"
             )
         return {edge_type: given[edge_type] for edge_type in self.edge_types}
@@ -130,16 +131,16 @@ class Types:
             example = self.node_types[0]
             raise DTypeError(
                 f"input_nodes must be a node type such as {example!r}, a pair such as ({example!r}, ids), or a mapping "
-                f"from node types to ids, for the node types {_listed(self.node_types)}; got {_short(value)}"
+                f"from node types to ids, for the node types {listed(self.node_types)}; got {_short(value)}"
             )
         for node_type in given:
             if node_type not in self.num_nodes:
                 pairs = [(name, value) for name in self.node_types if value == node_type and value in splits(name)]
                 near = did_you_mean(node_type, self.num_nodes)
-                hint = f"; a split is named with its type: {_listed(pairs)}" if pairs else near
+                hint = f"; a split is named with its type: {listed(pairs)}" if pairs else near
                 raise InvalidArgumentError(
                     f"input_nodes are of the node type {node_type!r}, which the graph does not have; it has "
-                    f"{_listed(self.node_types)}{hint}"
+                    f"{listed(self.node_types)}{hint}"
                 )
         return self._inputs_of_types(given, split)
 
@@ -223,8 +224,8 @@ def by_relation(value: Mapping[Any, Any]) -> ByRelation:
         raise InvalidArgumentError("num_neighbors must name every edge type, got an empty mapping")
     lengths = {len(hops) for hops in result.values()}
     if len(lengths) > 1:
-        listed = ", ".join(f"{key}: {hops}" for key, hops in result.items())
-        raise InvalidArgumentError(f"num_neighbors: hops must be the same across all edge types, got {listed}")
+        given = ", ".join(f"{key}: {hops}" for key, hops in result.items())
+        raise InvalidArgumentError(f"num_neighbors: hops must be the same across all edge types, got {given}")
     return result
 
 
@@ -247,10 +248,6 @@ def _nodes(node_type: str, value: object, count: int, split: Callable[[str, str]
             f"node type {node_type!r}: input_nodes[{at}] is {int(ids[at])}, expected an id in [0, {count})"
         )
     return ids
-
-
-def _listed(names: Sequence[object]) -> str:
-    return ", ".join(map(repr, names)) or "none at all"
 
 
 def _is_are(names: Sequence[object]) -> str:

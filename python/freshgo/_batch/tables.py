@@ -8,6 +8,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from freshgo._args.hints import among
 from freshgo._args.types import UNNAMED, EdgeType, of_type
 from freshgo._batch.structure import Levels
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -31,9 +32,9 @@ def checked(levels: Levels, level: int, h: object) -> Mapping[str, Tensor]:
         if node_type not in levels.nodes_of:
             if node_type == UNNAMED[0]:
                 raise InvalidArgumentError(NOT_ATTACHED)
-            known = ", ".join(map(repr, levels.nodes_of))
+            known = among(node_type, levels.nodes_of)
             raise InvalidArgumentError(
-                f"level {level}: the graph has the node types {known}, got rows of {node_type!r}"
+                f"level {level}: got rows of {node_type!r}, the graph has the node types {known}"
             )
         if rows.dim() != 2:
             raise InvalidArgumentError(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from freshgo._args import checks, labelled
 from freshgo._args.arrays import Array, NpyFile
+from freshgo._args.hints import among
 from freshgo._args.named import named_arrays
 from freshgo._args.parts import GraphParts, graph_parts
 from freshgo._args.types import UNNAMED, EdgeType, label_of
@@ -61,7 +62,7 @@ def _attached(
         links = _links_of(name, value, counts)
         for edge_type, arrays in links.items():
             if edge_type not in edge_types:
-                known = ", ".join(map(repr, edge_types))
+                known = among(edge_type, edge_types)
                 raise InvalidArgumentError(f"links[{name!r}] are of {edge_type}, expected an edge type of {known}")
             for array_name, array in arrays.items():
                 if array_name.endswith("_index"):
@@ -80,7 +81,10 @@ def _links_of(name: str, value: Any, counts: Mapping[str, int]) -> ByType:
     elif items and not any(isinstance(key, tuple) for key in items) and "edge_index" not in items:
         found = {UNNAMED: _arrays(items, "")}
     else:
-        parts = graph_parts(value)
+        try:
+            parts = graph_parts(value)
+        except (DTypeError, InvalidArgumentError) as error:
+            raise type(error)(f"links[{name!r}]: {error}") from None
         for node_type, nodes in parts.nodes.items():
             if nodes.num_nodes is not None and nodes.num_nodes != counts.get(node_type):
                 of = f" of type {node_type!r}" if node_type else ""

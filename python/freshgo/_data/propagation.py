@@ -8,7 +8,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from freshgo._args.aggregates import Aggregate, Part, note, noted
+from freshgo._args.aggregates import Aggregate, Part, check_hops, no_tensor, note, noted
+from freshgo._args.hints import among, no_weights
 from freshgo._args.parts import GraphParts, graph_parts
 from freshgo._args.types import UNNAMED, EdgeType, label_of
 from freshgo._data.source import made_from, tensors
@@ -40,18 +41,16 @@ def propagated(
     edge_types = [edge_type for edge_type in parts.edges if tensor in parts.nodes[edge_type[0]].tensors]
     for edge_type in relations or ():
         if edge_type not in parts.edges:
-            known = ", ".join(map(repr, parts.edges))
+            known = among(edge_type, parts.edges)
             raise InvalidArgumentError(f"relations has {edge_type!r}, the edge types are {known}")
     if relations is not None:
         edge_types = [edge_type for edge_type in parts.edges if edge_type in relations]
     if not edge_types:
-        raise InvalidArgumentError(f"no node type at which edges begin has the tensor {tensor!r}")
-    if weight_attr is not None and all(weight_attr not in parts.edges[edge_type].tensors for edge_type in edge_types):
-        raise InvalidArgumentError(
-            f"none of the edge types has the tensor {weight_attr!r}: weight_attr names an edge-level tensor"
-        )
-    if hops > 1 and UNNAMED not in parts.edges:
-        raise InvalidArgumentError(f"hops must be 1 in a heterogeneous graph, got {hops}")
+        raise no_tensor(tensor, {name for source, _, _ in parts.edges for name in parts.nodes[source].tensors})
+    there = {name for edge_type in edge_types for name in parts.edges[edge_type].tensors}
+    if weight_attr is not None and weight_attr not in there:
+        raise no_weights(weight_attr, there)
+    check_hops(hops, UNNAMED in parts.edges)
     of_types: dict[str, list[tuple[EdgeType, Tensor]]] = {}
     for edge_type in edge_types:
         rows = _rows(parts, edge_type, tensor)

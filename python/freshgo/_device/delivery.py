@@ -18,7 +18,7 @@ from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
 from freshgo._observe.log import LOG
 from freshgo._observe.ranges import stage
-from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.errors import CudaError, DTypeError, InvalidArgumentError
 from freshgo.policies import Resolved
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def resolve(device: object) -> torch.device | None:
 
     Raises:
         DTypeError, InvalidArgumentError: no device, or one that batches cannot go to.
-        RuntimeError, AssertionError: CUDA cannot be used; what ``torch.zeros(1, device=device)`` raises.
+        CudaError: PyTorch cannot use the device; the message is what ``torch.zeros(1, device=device)`` raises.
     """
     if device is None:
         return None
@@ -145,7 +145,17 @@ def resolve(device: object) -> torch.device | None:
         chosen = None
     if chosen is None or chosen.type not in ("cpu", "cuda"):
         raise InvalidArgumentError(f"device must be 'cpu', 'cuda' or 'cuda:<index>', got {str(device)!r}")
-    return None if chosen.type == "cpu" else torch.zeros(1, device=chosen).device
+    if chosen.type == "cpu":
+        return None
+    try:
+        return torch.zeros(1, device=chosen).device
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except (RuntimeError, AssertionError) as error:  # an assertion where PyTorch was built without CUDA
+        said = str(error).partition("\n")[0]
+        raise CudaError(
+            f"device={str(device)!r} cannot be used: {said}; device=None leaves batches on the CPU"
+        ) from error
 
 
 def open_delivery(

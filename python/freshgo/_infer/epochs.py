@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args import checks
+from freshgo._args.hints import among
 from freshgo._args.npy_files import read_npy_header
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
 from freshgo._args.size import too_small
@@ -171,7 +172,7 @@ class Epochs(Run):
             result = self._layers[layer].compute(work)
         unknown = [node_type for node_type, _ in result if node_type not in self._types.node_types]
         if unknown:
-            known = ", ".join(map(repr, self._types.node_types))
+            known = among(unknown[0], self._types.node_types)
             raise InvalidArgumentError(f"layer {layer + 1} returned rows of {unknown[0]!r}, expected of {known}")
         last = layer == len(self._layers) - 1
         for node_type, (lo, hi) in ranges.items():

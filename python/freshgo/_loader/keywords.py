@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import functools
 import inspect
@@ -13,6 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from freshgo._args.checks import caller, flag, shown
 from freshgo._args.choices import Subgraph
+from freshgo._args.hints import nearest
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.options import Disk, PyGOptions, Ranks
 from freshgo.policies import Auto
@@ -72,8 +72,8 @@ def _hint(name: str, loader: type) -> str:
     }
     if name in grouped:
         return f": give {grouped[name]}"
-    near = difflib.get_close_matches(name.lower(), [*_names_of(loader), *grouped], 1)
-    return f"; did you mean {grouped.get(near[0], repr(near[0]))}?" if near else ""
+    near = nearest(name, [*_names_of(loader), *grouped])
+    return "" if near is None else f"; did you mean {grouped.get(near, repr(near))}?"
 
 
 def _names_of(loader: type) -> list[str]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.arrays import as_tensor, values_digest
 from freshgo._args.choices import NegativeMode
+from freshgo._args.hints import did_you_mean, only
 from freshgo._args.labelled import OWN, assembled
 from freshgo._args.times import times_of
 from freshgo._args.types import UNNAMED, Types
@@ -70,9 +71,10 @@ class Links:
     def _of_split(self, source: Source, split: str) -> Links:
         """Return the links of a split of the graph, with its labels and times unless others were given."""
         if split not in source.link_splits:
-            known = ", ".join(map(repr, source.link_splits)) or "none at all"
             hint = f"; labelled links of a graph in memory are {OWN!r}" if source.directory is None else ""
-            raise InvalidArgumentError(f"the graph has no split of links {split!r}, only {known}{hint}")
+            raise InvalidArgumentError(
+                f"the graph has no split of links {split!r}{only(split, source.link_splits)}{hint}"
+            )
         edge_type = self._type_of_split(source, split)
         index, label, time = assembled(source.links(split, edge_type), split)
         ids = edge_label_index(index)
@@ -312,12 +314,11 @@ def negatives(value: Any) -> tuple[str | None, float, object, object]:
         )
     unknown = [name for name in given if name not in names]
     if unknown or "mode" not in given:
+        hint = did_you_mean(unknown[0], names) if unknown else ""
         raise InvalidArgumentError(
-            f"neg_sampling takes {', '.join(names)} and always needs mode, got {', '.join(map(str, given))}"
+            f"neg_sampling takes {', '.join(names)} and always needs mode, got {', '.join(map(str, given))}{hint}"
         )
-    mode = getattr(given["mode"], "value", given["mode"])
-    if mode not in MODES:
-        raise InvalidArgumentError(f"the mode of neg_sampling must be 'binary' or 'triplet', got {mode!r}")
+    mode = checks.choice("the mode of neg_sampling", getattr(given["mode"], "value", given["mode"]), MODES)
     amount = given.get("amount", 1)
     if isinstance(amount, bool) or not isinstance(amount, int | float | np.integer | np.floating):
         raise DTypeError(f"the amount of neg_sampling must be a number, got {amount!r}")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from freshgo._args.hints import among, listed
 from freshgo._args.types import UNNAMED, EdgeType, Types, reverse_names
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -47,8 +48,9 @@ def find(name: str, value: Sequence[str], types: Types) -> EdgeType:
         found = [edge_type for edge_type in types.edge_types if (edge_type[0], edge_type[2]) == tuple(value)]
     if len(found) == 1:
         return found[0]
-    what = f"names {len(found)} edge types, {_listed(found)}" if found else "is no edge type of the graph"
-    raise InvalidArgumentError(f"{name}: {tuple(value)} {what}; it has {_listed(types.edge_types)}")
+    hint = listed(types.edge_types) if found else among(tuple(value), types.edge_types)
+    what = f"names {len(found)} edge types, {listed(found)}" if found else "is no edge type of the graph"
+    raise InvalidArgumentError(f"{name}: {tuple(value)} {what}; it has {hint}")
 
 
 def of_links(value: Sequence[str] | None, types: Types) -> EdgeType:
@@ -59,7 +61,7 @@ def of_links(value: Sequence[str] | None, types: Types) -> EdgeType:
         example = types.edge_types[0]
         raise InvalidArgumentError(
             f"edge_label_index must say which edge type the links are of, as ({example}, edges), or {example} for all "
-            f"edges of one; the graph has {_listed(types.edge_types)}"
+            f"edges of one; the graph has {listed(types.edge_types)}"
         )
     return find("edge_label_index", value, types)
 
@@ -86,13 +88,9 @@ def reverse(value: object, of: EdgeType, types: Types) -> EdgeType:
     back = [edge_type for edge_type in types.edge_types if (edge_type[0], edge_type[2]) == (target, source)]
     raise InvalidArgumentError(
         f"exclude_seed_edges='reverse' looks for {(target, names[0], source)}, which the graph does not have: name the "
-        f"edge type that leads back, or give True; from {target!r} to {source!r} lead {_listed(back)}, the graph has "
-        f"{_listed(types.edge_types)}"
+        f"edge type that leads back, or give True; from {target!r} to {source!r} lead {listed(back)}, the graph has "
+        f"{listed(types.edge_types)}"
     )
-
-
-def _listed(names: Sequence[object]) -> str:
-    return ", ".join(map(repr, names)) or "none at all"
 
 
 def _short(value: object) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from freshgo._args import checks, choices
+from freshgo._args.hints import among
 from freshgo._args.types import ByRelation, EdgeType, Types, by_relation
 from freshgo._loader import walks as random_walks
 from freshgo._loader.walks import Walks
@@ -46,7 +47,7 @@ class Sampling:
             raise DTypeError("weight_attr is a dict: that is for the edge types of a heterogeneous graph")
         for edge_type in self.weight_attrs:
             if edge_type not in types.edge_types:
-                known = ", ".join(map(repr, types.edge_types))
+                known = among(edge_type, types.edge_types)
                 raise InvalidArgumentError(f"weight_attr has the unknown edge type {edge_type!r}, expected {known}")
         return {"weight_attrs": [{"name": self.weight_attrs.get(edge_type)} for edge_type in types.edge_types]}
 

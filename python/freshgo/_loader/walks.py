@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from freshgo._args.hints import among, listed
 from freshgo._args.metapaths import is_edge_type
 from freshgo._args.types import UNNAMED, ByRelation, EdgeType, Types
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -118,17 +119,17 @@ def _without_metapath(types: Types, inputs: Mapping[str, object] | None) -> str:
     return (
         "a RandomWalk in a heterogeneous graph needs a metapath, the edge types that it follows against their "
         f"direction, such as {example}; the edge types of this graph are "
-        f"{', '.join(map(repr, types.edge_types)) or 'none at all'}"
+        f"{listed(types.edge_types)}"
     )
 
 
 def _check_metapaths(walks: Walks, types: Types, inputs: Mapping[str, object]) -> None:
-    listed = ", ".join(map(repr, types.edge_types)) or "none at all"
     for name, hops in walks.items():
         for i, edge_type in enumerate(hops[0].metapath or ()):
             if edge_type not in types.edge_types:
                 raise InvalidArgumentError(
-                    f"metapath[{i}] is {edge_type}, which the graph does not have; its edge types are {listed}"
+                    f"metapath[{i}] is {edge_type}, which the graph does not have; its edge types are "
+                    f"{among(edge_type, types.edge_types)}"
                 )
         if name in types.edge_types:
             raise InvalidArgumentError(

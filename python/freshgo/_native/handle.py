@@ -36,6 +36,8 @@ def encoded_path(path: object) -> bytes:
         raise DTypeError(f"the path of a store must be a string or an os.PathLike, got {type(path).__name__}")
     check_local(path)
     encoded = os.fsencode(path)
+    if not encoded:
+        raise InvalidArgumentError("the path of a store is empty, expected that of a directory")
     if b"\0" in encoded:  # where C would end it
         raise InvalidArgumentError(f"the path of a store must not hold a zero character, got {path!r}")
     return encoded

@@ -6,10 +6,11 @@ error as its last part. Python's exceptions have a class and a file name of thei
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable
 
-from freshgo._args.size import format_size, least_size, too_small
+from freshgo._args.hints import did_you_mean
+from freshgo._args.size import as_option, format_size, least_size, too_small
 from freshgo.errors import OVERWRITE
 
 _PACKAGES = (
@@ -26,9 +27,20 @@ _CLASSES = (
 _PREFIX = re.compile(rf"(^|: )(?:{'|'.join(_PACKAGES)}): ")
 _CLASS = re.compile(rf"^(?:{'|'.join(_CLASSES)}): |: (?:{'|'.join(_CLASSES)})(?=: |$)")
 _LEAST = re.compile(r"(?:.*: )?(.*) needs a memory budget of at least (\d+) bytes: .* budget's (\d+)")
+_LEFT = re.compile(r"(.*) needs (\d+) bytes, (\d+) of the budget's (\d+) are left$")
 _NOTHING = re.compile(r"not found: \w+ .*: (no such file or directory|not a directory)")
 _EXISTS = re.compile(r"(.* has the tensor .*?|(.*)): already exists; overwrite replaces it")
 _REPLACE = "already; pass overwrite=True to replace it"
+
+_TEXT = r'"(?:[^"\\]|\\.)*"'
+_TEXTS = re.compile(rf"(?<!=)\[({_TEXT}(?: {_TEXT})*)\]")
+"""A list of names as Go writes it, and a name."""
+_NO_TEXTS = re.compile(r"\b(are|has|have|of|only) \[\]")
+_SHAPE = re.compile(r"\[(-?\d+(?: -?\d+)+)\]")
+_KNOWN = re.compile(r"(?:are|has|have|of|only) ('[^']+'(?:, '[^']+')*)$")
+_QUOTED = re.compile(r"'([^']+)'")
+_MIB = 1 << 20
+_BYTES = re.compile(r"\b(\d{7,}) bytes")
 
 
 def spoken(message: str) -> str:
@@ -40,7 +52,24 @@ def spoken(message: str) -> str:
     nothing = _NOTHING.fullmatch(short)
     if nothing:
         return nothing[1]
-    return _EXISTS.sub(lambda found: f"{found[1]} {OVERWRITE if found[2] is not None else _REPLACE}", short)
+    short = _EXISTS.sub(lambda found: f"{found[1]} {OVERWRITE if found[2] is not None else _REPLACE}", short)
+    return _suggesting(_in_python(short))
+
+
+def _in_python(text: str) -> str:
+    """Return a message with names, lists and shapes as Python writes them, and whole MiB as such."""
+    text = _TEXTS.sub(lambda found: ", ".join(re.findall(_TEXT, found[1])), _NO_TEXTS.sub(r"\1 none at all", text))
+    text = re.sub(rf"(?<![=\w]){_TEXT}", lambda found: repr(ast.literal_eval(found[0])), text)
+    text = _SHAPE.sub(lambda found: f"[{found[1].replace(' ', ', ')}]", text)
+    return _BYTES.sub(lambda found: least_size(n) if (n := int(found[1])) % _MIB == 0 else found[0], text)
+
+
+def _suggesting(text: str) -> str:
+    """Return a message that names something unknown, and ends with the known names, with the nearest of these."""
+    unknown, known = _QUOTED.search(text), _KNOWN.search(text)
+    if unknown is None or known is None or unknown.start() >= known.start():
+        return text
+    return f"{text}{did_you_mean(unknown[1], _QUOTED.findall(known[1]))}"
 
 
 def of_budget(message: str) -> str:
@@ -49,9 +78,8 @@ def of_budget(message: str) -> str:
     least = _LEAST.match(short)
     if least:
         return too_small(int(least[3]), int(least[2]), f"{least[1]} needs")
-    short = re.sub(r"(\d+) of the budget's (\d+) are left", _each(format_size, "{} of memory={} are left"), short)
+    left = _LEFT.match(short)
+    if left:
+        budget, lacks = as_option(int(left[4])), f"{left[1]} needs {least_size(int(left[2]))}"
+        return f"memory={budget} is too small: {lacks}, {format_size(int(left[3]))} are left"
     return re.sub(r"(\d{4,}) bytes", lambda found: least_size(int(found[1])), short)
-
-
-def _each(form: Callable[[int], str], text: str) -> Callable[[re.Match[str]], str]:
-    return lambda found: text.format(*(form(int(number)) for number in found.groups()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -148,9 +149,13 @@ class Database:
             raise InvalidArgumentError(f"{label}: {_first(error)}") from error
 
 
+_CLASS = re.compile(r"^(?:[A-Z]\w+ )+(?:Error|Exception): ")
+"""How DuckDB's messages begin: ``Invalid Input Error: ``."""
+
+
 def _first(error: Exception) -> str:
     """What DuckDB says, in a line, without its advice, and the file if it names one."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [_CLASS.sub("", line.strip()) for line in str(error).splitlines()]
     said = []
     for line in lines:
         if line.startswith(("Possible", "LINE ", "Candidate")):

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from freshgo._args.checks import shown
-from freshgo._args.hints import did_you_mean
+from freshgo._args.hints import among, did_you_mean
 from freshgo._args.progress import Progress
 from freshgo._tables.database import Database
 from freshgo._tables.databases import rows_of_databases
@@ -112,7 +112,10 @@ def open_source(db: Database, spec: Spec, progress: Progress | None = None) -> S
     spec.check_columns(name for name in there if name != FILE)
     for column in table.types:
         if column not in spec.columns:
-            raise InvalidArgumentError(f"{spec.label}: types names the column {column!r}, which is not used")
+            raise InvalidArgumentError(
+                f"{spec.label}: types names the column {column!r}, which is not used; in use are "
+                f"{among(column, spec.columns)}"
+            )
     sql, types = _converted(db, spec, base, files, texts)
     if table.split is not None and str(types[table.split].id).lower() not in ("varchar", "enum"):
         raise DTypeError(

@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from freshgo._args import fields
 from freshgo._args.checks import choice, flag, shown
 from freshgo._args.choices import TableFormat
 from freshgo._args.entry import entry
-from freshgo._args.hints import did_you_mean
+from freshgo._args.hints import among, did_you_mean
 from freshgo._args.named import check_name
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._args.urls import is_url, local_path
 from freshgo._text.dialect import Dialect
 from freshgo.errors import DTypeError, InvalidArgumentError
 
-T = TypeVar("T")
-
-
-def _suggesting(table: type[T]) -> type[T]:
-    """Let a class of options suggest the nearest one for an option that it does not have."""
-    made, known = vars(table)["__init__"], [field.name for field in dataclasses.fields(table)]  # type: ignore[arg-type]
-
-    @functools.wraps(made)
-    def init(self: T, *args: Any, **options: Any) -> None:
-        for name in options:
-            if name not in known:
-                hint = did_you_mean(name, known)
-                raise DTypeError(f"{table.__name__}() got an unexpected keyword argument {name!r}{hint}")
-        made(self, *args, **options)
-
-    table.__init__ = init  # type: ignore[assignment, method-assign]
-    return table
-
 
 @entry
-@_suggesting
 @dataclasses.dataclass(frozen=True, repr=False)
 class Table:
     """A table of nodes or of edges, for :func:`freshgo.convert_tables`.
@@ -263,7 +243,10 @@ def _check_nulls(spec: Spec) -> None:
     values = nulls if isinstance(nulls, Mapping) else {"": nulls}
     for column, value in values.items():
         if column and column not in spec.columns:
-            raise InvalidArgumentError(f"{spec.label}: nulls names the column {column!r}, which is not used")
+            raise InvalidArgumentError(
+                f"{spec.label}: nulls names the column {column!r}, which is not used: in use are "
+                f"{among(column, spec.columns)}"
+            )
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise DTypeError(f"{spec.label}: nulls must be 'error', a number or a string, got {shown(value)}")
     if isinstance(nulls, str) and nulls != "error":

@@ -220,7 +220,7 @@ def test_degenerate_graphs() -> None:
     for relation, message in ((("a", "none", "b"), "has none"), (("empty", "of", "b"), "has none")):
         with pytest.raises(errors.InvalidArgumentError, match=message):
             LinkLoader(graph, [2], relation)
-    with pytest.raises(errors.InvalidArgumentError, match=r"expected an id in \[0, 0\) of type \"empty\""):
+    with pytest.raises(errors.InvalidArgumentError, match=r"expected an id in \[0, 0\) of type 'empty'"):
         LinkLoader(graph, [2], (("empty", "of", "b"), [[0], [1]]))
     # A row of a that is full has no negative triplets.
     full = {**graph, to: edges(*((2, t) for t in range(5)))}

@@ -393,7 +393,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"time_attr": "born", "edge_label_index": None},
         ValueError,
-        "'edge_label_time' is not set: time_attr \"born\" has times of nodes, so it must give",
+        "'edge_label_time' is not set: time_attr 'born' has times of nodes, so it must give",
     ),
     ({**WHEN, "edge_label_time": TIMES[1:]}, ValueError, f"each of {LINKS} links, got {LINKS - 1}"),
     (
@@ -478,12 +478,12 @@ def test_a_graph_without_edges() -> None:
         (
             "all",
             {"time_attr": "born"},
-            "'edge_label_time' is not set: time_attr \"born\" has times of nodes, so it must give",
+            "'edge_label_time' is not set: time_attr 'born' has times of nodes, so it must give",
         ),
         (
             "back",
             {"time_attr": "when"},
-            r"edge type \(paper, written by, author\) has no time_attr \"when\" of its own",
+            r"edge type \(paper, written by, author\) has no time_attr 'when' of its own",
         ),
         (WRITES, {**WHEN, "time_attr": "whenever"}, "no tensor of any type"),
         (WRITES, {**WHEN, "time_attr": "both"}, "names tensors of nodes .* and of edges"),

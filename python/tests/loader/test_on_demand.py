@@ -88,7 +88,7 @@ def test_several_types_of_input_nodes() -> None:
         assert_equal(loader.sample("author"), first_over(Loader, graph, [3, 2], "author", **options()))
         with pytest.raises(DTYPE, match="input_nodes must be a node type"):
             loader.sample([1, 2])
-        with pytest.raises(INVALID, match='of node type "term", and the loader has no input nodes of that type'):
+        with pytest.raises(INVALID, match="of node type 'term', and the loader has no input nodes of that type"):
             loader.sample(("term", [0]))
 
 

@@ -257,7 +257,7 @@ def test_scores_are_over_all_nodes(typed: Graph, typed_path: Path) -> None:
         (
             {"weight_attr": "x"},
             errors.InvalidArgumentError,
-            r"\"x\" is no tensor of any edge type, .*writes, paper\).weight",
+            r"'x' is no tensor of any edge type, .*writes, paper\).weight",
         ),
         ({"weight_attr": "time", "neighbor_sampler": 3}, errors.DTypeError, r"sampler must be"),
         ({"memory": "1kB"}, errors.BudgetError, r"memory"),
@@ -287,7 +287,7 @@ def test_bad_graphs(typed: Graph, tmp_path: Path) -> None:
 
 def test_a_mask_that_is_none_is_named(tmp_path: Path) -> None:
     graph = {"paper": {"test_mask": torch.ones(4, dtype=torch.uint8)}, CITES: torch.tensor([[0, 1], [1, 2]])}
-    with pytest.raises(errors.InvalidArgumentError, match=r"only none at all; its tensor 'test_mask' is no bool"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"and no other; its tensor 'test_mask' is no bool"):
         Loader(graph, [3], ("paper", "test"))
     with (
         convert(graph, tmp_path / "g", progress=False) as store,

@@ -77,7 +77,7 @@ def test_states_know_weights_by_edge_type() -> None:
     ("weights", "error", "words"),
     [
         ({("a", "b", "c"): "w"}, ValueError, r"unknown edge type \('a', 'b', 'c'\), expected \('author'"),
-        ({CITES: "none"}, ValueError, 'weight_attr "none" is no edge tensor'),
+        ({CITES: "none"}, ValueError, "weight_attr 'none' is no edge tensor"),
         ({CITES: 3}, TypeError, "or a dict of names by edge type"),
         ({CITES: None}, TypeError, "or a dict of names by edge type"),
         ({CITES: ""}, ValueError, "empty string"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import freshgo
 from freshgo import History, LinkLoader, Loader, Store, convert, errors, ops, relayout, simulate
 
 EDGES = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]])
@@ -31,6 +34,39 @@ def test_a_misspelt_option(kind: type[Loader], name: str, hint: str) -> None:
     said = f"{kind.__name__}() got an unexpected keyword argument {name!r}; {hint}"
     with pytest.raises(errors.DTypeError, match=f"^{re.escape(said)}$"):
         kind(GRAPH, [2], **{name: 4})
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: freshgo.Belady(superbtch=3), "Belady() got an unexpected keyword argument 'superbtch'; did you mean"),
+        (lambda: freshgo.Disk(checksum=True), "Disk() got an unexpected keyword argument 'checksum'; did you mean"),
+        (lambda: History(p_grd=1), "History() got an unexpected keyword argument 'p_grd'; did you mean 'p_grad'?"),
+        (lambda: convert(GRAPH, "x", memry=1), "convert() got an unexpected keyword argument 'memry'; did you mean"),
+        (lambda: freshgo.Table("x", lable="y"), "Table() got an unexpected keyword argument 'lable'; did you mean"),
+        (lambda: ops.group(EDGES, nodes=3), "group() got an unexpected keyword argument 'nodes'"),
+        (lambda: ops.group(EDGES), "group() missing 1 required positional argument: 'num_targets'"),
+    ],
+)
+def test_arguments_that_a_function_does_not_take(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(errors.DTypeError, match=re.escape(said)) as raised:
+        call()
+    assert raised.value.__cause__ is None and raised.value.__suppress_context__
+
+
+def test_a_type_error_of_the_users_own_code_stays() -> None:
+    def transform(batch: Any) -> Any:
+        return batch + None
+
+    with pytest.raises(TypeError) as raised:
+        next(iter(Loader(GRAPH, [2], transform=transform)))
+    assert not isinstance(raised.value, errors.FreshgoError) and raised.traceback[-1].name == "transform"
+
+
+def test_a_name_that_the_package_does_not_have() -> None:
+    code = "import freshgo; freshgo.Loder"
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    assert "has no attribute 'Loder'. Did you mean: 'Loader'?" in done.stderr
 
 
 def test_an_option_like_no_other() -> None:

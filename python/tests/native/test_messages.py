@@ -22,8 +22,22 @@ from freshgo._native.messages import of_budget, spoken
         ("store: /p/g: already exists; overwrite replaces it", f"/p/g {errors.OVERWRITE}"),
         (
             'store: /p has the tensor "x": already exists; overwrite replaces it',
-            '/p has the tensor "x" already; pass overwrite=True to replace it',
+            "/p has the tensor 'x' already; pass overwrite=True to replace it",
         ),
+        (
+            'loader: invalid option: weight_attr "wieght" is no edge tensor, the edge tensors are ["x" "weight"]',
+            "weight_attr 'wieght' is no edge tensor, the edge tensors are 'x', 'weight'; did you mean 'weight'?",
+        ),
+        (
+            'store: weights are of "w", the tensors are []: invalid input',
+            "weights are of 'w', the tensors are none at all",
+        ),
+        ('memory="24MiB" is too small for "a\\"b"', 'memory="24MiB" is too small for \'a"b\''),
+        (
+            "store: x has shape [200 0], expected rows of 1 to 268435456 bytes: invalid input",
+            "x has shape [200, 0], expected rows of 1 to 256 MiB",
+        ),
+        ("store: p.npy has 1000001 bytes, expected 1000008", "p.npy has 1000001 bytes, expected 1000008"),
         (
             "store: /p is in the way and no directory: already exists",
             "/p is in the way and no directory: already exists",
@@ -39,7 +53,7 @@ def test_packages_and_classes_of_errors_are_left_out(written: str, said: str) ->
 
 def test_a_budget_is_said_as_it_is_given() -> None:
     tail = "mem: batch needs 30404475 bytes, 25165824 of the budget's 25165824 are left: memory budget exceeded"
-    assert of_budget(tail) == "batch needs 29 MiB, 24.0 MiB of memory=24.0 MiB are left"
+    assert of_budget(tail) == 'memory="24MiB" is too small: batch needs 29 MiB, 24.0 MiB are left'
     relayout = f"store: this relayout needs a memory budget of at least 524288 bytes: {tail}"
     assert of_budget(relayout) == 'memory="24MiB" is too small: this relayout needs at least 512 KiB'
     assert of_budget("mem: trace needs 12 bytes") == "trace needs 12 bytes"
@@ -67,4 +81,7 @@ def test_errors_of_files_say_the_path_and_no_number() -> None:
 
 def test_the_nearest_word_is_suggested() -> None:
     assert did_you_mean("Trian", ["train", "val"]) == "; did you mean 'train'?"
-    assert did_you_mean("zzz", ["train"]) == did_you_mean(("a", "b"), ["train"]) == ""
+    assert did_you_mean("zzz", ["train"]) == did_you_mean(("a", "b"), ["train"]) == did_you_mean(3, ["train"]) == ""
+    types = ["paper", ("author", "writes", "paper"), ("paper", "cites", "paper")]
+    assert did_you_mean(("author", "wrote", "paper"), types) == "; did you mean ('author', 'writes', 'paper')?"
+    assert did_you_mean("papr", types) == "; did you mean 'paper'?"

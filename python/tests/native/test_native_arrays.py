@@ -179,7 +179,7 @@ def test_conversion_reads_every_kind_of_array(tmp_path: Path) -> None:
 def test_graphs_refuse_rows_with_gaps() -> None:
     edges = torch.zeros(2, 5, dtype=torch.int64)
     for rows in (torch.zeros(NODES, 8)[:, ::2], torch.zeros(8, NODES).T):
-        with pytest.raises(errors.InvalidArgumentError, match=r"strides.*rows without gaps.*\"x\""):
+        with pytest.raises(errors.InvalidArgumentError, match=r"strides.*rows without gaps.*'x'"):
             NativeGraph(native_inputs.parts(NODES, edges, {"x": rows}, {}))
     for wrong in (torch.zeros(NODES - 1, 2), torch.zeros(NODES + 1)):
         with pytest.raises(errors.InvalidArgumentError, match="x"):

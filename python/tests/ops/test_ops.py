@@ -459,7 +459,7 @@ GOOD: dict[str, Any] = {
         ({"weight": torch.ones(4, 2)}, InvalidArgumentError, r"weight has shape \[4, 2\].*got \[6, 4\]"),
         ({"weight": torch.ones(4), "reduce": "max"}, InvalidArgumentError, "weight goes with"),
         ({"weight": torch.ones(4, dtype=torch.complex64)}, DTypeError, "weight has dtype torch.complex64"),
-        ({"reduce": "median"}, InvalidArgumentError, "reduce must be one of sum, mean, max, min, got 'median'"),
+        ({"reduce": "median"}, InvalidArgumentError, "reduce must be one of 'sum', 'mean', 'max', 'min', got 'median'"),
         ({"transposed": (1, 2, 3)}, DTypeError, "transposed must be what"),
         (
             {"transposed": ops.Transposed(*(torch.zeros(n, dtype=torch.int64) for n in (7, 3, 3)))},

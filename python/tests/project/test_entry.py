@@ -32,6 +32,8 @@ MISTAKES: dict[str, Callable[[Path], Any]] = {
     "file": lambda path: freshgo.convert({"edge_index": path / "nothing.npy"}, path.parent / "new", progress=False),
     "tensor": lambda path: Store.open(path)["nothing"],
     "relayout": lambda path: freshgo.relayout(path, path.parent / "new", hotness="degre"),
+    "operator": lambda path: freshgo.ops.aggregate(torch.ones(2, 2), torch.tensor([5]), torch.tensor([0, 1])),
+    "option": lambda path: freshgo.Belady(superbtch=3),  # type: ignore[call-arg]
     "update": lambda path: freshgo.update(path, path.parent / "new", tensors={"x": torch.zeros(1)}),
 }
 

@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "_ops": {"_native", "errors"},
     "_history": {*LEAVES, "_batch", "_native", "_ops"},
     "history": {*LEAVES, "_batch", "_history", "_native", "_observe", "_ops", "_plots"},
-    "ops": {"_batch", "_native", "_ops", "errors"},
+    "ops": {"_args", "_batch", "_native", "_ops", "errors"},
     "_nn": {"_batch", "_native", "_ops", "errors", "ops"},
     "nn": {"_args", "_batch", "_nn", "errors"},
     "_device": {*LEAVES, "_data", "_native", "_observe", "policies"},

@@ -116,7 +116,7 @@ def test_what_is_no_weight_of_types(tmp_path: Path) -> None:
     graph = hub_graph()
     typed: dict[Any, Any] = {"a": {"x": graph["x"]}, ("a", "to", "a"): {"edge_index": graph["edge_index"]}}
     for weight_attr, message in (
-        ("weight", "must name an edge tensor, got 'weight': the edge tensors are none at all"),
+        ("weight", "must name an edge tensor, got 'weight': there are none"),
         ({("a", "of", "a"): "weight"}, "unknown edge type"),
         ({("a", "to", "a"): "weight"}, "edge type .* must name an edge tensor"),
         (3, "a name or a mapping"),

@@ -133,14 +133,14 @@ def test_hotness_follows_weights(weighted: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("weight", "error", "message"),
     [
-        ("missing", errors.InvalidArgumentError, r"weight_attr \"missing\" is no edge tensor, .*\"weight\""),
+        ("missing", errors.InvalidArgumentError, r"weight_attr 'missing' is no edge tensor, .*'weight'"),
         (
             3,
             errors.DTypeError,
             "weight_attr must be the name of an edge-level tensor, or a dict of names by edge type, got 3",
         ),
         ("", errors.InvalidArgumentError, "got an empty string"),
-        ("x", errors.InvalidArgumentError, r"weight_attr \"x\" is no edge tensor"),
+        ("x", errors.InvalidArgumentError, r"weight_attr 'x' is no edge tensor"),
     ],
 )
 def test_bad_names(weighted: dict[str, Any], weight: Any, error: type[Exception], message: str) -> None:

@@ -170,11 +170,11 @@ def test_batches_do_not_change(fresh: Store) -> None:
 
 def test_wrong_arguments(fresh: Store) -> None:
     for wrong, error, message in (
-        ({"tensor": "z"}, InvalidArgumentError, 'has the tensor "z"'),
+        ({"tensor": "z"}, InvalidArgumentError, "name a node-level tensor, got 'z'"),
         ({"tensor": 3}, DTypeError, "name of a tensor, got 3"),
         ({"tensor": "y"}, InvalidArgumentError, "is int64 with rows of shape"),
         ({"reduce": "max"}, InvalidArgumentError, "reduce must be one of 'mean', 'sum', 'gcn', got 'max'"),
-        ({"weight_attr": "w"}, InvalidArgumentError, 'has the tensor "w"'),
+        ({"weight_attr": "w"}, InvalidArgumentError, "name an edge tensor, got 'w'"),
         ({"relations": [("a", "b", "c")]}, InvalidArgumentError, "relations needs a heterogeneous graph"),
         ({"hops": 0}, InvalidArgumentError, "hops must be at least 1"),
         ({"name": "x"}, InvalidArgumentError, "that of the tensor itself"),

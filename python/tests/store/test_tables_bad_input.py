@@ -132,7 +132,11 @@ def test_what_a_table_lacks(tmp_path: Path) -> None:
         (lambda: Table(rows, id="uid", tensors={"age": "age"}, nulls=0.5), Error, "expected a whole number"),
         (lambda: Table(rows, id="uid", split="age"), errors.DTypeError, "split"),
         (lambda: Table(3, id="uid"), errors.DTypeError, "source must be a path"),
-        (lambda: Table(tmp_path / "none.parquet", id="uid"), errors.StoreNotFoundError, "no file of a table"),
+        (
+            lambda: Table(tmp_path / "none.parquet", id="uid"),
+            errors.StoreNotFoundError,
+            "none.parquet: no such file or directory",
+        ),
         (lambda: {"uid": [1]}, errors.DTypeError, "must be a"),
     ]
     for make, kind, message in cases:

@@ -225,7 +225,7 @@ def test_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             (lambda: store.split("train"), "the split 'train' needs its node type, one of 'user', 'item'"),
             (lambda: store["user"]["y"], "node type 'user' has no tensor 'y', only 'x'"),
             (lambda: store.read("y", ("user", "likes", "item")), "has no tensor 'y', only 'time'"),
-            (lambda: store.split("train", "item"), "node type 'item' has no split 'train', only none at all"),
+            (lambda: store.split("train", "item"), "node type 'item' has no split 'train', and no other"),
         ):
             with pytest.raises(errors.InvalidArgumentError, match=message):
                 action()
