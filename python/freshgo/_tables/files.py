@@ -67,7 +67,7 @@ def find(spec: Spec, paths: list[Path]) -> tuple[list[str], str]:
         else:
             found = [path] if path.is_file() else _matching(path)
         if not found:
-            raise StoreNotFoundError(2, f"no such file or directory, nor files of a pattern ({spec.label})", str(path))
+            raise StoreNotFoundError(2, f"no such file or directory; it is the source of {spec.label}", str(path))
         files.update(dict.fromkeys(str(file) for file in sorted(found) if file.is_file()))
     formats = {file: spec.table.format or _format(Path(file)) or _text_format(spec, file) for file in files}
     if len(set(formats.values())) != 1:

@@ -70,7 +70,7 @@ class Remote:
         if below:  # as of directories on a disk
             found = [entry for entry in found if _counts(spec, Path(posixpath.relpath(entry.path, place.path)))]
         if not found:
-            raise StoreNotFoundError(2, f"no such object, nor objects of a pattern ({spec.label})", place.url)
+            raise StoreNotFoundError(2, f"no such object; it is the source of {spec.label}", place.url)
         return self._copies.take(place, found, whole)
 
 

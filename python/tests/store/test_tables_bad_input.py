@@ -143,7 +143,7 @@ def test_what_a_table_lacks(tmp_path: Path) -> None:
         with pytest.raises(kind, match=message):
             converted(make(), edges, tmp_path / "g")
         assert not names(tmp_path)
-    with pytest.raises(errors.BudgetError, match=r"at least 128\.0 MiB"):
+    with pytest.raises(errors.BudgetError, match=r"at least 128 MiB"):
         converted(Table(rows, id="uid"), edges, tmp_path / "g", memory="1MiB")
     with pytest.raises(errors.StoreNotFoundError, match="create it first"):
         converted(Table(rows, id="uid"), edges, tmp_path / "none" / "g")
