@@ -73,7 +73,7 @@ test: lint-python lint-go test-python test-go
 # Beside `test`: the trainings on real graphs that take minutes, every case, and every case under the race detector, in
 # every package. Hours.
 test-all: test lint-others
-	$(BIN)/python -I -m pytest -m long python/tests
+	$(BIN)/python -I -m pytest -m '' python/tests
 	CGO_ENABLED=0 go test -tags invariants -timeout 2h ./core/...
 	CGO_ENABLED=1 go test -race -tags invariants -timeout 4h $(GO_PACKAGES)
 
@@ -102,7 +102,7 @@ lint-others: $(VENV)/.tools
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./core/...
 	go run $(ACTIONLINT) -shellcheck= -pyflakes=
 
-# The cases of the tests of Go are drawn by the commit, which prints the number; PART=123 repeats a run.
+# The commit draws the cases that tests run, and the run prints the number; PART=123 repeats it.
 PART ?= $(shell printf '%d' 0x$$(git rev-parse --short=12 HEAD 2>/dev/null) 2>/dev/null || echo 0)
 
 # A third of the cases of each product (core/internal/explore).
@@ -177,15 +177,16 @@ sanitize:
 	build/buffers-threads $(or $(SEED),1) 5000 0
 
 # In isolated mode, so that the installed wheel is tested and not the source tree; in two halves, which `make -j 2` runs side by side.
+# Of a product of parameters, each value and a third of the combinations (python/tests/oracles/parts.py).
 LOADERS := $(addprefix python/tests/,device gpu history infer links loader)
 OTHERS  := $(filter-out $(LOADERS) %/oracles %/__pycache__,$(patsubst %/,%,$(wildcard python/tests/*/)))
 test-python: test-python-loaders test-python-others
 
 test-python-loaders: $(VENV)/.installed
-	$(BIN)/python -I -m pytest $(LOADERS)
+	FRESHGO_TEST_PART=3/$(PART) $(BIN)/python -I -m pytest $(LOADERS)
 
 test-python-others: $(VENV)/.installed
-	$(BIN)/python -I -m pytest $(OTHERS)
+	FRESHGO_TEST_PART=3/$(PART) $(BIN)/python -I -m pytest $(OTHERS)
 
 # About half an hour and 25 GB in out/; bench/README.md says what is compared. Figures and charts are left in out/bench.
 bench: $(VENV)/.installed

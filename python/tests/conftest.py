@@ -18,6 +18,8 @@ import pytest
 import torch
 from graphs import Graph, forms, hetero_graph, random_graph
 from machines import gpu, machine, pytest_runtest_logreport  # noqa: F401
+from parts import GIVEN as PART
+from parts import pytest_collection_modifyitems  # noqa: F401
 from seeds import GIVEN
 from seeds import seed as seed_of
 
@@ -39,12 +41,13 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_report_header() -> str:
-    return f"freshgo {freshgo.__version__} from {Path(freshgo.__file__).parent}, FRESHGO_TEST_SEED={GIVEN or 'unset'}"
+    drawn = f"FRESHGO_TEST_SEED={GIVEN or 'unset'}, FRESHGO_TEST_PART={PART}"
+    return f"freshgo {freshgo.__version__} from {Path(freshgo.__file__).parent}, {drawn}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if GIVEN and terminalreporter.getreports("failed"):
-        terminalreporter.write_line(f"these tests ran with FRESHGO_TEST_SEED={GIVEN}")
+    if (GIVEN or PART != "1") and terminalreporter.getreports("failed"):
+        terminalreporter.write_line(f"these tests ran with FRESHGO_TEST_SEED={GIVEN} FRESHGO_TEST_PART={PART}")
 
 
 @pytest.fixture(autouse=True)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 import torch
+import warm
 
 import freshgo
 from freshgo._native import abi, header, libraries
 
 
-def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run code in a process that has loaded nothing yet."""
+def run(code: str, *arguments: object) -> tuple[str, str]:
+    """Run code in a process that has loaded nothing yet, and return what it printed and what it said of errors."""
     prologue = """
         import pathlib, sys, warnings
         import torch, freshgo
@@ -27,15 +26,10 @@ def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
             names = {pathlib.Path(line.split()[-1]).name for line in lines if "freshgo" in line}
             return sorted(name for name in names if name.startswith("libfreshgo"))
     """
-    answer = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(prologue) + textwrap.dedent(code), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={"PYTHONPATH": ":".join(sys.path)},
-    )
-    assert answer.returncode == 0, answer.stderr
-    return answer
+    process = warm.start(textwrap.dedent(prologue) + textwrap.dedent(code), *arguments)
+    printed, said = process.communicate()
+    assert process.returncode == 0, said
+    return printed, said
 
 
 @pytest.fixture
@@ -55,17 +49,17 @@ USE = """
 
 def test_importing_loads_nothing_and_leaves_cuda_alone(package: Path) -> None:
     (package / "libfreshgo_cuda.so").write_bytes(b"")
-    answer = run("print(mapped(), torch.cuda.is_initialized())", package)
-    assert answer.stdout == "[] False\n"
-    assert answer.stderr == ""
+    printed, said = run("print(mapped(), torch.cuda.is_initialized())", package)
+    assert printed == "[] False\n"
+    assert said == ""
 
 
 def test_without_the_other_library_nothing_is_said(package: Path) -> None:
-    answer = run(USE, package)
-    cuda, name, mapped, line = answer.stdout.strip().split("|")
+    printed, said = run(USE, package)
+    cuda, name, mapped, line = printed.strip().split("|")
     assert (cuda, name, mapped) == ("False", "libfreshgo.so", "['libfreshgo.so']")
     assert "libfreshgo_cuda.so is not in this installation" in line
-    assert answer.stderr == ""
+    assert said == ""
 
 
 DRIVER = "libraries.DRIVER = 'libc.so.6'; torch.version.cuda = '1'"  # as if there were one
@@ -75,12 +69,12 @@ DRIVER = "libraries.DRIVER = 'libc.so.6'; torch.version.cuda = '1'"  # as if the
 def test_a_machine_without_a_driver_is_told_when_it_asks(package: Path, torch_has_cuda: str) -> None:
     (package / "libfreshgo_cuda.so").write_bytes(b"not a library")
     before = f"libraries.DRIVER = 'libno-such-driver.so.1'; torch.version.cuda = {torch_has_cuda}"
-    answer = run(before + textwrap.dedent(USE), package)
-    cuda, name, mapped, line = answer.stdout.strip().split("|")
+    printed, said = run(before + textwrap.dedent(USE), package)
+    cuda, name, mapped, line = printed.strip().split("|")
     assert (cuda, name, mapped) == ("False", "libfreshgo.so", "['libfreshgo.so']")
     assert "libfreshgo_cuda.so is not used: there is no NVIDIA driver (libno-such-driver.so.1: " in line
     assert len(line.splitlines()) == 1
-    assert answer.stderr == ""
+    assert said == ""
 
 
 @pytest.mark.parametrize(
@@ -92,20 +86,20 @@ def test_a_machine_without_a_driver_is_told_when_it_asks(package: Path, torch_ha
 )
 def test_one_that_cannot_be_used_is_warned_of_once(package: Path, before: str, match: str) -> None:
     (package / "libfreshgo_cuda.so").write_bytes(b"not a library")
-    answer = run(before + textwrap.dedent(USE), package)
-    cuda, name, mapped, line = answer.stdout.strip().split("|")
+    printed, said = run(before + textwrap.dedent(USE), package)
+    cuda, name, mapped, line = printed.strip().split("|")
     assert (cuda, name, mapped) == ("False", "libfreshgo.so", "['libfreshgo.so']")
     assert match in line
     assert len(line.splitlines()) == 1
-    assert answer.stderr.count("UserWarning: freshgo runs on the CPU alone, libfreshgo_cuda.so is not used: ") == 1
-    assert match in answer.stderr
+    assert said.count("UserWarning: freshgo runs on the CPU alone, libfreshgo_cuda.so is not used: ") == 1
+    assert match in said
 
 
 def test_one_that_can_be_used_is_the_only_one(package: Path) -> None:
     (package / "libfreshgo_cuda.so").write_bytes((package / "libfreshgo.so").read_bytes())
-    answer = run(DRIVER + textwrap.dedent(USE), package)
-    assert answer.stdout == "True|libfreshgo_cuda.so|['libfreshgo_cuda.so']|libfreshgo_cuda.so: the CPU and CUDA\n"
-    assert answer.stderr == ""
+    printed, said = run(DRIVER + textwrap.dedent(USE), package)
+    assert printed == "True|libfreshgo_cuda.so|['libfreshgo_cuda.so']|libfreshgo_cuda.so: the CPU and CUDA\n"
+    assert said == ""
 
 
 def test_a_library_that_lacks_functions_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import warm
 from torch.profiler import ProfilerActivity, profile
 
 from freshgo import Disk, History, Loader
@@ -110,7 +109,9 @@ with freshgo.Loader({"edge_index": torch.tensor([[0, 1], [1, 2]]), "x": torch.ze
 
 
 def test_a_program_hears_the_log_once_it_configures_logging() -> None:
-    heard = subprocess.run([sys.executable, "-c", SILENT], capture_output=True, text=True, check=True).stderr
+    process = warm.start(SILENT)
+    _, heard = process.communicate()
+    assert process.returncode == 0, heard
     assert "unheard" not in heard
     assert "freshgo INFO native library libfreshgo" in heard
     assert "freshgo INFO loader opened: engine memory" in heard

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+import warm
 from flat_options import grouped
 
 import freshgo
@@ -211,10 +212,10 @@ if libc.prctl(22, 2, ctypes.byref(held), 0, 0) != 0:
 
 
 def run(code: str, *arguments: object) -> str:
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert answer.returncode == 0, answer.stderr
-    return answer.stdout
+    process = warm.start(code, *arguments)
+    printed, said = process.communicate()
+    assert process.returncode == 0, said
+    return printed
 
 
 def test_a_sandbox_without_io_uring(store_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import warm
 from graphs import as_types, handed, hetero_graph, num_nodes, pyg_data, random_graph, relations
 
 import freshgo
@@ -293,10 +292,7 @@ def test_the_module_comes_at_its_first_use(tmp_path: Path) -> None:
     """``freshgo.pyg.stores`` works after ``import freshgo`` alone."""
     convert(random_graph(40, 250), tmp_path / "g", **SMALL).close()
     code = f"import freshgo; print(freshgo.pyg.stores({str(tmp_path / 'g')!r})[0][None, 'x', [3]].size(0))"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-I", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "1\n"
+    assert warm.run(code) == "1\n"
 
 
 def test_parts_of_two_stores(tmp_path: Path) -> None:

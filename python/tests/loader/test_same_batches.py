@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from graphs import CITES, WRITES, Form
 from oracle import digest
 
@@ -101,10 +100,5 @@ def test_resume_in_a_new_process(store_path: Path, expected: list[Any], yielded:
         for _ in range(yielded):
             next(iterator)
         state = json.dumps(loader.state_dict())
-    answer = subprocess.run(
-        [sys.executable, "-c", RESUME, ORACLES, str(store_path), json.dumps(OPTIONS), state],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert answer.stdout.split() == [digest(batch) for batch in expected[yielded:]]
+    printed = warm.run(RESUME, ORACLES, store_path, json.dumps(OPTIONS), state)
+    assert printed.split() == [digest(batch) for batch in expected[yielded:]]

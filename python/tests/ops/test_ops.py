@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import warm
 from seeds import seed as seed_of
 from torch import Tensor
 from torch.autograd import gradcheck
@@ -383,16 +381,8 @@ def test_promotion_is_that_of_a_product() -> None:
             assert ops.aggregate(x, index, ptr, weight).dtype == (x[:1, 0] * weight[:1]).dtype
 
 
-def run(code: str) -> str:
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
-
-
 def test_no_memory_of_edges_by_columns() -> None:
-    out = run("""
+    out = warm.run("""
         import resource, torch
         from freshgo import ops
         rows, targets, degree, columns = 4000, 4000, 150, 256
@@ -413,7 +403,7 @@ def test_no_memory_of_edges_by_columns() -> None:
 
 
 def test_in_a_forked_child() -> None:
-    out = run("""
+    out = warm.run("""
         import os, torch
         from freshgo import ops
         index, ptr = torch.randint(3000, (90_000,)), torch.arange(3001) * 30

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
+import warm
+
 CODE = """
-import signal, sys, time, torch
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background does not inherit
+import time, torch
 from freshgo import infer
 from freshgo._infer import run
 import torch_geometric.nn as tg
@@ -35,14 +35,13 @@ def said(
     ``model`` is an expression of ``torch_geometric.nn``, whose parameters come from the seed 5.
     """
     code = CODE.format(path=str(path), out=str(out), left=lines, model=model, memory=memory, batch_size=batch_size)
-    command = [sys.executable, "-I", "-W", "ignore", "-c", code]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        heard = [process.stdout.readline() for _ in range(lines)]
-        if lines:
-            process.send_signal(ended_by)
-        heard += process.stdout.readlines()
-        assert (process.wait() == 0) == (lines == 0)
+    process = warm.start(code)
+    heard = [process.stdout.readline() for _ in range(lines)]
+    if lines:
+        os.kill(process.pid, ended_by)
+    heard += process.stdout.readlines()
+    _, errors = process.communicate()
+    assert (process.returncode == 0) == (lines == 0), errors
     stages = [line.rsplit(" ", 1) for line in heard if line.startswith(("degrees", "layer"))]
     return [(stage, int(done)) for stage, done in stages]
 

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import warnings
 from typing import IO
 
 
@@ -71,7 +72,8 @@ class _Parent:
             self.last.wait()
         reading, writing = os.pipe()
         said = tempfile.TemporaryFile("w+")  # noqa: SIM115
-        socket.send_fds(self.link, [json.dumps([code, arguments]).encode()], [writing, said.fileno()])
+        message = json.dumps([code, arguments, dict(os.environ)]).encode()
+        socket.send_fds(self.link, [message], [writing, said.fileno()])
         os.close(writing)
         pid = int(self.link.recv(100))
         self.last = Process(self.link, pid, os.fdopen(reading), said)
@@ -94,15 +96,21 @@ def run(code: str, *arguments: object, timeout: float = 120) -> str:
     return printed
 
 
+def killed(code: str, *arguments: object) -> None:
+    """Run Python code in a process, which must end by ``SIGKILL``."""
+    process = start(code, *arguments)
+    _, said = process.communicate()
+    assert process.returncode == -signal.SIGKILL, said
+
+
 def _serve(link: socket.socket) -> list[str]:
     """Fork for everyone who asks, and say how the child has ended. In the child: return what it is asked for."""
     sys.modules["triton"] = None  # type: ignore[assignment]  # says at the end what was frozen, and nobody needs it
     import torch  # noqa: F401
 
-    try:
-        import torch_geometric.data  # noqa: F401
-    except ImportError:
-        pass
+    with contextlib.suppress(ImportError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's, at an import
+        import torch_geometric.nn  # noqa: F401
     gc.freeze()  # what is imported here costs a fork nothing when it ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # is for the children, and for who asks
     while True:
@@ -116,7 +124,9 @@ def _serve(link: socket.socket) -> list[str]:
                 os.dup2(descriptor, place)
                 os.close(descriptor)
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            code, arguments = json.loads(message)
+            code, arguments, environment = json.loads(message)
+            os.environ.clear()
+            os.environ.update(environment)
             return [code, *arguments]
         for descriptor in descriptors:
             os.close(descriptor)

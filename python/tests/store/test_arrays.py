@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import warm
 from graphs import random_graph
 
 from freshgo import LinkLoader, Loader, convert, simulate
@@ -73,7 +72,7 @@ with warnings.catch_warnings(record=True) as caught:
     loader = Loader(data, [2], frozen(np.arange(9)), cache=frozen(np.arange(9.0)))
 assert not [w for w in caught if "writable" in str(w.message)], [str(w.message) for w in caught]
 """
-    subprocess.run([sys.executable, "-c", code], check=True)  # PyTorch warns once in a process
+    warm.run(code)  # PyTorch warns once in a process
 
 
 @pytest.mark.parametrize("make", [np.zeros, torch.zeros])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+import warm
 from graphs import random_graph
 from seeds import seed as seed_of
 
@@ -230,9 +228,7 @@ def test_killed(wide: Path) -> None:
     with Store.open(wide) as before:
         description, files = before.inspect(), {entry.name for entry in wide.iterdir()} - {"lock"}
     for part in (0.05, 0.3, 0.6, 0.95):
-        code = KILLED.format(path=str(wide), part=part)
-        killed = subprocess.run([sys.executable, "-c", code], timeout=120, check=False)
-        assert killed.returncode == -signal.SIGKILL
+        warm.killed(KILLED.format(path=str(wide), part=part))
         with Store.open(wide) as after:
             assert after.inspect() == description
     with propagate(wide, progress=False) as out:
@@ -265,6 +261,4 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 def test_within_memory(wide: Path) -> None:
     """The process grows by no more than the memory that was given and what a Go runtime needs."""
     memory = 24 << 20
-    code = MEASURED.format(path=str(wide), memory=memory)
-    grown = subprocess.run([sys.executable, "-c", code], timeout=120, check=True, capture_output=True, text=True)
-    assert int(grown.stdout) < memory + (24 << 20)
+    assert int(warm.run(MEASURED.format(path=str(wide), memory=memory))) < memory + (24 << 20)

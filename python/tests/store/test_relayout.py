@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import warm
 from graphs import Form, forms, hetero_graph, num_nodes, random_graph
 from oracle import assert_equal
 from seeds import seed as seed_of
@@ -299,8 +297,7 @@ def test_killed(large: Path, tmp_path: Path, how: str) -> None:
     else:
         call = f"convert({str(large)!r}, {str(target)!r}, relayout='hot', memory='16MiB', progress=progress)"
     before = names(tmp_path)
-    killed = subprocess.run([sys.executable, "-c", KILLED.format(call=call)], timeout=120, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    warm.killed(KILLED.format(call=call))
     assert names(tmp_path) - before == {"r.partial"}
     with convert(large, target, relayout="hot", **QUIET) as store:
         np.testing.assert_array_equal(store["x"], np.load(large / "x.npy"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import layouts
 import numpy as np
 import pytest
+import warm
 from seeds import seed as seed_of
 
 from freshgo import convert, errors
@@ -46,13 +45,8 @@ def test_a_member_passes_through_a_buffer(tmp_path: Path) -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.save(member, array)
-    said = subprocess.run(
-        [sys.executable, "-c", GROWTH, str(tmp_path / "g.npz"), str(tmp_path / "warm"), str(tmp_path / "g")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert int(said.stdout) < 40 << 20, "16 MiB of memory, pieces of 1 MiB, and what the allocator keeps"
+    said = warm.run(GROWTH, tmp_path / "g.npz", tmp_path / "warm", tmp_path / "g")
+    assert int(said) < 40 << 20, "16 MiB of memory, pieces of 1 MiB, and what the allocator keeps"
 
 
 def broken(path: Path, change: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import signal
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import warm
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
@@ -213,13 +214,10 @@ def test_a_killed_and_an_interrupted_conversion_leave_nothing_that_counts(tmp_pa
         """
     )
     for number, moment in ((signal.SIGINT, "reading nodes"), (signal.SIGKILL, "reading nodes")):
-        child = subprocess.Popen(
-            [sys.executable, "-I", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert child.stdout is not None
+        child = warm.start(code)
         for line in child.stdout:
             if line.startswith(moment):
-                child.send_signal(number)
+                os.kill(child.pid, number)
                 break
         out, err = child.communicate()
         assert "ended" not in out, err
@@ -227,8 +225,7 @@ def test_a_killed_and_an_interrupted_conversion_leave_nothing_that_counts(tmp_pa
             assert "KeyboardInterrupt" in err and not names(tmp_path)
         else:
             assert names(tmp_path) == ["g.tables"]
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert warm.run(code).endswith("ended\n")
     assert names(tmp_path) == ["g"]
 
 

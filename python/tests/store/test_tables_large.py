@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import warm
 from seeds import seed as seed_of
 
 pa = pytest.importorskip("pyarrow")
@@ -194,8 +192,7 @@ def growth(tmp_path: Path, count: int, width: int, edges: int, memory: str, edge
     tables_of(tmp_path / "large", count, width, edges, edge_width)
     tensors = {"w": "v"} if edge_width else {}
     code = GROWTH.format(small=str(tmp_path / "small"), large=str(tmp_path / "large"), memory=memory, tensors=tensors)
-    done = subprocess.run([sys.executable, "-I", "-c", textwrap.dedent(code)], check=True, capture_output=True)
-    return int(done.stdout)
+    return int(warm.run(code, timeout=1200))
 
 
 def test_memory(tmp_path: Path) -> None:

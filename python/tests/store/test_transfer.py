@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import warm
 from object_stores import Files, no_pauses, s3, s3_endpoint, web  # noqa: F401
 
 import freshgo
@@ -71,7 +69,7 @@ def killed(stage, done, total):
         os.kill(os.getpid(), signal.SIGKILL)
 freshgo.fetch("s3://bucket/large", {str(tmp_path / "back")!r}, progress=killed)
 """
-    assert subprocess.run([sys.executable, "-I", "-c", program], check=False).returncode == -signal.SIGKILL
+    warm.killed(program)
     assert not (tmp_path / "back").exists()
     held = sum(file.stat().st_size for file in (tmp_path / "back.fetch").rglob("*") if file.name != "source.json")
     assert held > 5 << 20

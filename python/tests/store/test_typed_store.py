@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import warm
 from real_types import read_types
 from seeds import seed as seed_of
 from store_oracle import check_store, reader
@@ -307,9 +305,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("stage", ["partitioning edges of liked", "sorting edges of liked"])
 def test_killed(large: Path, tmp_path: Path, stage: str) -> None:
     convert(small(), tmp_path / "g", **SMALL).close()
-    arguments = [str(large), str(tmp_path / "g"), stage]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], timeout=120, check=False)
-    assert killed.returncode == -signal.SIGKILL
+    warm.killed(KILLED, large, tmp_path / "g", stage)
     assert {path.name for path in tmp_path.iterdir()} == {"g", "g.partial"}
     with Store.open(tmp_path / "g") as store:
         assert store.num_nodes_dict == {"user": 3, "item": 4}
