@@ -113,7 +113,8 @@ func (l *Loader) answer(ctx context.Context, ask *Ask) (made *Batch, err error) 
 		return nil, err
 	}
 	defer func() { l.giveAnswerer(p, err != nil) }()
-	p.epoch = &epoch{loader: l, ctx: ctx}
+	// The gate admits everything: the memory of the batch comes on top of the loader's.
+	p.epoch = &epoch{loader: l, ctx: ctx, gate: newGate(mem.NewBudget(0), 0, 0)}
 	if err := p.take(ctx, ask); err != nil {
 		return nil, err
 	}
@@ -131,7 +132,9 @@ func (l *Loader) answer(ctx context.Context, ask *Ask) (made *Batch, err error) 
 	if err := l.draw(ctx, p.worker, key, &p.request, &drawn); err != nil {
 		return nil, err
 	}
-	p.batch = &drawn
+	if err := p.takeWhole(&drawn); err != nil {
+		return nil, err
+	}
 	if err := p.makeTensors(b); err != nil {
 		return nil, err
 	}
@@ -151,7 +154,7 @@ func (l *Loader) takeAnswerer() (*onDemandWorker, error) {
 	if p != nil {
 		return p, nil
 	}
-	p = &onDemandWorker{preparer: preparer{loader: l, cut: new(prune.Cut), onDemand: true}, memory: mem.NewBudget(0)}
+	p = &onDemandWorker{preparer: preparer{loader: l, cache: l.cache.readOnly(), cut: new(prune.Cut)}, memory: mem.NewBudget(0)}
 	p.preparer.cachedTypes = &p.cachedTypes
 	p.cachedTypes = l.cachedTypes
 	p.cachedTypes.repeats = slices.Contains(l.cachedTypes.listed, true) // any may be asked for twice

@@ -74,6 +74,7 @@ func (r *batchRows) fillGraph(l *cachedTypes, g *sample.Subgraph) {
 // repeat, and all nodes where they are in trees. The nodes must be below 2^32.
 func (r *batchRows) fill(l *cachedTypes, nodes []int64, c *typeOffsets) {
 	r.rows, r.at, r.copies = r.rows[:0], r.at[:0], r.copies[:0]
+	r.place, r.held, r.ids, r.bases = r.place[:0], 0, r.ids[:0], r.bases[:0]
 	if l.held != nil {
 		r.fillMissed(l, nodes, c)
 		return
@@ -112,7 +113,7 @@ func (r *batchRows) list(l *cachedTypes, nodes []int64, from, to, repeating int6
 // fillMissed lists the nodes that the consumer does not hold, type after type, and says of every node where it is.
 func (r *batchRows) fillMissed(l *cachedTypes, nodes []int64, c *typeOffsets) {
 	first := l.types.first
-	r.place, r.held, r.ids, r.bases = r.place[:0], 0, r.ids[:0], append(r.bases[:0], 0)
+	r.bases = append(r.bases, 0)
 	for t, cached := range l.listed {
 		mine, base := nodes[c.nodes[t]:c.nodes[t+1]], r.bases[t]
 		repeating := l.mayRepeat(mine, c.seeds[t])
@@ -139,6 +140,16 @@ func (r *batchRows) fillMissed(l *cachedTypes, nodes []int64, c *typeOffsets) {
 		}
 		r.bases = append(r.bases, int64(len(r.ids)))
 	}
+	c.rows = r.bases
+}
+
+// delivered returns the nodes of a type whose rows a batch delivers, of all its nodes: those that the consumer does not
+// hold.
+func (r *batchRows) delivered(typ int, nodes []int64) []int64 {
+	if len(r.bases) == 0 {
+		return nodes
+	}
+	return r.ids[r.bases[typ]:r.bases[typ+1]]
 }
 
 // cut reduces the batch rows to the nodes that pruning has left: at[node] is the tensor row of a node, or -1.

@@ -122,7 +122,7 @@ func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
 		defer release()
 		lists[i] = rows
 	}
-	return plan.Reorder(ctx, l.budget, lists, l.parts.numNodes, l.reorderRows())
+	return plan.Reorder(ctx, l.budget, lists, l.parts.numNodes, s.inspector.cache.reorderRows())
 }
 
 // sample samples count batches of these numbers. With an error it returns those
@@ -205,11 +205,11 @@ func (s *blocks) sampleOne(
 		return nil, err
 	}
 	b.numRows = len(own.batchRows.rows)
-	if b.rows, err = l.planned.storage.Put(mem.Bytes(own.batchRows.rows)); err != nil {
+	if b.rows, err = s.inspector.cache.storage.Put(mem.Bytes(own.batchRows.rows)); err != nil {
 		b.free()
 		return nil, err
 	}
-	own.narrow = b.keep(l, g, &own.request, own.narrow)
+	own.narrow = b.keep(s.inspector.cache, g, &own.request, own.narrow)
 	return b, nil
 }
 
@@ -250,7 +250,7 @@ func (s *blocks) foresee(b *sampled, g *sample.Subgraph, r *batchRows, inTurn fu
 		places, known := in.foresight.next(in.ctx, g, b.numSeeds)
 		b.planned, err = r.foreseenOf(in.loader.budget, places, known)
 		if b.planned.known {
-			in.loader.planned.foreknown.add(Foreseen{
+			in.cache.foreknown.add(Foreseen{
 				Epoch: b.epoch, Batches: 1, DrawnRows: drawn, PlannedRows: int64(len(r.rows)),
 			})
 		}

@@ -82,7 +82,7 @@ func (s *superbatch) awaitBuffers(ctx context.Context) {
 	packs := len(s.packSizes(0, len(s.batches))) * len(s.inspector.loader.columns)
 	again := time.NewTicker(buffersPause)
 	defer again.Stop()
-	for !s.inspector.loader.planned.pool.Fits(packs) {
+	for !s.inspector.cache.pool.Fits(packs) {
 		select {
 		case <-again.C:
 		case <-s.early.begun:
@@ -101,23 +101,23 @@ type earlyWork struct {
 }
 
 func (w *earlyWork) resume() {
-	l := w.inspector.loader
-	w.start, w.from = time.Now(), l.moved()
-	l.planned.windows.beginEarly(w.from)
+	c := w.inspector.cache
+	w.start, w.from = time.Now(), c.moved()
+	c.windows.beginEarly(w.from)
 }
 
 func (w *earlyWork) pause() {
-	l := w.inspector.loader
-	l.planned.timeline.add(spanScanning, w.first, w.start)
-	took := l.moved().minus(w.from)
-	l.planned.windows.endEarly(took)
+	c := w.inspector.cache
+	c.timeline.add(spanScanning, w.first, w.start)
+	took := c.moved().minus(w.from)
+	c.windows.endEarly(took)
 	w.early.moved = w.early.moved.plus(took)
 }
 
 // yield waits until no batch is being filled, or the superbatch begins.
 func (w *earlyWork) yield(ctx context.Context) {
 	for {
-		busy := w.inspector.loader.planned.idleGate.busy()
+		busy := w.inspector.cache.idleGate.busy()
 		if busy == nil || isClosed(w.early.begun) || ctx.Err() != nil {
 			return
 		}

@@ -19,7 +19,7 @@ func overlapping(t *testing.T, fs ssd.FS, stored int64) (*Loader, Options) {
 	o := belady()
 	o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
 	l := open(t, OpenStore(someStore(t, fs)), o)
-	l.planned.device = ssd.Learn(ssd.Device{}, l.engine.SlotBytes(), ssd.Full{})
+	cacheOf(l).device = ssd.Learn(ssd.Device{}, l.engine.SlotBytes(), ssd.Full{})
 	storePlans(t, l, stored)
 	return l, o
 }
@@ -27,7 +27,7 @@ func overlapping(t *testing.T, fs ssd.FS, stored int64) (*Loader, Options) {
 // earlyWindow waits until the inspector has planned a window that begins after batch n, and returns it.
 func earlyWindow(t *testing.T, l *Loader, n int64) (found *superbatch) {
 	require.Eventually(t, func() bool {
-		in := l.inspector
+		in := cacheOf(l).inspector
 		in.mu.Lock()
 		defer in.mu.Unlock()
 		for _, s := range in.published {
@@ -100,7 +100,7 @@ func TestOverlapStopsWithItsEpoch(t *testing.T) {
 		take := rng.Int64N(someBatchs - first)
 		held := rng.IntN(2) == 0 // the next window waits: there is no lull
 		if held {
-			l.planned.idleGate.enter()
+			cacheOf(l).idleGate.enter()
 		}
 		for i := range take {
 			b, err := l.Next(context.Background())
@@ -113,9 +113,9 @@ func TestOverlapStopsWithItsEpoch(t *testing.T) {
 		}
 		l.Stop()
 		if held {
-			l.planned.idleGate.leave()
+			cacheOf(l).idleGate.leave()
 		}
-		require.Zero(t, l.planned.pool.Stats().File, "the file is empty")
+		require.Zero(t, cacheOf(l).pool.Stats().File, "the file is empty")
 	}
 	requireSame(t, want[0], epochOf(t, l, 0))
 }

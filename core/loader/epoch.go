@@ -9,26 +9,22 @@ import (
 	"time"
 
 	"freshgo/core/internal/guard"
+	"freshgo/core/prune"
 )
 
 // epoch is one pass over the seeds. Preparers, one per batch in flight, take
 // batches in order and deliver each into the slot of its index; the consumer
 // takes them from there in order.
 //
-//	ask ──► preparer: sampler ─► ticket ─► sample ─► gate ─► tensors ─► rows ──► slot ──► next
-//
-// A preparer takes its ticket while it holds a sampling worker, so that the
-// oldest batch always has one and the gate's order cannot starve it.
+//	ask ──► preparer: lease ─► ticket ─► draw ─► gate ─► tensors ─► rows ──► slot ──► next
 type epoch struct {
 	loader        *Loader
-	order         *seedOrder    // of batches that are not planned
+	index         int64
 	shareSchedule shareSchedule // batches are counted by the positions in them
 	first         int64
 	count         int64
-	trace         bool
-
-	inspector   *inspector // of planned batches, else nil
-	firstNumber int64      // the inspector's number of the epoch's batch 0, which may lie before its start
+	drawer        drawer
+	pruner        pruner // the loader's, or none
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -59,23 +55,8 @@ func (l *Loader) newEpoch(index, first int64, mode Mode) (*epoch, error) {
 	}
 	shareSchedule, first := l.turnsFrom(first)
 	e := &epoch{
-		loader: l, shareSchedule: shareSchedule, first: first, count: shareSchedule.count,
-		trace: mode == Trace, yielded: first,
-		turn: newTurnstile(first), decided: newTurnstile(first),
-	}
-	if mode != Trace {
-		l.pruner.Begin(e.first, e.count, mode == Plain) // before the inspector foresees what it prunes
-	}
-	at := place{index, first}
-	if l.planned != nil && mode != Trace && first < e.count {
-		e.inspector = l.inspectorAt(at, shareSchedule)
-		n, _ := e.inspector.number(at)
-		e.firstNumber = n - first
-	} else {
-		var err error
-		if e.order, err = l.newSeedOrder(context.Background(), l.epochKey(index)); err != nil {
-			return nil, err
-		}
+		loader: l, index: index, shareSchedule: shareSchedule, first: first, count: shareSchedule.count, yielded: first,
+		turn: newTurnstile(first), decided: newTurnstile(first), pruner: l.pruner,
 	}
 	inFlight := max(l.split.Prefetch, 1)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -90,7 +71,15 @@ func (l *Loader) newEpoch(index, first int64, mode Mode) (*epoch, error) {
 		e.slots[i] = make(chan result, 1)
 	}
 	e.ticket.Store(first)
-	return e, nil
+	var err error
+	if mode == Trace {
+		e.pruner = prune.None{}
+		e.drawer, err = drawTraces(e)
+	} else {
+		l.pruner.Begin(e.first, e.count, mode == Plain) // before the inspector foresees what it prunes
+		e.drawer, err = l.cache.begin(e)
+	}
+	return e, err
 }
 
 func (e *epoch) begin() {
@@ -110,8 +99,8 @@ func (e *epoch) begin() {
 // prepareAll is the life of a preparer.
 func (e *epoch) prepareAll() {
 	l := e.loader
-	p := &preparer{epoch: e, loader: l, of: l.own(), cachedTypes: &l.cachedTypes, cut: l.pruner.Lend()}
-	defer l.pruner.TakeBack(p.cut)
+	p := &preparer{epoch: e, loader: l, cache: l.cache, of: l.own(), cachedTypes: &l.cachedTypes, cut: e.pruner.Lend()}
+	defer e.pruner.TakeBack(p.cut)
 	for {
 		select {
 		case <-e.ctx.Done():
@@ -149,9 +138,7 @@ func (e *epoch) next(ctx context.Context) (*Batch, error) {
 		e.ask <- struct{}{}
 	}
 	e.gate.want(e.yielded)
-	if e.inspector != nil {
-		defer e.loader.planned.timeline.add(spanWaiting, e.firstNumber+e.yielded, time.Now())
-	}
+	defer e.drawer.awaits(e.yielded)()
 	slot := e.slots[e.yielded%int64(len(e.slots))]
 	var r result
 	select {
@@ -188,27 +175,19 @@ func (e *epoch) abandon() {
 	e.gate.shutdown()
 	e.turn.shutdown()
 	e.decided.shutdown()
-	e.loader.pruner.Abandon()
+	e.pruner.Abandon()
 }
 
-// stop ends the work, waits for the preparers and frees what they made. An epoch
-// that was left in the middle ends the inspection, which was for its batches.
+// stop ends the work, waits for the preparers and frees what they made.
 func (e *epoch) stop() {
 	e.abandon()
-	l := e.loader
-	if e.yielded < e.count && e.inspector != nil {
-		e.inspector.abandon()
+	whole := e.yielded == e.count
+	if !whole {
+		e.drawer.abandon()
 	}
 	e.done.Wait()
-	e.loader.pruner.Stop()
-	if e.yielded < e.count {
-		// The budget has room for the policy it held before.
-		if err := l.leftInMiddle(e); err != nil {
-			l.policy, l.online = nil, false
-		}
-	} else if e.inspector != nil {
-		e.inspector.next = e.firstNumber + e.count
-	}
+	e.pruner.Stop()
+	e.drawer.end(whole)
 	for _, slot := range e.slots {
 		select {
 		case r := <-slot:
@@ -219,11 +198,4 @@ func (e *epoch) stop() {
 		}
 	}
 	e.gate.drain()
-	e.free()
-}
-
-func (e *epoch) free() {
-	if e.order != nil {
-		e.order.free()
-	}
 }

@@ -167,6 +167,14 @@ func (r *resident) open(budget *mem.Budget, capacity int64) error {
 	return nil
 }
 
+func (l *Loader) openResident() error {
+	err := l.resident.open(l.budget, l.split.CacheRows)
+	if err == nil {
+		l.onClose(l.resident.block.Free)
+	}
+	return err
+}
+
 func (r *resident) empty() {
 	for i := range r.rows {
 		r.rows[i] = vacant

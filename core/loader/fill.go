@@ -7,10 +7,8 @@ import (
 	"freshgo/core/internal/reuse"
 )
 
-// fill turns edge positions into edge numbers and gathers all rows: it finds out where they are (resolve.go), reads
-// (read.go), which several batches do at a time, and then takes its turn at the cache (commit.go).
+// fill turns edge positions into edge numbers and has the cache bring all rows.
 func (p *preparer) fill(b *Batch) error {
-	l := p.loader
 	if err := p.numberEdges(); err != nil {
 		return err
 	}
@@ -21,17 +19,7 @@ func (p *preparer) fill(b *Batch) error {
 	if invariants.Enabled {
 		p.deliveries.begin(p)
 	}
-	if err := p.resolve(b); err != nil {
-		return err
-	}
-	if p.super != nil {
-		l.planned.idleGate.enter()
-		defer l.planned.idleGate.leave()
-	}
-	if err := p.read(tensors); err != nil {
-		return err
-	}
-	if err := p.commit(b, tensors); err != nil {
+	if err := p.cache.fill(p, b, tensors); err != nil {
 		return err
 	}
 	return p.finish(tensors)
@@ -73,9 +61,6 @@ func (p *preparer) rowTensors(b *Batch) ([][]byte, error) {
 			continue
 		}
 		count := int64(len(p.idsOf(t)))
-		if !t.byEdge { // the consumer may hold rows of some nodes
-			count = p.typeOffsets.rows[t.typ+1] - p.typeOffsets.rows[t.typ]
-		}
 		var err error
 		if p.wide[i], err = p.addTensor(b, t.label, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
 			return nil, err
@@ -90,7 +75,7 @@ func (p *preparer) idsOf(t *table) []int64 {
 	if t.byEdge {
 		return p.ids.edges[t.typ].numbers
 	}
-	return p.ids.nodes[t.typ]
+	return p.batchRows.delivered(t.typ, p.ids.nodes[t.typ])
 }
 
 // clearUnloaded zeroes the rows of a node tensor that are not loaded. Seeds are, so that none of these was copied.

@@ -143,8 +143,8 @@ func TestForesightOfALaterStart(t *testing.T) {
 							require.Equal(t, batches, of.Batches)
 							require.Equal(t, of.PlannedRows, of.ReadRows)
 							require.Zero(t, of.UnforeseenRows)
-							require.True(t, in == nil || in == r.l.inspector, "a new inspector for epoch %d", epoch)
-							in = r.l.inspector
+							require.True(t, in == nil || in == cacheOf(r.l).inspector, "a new inspector for epoch %d", epoch)
+							in = cacheOf(r.l).inspector
 							r.l.Stop() // which does not end what the inspector waits for
 							time.Sleep(time.Millisecond)
 						}
@@ -215,7 +215,7 @@ func TestOneOfSeveralFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := open(t, OpenStore(f.store(t, ssd.OS)), o)
 			require.Equal(t, 8, cap(l.workers))
-			in := &inspector{loader: l, ctx: context.Background(), foresees: true}
+			in := &inspector{loader: l, cache: cacheOf(l), ctx: context.Background(), foresees: true}
 			s := newBlocks(in, place{})
 			var err error
 			s.order, err = l.newSeedOrder(in.ctx, l.epochKey(0))

@@ -225,7 +225,7 @@ func (l *Loader) SaveHistory() ([]byte, error) { return l.pruner.Save() }
 func (l *Loader) RestoreHistory(data []byte) error {
 	return l.pruner.Restore(data, func() {
 		l.Stop()
-		l.stopInspector() // it has foreseen what the history would keep
+		l.cache.stop() // it has foreseen what the history would keep
 	})
 }
 

@@ -27,6 +27,7 @@ import (
 // sampled. Batches are numbered by the inspector, from 0 where it began.
 type inspector struct {
 	loader        *Loader
+	cache         *plannedCache
 	start         place         // of batch 0
 	shareSchedule shareSchedule // of the epoch in which it began
 	whole         shareSchedule // of those that follow
@@ -73,7 +74,8 @@ var firstSuperbatches = []int64{1, 16, 64, 256, 1024, 4096}
 // superbatchLength is the length of superbatch k. Where plans are in the scratch
 // file, the second is as long as they come: what a shorter one reads, the next
 // would read again.
-func (l *Loader) superbatchLength(k int) int64 {
+func (c *plannedCache) superbatchLength(k int) int64 {
+	l := c.loader
 	if l.split.Stored && k > 0 {
 		return l.split.Superbatch
 	}
@@ -85,16 +87,17 @@ func (l *Loader) superbatchLength(k int) int64 {
 
 // inspect starts an inspector at a place of the stream. Of the planner's state it
 // takes what is really in the cache.
-func (l *Loader) inspect(at place, t shareSchedule) *inspector {
-	in := &inspector{loader: l, start: at, shareSchedule: t, begun: -1}
+func (c *plannedCache) inspect(at place, t shareSchedule) *inspector {
+	l := c.loader
+	in := &inspector{loader: l, cache: c, start: at, shareSchedule: t, begun: -1}
 	in.whole, _ = l.turnsFrom(0)
 	in.changed.L = &in.mu
 	in.planLost.Store(nonePlanLost)
 	in.blocks = newBlocks(in, at)
-	l.planned.foreknown.begin(at.epoch)
+	c.foreknown.begin(at.epoch)
 	in.foresees, in.foresight = l.foresees(), l.foresee(&in.unforeseen)
 	in.ctx, in.cancel = context.WithCancel(context.Background())
-	l.planned.planner.Reset(l.resident.all)
+	c.planner.Reset(l.resident.all)
 	in.done.Add(1)
 	guard.Go(func() {
 		defer in.done.Done()
@@ -106,9 +109,8 @@ func (l *Loader) inspect(at place, t shareSchedule) *inspector {
 // run publishes superbatch after superbatch until the inspector is stopped or
 // sampling fails, which ends the stream before the batch that failed.
 func (in *inspector) run() error {
-	l := in.loader
 	defer in.foresight.end(nil)
-	current := in.sampleAhead(l.superbatchLength(0))
+	current := in.sampleAhead(in.cache.superbatchLength(0))
 	var ahead []*sampled
 	defer func() {
 		freeAll(current)
@@ -116,7 +118,7 @@ func (in *inspector) run() error {
 	}()
 	for k := 0; len(current) > 0; k++ {
 		if k > 0 && len(ahead) == 0 && in.foresight.free(1) > 0 {
-			ahead = in.sampleAhead(l.superbatchLength(k + 1))
+			ahead = in.sampleAhead(in.cache.superbatchLength(k + 1))
 		}
 		s, err := in.plan(&current, &ahead)
 		if err != nil {
@@ -130,7 +132,7 @@ func (in *inspector) run() error {
 			s.runEarly(in.ctx)
 		}
 		if len(current) == 0 {
-			current = in.sampleAhead(l.superbatchLength(k + 1))
+			current = in.sampleAhead(in.cache.superbatchLength(k + 1))
 		}
 		if !in.waitBegun(s.first) {
 			return nil
@@ -153,17 +155,17 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 	first := in.sampledTo - int64(len(*current)+len(*ahead))
 	defer func() {
 		since(&l.counters.planning, start)
-		l.planned.timeline.add(spanPlanning, first, start)
+		in.cache.timeline.add(spanPlanning, first, start)
 	}()
 	for failures := 0; ; failures++ {
 		known := *ahead
 		if !l.options.Lookahead || failures > 0 {
 			known = nil
 		}
-		device := l.planned.device.Device()
-		l.planned.planner.SetDevice(device)
-		l.planned.planner.SetLoad(l.planned.windows.load(len(*current), device))
-		p, err := l.planned.planner.Plan(in.ctx, first, rowsOf(*current), rowsOf(known))
+		device := in.cache.device.Device()
+		in.cache.planner.SetDevice(device)
+		in.cache.planner.SetLoad(in.cache.windows.load(len(*current), device))
+		p, err := in.cache.planner.Plan(in.ctx, first, rowsOf(*current), rowsOf(known))
 		if err == nil {
 			for _, b := range *current {
 				b.dropRows()
@@ -204,7 +206,7 @@ func rowsOf(batches []*sampled) []plan.Rows {
 // sampleAhead samples the next n batches of the stream, fewer where the traces
 // would take more than their memory or sampling fails, else at least one.
 func (in *inspector) sampleAhead(n int64) []*sampled {
-	defer in.loader.planned.timeline.add(spanSampling, in.sampledTo, time.Now())
+	defer in.cache.timeline.add(spanSampling, in.sampledTo, time.Now())
 	var batches []*sampled
 	room, each := in.loader.split.WindowRoom()
 	for int64(len(batches)) < n && (room > 0 || len(batches) == 0) && in.failed == nil {

@@ -300,9 +300,16 @@ func (k linkRequester) request(ctx context.Context, m *sampling, key sample.Key,
 	return err
 }
 
+func (k linkRequester) idsOfType(*preparer, *Batch, int) error { return nil }
+
+// idsOfBatch adds the places of the links in the user's list of them.
+func (k linkRequester) idsOfBatch(p *preparer, b *Batch) error {
+	return p.addCounts(b, p.loader.parts.types.edgeName(k.Options.Relation, "input_id"), p.request.inputs)
+}
+
 // ofType adds the links in whose trees the nodes are.
 func (k linkRequester) ofType(p *preparer, b *Batch, typ int) error {
-	if p.epoch.trace || !p.loader.parts.disjoint {
+	if !p.loader.parts.disjoint {
 		return nil
 	}
 	trees, err := p.addTrees(b, typ)
@@ -312,12 +319,9 @@ func (k linkRequester) ofType(p *preparer, b *Batch, typ int) error {
 	return err
 }
 
-// ofBatch adds which links they are, their times, and where their ends are among the nodes.
+// ofBatch adds the times of the links, and where their ends are among the nodes.
 func (k linkRequester) ofBatch(p *preparer, b *Batch) error {
 	parts, inputs := &p.loader.parts, p.request.inputs
-	if err := p.addCounts(b, parts.types.edgeName(k.Options.Relation, "input_id"), inputs); err != nil || p.epoch.trace {
-		return err
-	}
 	if parts.timed {
 		for _, name := range parts.timesNames() {
 			times, err := p.add(b, name, k.Options.NumTimes(b.NumSeeds))

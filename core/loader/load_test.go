@@ -79,11 +79,11 @@ func TestMovedIsOfRows(t *testing.T) {
 		}
 		l := open(t, s, o)
 		require.Equal(t, lists, !l.split.Neighbors)
-		none, before := l.engineStats().Bytes, l.moved()
+		none, before := l.engineStats().Bytes, cacheOf(l).moved()
 		epochOf(t, l, 0)
 		require.Eventually(t, func() bool { // batches ahead may still be read
 			all := l.engineStats().Bytes - none
-			rows, edges := l.moved().minus(before).rows.bytes, int64(0)
+			rows, edges := cacheOf(l).moved().minus(before).rows.bytes, int64(0)
 			for i := range l.tables {
 				if table := &l.tables[i]; table.disk != nil && !slices.Contains(l.onDisk, table) {
 					_, n := table.disk.Handle().Moved()

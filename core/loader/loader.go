@@ -25,11 +25,7 @@ type Loader struct {
 	cachedTypes cachedTypes // which rows batches need
 	alloc       mem.Allocator
 
-	cacheKind   string       // what Options.Cache came to
-	cacheWhy    string       // why that, where the loader chose
-	policy      cache.Policy // nil where batches are planned or nothing is cached
-	online      bool         // whether the policy changes the cache
-	planned     *planning    // nil: batches are not planned
+	cache       rowCache
 	pruner      pruner
 	forecast    *forecast       // of what it will do; nil: none has begun
 	embeddings  mem.Buffer      // the history's; nil: there is none, or the caller has it
@@ -37,14 +33,13 @@ type Loader struct {
 	sparesLists bool            // lists on disk that would be pruned are not read
 	taken       Share           // of the epochs that start; the zero value is all batches
 
-	counters  counters
-	offers    func() []sizing.Offer // what epochs would move with more memory
-	answers   onDemandWorkers
-	mu        sync.Mutex // guards running, failed and closed
-	running   *epoch
-	inspector *inspector // of the stream that running belongs to, or belonged to
-	failed    *guard.PanicError
-	closed    bool
+	counters counters
+	offers   func() []sizing.Offer // what epochs would move with more memory
+	answers  onDemandWorkers
+	mu       sync.Mutex // guards running, failed and closed
+	running  *epoch
+	failed   *guard.PanicError
+	closed   bool
 }
 
 // PoolBytes is the part of the memory that the allocator may use to keep buffers that came back, and the part that is
@@ -72,9 +67,6 @@ func (l *Loader) Start(epochIndex, firstBatch int64, mode Mode) error {
 	if err != nil {
 		return err
 	}
-	if mode != Trace {
-		l.beginPresence()
-	}
 	l.mu.Lock()
 	l.running = e
 	l.mu.Unlock()
@@ -97,18 +89,14 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 		return nil, ErrNoEpoch
 	}
 	start := time.Now()
-	if !e.trace {
-		if err := l.pruner.Skip(ctx); err != nil {
-			return nil, err
-		}
+	if err := e.pruner.Skip(ctx); err != nil {
+		return nil, err
 	}
 	b, err := e.next(ctx)
 	since(&l.counters.waiting, start)
 	if err == nil {
 		l.counters.batches.Add(1)
-		if !e.trace {
-			l.pruner.HandOver()
-		}
+		e.pruner.HandOver()
 	} else if !errors.Is(err, io.EOF) {
 		if p := (*guard.PanicError)(nil); errors.As(err, &p) {
 			l.fail(p)
@@ -144,52 +132,9 @@ func (l *Loader) Close() error {
 		return nil
 	}
 	l.endAnswers()
-	l.stopInspector()
+	l.cache.stop()
 	l.undo()
 	return nil
-}
-
-// changing reports whether batches change the cache, so that they take turns at it.
-func (l *Loader) changing() bool { return l.online || l.planned != nil }
-
-// inspectorAt returns the inspector whose next batch is at a place: the one that
-// works already, when the place continues its stream, or a new one.
-func (l *Loader) inspectorAt(at place, t shareSchedule) *inspector {
-	if in := l.inspector; in != nil && in.continues(at, t) {
-		return in
-	}
-	l.stopInspector()
-	in := l.inspect(at, t)
-	l.mu.Lock()
-	l.inspector = in
-	l.mu.Unlock()
-	return in
-}
-
-func (l *Loader) stopInspector() {
-	l.mu.Lock()
-	in := l.inspector
-	l.inspector = nil
-	l.mu.Unlock()
-	if in != nil {
-		in.stop()
-	}
-}
-
-// leftInMiddle undoes the decisions for batches that were not made: plans end, and
-// an online policy begins with an empty cache.
-func (l *Loader) leftInMiddle(e *epoch) error {
-	if e.inspector != nil {
-		l.stopInspector()
-	}
-	if e.trace || !l.online {
-		return nil
-	}
-	l.policy.Close()
-	l.resident.empty()
-	var err error
-	l.policy, err = cache.New(l.cacheKind, l.budget, l.parts.numNodes, l.split.CacheRows)
-	return err
 }
 
 // usable reports whether the loader still works.
@@ -212,12 +157,10 @@ func (l *Loader) fail(p *guard.PanicError) {
 	if l.failed == nil {
 		l.failed = p
 	}
-	e, in := l.running, l.inspector
+	e := l.running
 	l.mu.Unlock()
 	if e != nil {
 		e.abandon()
 	}
-	if in != nil {
-		in.abandon()
-	}
+	l.cache.abandon()
 }

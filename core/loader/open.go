@@ -55,27 +55,23 @@ func (l *Loader) open(ctx context.Context) error {
 		l.openTables,
 		l.openSampler,
 		l.openHistory,
+		func(context.Context) error { l.shareRows(); return nil },
 		l.openCache,
 	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	l.shareRows()
 	if l.parts.store != nil {
 		return l.parts.store.CheckCurrent()
 	}
 	return nil
 }
 
-// shareRows sets the number of threads that copy the rows of a batch: the threads of the batch, or all threads where
-// batches take turns at the cache.
+// shareRows sets the number of threads that copy the rows of a batch to the threads of the batch.
 func (l *Loader) shareRows() {
 	_, l.threads = l.share()
 	l.movers = l.threads
-	if l.changing() {
-		l.movers = l.split.Workers
-	}
 }
 
 // divide divides the memory, by measured batches where it is limited.
@@ -151,7 +147,6 @@ func (l *Loader) openTables(ctx context.Context) error {
 			}
 		}
 	}
-	l.cacheKind, l.cacheWhy = l.split.Cache, l.split.CacheWhy
 	cached := make([]bool, l.parts.types.types())
 	for _, t := range l.onDisk {
 		cached[t.typ] = true

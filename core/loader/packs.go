@@ -72,8 +72,8 @@ func (p *preparer) takeFrom(column, width int, tensors [][]byte, delivered []boo
 	n := 0
 	for i := range pos.Len() {
 		at := pos.At(i)
-		if p.moved {
-			at = p.now[at]
+		if p.window.moved {
+			at = p.window.now[at]
 		}
 		if delivered[at] { // by the plan before; one that came to be after a failure did not count on that
 			continue

@@ -32,13 +32,13 @@ func rowsFor(rows int64) int64 { return 8*someNodes + rows*(nodeBytes+64) + 64<<
 func storePlans(t *testing.T, l *Loader, held int64) {
 	t.Helper()
 	l.split.Stored = true
-	l.planned.recordStore.limit, l.planned.storage = held, l.planned.recordStore
-	l.planned.planner.Close()
+	cacheOf(l).recordStore.limit, cacheOf(l).storage = held, cacheOf(l).recordStore
+	cacheOf(l).planner.Close()
 	limits := scratch.Options{MemoryBytes: l.split.Packs, FileBytes: l.split.Scratch}
 	var err error
-	l.planned.planner, err = plan.New(l.budget, l.planConfig(l.planned.device.Device(), limits, l.planned.storage))
+	cacheOf(l).planner, err = plan.New(l.budget, cacheOf(l).planConfig(cacheOf(l).device.Device(), limits))
 	require.NoError(t, err)
-	l.onClose(l.planned.planner.Close)
+	l.onClose(cacheOf(l).planner.Close)
 }
 
 // TestPolicyTransferEngineThreads is the metamorphic test of the caches: under every
@@ -83,7 +83,7 @@ func TestPolicyTransferEngineThreads(t *testing.T) {
 		stored := pick(-1, 0, 50_000, 1<<30)
 		t.Run(fmt.Sprintf("round %d %s %s %d", round, o.Cache, o.Transfer, stored), func(t *testing.T) {
 			l := open(t, OpenStore(s), o)
-			if l.planned != nil && stored >= 0 {
+			if cacheOf(l) != nil && stored >= 0 {
 				storePlans(t, l, stored)
 			}
 			for epoch := range want {
@@ -313,7 +313,7 @@ func TestLostPlans(t *testing.T) {
 			Errno: syscall.EIO})
 		for epoch := range want {
 			requireSame(t, want[epoch], epochOf(t, l, int64(epoch)))
-			if in := l.inspector; in != nil && in.isPlanLost(nonePlanLost-1) {
+			if in := cacheOf(l).inspector; in != nil && in.isPlanLost(nonePlanLost-1) {
 				planLost++
 			}
 		}
@@ -372,8 +372,14 @@ func TestReadsOfCalibrationAreNotCounted(t *testing.T) {
 		o.Cache, o.FeatureCache, o.Transfer, o.Calibration = "belady", rowsFor(50), transfer, ""
 		l := open(t, OpenStore(s), o)
 		opened[i] = l.Stats()
-		require.Equal(t, i == 1, l.planned.calibrated.Bytes > 0)
+		require.Equal(t, i == 1, cacheOf(l).calibrated.Bytes > 0)
 	}
 	require.Equal(t, opened[0].BytesRead, opened[1].BytesRead)
 	require.Equal(t, opened[0].Requests, opened[1].Requests)
+}
+
+// cacheOf returns the planned cache of a loader; nil: it has none.
+func cacheOf(l *Loader) *plannedCache {
+	c, _ := l.cache.(*plannedCache)
+	return c
 }

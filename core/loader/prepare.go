@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync"
-	"time"
 
 	"freshgo/core/graph"
 	"freshgo/core/plan"
@@ -17,9 +15,9 @@ import (
 type preparer struct {
 	epoch       *epoch
 	loader      *Loader
+	cache       rowCache
 	of          inputs
 	cachedTypes *cachedTypes
-	onDemand    bool // not of an epoch, and moves nothing: see Loader.Sample
 	scratch     graph.Scratch
 	lookup      lookup
 	batchRows   batchRows
@@ -32,37 +30,21 @@ type preparer struct {
 	owning      owning      // of bidirectional edges
 	cut         *prune.Cut  // what pruning leaves of the batch
 	wide        [][]byte    // the tensors of the batch that the graph has rows for
-
-	// Of a planned batch.
-	number  int64 // the inspector's
-	super   *superbatch
-	planned plan.Step
-	step    plan.Step // of any batch: where its rows are, and what moves after it
-	adapted plan.Adapted
-	moved   bool    // positions are not those of the plan:
-	now     []int32 // where each of the plan is
+	step        plan.Step   // where the rows of the batch are, and what moves after it
+	window      windowBatch // of a planned batch
 }
-
-// prunes reports whether batches have turns at a history.
-func (p *preparer) prunes() bool { return !p.onDemand && p.loader.pruner.Prunes() }
 
 // prepare takes the next ticket and makes that batch. Past the end of the epoch
 // it returns the ticket alone.
 func (p *preparer) prepare() (int64, *Batch, error) {
-	e, l := p.epoch, p.loader
-	var worker *sample.Worker // of a batch that is not planned
-	if e.inspector == nil {
-		select {
-		case <-e.ctx.Done():
-			return 0, nil, errStopped
-		case worker = <-l.workers:
-		}
+	e := p.epoch
+	worker, err := e.drawer.lease(e.ctx)
+	if err != nil {
+		return 0, nil, err
 	}
 	i := e.ticket.Add(1) - 1
 	if i >= e.count {
-		if worker != nil {
-			l.workers <- worker
-		}
+		p.loader.giveBack(worker)
 		return i, nil, nil
 	}
 	b := &Batch{Index: i}
@@ -72,108 +54,29 @@ func (p *preparer) prepare() (int64, *Batch, error) {
 			b.Release()
 		}
 	}()
-	var err error
-	if worker == nil {
-		err = p.takePlanned(b)
-	} else {
-		err = p.sample(b, worker)
-	}
-	if err == nil && !e.trace {
-		err = p.fill(b)
-	}
-	if err != nil {
-		l.pruner.Fail(i)
+	if err := e.drawer.make(p, b, worker); err != nil {
+		e.pruner.Fail(i)
 		return i, nil, fmt.Errorf("loader: batch %d: %w", i, err)
 	}
 	whole = true
 	return i, b, nil
 }
 
-// sample makes a batch as far as the sampler takes it. The worker's output is
-// copied out before it gives the worker back.
-func (p *preparer) sample(b *Batch, worker *sample.Worker) error {
-	e, l := p.epoch, p.loader
-	giveBack := sync.OnceFunc(func() { l.workers <- worker })
-	defer giveBack()
-	number := e.shareSchedule.number(b.Index)
-	if err := e.order.batch(e.ctx, number, &p.request); err != nil {
-		return err
+// lease waits for a sampling worker.
+func (m *sampling) lease(ctx context.Context) (*sample.Worker, error) {
+	select {
+	case <-ctx.Done():
+		return nil, errStopped
+	case worker := <-m.workers:
+		return worker, nil
 	}
-	start := time.Now()
-	var drawn sample.Subgraph
-	p.request.LastHop = nil
-	if l.sparesLists && !e.trace {
-		p.request.LastHop = p.cut.LastHop(b.Index)
-	}
-	err := l.draw(e.ctx, worker, e.order.batchKey(number), &p.request, &drawn)
-	since(&l.counters.sampling, start)
-	if err != nil {
-		return err
-	}
-	p.batch = &drawn
-	if !p.prunes() || e.trace {
-		return p.makeTensors(b)
-	}
-	keep(&p.graph, &drawn)
-	giveBack() // batches that come later may have to be pruned before there is room for this one
-	p.batch = &p.graph
-	if err := p.prune(b); err != nil {
-		return err
-	}
-	return p.makeTensors(b)
 }
 
-// takePlanned waits for the plan of a batch and makes it as far as it was sampled.
-func (p *preparer) takePlanned(b *Batch) error {
-	e := p.epoch
-	p.number = e.firstNumber + b.Index
-	s, err := e.inspector.superbatchOf(p.number)
-	if err != nil {
-		return err
+// giveBack ends a lease; nil is none.
+func (m *sampling) giveBack(worker *sample.Worker) {
+	if worker != nil {
+		m.workers <- worker
 	}
-	p.super, p.moved = s, false
-	e.inspector.fetch(p.number + int64(len(e.slots)))
-	if err := s.step(e.ctx, p.number, &p.planned); err != nil {
-		return err
-	}
-	p.step = p.planned
-	if err := p.unpack(s.batches[p.number-s.first]); err != nil {
-		return err
-	}
-	p.batch = &p.graph
-	if p.prunes() {
-		if err := p.prune(b); err != nil {
-			return err
-		}
-	}
-	if p.number == s.first {
-		if err := e.turn.enter(b.Index); err != nil {
-			return err
-		}
-		s.run(e.ctx, &p.scratch.Merger)
-	}
-	if err := s.await(e.ctx); err != nil {
-		return err
-	}
-	return p.makeTensors(b)
-}
-
-// unpack loads the trace of a batch, or samples the batch again.
-func (p *preparer) unpack(t *sampled) error {
-	e, l := p.epoch, p.loader
-	if t.trace != nil {
-		data, release, err := t.trace.Load(e.ctx)
-		if err == nil {
-			t.unpack(data, &p.graph, &p.request)
-			release()
-			t.dropTrace()
-			return nil
-		}
-		if e.ctx.Err() != nil {
-			return errStopped
-		}
-	}
-	return l.sampleAgain(e.ctx, t, &p.request, func(g *sample.Subgraph) { keep(&p.graph, g) })
 }
 
 // sampleAgain samples a batch whose trace is lost, and passes it to use in a worker's memory.
@@ -187,13 +90,11 @@ func (l *Loader) sampleAgain(ctx context.Context, t *sampled, r *request, use fu
 	if err := order.batch(ctx, t.index, r); err != nil {
 		return err
 	}
-	var worker *sample.Worker
-	select {
-	case <-ctx.Done():
-		return errStopped
-	case worker = <-l.workers:
+	worker, err := l.lease(ctx)
+	if err != nil {
+		return err
 	}
-	defer func() { l.workers <- worker }()
+	defer l.giveBack(worker)
 	var g sample.Subgraph
 	if err := l.draw(ctx, worker, order.batchKey(t.index), r, &g); err != nil {
 		return err
@@ -202,31 +103,54 @@ func (l *Loader) sampleAgain(ctx context.Context, t *sampled, r *request, use fu
 	return nil
 }
 
+// take makes a subgraph the one that the batch delivers.
+func (p *preparer) take(g *sample.Subgraph) {
+	p.batch = g
+	p.loader.counters.edges.Add(int64(len(g.Row)))
+	p.typeOffsets.cut(p.loader.parts.types, g)
+}
+
+// takeWhole takes a subgraph as it was drawn, and lists the rows that it needs.
+func (p *preparer) takeWhole(g *sample.Subgraph) error {
+	p.take(g)
+	return p.loader.compute(p.epoch.ctx, func() { p.batchRows.fill(p.cachedTypes, g.Nodes, &p.typeOffsets) })
+}
+
+// takeCut takes what pruning has left of the subgraph that was drawn, and lists the rows that this needs. It returns
+// the place of each drawn node there, or -1; nil: the batch stays whole.
+func (p *preparer) takeCut() (places []int32) {
+	g := &p.graph
+	if p.cut.On() {
+		places = p.cut.Build(&p.graph)
+		g = p.cut.Batch.Graph()
+	}
+	p.take(g)
+	p.batchRows.fillGraph(p.cachedTypes, &p.graph)
+	return places
+}
+
 // makeTensors waits for room and copies what was sampled into tensors.
 func (p *preparer) makeTensors(b *Batch) error {
-	e, l := p.epoch, p.loader
+	parts := &p.loader.parts
 	b.NumSeeds = int64(len(p.request.inputs))
-	l.counters.edges.Add(int64(len(p.batch.Row)))
-	p.typeOffsets.cut(l.parts.types, p.batch)
-	if l.options.Held != nil && !e.trace {
-		if err := l.compute(e.ctx, func() { p.batchRows.fill(p.cachedTypes, p.batch.Nodes, &p.typeOffsets) }); err != nil {
-			return err
-		}
-		p.typeOffsets.rows = p.batchRows.bases
+	bytes := p.typeOffsets.bytes(parts, b.NumSeeds)
+	if p.cut.On() {
+		bytes += p.cut.Batch.LevelBytes(parts.transposed)
 	}
-	bytes := p.typeOffsets.bytes(&l.parts, b.NumSeeds)
-	if e.trace {
-		bytes = int64(len(p.batch.Nodes))*8 + b.NumSeeds*8
-	} else if p.cut.On() {
-		bytes += p.cut.Batch.LevelBytes(l.parts.transposed)
-	}
-	if !p.onDemand {
-		if err := e.gate.acquire(b.Index, bytes); err != nil {
-			return err
-		}
+	return p.copyWhenRoom(b, bytes, p.copyOut)
+}
+
+// makeTrace waits for room and copies the ids of nodes and inputs into tensors.
+func (p *preparer) makeTrace(b *Batch) error {
+	b.NumSeeds = int64(len(p.request.inputs))
+	return p.copyWhenRoom(b, int64(len(p.batch.Nodes))*8+b.NumSeeds*8, p.copyIDs)
+}
+
+func (p *preparer) copyWhenRoom(b *Batch, bytes int64, copyOut func(*Batch) error) (err error) {
+	if err := p.epoch.gate.acquire(b.Index, bytes); err != nil {
+		return err
 	}
 	b.bytes = bytes
-	var err error
-	stopped := l.compute(e.ctx, func() { err = p.copyOut(b) })
+	stopped := p.loader.compute(p.epoch.ctx, func() { err = copyOut(b) })
 	return cmp.Or(stopped, err)
 }

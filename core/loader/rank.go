@@ -111,11 +111,11 @@ func (m *sampling) rank(ctx context.Context, kind string, rows *cachedTypes) (*c
 // rankForCache is rank, with the many ties of PreSC broken by expected visits, and
 // the rows that the consumer holds last.
 func (l *Loader) rankForCache(ctx context.Context) (*cache.Vector, error) {
-	scores, err := l.rank(ctx, l.cacheKind, &l.cachedTypes)
+	scores, err := l.rank(ctx, l.split.Cache, &l.cachedTypes)
 	if err != nil {
 		return nil, err
 	}
-	if l.cacheKind == "presc" && l.options.Walks == nil {
+	if l.split.Cache == "presc" && l.options.Walks == nil {
 		expected, err := l.score(ctx, "expected")
 		if err != nil {
 			scores.Close()

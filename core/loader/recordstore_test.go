@@ -134,7 +134,7 @@ func TestBatchesToComeAreFetched(t *testing.T) {
 		require.NoError(t, err)
 		b.Release()
 	}
-	in := l.inspector
+	in := cacheOf(l).inspector
 	require.Eventually(t, func() bool { // the fifth is made, and the sixth waits for the consumer
 		in.mu.Lock()
 		defer in.mu.Unlock()

@@ -100,8 +100,9 @@ func (r requested) minus(o requested) requested {
 // seconds returns the time of a device for the requests.
 func (r requested) seconds(d ssd.Device) float64 { return d.Seconds(r.requests, r.bytes/ssd.PageBytes) }
 
-func (l *Loader) moved() moved {
-	reads, kept := l.engineStats(), l.planned.pool.Stats()
+func (c *plannedCache) moved() moved {
+	l := c.loader
+	reads, kept := l.engineStats(), c.pool.Stats()
 	rows := requested{kept.PackRequests, kept.PacksRead}
 	for _, t := range l.onDisk {
 		n, received := t.disk.Handle().Moved()
@@ -111,8 +112,8 @@ func (l *Loader) moved() moved {
 }
 
 // learn looks at what the device does. It costs little beside a batch.
-func (l *Loader) learn() {
-	l.planned.device.Observe(l.engine.Stats().Full, l.planned.pool.Stats().Written)
+func (c *plannedCache) learn() {
+	c.device.Observe(c.loader.engine.Stats().Full, c.pool.Stats().Written)
 }
 
 // busy returns the time that the engine was busy with rows: their part of the device's time.
@@ -138,14 +139,14 @@ func (m moved) seconds(d ssd.Device) float64 {
 }
 
 // movedInTime is moved without the prologues that ran early, which belong to later windows.
-func (l *Loader) movedInTime() moved {
-	w := &l.planned.windows
+func (c *plannedCache) movedInTime() moved {
+	w := &c.windows
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.running != nil {
 		return w.running.minus(w.early)
 	}
-	return l.moved().minus(w.early)
+	return c.moved().minus(w.early)
 }
 
 // beginEarly records that a prologue runs early from now on.
@@ -257,7 +258,7 @@ func (w *windows) all() []Window {
 func (l *Loader) Plan() Plan {
 	s := &l.split
 	p := Plan{
-		Cache: l.cacheKind, Why: l.cacheWhy, Engine: l.engineName,
+		Cache: s.Cache, Why: s.CacheWhy, Engine: l.engineName,
 		CapacityRows: s.CacheRows,
 		Split: map[string]int64{
 			"topology": s.Shares.Topology, "neighbor_cache": s.Shares.NeighborCache, "held_whole": s.Shares.Held,
@@ -265,13 +266,6 @@ func (l *Loader) Plan() Plan {
 			"buffers_kept": s.Pool, "working_set": s.Shares.Working,
 		},
 	}
-	if planned := l.planned; planned != nil {
-		p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, l.reorderRows(), s.Scratch
-		p.MoreMemory = l.offers()
-		p.Windows, p.MedianError = planned.windows.all(), planned.windows.medianError()
-		p.History, p.Timeline = planned.foreknown.all(), planned.timeline.all()
-		device := planned.device.Device()
-		p.Device = &device
-	}
+	l.cache.addPlan(&p)
 	return p
 }

@@ -14,40 +14,22 @@ type lookup struct {
 // lookup, batchRows and step, and the read plan's sort keys, ranges and positions.
 func lookupBytes(rows int64) int64 { return rows * (4 + 4 + 4 + 1 + 8 + 4 + 4 + 4 + 8 + 2*16 + 12) }
 
-// resolve finds out where the rows of a batch are, once for all tables.
-func (p *preparer) resolve(b *Batch) error {
-	l, k := p.loader, &p.lookup
-	found := int64(len(p.batch.Nodes)) // but for those that are cold
+// countRows counts the rows of a batch, and returns the number of rows that the consumer does not hold.
+func (p *preparer) countRows() int64 {
+	c, n := &p.loader.counters, int64(len(p.batch.Nodes))
 	if p.cut.On() {
-		found = int64(len(p.cut.Batch.Loaded()))
+		n = int64(len(p.cut.Batch.Loaded()))
 	}
-	l.counters.rows.Add(found)
-	if l.options.Held != nil {
-		found -= p.batchRows.held
-		l.counters.held.Add(p.batchRows.held)
-	}
-	if len(l.onDisk) == 0 {
-		l.counters.hits.Add(found)
-		return nil
-	}
-	switch {
-	case p.super != nil: // planned
-	case l.policy == nil, p.onDemand && l.online:
-		p.step.Slots = nil
-	case l.online:
-		if err := p.epoch.decided.enter(b.Index); err != nil {
-			return err
-		}
-		l.policy.Step(p.batchRows.rows, &p.step.Step)
-		p.epoch.decided.leave()
-	default:
-		l.policy.Step(p.batchRows.rows, &p.step.Step)
-	}
-	err := p.loader.compute(p.epoch.ctx, func() { k.sort(p.step.Slots, &p.batchRows) })
-	l.counters.hits.Add(found - int64(len(k.cold)))
-	if p.super == nil {
-		l.counters.misses.Add(int64(len(k.cold)))
-	}
+	c.rows.Add(n)
+	c.held.Add(p.batchRows.held)
+	return n - p.batchRows.held
+}
+
+// lookUp sorts the rows of a batch into those in slots, by position, and those that are cold, once for all tables.
+func (p *preparer) lookUp(slots []int32) error {
+	k := &p.lookup
+	err := p.loader.compute(p.epoch.ctx, func() { k.sort(slots, &p.batchRows) })
+	p.loader.counters.hits.Add(p.countRows() - int64(len(k.cold)))
 	return err
 }
 

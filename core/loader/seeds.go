@@ -17,8 +17,11 @@ type requester interface {
 	open(ctx context.Context, m *sampling) error
 	// request completes r, whose inputs and times are set, for the batch of key.
 	request(ctx context.Context, m *sampling, key sample.Key, r *request) error
-	// ofType adds the tensors that describe the inputs to the tensors of a node type, and ofBatch to those of the
-	// batch. A trace has only input_id.
+	// idsOfType adds input_id to the tensors of a node type, or idsOfBatch to those of the batch.
+	idsOfType(p *preparer, b *Batch, typ int) error
+	idsOfBatch(p *preparer, b *Batch) error
+	// ofType adds the other tensors that describe the inputs to the tensors of a node type, and ofBatch to those of the
+	// batch. A trace has none of them.
 	ofType(p *preparer, b *Batch, typ int) error
 	ofBatch(p *preparer, b *Batch) error
 }
@@ -86,16 +89,22 @@ func (n inputNodes) request(_ context.Context, _ *sampling, _ sample.Key, r *req
 	return nil
 }
 
-// ofType adds the places of the inputs of one type in the user's list of them and, with trees, the trees of its nodes
-// and the times of its inputs.
-func (n inputNodes) ofType(p *preparer, b *Batch, typ int) error {
-	parts, c := &p.loader.parts, &p.typeOffsets
-	inputs, err := p.add(b, parts.types.nodeName(typ, "input_id"), c.seeds[typ])
+// idsOfType adds the places of the inputs of one type in the user's list of them.
+func (n inputNodes) idsOfType(p *preparer, b *Batch, typ int) error {
+	inputs, err := p.add(b, p.loader.parts.types.nodeName(typ, "input_id"), p.typeOffsets.seeds[typ])
 	if err != nil {
 		return err
 	}
 	p.of.visit(typ, p.request.inputs, func(i int, at, place int64) { inputs[i] = place })
-	if p.epoch.trace || !parts.disjoint {
+	return nil
+}
+
+func (n inputNodes) idsOfBatch(*preparer, *Batch) error { return nil }
+
+// ofType adds, with trees, the trees of the nodes of one type and the times of its inputs.
+func (n inputNodes) ofType(p *preparer, b *Batch, typ int) error {
+	parts, c := &p.loader.parts, &p.typeOffsets
+	if !parts.disjoint {
 		return nil
 	}
 	if _, err := p.addTrees(b, typ); err != nil || !parts.timed {

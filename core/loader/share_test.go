@@ -94,17 +94,17 @@ func TestStreamOfARankGoesOn(t *testing.T) {
 	l := open(t, OpenStore(d.store(t, ssd.OS)), belady())
 	require.NoError(t, l.Take(Share{Rank: 1, Ranks: 3}))
 	require.NoError(t, l.Start(0, 7, Train))
-	in := l.inspector
+	in := cacheOf(l).inspector
 	require.Len(t, rest(t, l), 14)
 	for epoch := range int64(2) {
 		require.Len(t, epochOf(t, l, 1+epoch), 16)
-		require.Same(t, in, l.inspector)
+		require.Same(t, in, cacheOf(l).inspector)
 	}
 	for _, other := range []Share{{Rank: 2, Ranks: 3}, {Rank: 1, Ranks: 3, Uneven: Join}, {Rank: 1, Ranks: 2}} {
-		in = l.inspector
+		in = cacheOf(l).inspector
 		require.NoError(t, l.Take(other))
 		epochOf(t, l, 3)
-		require.NotSame(t, in, l.inspector)
+		require.NotSame(t, in, cacheOf(l).inspector)
 	}
 }
 

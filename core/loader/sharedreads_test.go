@@ -55,8 +55,8 @@ func TestListsAreReadTogether(t *testing.T) {
 						for epoch := range int64(2) {
 							requireSame(t, epochOf(t, reference, epoch), epochOf(t, l, epoch))
 						}
-						l.inspector.abandon()
-						l.inspector.done.Wait()
+						cacheOf(l).inspector.abandon()
+						cacheOf(l).inspector.done.Wait()
 						_, misses := l.neighborCounts()
 						require.Positive(t, misses)
 						perEdge[onDemand] = float64(reads.Load()-opened) / float64(misses)

@@ -85,7 +85,7 @@ func (l *Loader) Stats() Stats {
 		SecondsFirst:    seconds(&c.firstBatch),
 		SecondsEpoch:    seconds(&c.epoch),
 		Engine:          l.engineName, EngineWhy: l.engineWhy,
-		Cache: l.cacheKind, CacheWhy: l.cacheWhy, CachedRows: l.cachedRows(), CacheCapacity: l.split.CacheRows,
+		Cache: l.split.Cache, CacheWhy: l.split.CacheWhy, CachedRows: l.cachedRows(), CacheCapacity: l.split.CacheRows,
 		Resampled: c.resampled.Load(), PackErrors: c.packErrors.Load(),
 		TopologyOnDisk: !l.split.Neighbors || !l.split.EdgeIDs,
 		IDMap:          "hash",
@@ -100,13 +100,7 @@ func (l *Loader) Stats() Stats {
 	s.NeighborHits, s.NeighborMisses = l.neighborCounts()
 	reads := l.engineStats()
 	s.BytesRead, s.Requests, s.Retries = reads.Bytes, reads.Requests, reads.Retries
-	if planned := l.planned; planned != nil {
-		s.Superbatch, s.PredictionError = l.split.Superbatch, planned.windows.medianError()
-		kept := planned.pool.Stats()
-		s.ScratchWritten, s.ScratchRead, s.ScratchWhy = kept.Written, kept.Read, kept.Why
-		own := planned.calibrated // up to a gigabyte, once for a store: it says nothing about the graph
-		s.BytesRead, s.Requests, s.Retries = s.BytesRead-own.Bytes, s.Requests-own.Requests, s.Retries-own.Retries
-	}
+	l.cache.addStats(&s)
 	return s
 }
 

@@ -97,11 +97,11 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 			p.seal()
 		}
 	}
-	s.started, s.before = time.Now(), l.movedInTime()
+	s.started, s.before = time.Now(), s.inspector.cache.movedInTime()
 	s.waited = time.Duration(l.counters.waiting.Load())
 	defer close(s.ready)
-	l.planned.idleGate.enter()
-	defer l.planned.idleGate.leave()
+	s.inspector.cache.idleGate.enter()
+	defer s.inspector.cache.idleGate.leave()
 	if s.early != nil {
 		if s.broken = s.awaitEarly(ctx); s.broken == nil && !s.inspector.isPlanLost(s.first) {
 			s.openPacks(len(s.batches), len(s.packs))
@@ -112,7 +112,7 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 		return
 	}
 	s.openPacks(0, len(s.packs))
-	defer l.planned.timeline.add(spanScanning, s.first, time.Now())
+	defer s.inspector.cache.timeline.add(spanScanning, s.first, time.Now())
 	s.broken = guard.Run(func() error {
 		err := s.plan.Forwards(ctx, func(forwards []plan.Forward) {
 			for _, f := range forwards {
@@ -147,7 +147,7 @@ func (s *superbatch) openPacks(lo, hi int) {
 	for _, size := range s.packSizes(lo, hi) {
 		p := &batchPacks{make([]*scratch.Pack, len(l.columns))}
 		for column, width := range l.columns {
-			p.columns[column], _ = l.planned.pool.NewPack(int(size.Rows), width) // ErrFull: without
+			p.columns[column], _ = s.inspector.cache.pool.NewPack(int(size.Rows), width) // ErrFull: without
 		}
 		s.packs[size.Dest] = p
 	}
@@ -160,7 +160,7 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yie
 	var wanted []int64
 	return s.plan.ReadAhead(ctx, most, func(fills []plan.Fill, packs []plan.Extra) error {
 		yield()
-		l.learn()
+		s.inspector.cache.learn()
 		for _, f := range fills {
 			l.resident.clear(f.Slot)
 		}
@@ -221,9 +221,8 @@ func (s *superbatch) done(n int64) {
 	for _, packs := range s.packsFor(n) {
 		packs.close()
 	}
-	l := s.inspector.loader
-	l.learn()
+	s.inspector.cache.learn()
 	if s.unread.Add(-1) == 0 {
-		l.planned.windows.add(s, time.Since(s.started), l.movedInTime())
+		s.inspector.cache.windows.add(s, time.Since(s.started), s.inspector.cache.movedInTime())
 	}
 }

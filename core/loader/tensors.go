@@ -14,19 +14,18 @@ import (
 
 // copyOut widens the sampler's compact output into the batch's tensors.
 func (p *preparer) copyOut(b *Batch) error {
-	l, s, c := p.loader, p.loader.parts.types, &p.typeOffsets
+	s := p.loader.parts.types
 	p.ids.begin(s)
 	for t := range s.types() {
 		if err := p.copyNodes(b, t); err != nil {
 			return err
 		}
 	}
-	if err := p.of.ofBatch(p, b); err != nil || p.epoch.trace {
+	if err := p.of.idsOfBatch(p, b); err != nil {
 		return err
 	}
-	// Else it was filled before there was room for the batch, or when it was pruned.
-	if len(l.onDisk) > 0 && l.options.Held == nil && !p.prunes() {
-		p.batchRows.fill(p.cachedTypes, p.batch.Nodes, c) // while the sampler's memory is there
+	if err := p.of.ofBatch(p, b); err != nil {
+		return err
 	}
 	for i := range s.edges {
 		if err := p.copyRelation(b, i); err != nil {
@@ -42,9 +41,21 @@ func (p *preparer) copyOut(b *Batch) error {
 	return nil
 }
 
-// copyNodes adds the tensors of a node type that are not the user's.
-func (p *preparer) copyNodes(b *Batch, t int) error {
-	l, s, c := p.loader, p.loader.parts.types, &p.typeOffsets
+// copyIDs copies the ids of nodes and inputs alone.
+func (p *preparer) copyIDs(b *Batch) error {
+	s := p.loader.parts.types
+	p.ids.begin(s)
+	for t := range s.types() {
+		if err := p.copyNodeIDs(b, t); err != nil {
+			return err
+		}
+	}
+	return p.of.idsOfBatch(p, b)
+}
+
+// copyNodeIDs adds the ids of the nodes and of the inputs of a node type.
+func (p *preparer) copyNodeIDs(b *Batch, t int) error {
+	s, c := p.loader.parts.types, &p.typeOffsets
 	nodes := p.batch.Nodes[c.nodes[t]:c.nodes[t+1]]
 	nID, err := p.add(b, s.nodeName(t, "n_id"), int64(len(nodes)))
 	if err != nil {
@@ -52,11 +63,21 @@ func (p *preparer) copyNodes(b *Batch, t int) error {
 	}
 	withinType(nID, nodes, s.first[t])
 	p.ids.nodes[t] = nID
-	if err := p.of.ofType(p, b, t); err != nil || p.epoch.trace {
+	return p.of.idsOfType(p, b, t)
+}
+
+// copyNodes adds the tensors of a node type that are not the user's.
+func (p *preparer) copyNodes(b *Batch, t int) error {
+	s, c := p.loader.parts.types, &p.typeOffsets
+	if err := p.copyNodeIDs(b, t); err != nil {
 		return err
 	}
-	if l.options.Held != nil {
-		place, err := p.addTensor(b, s.nodeName(t, PlaceName), manifest.DType_INT32, []int64{int64(len(nodes))})
+	if err := p.of.ofType(p, b, t); err != nil {
+		return err
+	}
+	if p.loader.parts.held {
+		n := c.nodes[t+1] - c.nodes[t]
+		place, err := p.addTensor(b, s.nodeName(t, PlaceName), manifest.DType_INT32, []int64{n})
 		if err != nil {
 			return err
 		}

@@ -82,7 +82,8 @@ func (s *sampled) dropTrace() {
 
 // keep copies a sampled subgraph to the record store. Where it has no room, s stays
 // without a trace, which is no error. It uses the memory of narrow and returns it.
-func (s *sampled) keep(l *Loader, g *sample.Subgraph, r *request, narrow []uint32) []uint32 {
+func (s *sampled) keep(c *plannedCache, g *sample.Subgraph, r *request, narrow []uint32) []uint32 {
+	l := c.loader
 	if int64(len(g.Row)) > math.MaxUint32 {
 		return narrow
 	}
@@ -99,7 +100,7 @@ func (s *sampled) keep(l *Loader, g *sample.Subgraph, r *request, narrow []uint3
 		mem.Bytes(g.Row),
 	}
 	s.edgePos, s.weighted, s.disjoint = l.sampler.HasPositions(), l.parts.weighted, l.parts.disjoint
-	if trace, err := l.planned.recordStore.tryPut(pieces...); err == nil {
+	if trace, err := c.recordStore.tryPut(pieces...); err == nil {
 		s.trace = trace
 	}
 	return narrow

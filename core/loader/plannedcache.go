@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"freshgo/core/plan"
@@ -14,8 +15,10 @@ import (
 	"freshgo/core/ssd"
 )
 
-// planning holds the planner of a loader and its scratch file, beside the cache, while the loader is open.
-type planning struct {
+// plannedCache is the cache whose changes are planned ahead, window by window (Ginex, section 3). An inspector samples
+// and plans; the batches execute the plan, in their order.
+type plannedCache struct {
+	loader      *Loader
 	planner     *plan.Planner
 	pool        *scratch.Pool // of packs and traces
 	recordStore *recordStore  // traces, and what plans are made of where storage is this
@@ -27,73 +30,150 @@ type planning struct {
 	idleGate    idleGate
 	foreknown   foreknown
 	presence    *plan.Presence // what batches that are pruned find in the cache; nil: none are
+
+	mu        sync.Mutex // guards inspector
+	inspector *inspector // of the stream of the last epoch
 }
 
 // leastBuffers is the memory of buffers that the scratch pool needs to fill a dozen packs in its file at a time.
 const leastBuffers = 20 * sizing.MinSlot
 
-// openPlanning makes the planner, the record of what is in the cache, and the pool for packs and traces.
-func (l *Loader) openPlanning(ctx context.Context) error {
+// openPlanned makes the slots, the record of what is in them, the planner, and the pool for packs and traces.
+func (l *Loader) openPlanned(ctx context.Context) (rowCache, error) {
+	l.movers = l.split.Workers // batches take turns at the cache
+	if err := l.openSlots(l.split.CacheRows); err != nil {
+		return nil, err
+	}
 	o := &l.options
 	limits := scratch.Options{MemoryBytes: l.split.Packs, FileBytes: l.split.Scratch, BufferBytes: l.split.Buffers}
 	pool, err := scratch.Open(l.parts.store.FS(), l.engine, o.Scratch, l.budget, limits)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l.onClose(func() { _ = pool.Close() }) // it only gives back
 	if err := l.openResident(); err != nil {
-		return err
+		return nil, err
 	}
-	planned := &planning{pool: pool, recordStore: &recordStore{budget: l.budget, pool: pool, limit: l.split.TracesHeld}}
-	planned.timeline.opened = time.Now()
-	if planned.storage = plan.Memory(l.budget); l.split.Stored {
-		planned.storage = planned.recordStore
+	c := &plannedCache{
+		loader: l, pool: pool, recordStore: &recordStore{budget: l.budget, pool: pool, limit: l.split.TracesHeld},
+	}
+	c.timeline.opened = time.Now()
+	if c.storage = plan.Memory(l.budget); l.split.Stored {
+		c.storage = c.recordStore
 	}
 	if o.History != nil {
-		if planned.presence, err = plan.NewPresence(l.budget, l.split.CacheRows); err != nil {
-			return err
+		if c.presence, err = plan.NewPresence(l.budget, l.split.CacheRows); err != nil {
+			return nil, err
 		}
-		l.onClose(planned.presence.Close)
+		l.onClose(c.presence.Close)
 	}
-	device, err := l.calibrate(ctx, planned)
+	device, err := c.calibrate(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	planned.device = ssd.Learn(device, l.engine.SlotBytes(), l.engine.Stats().Full)
-	if planned.planner, err = plan.New(l.budget, l.planConfig(device, limits, planned.storage)); err != nil {
-		return err
+	c.device = ssd.Learn(device, l.engine.SlotBytes(), l.engine.Stats().Full)
+	if c.planner, err = plan.New(l.budget, c.planConfig(device, limits)); err != nil {
+		return nil, err
 	}
-	l.onClose(planned.planner.Close)
-	l.planned = planned
-	return nil
+	l.onClose(c.planner.Close)
+	return c, nil
+}
+
+func (c *plannedCache) readOnly() rowCache { return uncached{} }
+
+// begin goes on with the stream of batches where the epoch continues it, or begins another.
+func (c *plannedCache) begin(e *epoch) (drawer, error) {
+	if e.first == e.count {
+		return drawNow(e) // no batch is left
+	}
+	at := place{e.index, e.first}
+	in := c.inspectorAt(at, e.shareSchedule)
+	n, _ := in.number(at)
+	if c.presence != nil {
+		c.presence.Begin(c.loader.resident.all)
+	}
+	return newWindowDrawer(e, c, in, n-e.first), nil
+}
+
+// inspectorAt returns the inspector whose next batch is at a place: the one that works already, when the place
+// continues its stream, or a new one.
+func (c *plannedCache) inspectorAt(at place, t shareSchedule) *inspector {
+	if in := c.inspector; in != nil && in.continues(at, t) {
+		return in
+	}
+	c.stop()
+	in := c.inspect(at, t)
+	c.mu.Lock()
+	c.inspector = in
+	c.mu.Unlock()
+	return in
+}
+
+func (c *plannedCache) abandon() {
+	c.mu.Lock()
+	in := c.inspector
+	c.mu.Unlock()
+	if in != nil {
+		in.abandon()
+	}
+}
+
+func (c *plannedCache) stop() {
+	c.mu.Lock()
+	in := c.inspector
+	c.inspector = nil
+	c.mu.Unlock()
+	if in != nil {
+		in.stop()
+	}
+}
+
+func (c *plannedCache) addStats(s *Stats) {
+	s.Superbatch, s.PredictionError = c.loader.split.Superbatch, c.windows.medianError()
+	kept := c.pool.Stats()
+	s.ScratchWritten, s.ScratchRead, s.ScratchWhy = kept.Written, kept.Read, kept.Why
+	own := c.calibrated // up to a gigabyte, once for a store: it says nothing about the graph
+	s.BytesRead, s.Requests, s.Retries = s.BytesRead-own.Bytes, s.Requests-own.Requests, s.Retries-own.Retries
+}
+
+func (c *plannedCache) addPlan(p *Plan) {
+	l, s := c.loader, &c.loader.split
+	p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, c.reorderRows(), s.Scratch
+	p.MoreMemory = l.offers()
+	p.Windows, p.MedianError = c.windows.all(), c.windows.medianError()
+	p.History, p.Timeline = c.foreknown.all(), c.timeline.all()
+	device := c.device.Device()
+	p.Device = &device
 }
 
 // planConfig returns the configuration of the planner: rows of the tables on disk, read from this device.
-func (l *Loader) planConfig(device ssd.Device, limits scratch.Options, storage plan.Storage) plan.Config {
+func (c *plannedCache) planConfig(device ssd.Device, limits scratch.Options) plan.Config {
+	l := c.loader
 	packFile := sizing.PackFile(limits.FileBytes)
 	if limits.MemoryBytes-limits.PackMemory() < leastBuffers {
 		packFile = 0 // no pack in the file would find a buffer
 	}
-	c := plan.Config{
+	of := plan.Config{
 		NumRows: l.parts.numNodes, Capacity: l.split.CacheRows,
 		CarryOver: l.options.CarryOver, Transfer: l.options.Transfer,
 		Device: device, PackMemory: limits.PackMemory(), PackFile: packFile,
-		Early: true, Depth: max(l.split.Prefetch, 1), SlotBytes: l.split.Slot, Storage: storage,
+		Early: true, Depth: max(l.split.Prefetch, 1), SlotBytes: l.split.Slot, Storage: c.storage,
 	}
 	for _, t := range l.onDisk {
-		c.Tables = append(c.Tables, t.onDisk.Layout)
+		of.Tables = append(of.Tables, t.onDisk.Layout)
 		if l.parts.types.types() > 1 {
-			c.First = append(c.First, t.first)
+			of.First = append(of.First, t.first)
 		}
 	}
 	for _, width := range l.columns {
-		c.RowBytes += width
+		of.RowBytes += width
 	}
-	return c
+	return of
 }
 
 // reorderRows is the capacity of the cache that orders of batches are judged with.
-func (l *Loader) reorderRows() int64 {
+func (c *plannedCache) reorderRows() int64 {
+	l := c.loader
 	if l.options.ReorderRows == Auto {
 		return l.split.CacheRows
 	}
@@ -105,7 +185,8 @@ func (l *Loader) reorderRows() int64 {
 const misjudged = 4
 
 // calibrate finds out what reading costs on the store's device, or remembers it.
-func (l *Loader) calibrate(ctx context.Context, planned *planning) (device ssd.Device, err error) {
+func (c *plannedCache) calibrate(ctx context.Context) (device ssd.Device, err error) {
+	l := c.loader
 	if t := l.options.Transfer; t == "random" || t == "forward" {
 		return device, nil // there is nothing to compare
 	}
@@ -118,7 +199,7 @@ func (l *Loader) calibrate(ctx context.Context, planned *planning) (device ssd.D
 	}
 	if path != "" {
 		l.onClose(func() {
-			if planned.device != nil && planned.device.Wrong(misjudged) {
+			if c.device != nil && c.device.Wrong(misjudged) {
 				ssd.ForgetDevice(fs, path, key) // the next loader measures again
 			}
 		})
@@ -136,7 +217,7 @@ func (l *Loader) calibrate(ctx context.Context, planned *planning) (device ssd.D
 		WriteDir: dir, Budget: l.budget, Limit: calibrationTime(largest.bytes()),
 	})
 	after := l.engine.Stats()
-	planned.calibrated = ssd.Stats{
+	c.calibrated = ssd.Stats{
 		Requests: after.Requests - before.Requests, Bytes: after.Bytes - before.Bytes,
 		Retries: after.Retries - before.Retries,
 	}
@@ -154,11 +235,4 @@ func (l *Loader) calibrate(ctx context.Context, planned *planning) (device ssd.D
 func calibrationTime(nBytes int64) time.Duration {
 	const each = time.Second / (50 << 20) // a slow disk's time for a byte, times twenty
 	return max(150*time.Millisecond, min(time.Duration(nBytes)*each, ssd.DefaultCalibration))
-}
-
-// beginPresence tells an epoch whose batches are pruned what is in the cache.
-func (l *Loader) beginPresence() {
-	if l.planned != nil && l.planned.presence != nil {
-		l.planned.presence.Begin(l.resident.all)
-	}
 }
