@@ -10,7 +10,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"freshgo/core/loader"
+	"freshgo/core/draw"
 	"freshgo/core/manifest"
 	"freshgo/core/narrow"
 	"freshgo/core/store"
@@ -104,12 +104,12 @@ func sources(list *C.fg_array, n C.int32_t, what string) ([]store.NamedSource, e
 }
 
 // graphTensors describes tensors that a graph uses in place, which needs dense rows in memory.
-func graphTensors(list *C.fg_array, n C.int32_t, what string) ([]loader.GraphTensor, error) {
+func graphTensors(list *C.fg_array, n C.int32_t, what string) ([]draw.GraphTensor, error) {
 	named, err := sources(list, n, what)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]loader.GraphTensor, n)
+	out := make([]draw.GraphTensor, n)
 	for i, s := range named {
 		rows, err := denseBytes(s.Source)
 		if err == nil && s.Narrow != narrow.None {
@@ -118,7 +118,7 @@ func graphTensors(list *C.fg_array, n C.int32_t, what string) ([]loader.GraphTen
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s %q", err, what, s.Name)
 		}
-		out[i] = loader.GraphTensor{Name: s.Name, DType: s.DType, RowShape: s.Shape[1:], Rows: rows}
+		out[i] = draw.GraphTensor{Name: s.Name, DType: s.DType, RowShape: s.Shape[1:], Rows: rows}
 	}
 	return out, nil
 }

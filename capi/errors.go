@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"freshgo/core/cache"
+	"freshgo/core/draw"
 	"freshgo/core/gpu"
 	"freshgo/core/history"
 	"freshgo/core/loader"
@@ -74,7 +75,7 @@ var codes = []struct {
 	{cache.ErrCapacity, C.FG_INVALID},
 	{plan.ErrConfig, C.FG_INVALID},
 
-	{loader.ErrOption, C.FG_INVALID},
+	{draw.ErrOption, C.FG_INVALID},
 	{prune.ErrCall, C.FG_INVALID},
 	{history.ErrConfig, C.FG_INVALID},
 	{history.ErrRow, C.FG_INVALID},

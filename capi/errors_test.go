@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"freshgo/core/draw"
 	"freshgo/core/loader"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -31,7 +32,7 @@ func TestEveryErrorHasItsCode(t *testing.T) {
 		{errEnd, failure{code: 2}},
 		{invalid("n is 3"), failure{code: 10}},
 		{fmt.Errorf("%w: x", store.ErrInvalid), failure{code: 10}},
-		{fmt.Errorf("%w: x", loader.ErrOption), failure{code: 10}},
+		{fmt.Errorf("%w: x", draw.ErrOption), failure{code: 10}},
 		{fmt.Errorf("%w: x", sample.ErrFanout), failure{code: 10}},
 		{fmt.Errorf("%w: x", sample.ErrSeed), failure{code: 10}},
 		{fmt.Errorf("%w: x", ssd.ErrRefused), failure{code: 10}},

@@ -9,13 +9,13 @@ import (
 	"context"
 	"unsafe"
 
-	"freshgo/core/loader"
+	"freshgo/core/draw"
 )
 
 // opened is the graph of a loader: a store or a graph in memory.
 type opened struct {
 	*shared
-	source      loader.Source
+	source      draw.Source
 	numTensors  int // that a batch has at most, but for those that options add
 	homogeneous bool
 }
@@ -25,7 +25,7 @@ type graphHandle struct{ opened }
 
 func (*graphHandle) kind() string { return "graph" }
 
-func newGraphHandle(g *loader.Graph) *graphHandle {
+func newGraphHandle(g *draw.Graph) *graphHandle {
 	return &graphHandle{opened{newShared(g.Close), g, g.NumTensors() + typeTensors(g.NumTypes()), g.Homogeneous()}}
 }
 
@@ -41,7 +41,7 @@ func fg_graph_open(in *C.fg_graph_input, out **C.fg_job, err *C.fg_error) C.int3
 			return err
 		}
 		beginJob(out, func(ctx context.Context, _ report) (result, error) {
-			g, err := loader.NewGraph(ctx, input)
+			g, err := draw.NewGraph(ctx, input)
 			if err != nil {
 				return result{}, err
 			}

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"freshgo/core/loader"
+	"freshgo/core/draw"
 	"freshgo/core/plan"
 	"freshgo/core/store"
 )
@@ -71,7 +71,7 @@ func fg_hotness(s *C.fg_store, g *C.fg_graph, in *C.fg_loader_options, scores *C
 		room := unsafe.Slice((*float32)(scores), n) // as long as the caller says; unchanged until the job is closed
 		beginJob(out, func(ctx context.Context, _ report) (result, error) {
 			defer from.drop()
-			return result{}, loader.Hotness(ctx, from.source, o, room)
+			return result{}, draw.Hotness(ctx, from.source, o, room)
 		})
 		return nil
 	})

@@ -10,6 +10,7 @@ import (
 	"context"
 	"unsafe"
 
+	"freshgo/core/draw"
 	"freshgo/core/loader"
 	"freshgo/csrc"
 )
@@ -71,15 +72,15 @@ func fg_loader_info(h *C.fg_loader, out *C.fg_loader_details, err *C.fg_error) C
 }
 
 // shareOf is a caller's share.
-func shareOf(s *C.fg_share) (loader.Share, error) {
+func shareOf(s *C.fg_share) (draw.Share, error) {
 	if s == nil {
-		return loader.Share{}, invalid("share is NULL")
+		return draw.Share{}, invalid("share is NULL")
 	}
 	if s.world_size < 1 {
-		return loader.Share{}, invalid("world_size is %d, expected at least 1", s.world_size)
+		return draw.Share{}, invalid("world_size is %d, expected at least 1", s.world_size)
 	}
-	return loader.Share{
-		Rank: int64(s.rank), Ranks: int64(s.world_size), Adjacent: int64(s.adjacent), Uneven: loader.Uneven(s.uneven),
+	return draw.Share{
+		Rank: int64(s.rank), Ranks: int64(s.world_size), Adjacent: int64(s.adjacent), Uneven: draw.Uneven(s.uneven),
 	}, nil
 }
 

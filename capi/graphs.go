@@ -9,7 +9,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"freshgo/core/loader"
+	"freshgo/core/draw"
 	"freshgo/core/store"
 )
 
@@ -105,11 +105,11 @@ func clip(tensors []store.NamedSource, to bool) {
 }
 
 // graphInput describes a caller's graph in memory.
-func graphInput(in *C.fg_graph_input) (out loader.GraphInput, err error) {
+func graphInput(in *C.fg_graph_input) (out draw.GraphInput, err error) {
 	var t taker
 	out.Memory = int64(in.memory)
 	for _, n := range list[C.fg_node_type](&t, in.node_types, int64(in.num_node_types), "node types") {
-		node := loader.GraphNodes{Name: text(n.name, ""), NumNodes: int64(n.num_nodes)}
+		node := draw.GraphNodes{Name: text(n.name, ""), NumNodes: int64(n.num_nodes)}
 		label := nodeLabel(node.Name)
 		if n.num_splits != 0 {
 			return out, invalid("%s%d splits, expected none of a graph in memory", label, n.num_splits)
@@ -120,7 +120,7 @@ func graphInput(in *C.fg_graph_input) (out loader.GraphInput, err error) {
 		out.NodeTypes = append(out.NodeTypes, node)
 	}
 	for _, e := range list[C.fg_edge_type](&t, in.edge_types, int64(in.num_edge_types), "edge types") {
-		edge := loader.GraphEdges{Source: text(e.source, ""), Relation: text(e.relation, ""), Target: text(e.target, "")}
+		edge := draw.GraphEdges{Source: text(e.source, ""), Relation: text(e.relation, ""), Target: text(e.target, "")}
 		label := edgeLabel(edge.Source, edge.Relation, edge.Target)
 		if edge.EdgeIndex, err = source(&e.edge_index, label+"edge_index"); err != nil {
 			return out, err

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/loader"
 	"freshgo/core/manifest"
 	"freshgo/core/sample"
@@ -47,11 +48,11 @@ func TestHeteroBatchesBecomeTensors(t *testing.T) {
 	require.NoError(t, err)
 	s := newStoreHandle(opened)
 	require.NoError(t, s.use())
-	o := loader.Options{
-		RelationFanouts: [][]int64{{3, 2}, {2, 2}, {1, 0}}, BatchSize: 50, Prefetch: 2, FeatureCache: loader.Auto,
-		NeighborCache: loader.Auto, IO: ssd.Auto,
-		Cache: "auto", Superbatch: loader.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: loader.Auto,
-		BufferMemory: loader.Auto,
+	o := draw.Options{
+		RelationFanouts: [][]int64{{3, 2}, {2, 2}, {1, 0}}, BatchSize: 50, Prefetch: 2, FeatureCache: draw.Auto,
+		NeighborCache: draw.Auto, IO: ssd.Auto,
+		Cache: "auto", Superbatch: draw.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: draw.Auto,
+		BufferMemory: draw.Auto,
 		Transpose:    true, Labor: &sample.Labor{BatchDependency: 1},
 	}
 	h, err := openLoader(t.Context(), s.opened(), o, csrc.Allocator{})

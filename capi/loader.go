@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"freshgo/core/draw"
 	"freshgo/core/links"
 	"freshgo/core/loader"
 	"freshgo/csrc"
@@ -46,7 +47,7 @@ type sampledHandle struct {
 func (*sampledHandle) kind() string { return "sampled batch" }
 
 // openLoader opens a loader over a source that the caller has begun to use; the loader drops it.
-func openLoader(ctx context.Context, from opened, o loader.Options, buffers csrc.Allocator) (*loaderHandle, error) {
+func openLoader(ctx context.Context, from opened, o draw.Options, buffers csrc.Allocator) (*loaderHandle, error) {
 	l, err := loader.Open(ctx, from.source, o, buffers)
 	if err != nil {
 		from.drop()
@@ -63,7 +64,7 @@ func openLoader(ctx context.Context, from opened, o loader.Options, buffers csrc
 	return h, nil
 }
 
-func linkTensors(o *loader.Options) int {
+func linkTensors(o *draw.Options) int {
 	if o.Links == nil {
 		return 0
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/loader"
 	"freshgo/core/manifest"
 	"freshgo/core/ssd"
@@ -51,11 +52,11 @@ func testStore(t *testing.T) *storeHandle {
 func testLoader(t *testing.T, s *storeHandle) *loaderHandle {
 	t.Helper()
 	require.NoError(t, s.use())
-	o := loader.Options{
-		Fanouts: []int64{4, 4}, BatchSize: 10, Prefetch: 2, FeatureCache: loader.Auto, NeighborCache: loader.Auto,
+	o := draw.Options{
+		Fanouts: []int64{4, 4}, BatchSize: 10, Prefetch: 2, FeatureCache: draw.Auto, NeighborCache: draw.Auto,
 		IO:    ssd.Auto,
-		Cache: "auto", Superbatch: loader.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: loader.Auto,
-		BufferMemory: loader.Auto,
+		Cache: "auto", Superbatch: draw.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: draw.Auto,
+		BufferMemory: draw.Auto,
 	}
 	h, err := openLoader(t.Context(), s.opened(), o, csrc.Allocator{})
 	require.NoError(t, err)
@@ -203,8 +204,8 @@ func TestFailedOpenFreesTheSource(t *testing.T) {
 	noBuffers(t)
 	s := testStore(t)
 	require.NoError(t, s.use())
-	_, err := openLoader(t.Context(), s.opened(), loader.Options{Fanouts: []int64{2}}, csrc.Allocator{})
-	require.ErrorIs(t, err, loader.ErrOption)
+	_, err := openLoader(t.Context(), s.opened(), draw.Options{Fanouts: []int64{2}}, csrc.Allocator{})
+	require.ErrorIs(t, err, draw.ErrOption)
 	s.drop()
 	assert.ErrorIs(t, s.use(), errClosed)
 }

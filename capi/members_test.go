@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/links"
-	"freshgo/core/loader"
 )
 
 func TestMembersBecomeFields(t *testing.T) {
@@ -66,12 +66,12 @@ func TestEveryMemberIsTaken(t *testing.T) {
 		options      any
 		byHand       []string // in options.go
 	}{
-		{"loader_options", "fg_loader_options", loader.Options{}, []string{
+		{"loader_options", "fg_loader_options", draw.Options{}, []string{
 			"num_hops", "num_relations", "fanouts", "walks", "metapaths", "labor", "batch_dependency", "layer_dependency",
 			"all_nodes", "history", "links", "lock_memory", "weight_attrs",
 		}},
 		{"loader_options", "fg_links", links.Options{}, nil},
-		{"history", "fg_history_options", loader.HistoryOptions{}, []string{
+		{"history", "fg_history_options", draw.HistoryOptions{}, []string{
 			"t_stale", "t_stale_epochs", "start", "start_epochs",
 		}},
 	} {

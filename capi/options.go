@@ -9,19 +9,19 @@ import (
 	"cmp"
 	"slices"
 
+	"freshgo/core/draw"
 	"freshgo/core/links"
-	"freshgo/core/loader"
 	"freshgo/core/sample"
 )
 
 // options are a caller's options for a graph. The arrays that the header names stay where they are; the rest is copied.
-func options(in *C.fg_loader_options, homogeneous bool) (loader.Options, error) {
+func options(in *C.fg_loader_options, homogeneous bool) (draw.Options, error) {
 	o, err := sized(in, "fg_loader_options")
 	if err != nil {
-		return loader.Options{}, err
+		return draw.Options{}, err
 	}
 	var t taker
-	var out loader.Options
+	var out draw.Options
 	t.members(&out, &o)
 	out.PreSCEpochs = cmp.Or(out.PreSCEpochs, 1)
 	t.relations(&o, homogeneous, &out)
@@ -43,7 +43,7 @@ func options(in *C.fg_loader_options, homogeneous bool) (loader.Options, error) 
 }
 
 // relations copies what is drawn along each relation.
-func (t *taker) relations(o *C.fg_loader_options, homogeneous bool, out *loader.Options) {
+func (t *taker) relations(o *C.fg_loader_options, homogeneous bool, out *draw.Options) {
 	hops, rows := int64(o.num_hops), int64(o.num_relations)
 	if hops < 0 || rows < 0 || hops > 0 && rows > 1<<40/hops {
 		t.err = cmp.Or(t.err, invalid("%d relations and %d hops", rows, hops))
@@ -101,7 +101,7 @@ func (t *taker) links(in *C.fg_links) *links.Options {
 }
 
 // historyOptions copies a caller's options; NULL is none.
-func historyOptions(in *C.fg_history_options) (*loader.HistoryOptions, error) {
+func historyOptions(in *C.fg_history_options) (*draw.HistoryOptions, error) {
 	if in == nil {
 		return nil, nil
 	}
@@ -110,9 +110,9 @@ func historyOptions(in *C.fg_history_options) (*loader.HistoryOptions, error) {
 		return nil, err
 	}
 	var t taker
-	out := new(loader.HistoryOptions)
+	out := new(draw.HistoryOptions)
 	t.members(out, &o)
-	out.Stale = loader.Span{Count: float64(o.t_stale), Epochs: o.t_stale_epochs != 0}
-	out.Start = loader.Span{Count: float64(o.start), Epochs: o.start_epochs != 0}
+	out.Stale = draw.Span{Count: float64(o.t_stale), Epochs: o.t_stale_epochs != 0}
+	out.Start = draw.Span{Count: float64(o.start), Epochs: o.start_epochs != 0}
 	return out, t.err
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"freshgo/core/loader"
+	"freshgo/core/draw"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/store"
@@ -42,7 +42,7 @@ func (h *storeHandle) opened() opened {
 	for i := range edges {
 		n += len(edges[i].Tensors)
 	}
-	return opened{h.shared, loader.OpenStore(h.store), n, !h.store.Heterogeneous()}
+	return opened{h.shared, draw.OpenStore(h.store), n, !h.store.Heterogeneous()}
 }
 
 // What a tensor of a store belongs to, as in the header.

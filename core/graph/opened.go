@@ -2,7 +2,7 @@
 // numbers, the weights and times that edges are drawn by, and rows of any tensor.
 //
 // It guarantees that what is read does not depend on what is held in memory, which its caller,
-// core/loader, decides. Ids, weights and sums from files are checked when they are read. Rows on disk
+// core/draw, decides. Ids, weights and sums from files are checked when they are read. Rows on disk
 // cost a read for each page that holds some of them. What is held in memory is counted in the budget
 // and freed by Close.
 package graph

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/draw"
 	"os"
 	"path/filepath"
 	"testing"
@@ -25,18 +26,18 @@ func TestAggregate(t *testing.T) {
 	s, err = store.Open(ssd.OS, s.Path())
 	require.NoError(t, err)
 	names := func(aggregate string) (names []string) {
-		p := OpenStore(s).parts()
-		require.NoError(t, p.choose(aggregate))
-		for i := range p.tensors {
-			names = append(names, p.tensors[i].name)
+		p := draw.OpenStore(s).Parts()
+		require.NoError(t, p.Choose(aggregate))
+		for i := range p.Tensors {
+			names = append(names, p.Tensors[i].Name)
 		}
 		return names
 	}
 	require.Equal(t, []string{"wide", "x", "y", "edge_attr"}, names(""))
 	require.Equal(t, []string{"wide", "y", "x_mean", "edge_attr"}, names("x_mean"))
-	p := OpenStore(s).parts()
-	err = p.choose("x")
-	require.ErrorIs(t, err, ErrOption)
+	p := draw.OpenStore(s).Parts()
+	err = p.Choose("x")
+	require.ErrorIs(t, err, draw.ErrOption)
 	require.ErrorContains(t, err, `no tensor "x" that propagate has computed`)
 
 	m := s.Manifest()
@@ -46,8 +47,10 @@ func TestAggregate(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(s.Path(), manifest.Name), data, 0o600))
 	s, err = store.Open(ssd.OS, s.Path())
 	require.NoError(t, err)
-	_, err = Open(ctx, OpenStore(s), Options{Fanouts: []int64{2}, BatchSize: 5, Aggregate: "x_mean", Cache: "auto",
-		Transfer: "auto", Superbatch: Auto, FeatureCache: Auto, NeighborCache: Auto, ScratchBytes: Auto}, nil)
-	require.ErrorIs(t, err, ErrOption)
+	_, err = Open(ctx, draw.OpenStore(s), draw.Options{Fanouts: []int64{2}, BatchSize: 5, Aggregate: "x_mean",
+		Cache:    "auto",
+		Transfer: "auto", Superbatch: draw.Auto, FeatureCache: draw.Auto, NeighborCache: draw.Auto,
+		ScratchBytes: draw.Auto}, nil)
+	require.ErrorIs(t, err, draw.ErrOption)
 	require.ErrorContains(t, err, `the aggregate "x_mean" was made from other edges than the store holds`)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"freshgo/core/draw"
 	"slices"
 	"sync"
 
@@ -39,7 +40,7 @@ type onDemandWorkers struct {
 
 type onDemandWorker struct {
 	preparer
-	cachedTypes cachedTypes
+	cachedTypes draw.CachedTypes
 	worker      *sample.Worker
 	memory      *mem.Budget // of worker
 }
@@ -124,12 +125,12 @@ func (l *Loader) answer(ctx context.Context, ask *Ask) (made *Batch, err error) 
 			b.Release()
 		}
 	}()
-	key := l.epochKey(0)
-	if err := p.of.request(ctx, &l.sampling, key, &p.request); err != nil {
+	key := l.draw.EpochKey(0)
+	if err := p.of.Request(ctx, &l.draw, key, &p.request); err != nil {
 		return nil, err
 	}
 	var drawn sample.Subgraph
-	if err := l.draw(ctx, p.worker, key, &p.request, &drawn); err != nil {
+	if err := l.draw.Draw(ctx, p.worker, key, &p.request, &drawn); err != nil {
 		return nil, err
 	}
 	if err := p.takeWhole(&drawn); err != nil {
@@ -154,12 +155,13 @@ func (l *Loader) takeAnswerer() (*onDemandWorker, error) {
 	if p != nil {
 		return p, nil
 	}
-	p = &onDemandWorker{preparer: preparer{loader: l, cache: l.cache.readOnly(), cut: new(prune.Cut)}, memory: mem.NewBudget(0)}
+	p = &onDemandWorker{preparer: preparer{loader: l, cache: l.cache.readOnly(), cut: new(prune.Cut)},
+		memory: mem.NewBudget(0)}
 	p.preparer.cachedTypes = &p.cachedTypes
 	p.cachedTypes = l.cachedTypes
-	p.cachedTypes.repeats = slices.Contains(l.cachedTypes.listed, true) // any may be asked for twice
+	p.cachedTypes.Repeats = slices.Contains(l.cachedTypes.Listed, true) // any may be asked for twice
 	var err error
-	p.worker, err = l.sampler.NewWorker(p.memory, false, 1)
+	p.worker, err = l.draw.Sampler.NewWorker(p.memory, false, 1)
 	return p, err
 }
 
@@ -181,19 +183,19 @@ func (l *Loader) giveAnswerer(p *onDemandWorker, failed bool) {
 // take sets the preparer's inputs to the seeds of ask, all of them in one batch.
 func (p *onDemandWorker) take(ctx context.Context, ask *Ask) (err error) {
 	l := p.loader
-	p.of = l.own()
+	p.setInputs(l.draw.Inputs())
 	r := &p.request
-	r.inputs, r.Times = r.inputs[:0], r.Times[:0]
-	linked := l.options.Links != nil
+	r.Inputs, r.Times = r.Inputs[:0], r.Times[:0]
+	linked := l.draw.Options.Links != nil
 	switch {
 	case ask.Inputs != nil && (ask.Seeds != nil || ask.Sources != nil || ask.Times != nil):
-		return fmt.Errorf("%w: inputs of the loader are asked for, and others beside them", ErrOption)
+		return fmt.Errorf("%w: inputs of the loader are asked for, and others beside them", draw.ErrOption)
 	case ask.Inputs != nil:
 		return p.takeInputs(ask.Inputs)
 	case linked && (ask.Seeds != nil || ask.Sources == nil):
-		return fmt.Errorf("%w: the loader makes batches for links, and is asked for one for nodes", ErrOption)
+		return fmt.Errorf("%w: the loader makes batches for links, and is asked for one for nodes", draw.ErrOption)
 	case !linked && (ask.Sources != nil || ask.Seeds == nil):
-		return fmt.Errorf("%w: the loader makes batches for nodes, and is asked for one for links", ErrOption)
+		return fmt.Errorf("%w: the loader makes batches for nodes, and is asked for one for links", draw.ErrOption)
 	case linked:
 		err = p.takeLinks(ask)
 	default:
@@ -202,77 +204,77 @@ func (p *onDemandWorker) take(ctx context.Context, ask *Ask) (err error) {
 	if err != nil {
 		return err
 	}
-	for i := range p.of.count() {
-		r.inputs = append(r.inputs, i)
+	for i := range p.of.Count() {
+		r.Inputs = append(r.Inputs, i)
 	}
-	r.Times = append(r.Times, p.of.times...)
+	r.Times = append(r.Times, p.of.Times...)
 	return nil
 }
 
 func (p *onDemandWorker) takeInputs(inputs []int64) error {
-	r, count := &p.request, p.of.count()
+	r, count := &p.request, p.of.Count()
 	if len(inputs) == 0 {
-		return fmt.Errorf("%w: index is empty, expected at least one place", ErrOption)
+		return fmt.Errorf("%w: index is empty, expected at least one place", draw.ErrOption)
 	}
 	for i, input := range inputs {
 		if uint64(input) >= uint64(count) {
-			return fmt.Errorf("%w: index[%d] is %d, expected a place in [0, %d)", ErrOption, i, input, count)
+			return fmt.Errorf("%w: index[%d] is %d, expected a place in [0, %d)", draw.ErrOption, i, input, count)
 		}
-		if len(p.of.times) > 0 {
-			r.Times = append(r.Times, p.of.times[input])
+		if len(p.of.Times) > 0 {
+			r.Times = append(r.Times, p.of.Times[input])
 		}
 	}
-	r.inputs = append(r.inputs, inputs...)
+	r.Inputs = append(r.Inputs, inputs...)
 	return nil
 }
 
 func (p *onDemandWorker) takeNodes(ctx context.Context, ask *Ask) (err error) {
-	l, s := p.loader, p.loader.parts.types
+	l, s := p.loader, p.loader.draw.Parts.Schema
 	for i, v := range ask.Seeds {
-		if uint64(v) >= uint64(l.parts.numNodes) {
-			return fmt.Errorf("%w: ids[%d] is %d, expected a node in [0, %d)", sample.ErrSeed, i, v, l.parts.numNodes)
+		if uint64(v) >= uint64(l.draw.Parts.NumNodes) {
+			return fmt.Errorf("%w: ids[%d] is %d, expected a node in [0, %d)", sample.ErrSeed, i, v, l.draw.Parts.NumNodes)
 		}
 	}
 	if len(ask.Seeds) == 0 {
-		return fmt.Errorf("%w: ids is empty, expected at least one node", ErrOption)
+		return fmt.Errorf("%w: ids is empty, expected at least one node", draw.ErrOption)
 	}
-	runs, err := s.runsOf("ids", ask.Seeds)
+	runs, err := s.SeedRuns("ids", ask.Seeds)
 	if err != nil {
 		return err
 	}
 	for _, r := range runs {
-		if !slices.ContainsFunc(s.runs, func(own seedRun) bool { return own.typ == r.typ }) {
-			return fmt.Errorf("%w: ids are of node type %q, and the loader has no input nodes of that type", ErrOption,
-				s.names[r.typ])
+		if !slices.ContainsFunc(s.Runs, func(own draw.SeedRun) bool { return own.Type == r.Type }) {
+			return fmt.Errorf("%w: ids are of node type %q, and the loader has no input nodes of that type", draw.ErrOption,
+				s.TypeNames[r.Type])
 		}
 	}
-	p.of = inputs{requester: newInputNodes(ask.Seeds, 0), runs: runs}
-	p.of.times, err = p.timesAsked(ctx, ask)
+	p.setInputs(draw.Inputs{Requester: draw.NewInputNodes(ask.Seeds, 0), Runs: runs})
+	p.of.Times, err = p.timesAsked(ctx, ask)
 	return err
 }
 
 // timesAsked are the times of the nodes that are asked for.
 func (p *onDemandWorker) timesAsked(ctx context.Context, ask *Ask) ([]int64, error) {
-	l, s := p.loader, p.loader.parts.types
+	l, s := p.loader, p.loader.draw.Parts.Schema
 	switch {
-	case l.options.TimeAttr == "" && ask.Times != nil:
-		return nil, fmt.Errorf("%w: a time is given, and the loader has no time_attr", ErrOption)
-	case l.options.TimeAttr == "":
+	case l.draw.Options.TimeAttr == "" && ask.Times != nil:
+		return nil, fmt.Errorf("%w: a time is given, and the loader has no time_attr", draw.ErrOption)
+	case l.draw.Options.TimeAttr == "":
 		return nil, nil
 	case ask.Times != nil && len(ask.Times) != len(ask.Seeds):
-		return nil, fmt.Errorf("%w: time has %d times, expected one for each of %d nodes", ErrOption, len(ask.Times),
+		return nil, fmt.Errorf("%w: time has %d times, expected one for each of %d nodes", draw.ErrOption, len(ask.Times),
 			len(ask.Seeds))
 	case ask.Times != nil:
 		return ask.Times, nil
 	}
 	out := make([]int64, len(ask.Seeds))
-	for _, r := range p.of.runs {
-		t := l.timesOf(r.typ)
+	for _, r := range p.of.Runs {
+		t := l.timesOf(r.Type)
 		if t == nil {
-			return nil, s.noSeedTimes(r.typ, l.options.TimeAttr)
+			return nil, s.NoSeedTimes(r.Type, l.draw.Options.TimeAttr)
 		}
-		if err := p.readTimes(ctx, t, ask.Seeds[r.from:r.to], out[r.from:r.to]); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", s.describe(&t.tensor), err)
+		if err := p.readTimes(ctx, t, ask.Seeds[r.From:r.To], out[r.From:r.To]); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", s.Describe(&t.Tensor), err)
 		}
 	}
 	return out, nil
@@ -280,8 +282,8 @@ func (p *onDemandWorker) timesAsked(ctx context.Context, ask *Ask) ([]int64, err
 
 // timesOf is the table with the times of a node type; nil where it has none.
 func (l *Loader) timesOf(typ int) *table {
-	for i := range l.tables {
-		if t := &l.tables[i]; !t.byEdge && t.typ == typ && t.name == l.options.TimeAttr {
+	for i := range l.rows.tables {
+		if t := &l.rows.tables[i]; !t.ByEdge && t.Type == typ && t.Name == l.draw.Options.TimeAttr {
 			return t
 		}
 	}
@@ -292,45 +294,45 @@ func (l *Loader) timesOf(typ int) *table {
 func (p *onDemandWorker) readTimes(ctx context.Context, t *table, nodes, out []int64) error {
 	rows := make([]int64, len(nodes))
 	for i, v := range nodes {
-		rows[i] = int64(p.cachedTypes.rowOf(v)) - t.first
+		rows[i] = int64(p.cachedTypes.RowOf(v)) - t.First
 	}
 	if t.disk != nil {
 		return t.disk.Read(ctx, &p.scratch.Merger, rows, func(i int32, row []byte) error {
-			store.DecodeIntegers(t.stored(), row, out[i:i+1])
+			store.DecodeIntegers(t.StoredDType(), row, out[i:i+1])
 			return nil
 		})
 	}
 	for i, row := range rows {
-		store.DecodeIntegers(t.stored(), t.memory[int(row)*t.width:][:t.width], out[i:i+1])
+		store.DecodeIntegers(t.StoredDType(), t.Memory[int(row)*t.Width:][:t.Width], out[i:i+1])
 	}
 	return nil
 }
 
 func (p *onDemandWorker) takeLinks(ask *Ask) error {
 	l, n := p.loader, len(ask.Sources)
-	own := l.seeds.(linkRequester)
+	own := l.draw.Seeds.Linked()
 	o := *own.Options
 	o.Sources, o.Targets = ask.Sources, ask.Targets
-	of, err := l.parts.linked(&o)
+	of, err := l.draw.Parts.LinkedRelation(&o)
 	if err != nil {
 		return err
 	}
 	if err := o.Check(&of); err != nil {
-		return fmt.Errorf("%w: %w", ErrOption, err)
+		return fmt.Errorf("%w: %w", draw.ErrOption, err)
 	}
 	if err := o.CheckEnds(&of); err != nil {
 		return err
 	}
-	timed := l.options.TimeAttr != ""
+	timed := l.draw.Options.TimeAttr != ""
 	if timed && len(ask.Times) != n || !timed && ask.Times != nil {
 		want := "none without time_attr"
 		if timed {
 			want = fmt.Sprintf("one for each of %d links", n)
 		}
-		return fmt.Errorf("%w: edge_label_time has %d times, expected %s", ErrOption, len(ask.Times), want)
+		return fmt.Errorf("%w: edge_label_time has %d times, expected %s", draw.ErrOption, len(ask.Times), want)
 	}
-	links := *own.Links // the tables of negatives are the loader's
+	links := *own // the tables of negatives are the loader's
 	links.Sources, links.Targets = ask.Sources, ask.Targets
-	p.of = inputs{requester: linkRequester{&links}, times: ask.Times}
+	p.setInputs(draw.Inputs{Requester: draw.LinkRequester{Links: &links}, Times: ask.Times})
 	return nil
 }

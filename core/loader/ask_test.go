@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/draw"
 	"slices"
 	"sync"
 	"testing"
@@ -25,7 +26,7 @@ func asked(t *testing.T, l *Loader, ask Ask) *seen {
 }
 
 // firstOver is the first batch of a loader over what is asked for.
-func firstOver(t *testing.T, src Source, o Options, change func(o *Options)) *seen {
+func firstOver(t *testing.T, src draw.Source, o draw.Options, change func(o *draw.Options)) *seen {
 	t.Helper()
 	o.Shuffle, o.DropLast, o.BatchSize = false, false, 1000
 	change(&o)
@@ -38,8 +39,8 @@ func TestSampleIsTheFirstBatchOfALoader(t *testing.T) {
 	d := newDataset(600, 6000).weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT64)
 	s := d.store(t, ssd.OS)
 	ways := d.form("").treeOptions()
-	ways["plain"] = func(*Options) {}
-	ways["labor"] = func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 3} }
+	ways["plain"] = func(*draw.Options) {}
+	ways["labor"] = func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 3} }
 	ids := []int64{500, 3, 3, 17, 599, 20}
 	for name, change := range ways {
 		caches := []string{"belady"}
@@ -51,15 +52,15 @@ func TestSampleIsTheFirstBatchOfALoader(t *testing.T) {
 				base := plain()
 				base.Seed, base.Cache, base.Memory = explore.Seed(t, 9), cache, 24<<20
 				change(&base)
-				want := epochOf(t, open(t, OpenStore(s), base), 0)
-				l := open(t, OpenStore(s), base)
+				want := epochOf(t, open(t, draw.OpenStore(s), base), 0)
+				l := open(t, draw.OpenStore(s), base)
 				ask := Ask{Seeds: ids}
 				if base.SeedTimes != nil {
 					ask.Times = []int64{5, 50, 60, 70, 200, -3}
 				}
 				var got []*seen
 				require.NoError(t, l.Start(0, 0, Train))
-				first := firstOver(t, OpenStore(s), base, func(o *Options) { o.Seeds, o.SeedTimes = ids, ask.Times })
+				first := firstOver(t, draw.OpenStore(s), base, func(o *draw.Options) { o.Seeds, o.SeedTimes = ids, ask.Times })
 				var asking sync.WaitGroup
 				for range 3 {
 					asking.Go(func() {
@@ -99,7 +100,7 @@ func TestSampleOfTheLoadersInputs(t *testing.T) {
 	places := []int64{5, 0, 5}
 	var ids []int64
 	for _, at := range places {
-		ids = append(ids, l.options.Seeds[at])
+		ids = append(ids, l.draw.Options.Seeds[at])
 	}
 	own, other := asked(t, l, Ask{Inputs: places}), asked(t, l, Ask{Seeds: ids})
 	for name := range other.arrays {
@@ -112,18 +113,20 @@ func TestSampleOfTheLoadersInputs(t *testing.T) {
 func TestSampleOfLinks(t *testing.T) {
 	d := newDataset(900, 8000).timed(manifest.DType_INT64)
 	s := d.store(t, ssd.OS)
-	for name, change := range map[string]func(o *Options){
-		"pairs":    func(o *Options) { o.Links = &links.Options{Negatives: 1.5} },
-		"triplets": func(o *Options) { o.Links = &links.Options{Negatives: 2, Triplets: true} },
-		"strict":   func(o *Options) { o.Links = &links.Options{Negatives: 1, Strict: true, Exclude: links.ExcludeBoth} },
-		"times": func(o *Options) {
+	for name, change := range map[string]func(o *draw.Options){
+		"pairs":    func(o *draw.Options) { o.Links = &links.Options{Negatives: 1.5} },
+		"triplets": func(o *draw.Options) { o.Links = &links.Options{Negatives: 2, Triplets: true} },
+		"strict": func(o *draw.Options) {
+			o.Links = &links.Options{Negatives: 1, Strict: true, Exclude: links.ExcludeBoth}
+		},
+		"times": func(o *draw.Options) {
 			o.Links, o.TimeAttr = &links.Options{Negatives: 1}, "time"
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := plain()
 			change(&base)
-			l := open(t, OpenStore(s), base)
+			l := open(t, draw.OpenStore(s), base)
 			places := []int64{70, 3, 7999}
 			ask := Ask{}
 			for _, at := range places {
@@ -140,7 +143,7 @@ func TestSampleOfLinks(t *testing.T) {
 			if base.Links.Strict {
 				return // a loader over these links avoids fewer
 			}
-			want := firstOver(t, OpenStore(s), base, func(o *Options) {
+			want := firstOver(t, draw.OpenStore(s), base, func(o *draw.Options) {
 				k := *o.Links
 				k.Sources, k.Targets = ask.Sources, ask.Targets
 				o.Links, o.SeedTimes = &k, ask.Times
@@ -164,19 +167,19 @@ func TestWrongAsks(t *testing.T) {
 		ask  Ask
 		want error
 	}{
-		{l, Ask{}, ErrOption},
-		{l, Ask{Inputs: []int64{}}, ErrOption},
-		{l, Ask{Inputs: []int64{2}}, ErrOption},
-		{l, Ask{Inputs: []int64{-1}}, ErrOption},
-		{l, Ask{Inputs: []int64{0}, Seeds: []int64{0}}, ErrOption},
-		{l, Ask{Seeds: []int64{}}, ErrOption},
+		{l, Ask{}, draw.ErrOption},
+		{l, Ask{Inputs: []int64{}}, draw.ErrOption},
+		{l, Ask{Inputs: []int64{2}}, draw.ErrOption},
+		{l, Ask{Inputs: []int64{-1}}, draw.ErrOption},
+		{l, Ask{Inputs: []int64{0}, Seeds: []int64{0}}, draw.ErrOption},
+		{l, Ask{Seeds: []int64{}}, draw.ErrOption},
 		{l, Ask{Seeds: []int64{100}}, sample.ErrSeed},
-		{l, Ask{Seeds: []int64{1}, Times: []int64{1}}, ErrOption},
-		{l, Ask{Sources: []int64{1}, Targets: []int64{1}}, ErrOption},
-		{k, Ask{Seeds: []int64{1}}, ErrOption},
-		{k, Ask{Sources: []int64{1}, Targets: []int64{1, 2}}, ErrOption},
+		{l, Ask{Seeds: []int64{1}, Times: []int64{1}}, draw.ErrOption},
+		{l, Ask{Sources: []int64{1}, Targets: []int64{1}}, draw.ErrOption},
+		{k, Ask{Seeds: []int64{1}}, draw.ErrOption},
+		{k, Ask{Sources: []int64{1}, Targets: []int64{1, 2}}, draw.ErrOption},
 		{k, Ask{Sources: []int64{100}, Targets: []int64{1}}, sample.ErrSeed},
-		{k, Ask{Sources: []int64{1}, Targets: []int64{1}, Times: []int64{1}}, ErrOption},
+		{k, Ask{Sources: []int64{1}, Targets: []int64{1}, Times: []int64{1}}, draw.ErrOption},
 	} {
 		_, err := c.of.Sample(context.Background(), c.ask)
 		require.ErrorIs(t, err, c.want, "%+v", c.ask)
@@ -196,7 +199,7 @@ func TestCloseEndsSamples(t *testing.T) {
 	o := plain()
 	o.Fanouts = []int64{-1, -1}
 	alloc := mem.NewAllocator()
-	l, err := Open(context.Background(), OpenStore(d.store(t, ssd.OS)), o, alloc)
+	l, err := Open(context.Background(), draw.OpenStore(d.store(t, ssd.OS)), o, alloc)
 	require.NoError(t, err)
 	var asking sync.WaitGroup
 	begun := make(chan bool, 4)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"freshgo/core/draw"
 	"io"
 	"maps"
 	"os"
@@ -30,50 +31,50 @@ func TestBatchesAreWhatTheSamplerDraws(t *testing.T) {
 		if len(f.names) > 1 {
 			few, most, small = 60<<10, 120<<10, 24<<20
 		}
-		planned := func(o *Options, transfer string, superbatch, buffers int64) {
+		planned := func(o *draw.Options, transfer string, superbatch, buffers int64) {
 			o.Cache, o.FeatureCache, o.Transfer, o.Superbatch, o.BufferMemory, o.Prefetch = "belady", most, transfer, superbatch,
 				buffers, 1
 		}
-		moves := map[string]func(o *Options){
-			"defaults":               func(*Options) {},
-			"one thread":             func(o *Options) { o.Workers = 1 },
-			"eight threads":          func(o *Options) { o.Workers, o.Prefetch = 8, 8 },
-			"eight threads, no lead": func(o *Options) { o.Workers, o.Prefetch = 8, 0 },
-			"deep prefetch":          func(o *Options) { o.Prefetch = 30 },
-			"pread":                  func(o *Options) { o.IO = ssd.Pread },
-			"buffered":               func(o *Options) { o.IO = ssd.Buffered },
-			"checksums":              func(o *Options) { o.Checksums = true },
-			"degree":                 func(o *Options) { o.Cache, o.FeatureCache = "degree", few },
-			"in-degree":              func(o *Options) { o.Cache, o.FeatureCache = "in-degree", few },
-			"presc":                  func(o *Options) { o.Cache, o.FeatureCache = "presc", few },
-			"expected":               func(o *Options) { o.Cache, o.FeatureCache = "expected", few },
-			"random":                 func(o *Options) { o.Cache, o.FeatureCache = "random", few },
-			"lru":                    func(o *Options) { o.Cache, o.FeatureCache, o.Prefetch = "lru", few, 4 },
-			"match":                  func(o *Options) { o.Cache, o.FeatureCache, o.NeighborCache = "match", most, 0 },
-			"all held":               func(o *Options) { o.Cache = "degree" },
-			"neighbours on disk":     func(o *Options) { o.NeighborCache = 0 },
-			"edge numbers on disk":   func(o *Options) { o.NeighborCache = 40000 * 4 },
-			"all on disk": func(o *Options) {
+		moves := map[string]func(o *draw.Options){
+			"defaults":               func(*draw.Options) {},
+			"one thread":             func(o *draw.Options) { o.Workers = 1 },
+			"eight threads":          func(o *draw.Options) { o.Workers, o.Prefetch = 8, 8 },
+			"eight threads, no lead": func(o *draw.Options) { o.Workers, o.Prefetch = 8, 0 },
+			"deep prefetch":          func(o *draw.Options) { o.Prefetch = 30 },
+			"pread":                  func(o *draw.Options) { o.IO = ssd.Pread },
+			"buffered":               func(o *draw.Options) { o.IO = ssd.Buffered },
+			"checksums":              func(o *draw.Options) { o.Checksums = true },
+			"degree":                 func(o *draw.Options) { o.Cache, o.FeatureCache = "degree", few },
+			"in-degree":              func(o *draw.Options) { o.Cache, o.FeatureCache = "in-degree", few },
+			"presc":                  func(o *draw.Options) { o.Cache, o.FeatureCache = "presc", few },
+			"expected":               func(o *draw.Options) { o.Cache, o.FeatureCache = "expected", few },
+			"random":                 func(o *draw.Options) { o.Cache, o.FeatureCache = "random", few },
+			"lru":                    func(o *draw.Options) { o.Cache, o.FeatureCache, o.Prefetch = "lru", few, 4 },
+			"match":                  func(o *draw.Options) { o.Cache, o.FeatureCache, o.NeighborCache = "match", most, 0 },
+			"all held":               func(o *draw.Options) { o.Cache = "degree" },
+			"neighbours on disk":     func(o *draw.Options) { o.NeighborCache = 0 },
+			"edge numbers on disk":   func(o *draw.Options) { o.NeighborCache = 40000 * 4 },
+			"all on disk": func(o *draw.Options) {
 				o.NeighborCache, o.FeatureCache, o.Workers, o.Prefetch, o.Checksums = 0, 0, 1, 0, true
 			},
-			"little memory":     func(o *Options) { o.Memory, o.Cache, o.Prefetch = small, "degree", 2 },
-			"auto in a budget":  func(o *Options) { o.Memory, o.Cache, o.Prefetch = 24<<20, "auto", 3 },
-			"belady":            func(o *Options) { o.Cache, o.FeatureCache, o.Prefetch = "belady", most, 3 },
-			"belady, page-once": func(o *Options) { planned(o, "page-once", 3, Auto); o.Checksums = true },
-			"belady, scan":      func(o *Options) { planned(o, "scan+forward", 4, 8<<20) },
-			"belady, pack":      func(o *Options) { planned(o, "pack+forward", 4, 8<<20); o.CarryOver = false },
-			"belady, forward, disk": func(o *Options) {
+			"little memory":     func(o *draw.Options) { o.Memory, o.Cache, o.Prefetch = small, "degree", 2 },
+			"auto in a budget":  func(o *draw.Options) { o.Memory, o.Cache, o.Prefetch = 24<<20, "auto", 3 },
+			"belady":            func(o *draw.Options) { o.Cache, o.FeatureCache, o.Prefetch = "belady", most, 3 },
+			"belady, page-once": func(o *draw.Options) { planned(o, "page-once", 3, draw.Auto); o.Checksums = true },
+			"belady, scan":      func(o *draw.Options) { planned(o, "scan+forward", 4, 8<<20) },
+			"belady, pack":      func(o *draw.Options) { planned(o, "pack+forward", 4, 8<<20); o.CarryOver = false },
+			"belady, forward, disk": func(o *draw.Options) {
 				planned(o, "forward", 5, 4<<20)
 				o.NeighborCache, o.Scratch = 0, t.TempDir()
 			},
 		}
-		for draws, change := range map[string]func(o *Options){
-			"shuffled":               func(*Options) {},
-			"not shuffled, replaced": func(o *Options) { o.Shuffle, o.Replace = false, true },
-			"few seeds, repeated": func(o *Options) {
+		for draws, change := range map[string]func(o *draw.Options){
+			"shuffled":               func(*draw.Options) {},
+			"not shuffled, replaced": func(o *draw.Options) { o.Shuffle, o.Replace = false, true },
+			"few seeds, repeated": func(o *draw.Options) {
 				o.Seeds, o.BatchSize, o.Shuffle = []int64{7, 3, 3, 499, 0, 120, 7, 55, 90}, 4, false
 			},
-			"labor": func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
+			"labor": func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
 		} {
 			o := f.options()
 			change(&o)
@@ -86,7 +87,7 @@ func TestBatchesAreWhatTheSamplerDraws(t *testing.T) {
 				t.Run(fmt.Sprintf("%s, %s, %s", f, draws, place), func(t *testing.T) {
 					o := o
 					moves[place](&o)
-					l := open(t, OpenStore(s), o)
+					l := open(t, draw.OpenStore(s), o)
 					for epoch := range want {
 						requireSame(t, want[epoch], epochOf(t, l, int64(epoch)))
 					}
@@ -109,7 +110,7 @@ func TestBatchesAreWhatTheSamplerDraws(t *testing.T) {
 
 // rightEpochs are the batches of two epochs of a graph in memory, which are compared with what the sampler draws, and
 // cover the seeds.
-func (f *form) rightEpochs(t *testing.T, g *Graph, o Options) (epochs [2][]*seen) {
+func (f *form) rightEpochs(t *testing.T, g *draw.Graph, o draw.Options) (epochs [2][]*seen) {
 	t.Helper()
 	w, l := f.worker(t, g, o), open(t, g, o)
 	for epoch := range epochs {
@@ -118,7 +119,7 @@ func (f *form) rightEpochs(t *testing.T, g *Graph, o Options) (epochs [2][]*seen
 		for _, b := range epochs[epoch] {
 			f.check(t, g, w, o, int64(epoch), b)
 			for typ := range f.names {
-				for _, at := range b.int64s(l.parts.types.nodeName(typ, "input_id")) {
+				for _, at := range b.int64s(l.draw.Parts.Schema.NodeName(typ, "input_id")) {
 					found[fmt.Sprint(typ, " ", at)] = true
 				}
 			}
@@ -142,22 +143,22 @@ func TestResume(t *testing.T) {
 			if reordered {
 				o.Cache, o.FeatureCache, o.Superbatch, o.Reorder, o.Prefetch, o.ReorderRows = "belady", 120<<10, 8, 4, 2, 200
 			}
-			l := open(t, OpenStore(s), o)
+			l := open(t, draw.OpenStore(s), o)
 			whole := epochOf(t, l, 1)
 			for _, first := range []int{3, 6, len(whole)} {
 				require.NoError(t, l.Start(1, int64(first), Train))
 				require.Len(t, whole[first:], len(whole)-first)
 				requireSame(t, whole[first:], rest(t, l))
 			}
-			require.ErrorIs(t, l.Start(1, int64(len(whole))+1, Train), ErrOption)
-			require.ErrorIs(t, l.Start(-1, 0, Train), ErrOption)
+			require.ErrorIs(t, l.Start(1, int64(len(whole))+1, Train), draw.ErrOption)
+			require.ErrorIs(t, l.Start(-1, 0, Train), draw.ErrOption)
 			l.Stop()
 			before := l.Stats().BytesRead
 			require.NoError(t, l.Start(1, 0, Trace))
 			for i, b := range rest(t, l) {
 				require.Len(t, b.arrays, 2*len(f.names))
 				for typ := range f.names {
-					name := l.parts.types.nodeName(typ, "n_id")
+					name := l.draw.Parts.Schema.NodeName(typ, "n_id")
 					require.Equal(t, whole[i].arrays[name], b.arrays[name])
 				}
 			}
@@ -174,10 +175,10 @@ func TestBudgets(t *testing.T) {
 		if len(f.names) > 1 {
 			weights = "w"
 		}
-		for name, change := range map[string]func(o *Options){
-			"plain":   func(*Options) {},
-			"labor":   func(o *Options) { o.Labor, o.Transpose = &sample.Labor{BatchDependency: 1}, true },
-			"weights": func(o *Options) { o.WeightAttr = weights },
+		for name, change := range map[string]func(o *draw.Options){
+			"plain":   func(*draw.Options) {},
+			"labor":   func(o *draw.Options) { o.Labor, o.Transpose = &sample.Labor{BatchDependency: 1}, true },
+			"weights": func(o *draw.Options) { o.WeightAttr = weights },
 		} {
 			o := f.options()
 			change(&o)
@@ -185,7 +186,7 @@ func TestBudgets(t *testing.T) {
 			if o.WeightAttr == "" {
 				want = f.rightEpochs(t, g, o)[0]
 			}
-			for kind, source := range map[string]Source{"memory": g, "store": OpenStore(s)} {
+			for kind, source := range map[string]draw.Source{"memory": g, "store": draw.OpenStore(s)} {
 				o.Memory, o.Cache = 1000, "auto"
 				least := leastMemory(t, source, o)
 				for _, more := range []int64{0, 100 << 10, 3 << 20} {
@@ -214,7 +215,7 @@ func TestBudgetsOfFewSeeds(t *testing.T) {
 		o.Seeds = append(o.Seeds, 3400+v) // tags, of 66 in-edges each
 	}
 	w := d.worker(t, g, o)
-	for kind, source := range map[string]Source{"memory": g, "store": OpenStore(d.store(t, ssd.OS))} {
+	for kind, source := range map[string]draw.Source{"memory": g, "store": draw.OpenStore(d.store(t, ssd.OS))} {
 		for _, o.Cache = range []string{"none", "auto"} {
 			o.Memory = 1
 			o.Memory = leastMemory(t, source, o)
@@ -263,7 +264,7 @@ func TestSeedsOfEveryNode(t *testing.T) {
 		at := make([]int64, len(f.names))
 		for _, b := range epochOf(t, l, 0) {
 			for typ := range f.names {
-				name := func(of string) string { return l.parts.types.nodeName(typ, of) }
+				name := func(of string) string { return l.draw.Parts.Schema.NodeName(typ, of) }
 				for i, input := range b.int64s(name("input_id")) {
 					require.Equal(t, at[typ], input)
 					require.Equal(t, at[typ], b.int64s(name("n_id"))[i])
@@ -286,10 +287,10 @@ func TestDamage(t *testing.T) {
 			data[i] = 0x7f
 		}
 		require.NoError(t, os.WriteFile(indices.Path, data, 0o644))
-		for _, neighbors := range []int64{Auto, 0} {
+		for _, neighbors := range []int64{draw.Auto, 0} {
 			o := f.options()
 			o.NeighborCache = neighbors
-			l, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+			l, err := Open(context.Background(), draw.OpenStore(s), o, mem.NewAllocator())
 			if neighbors == 0 {
 				require.NoError(t, err)
 				defer l.Close()

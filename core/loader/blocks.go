@@ -3,6 +3,7 @@ package loader
 import (
 	"cmp"
 	"fmt"
+	"freshgo/core/draw"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,22 +24,22 @@ import (
 type blocks struct {
 	inspector   *inspector
 	at          place // of the batch sampled next
-	order       *seedOrder
+	order       *draw.SeedOrder
 	ready       []*sampled // of a reordered block, not yet taken
 	scratch     []samplerScratch
 	sharedReads sharedReads
 }
 
 func newBlocks(in *inspector, at place) blocks {
-	return blocks{inspector: in, at: at, scratch: make([]samplerScratch, max(1, cap(in.loader.workers)))}
+	return blocks{inspector: in, at: at, scratch: make([]samplerScratch, max(1, cap(in.loader.draw.Workers)))}
 }
 
 // samplerScratch is the memory of a goroutine that samples ahead.
 type samplerScratch struct {
 	graph     sample.Subgraph
 	drawn     sample.Subgraph // a copy, where the batch waits to be foreseen
-	batchRows batchRows
-	request   request
+	batchRows draw.BatchRows
+	request   draw.Request
 	narrow    []uint32
 }
 
@@ -47,22 +48,22 @@ type samplerScratch struct {
 func (s *blocks) take(n int64) ([]*sampled, error) {
 	l, ctx := s.inspector.loader, s.inspector.ctx
 	if len(s.ready) == 0 {
-		if s.at.position == s.inspector.turnsOf(s.at.epoch).count {
+		if s.at.position == s.inspector.turnsOf(s.at.epoch).Count {
 			s.at = place{epoch: s.at.epoch + 1}
-			s.inspector.foresight.nextEpoch(ctx, s.inspector.whole.count)
-			s.order.free()
+			s.inspector.foresight.nextEpoch(ctx, s.inspector.whole.Count)
+			s.order.Free()
 			s.order = nil
 		}
 		if s.order == nil {
 			var err error
-			if s.order, err = l.newSeedOrder(ctx, l.epochKey(s.at.epoch)); err != nil {
+			if s.order, err = l.draw.NewSeedOrder(ctx, l.draw.EpochKey(s.at.epoch)); err != nil {
 				return nil, err
 			}
 		}
-		if l.split.Reorder == 0 {
+		if l.draw.Split.Reorder == 0 {
 			shareSchedule, first := s.inspector.turnsOf(s.at.epoch), s.at.position
-			n = min(n, max(sampledAtOnce, s.sharedReads.most(l)), shareSchedule.count-first)
-			batches, err := s.sample(n, func(i int64) int64 { return shareSchedule.number(first + i) })
+			n = min(n, max(sampledAtOnce, s.sharedReads.most(l)), shareSchedule.Count-first)
+			batches, err := s.sample(n, func(i int64) int64 { return shareSchedule.Number(first + i) })
 			s.at.position += int64(len(batches))
 			return batches, err
 		}
@@ -84,9 +85,9 @@ const sampledAtOnce = 16
 // orders span all ranks, for any number of ranks, so that every batch has one place in the epoch.
 func (s *blocks) fillBlock() error {
 	l, shareSchedule := s.inspector.loader, s.inspector.turnsOf(s.at.epoch)
-	size := l.split.Reorder
-	first := shareSchedule.number(s.at.position) / size * size
-	batches, err := s.sample(min(size, shareSchedule.batches-first), func(i int64) int64 { return first + i })
+	size := l.draw.Split.Reorder
+	first := shareSchedule.Number(s.at.position) / size * size
+	batches, err := s.sample(min(size, shareSchedule.Batches-first), func(i int64) int64 { return first + i })
 	if err != nil {
 		freeAll(batches)
 		return err
@@ -96,8 +97,8 @@ func (s *blocks) fillBlock() error {
 		freeAll(batches)
 		return err
 	}
-	for next := first; s.at.position < shareSchedule.count; s.at.position++ {
-		place := shareSchedule.number(s.at.position)
+	for next := first; s.at.position < shareSchedule.Count; s.at.position++ {
+		place := shareSchedule.Number(s.at.position)
 		if place < next || place >= first+int64(len(batches)) {
 			break // of another block
 		}
@@ -122,7 +123,7 @@ func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
 		defer release()
 		lists[i] = rows
 	}
-	return plan.Reorder(ctx, l.budget, lists, l.parts.numNodes, s.inspector.cache.reorderRows())
+	return plan.Reorder(ctx, l.draw.Budget, lists, l.draw.Parts.NumNodes, s.inspector.cache.reorderRows())
 }
 
 // sample samples count batches of these numbers. With an error it returns those
@@ -131,9 +132,9 @@ func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, er
 	wanted := s.readShared(count, number)
 	defer freeWanted(wanted)
 	if wanted[0] == nil {
-		_, before := s.inspector.loader.neighborCounts()
+		_, before := s.inspector.loader.draw.NeighborCounts(0)
 		defer func() {
-			_, after := s.inspector.loader.neighborCounts()
+			_, after := s.inspector.loader.draw.NeighborCounts(0)
 			s.sharedReads.learn(count, after-before)
 		}()
 	}
@@ -185,13 +186,13 @@ func (s *blocks) sampleOne(
 	l := s.inspector.loader
 	giveBack, err := s.draw(index, wanted, true, own)
 	if err != nil {
-		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, s.order.key.Epoch, err)
+		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, s.order.Key.Epoch, err)
 	}
 	defer giveBack()
 	g := &own.graph
 	b := &sampled{
-		loader: l, epoch: int64(s.order.key.Epoch), index: index,
-		numSeeds: int64(len(own.request.inputs)), ends: int64(len(own.request.places.Ends)),
+		loader: l, epoch: int64(s.order.Key.Epoch), index: index,
+		numSeeds: int64(len(own.request.Inputs)), ends: int64(len(own.request.Places.Ends)),
 	}
 	if s.inspector.foresees {
 		keep(&own.drawn, g)
@@ -200,12 +201,12 @@ func (s *blocks) sampleOne(
 	}
 	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
 	b.perHop = hopCounts{g.NodesPerHop, g.EdgesPerHop}
-	own.batchRows.fillGraph(&l.cachedTypes, g)
+	own.batchRows.FillGraph(&l.cachedTypes, g)
 	if err := s.foresee(b, g, &own.batchRows, inTurn); err != nil {
 		return nil, err
 	}
-	b.numRows = len(own.batchRows.rows)
-	if b.rows, err = s.inspector.cache.storage.Put(mem.Bytes(own.batchRows.rows)); err != nil {
+	b.numRows = len(own.batchRows.Rows)
+	if b.rows, err = s.inspector.cache.storage.Put(mem.Bytes(own.batchRows.Rows)); err != nil {
 		b.free()
 		return nil, err
 	}
@@ -218,21 +219,21 @@ func (s *blocks) draw(
 	index int64, wanted *graph.Wanted, last bool, own *samplerScratch,
 ) (giveBack func(), err error) {
 	l, ctx := s.inspector.loader, s.inspector.ctx
-	if err := s.order.batch(ctx, index, &own.request); err != nil {
+	if err := s.order.Batch(ctx, index, &own.request); err != nil {
 		return nil, err
 	}
 	var worker *sample.Worker
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case worker = <-l.workers:
+	case worker = <-l.draw.Workers:
 	}
-	giveBack = sync.OnceFunc(func() { l.workers <- worker })
+	giveBack = sync.OnceFunc(func() { l.draw.Workers <- worker })
 	defer since(&l.counters.sampling, time.Now())
 	if wanted != nil {
 		ctx = wanted.With(ctx, last)
 	}
-	if err := l.draw(ctx, worker, s.order.batchKey(index), &own.request, &own.graph); err != nil {
+	if err := l.draw.Draw(ctx, worker, s.order.BatchKey(index), &own.request, &own.graph); err != nil {
 		giveBack()
 		return nil, err
 	}
@@ -240,18 +241,18 @@ func (s *blocks) draw(
 }
 
 // foresee leaves in the rows of a batch those that it will read, as far as pruning is known ahead.
-func (s *blocks) foresee(b *sampled, g *sample.Subgraph, r *batchRows, inTurn func(func()) error) (err error) {
+func (s *blocks) foresee(b *sampled, g *sample.Subgraph, r *draw.BatchRows, inTurn func(func()) error) (err error) {
 	in := s.inspector
 	if !in.foresees {
 		return nil
 	}
 	waited := inTurn(func() {
-		drawn := int64(len(r.rows))
+		drawn := int64(len(r.Rows))
 		places, known := in.foresight.next(in.ctx, g, b.numSeeds)
-		b.planned, err = r.foreseenOf(in.loader.budget, places, known)
+		b.planned, err = foreseenOf(r, in.loader.draw.Budget, places, known)
 		if b.planned.known {
 			in.cache.foreknown.add(Foreseen{
-				Epoch: b.epoch, Batches: 1, DrawnRows: drawn, PlannedRows: int64(len(r.rows)),
+				Epoch: b.epoch, Batches: 1, DrawnRows: drawn, PlannedRows: int64(len(r.Rows)),
 			})
 		}
 	})
@@ -262,7 +263,7 @@ func (s *blocks) free() {
 	freeAll(s.ready)
 	s.ready = nil
 	if s.order != nil {
-		s.order.free()
+		s.order.Free()
 		s.order = nil
 	}
 }

@@ -11,11 +11,11 @@ import (
 // them. A consumer may write to its tensors, so a cache takes its rows from them before the batch is handed over.
 func (p *preparer) copyCached(tensors [][]byte) {
 	l := p.loader
-	for _, t := range l.onDisk {
+	for _, t := range l.rows.onDisk {
 		dst := tensors[t.index]
 		if len(p.lookup.hitRows) > 0 {
 			hits, slots := p.hitsOf(t)
-			l.fromSlots(t, dst, hits, slots)
+			l.rows.fromSlots(t, dst, hits, slots)
 			if invariants.Enabled {
 				for _, row := range hits {
 					p.deliveries.add(t, row)
@@ -31,13 +31,13 @@ func (p *preparer) copyCached(tensors [][]byte) {
 
 // hitsOf returns the rows of a table's tensor that are in the cache, and their slots.
 func (p *preparer) hitsOf(t *table) (to, slots []int32) {
-	k, of := &p.lookup, p.typeOffsets.rows
+	k, of := &p.lookup, p.typeOffsets.Rows
 	if len(of) == 2 {
 		return k.hitRows, k.hitSlots // of one type: all rows
 	}
 	base := p.base(t)
 	lo, _ := slices.BinarySearch(k.hitRows, base)
-	hi, _ := slices.BinarySearch(k.hitRows, int32(of[t.typ+1]))
+	hi, _ := slices.BinarySearch(k.hitRows, int32(of[t.Type+1]))
 	k.hitsOfType = k.hitsOfType[:0]
 	for _, row := range k.hitRows[lo:hi] {
 		k.hitsOfType = append(k.hitsOfType, row-base)
@@ -47,10 +47,10 @@ func (p *preparer) hitsOf(t *table) (to, slots []int32) {
 
 // repeatRows copies the rows of repeated seeds within the tensor of a table.
 func (p *preparer) repeatRows(t *table, dst []byte) {
-	base, end := p.base(t), p.typeOffsets.nodes[t.typ+1]
-	for _, c := range p.batchRows.copies {
-		if row := c.row - base; row >= 0 && int64(c.row) < end {
-			p.deliver(t, dst, row, dst[int(c.of-base)*t.width:])
+	base, end := p.base(t), p.typeOffsets.Nodes[t.Type+1]
+	for _, c := range p.batchRows.Copies {
+		if row := c.Row - base; row >= 0 && int64(c.Row) < end {
+			p.deliver(t, dst, row, dst[int(c.Of-base)*t.Width:])
 		}
 	}
 }
@@ -62,19 +62,19 @@ func (p *preparer) enterRows(tensors [][]byte) {
 	}
 	l := p.loader
 	k := &p.lookup // its hits are copied already
-	for _, t := range l.onDisk {
+	for _, t := range l.rows.onDisk {
 		base := p.base(t)
 		k.hitRows, k.hitSlots = k.hitRows[:0], k.hitSlots[:0]
 		for _, in := range p.step.In {
-			if t.has(p.batchRows.rows[in.Pos]) {
-				k.hitRows = append(k.hitRows, p.batchRows.tensorRow(in.Pos)-base)
+			if t.has(p.batchRows.Rows[in.Pos]) {
+				k.hitRows = append(k.hitRows, p.batchRows.TensorRow(in.Pos)-base)
 				k.hitSlots = append(k.hitSlots, in.Slot)
 			}
 		}
-		l.toSlots(t, k.hitSlots, tensors[t.index], k.hitRows)
+		l.rows.toSlots(t, k.hitSlots, tensors[t.index], k.hitRows)
 	}
 	for _, in := range p.step.In {
-		l.resident.set(in.Slot, p.batchRows.rows[in.Pos])
+		l.rows.resident.set(in.Slot, p.batchRows.Rows[in.Pos])
 	}
 }
 
@@ -82,14 +82,14 @@ func (p *preparer) enterRows(tensors [][]byte) {
 func (p *preparer) leaving(t *table, leave []plan.Forward, slots, own *rowCopies) {
 	slots.clear()
 	own.clear()
-	base, all := p.base(t), t.hasAll(p.loader.parts.numNodes)
+	base, all := p.base(t), t.hasAll(p.loader.draw.Parts.NumNodes)
 	for _, f := range leave {
 		switch {
 		case !all && !p.forwards(t, f):
 		case f.From >= 0:
 			slots.add(f.Pos, f.From)
 		default:
-			own.add(f.Pos, p.batchRows.tensorRow(^f.From)-base)
+			own.add(f.Pos, p.batchRows.TensorRow(^f.From)-base)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func (p *preparer) leaving(t *table, leave []plan.Forward, slots, own *rowCopies
 // forwards reports whether a table has the row that is forwarded.
 func (p *preparer) forwards(t *table, f plan.Forward) bool {
 	if f.From >= 0 {
-		return t.has(p.loader.resident.rows[f.From])
+		return t.has(p.loader.rows.resident.rows[f.From])
 	}
-	return t.has(p.batchRows.rows[^f.From])
+	return t.has(p.batchRows.Rows[^f.From])
 }

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"freshgo/core/cache"
+	"freshgo/core/draw"
 	"freshgo/core/graph"
 	"freshgo/core/links"
 	"freshgo/core/plan"
@@ -10,52 +11,52 @@ import (
 	"freshgo/core/ssd"
 )
 
-// costs returns the memory of the parts of a loader with batches of a demand, sampled by workers of a sampler, which is
-// nil where nothing was measured.
-func (m *sampling) costs(d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) sizing.Costs {
-	batch := m.parts.types.demanded(d)
+// costsOf returns the memory of the parts of a loader with batches of a demand, sampled by workers of a sampler, which
+// is nil where nothing was measured.
+func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) sizing.Costs {
+	batch := m.Parts.Schema.Demanded(d)
 	c := sizing.Costs{
-		Nodes: d.Nodes, NodesOfType: batch.nodesOfTypes(), Edges: d.Edges, Expanded: m.expanded(d),
-		Batch:       batch.bytes(&m.parts, m.options.BatchSize) + m.levelBytes(d),
-		Rank:        rankBytes(m.options.Cache, m.parts.numNodes),
-		FetchWorker: graph.ScratchBytes(d.HopEdges), FetchBatch: graph.ScratchBytes(d.Edges) + m.options.owningBytes(d),
+		Nodes: d.Nodes, NodesOfType: batch.NodesOfTypes(), Edges: d.Edges, Expanded: expanded(m, d),
+		Batch:       tensorBytes(batch, &m.Parts, m.Options.BatchSize) + levelBytes(m, d),
+		Rank:        rankBytes(m.Options.Cache, m.Parts.NumNodes),
+		FetchWorker: graph.ScratchBytes(d.HopEdges), FetchBatch: graph.ScratchBytes(d.Edges) + owningBytes(&m.Options, d),
 		ResidentSlot: residentBytes, PlannedSlot: residentBytes,
 	}
 	if of != nil {
-		demand := m.parts.types.samplerDemand(d)
+		demand := m.Parts.Schema.SamplerDemand(d)
 		c.Worker, c.StampWorker = of.WorkerBytes(demand, false), of.WorkerBytes(demand, true)
 	}
-	if m.options.History != nil {
+	if m.Options.History != nil {
 		c.PlannedSlot += plan.PresenceBytes
 		if len(d.EdgesPerHop) > 0 {
-			c.Prune = m.pruningBytes(d)
+			c.Prune = pruningBytes(m, d)
 		}
 	}
-	if m.weighs() {
+	if m.Weighs() {
 		c.Score = cache.ExpectedBytes(g.Nodes) - 4*g.Nodes // what expect takes for a while beside its vectors
 		if g.OnDisk {
 			c.Score += min(2*graph.ScanPiece, g.Neighbors+ssd.PageBytes) // see graph.Rows.Scan
 		}
 	}
 	if g.OnDisk {
-		c.Lookup = lookupBytes(max(d.Nodes, m.fetched(d)))
-		if m.options.disjoint() {
-			c.Lookup += nodeIndexBytes(d.Nodes)
+		c.Lookup = lookupBytes(max(d.Nodes, fetched(m, d)))
+		if m.Options.Trees() {
+			c.Lookup += draw.NodeIndexBytes(d.Nodes)
 		}
 	}
 	return c
 }
 
 // expanded is the nodes whose lists each hop of a batch of a demand draws from; nil where nothing was measured.
-func (m *sampling) expanded(d *sizing.Demand) (nodes []int64) {
-	types := m.parts.types
+func expanded(m *draw.Sampling, d *sizing.Demand) (nodes []int64) {
+	types := m.Parts.Schema
 	if len(d.NodesPerHop) == 0 {
 		return nil
 	}
-	for hop := range types.hops {
+	for hop := range types.Hops {
 		n := int64(0)
-		for t := range types.types() {
-			n += d.NodesPerHop[t*(types.hops+1)+hop]
+		for t := range types.NumTypes() {
+			n += d.NodesPerHop[t*(types.Hops+1)+hop]
 		}
 		nodes = append(nodes, n)
 	}
@@ -63,30 +64,42 @@ func (m *sampling) expanded(d *sizing.Demand) (nodes []int64) {
 }
 
 // fetched is the edges that a batch of a demand fetches at once.
-func (m *sampling) fetched(d *sizing.Demand) int64 {
-	o, n := &m.options, d.HopEdges
-	if o.weighted() || o.TimeAttr != "" || o.Labor != nil {
+func fetched(m *draw.Sampling, d *sizing.Demand) int64 {
+	o, n := &m.Options, d.HopEdges
+	if o.Weighted() || o.TimeAttr != "" || o.Labor != nil {
 		n = max(n, sample.FetchedEdges) // of whole lists
 	}
 	if k := o.Links; k != nil && (k.Strict || k.Exclude != links.ExcludeNone) { // which lists are looked through for
-		n = max(n, min(sample.FetchedEdges, m.parts.numEdges))
+		n = max(n, min(sample.FetchedEdges, m.Parts.NumEdges))
 	}
 	return n
 }
 
 // levelBytes returns the most memory of the level tables of a batch.
-func (m *sampling) levelBytes(d *sizing.Demand) int64 {
-	if m.options.History == nil || len(d.EdgesPerHop) == 0 { // the latter: nothing was measured
+func levelBytes(m *draw.Sampling, d *sizing.Demand) int64 {
+	if m.Options.History == nil || len(d.EdgesPerHop) == 0 { // the latter: nothing was measured
 		return 0
 	}
-	shape := m.parts.types.shape()
-	return shape.LevelBytes(d.NodesPerHop, d.EdgesPerHop, m.parts.transposed)
+	shape := m.Parts.Schema.Shape()
+	return shape.LevelBytes(d.NodesPerHop, d.EdgesPerHop, m.Parts.Transposed)
 }
 
 // pruningBytes returns the memory that a preparer needs to prune.
-func (m *sampling) pruningBytes(d *sizing.Demand) int64 {
-	shape := m.parts.types.shape()
+func pruningBytes(m *draw.Sampling, d *sizing.Demand) int64 {
+	shape := m.Parts.Schema.Shape()
 	return shape.BatchBytes(d.NodesPerHop, d.EdgesPerHop)
+}
+
+// roomy reports whether there is memory for any batches, worked at as the options ask.
+func roomy(m *draw.Sampling, r *sizing.Request, g *sizing.Graph) bool {
+	of, err := m.SamplerOnDisk()
+	if err != nil {
+		return false // which opening will report
+	}
+	d := m.MaxDemand()
+	m.Options.Complete(&d)
+	split, err := sizing.Divide(*r, *g, costsOf(m, &d, of, g))
+	return err == nil && split.AsAsked(r)
 }
 
 // rankBytes returns the memory that rank takes for a while, beyond the address table.

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/draw"
 	"time"
 
 	"freshgo/core/prune"
@@ -26,7 +27,7 @@ type drawer interface {
 
 // drawNow returns the drawer that draws each batch when a preparer asks for it.
 func drawNow(e *epoch) (drawer, error) {
-	order, err := e.loader.newSeedOrder(context.Background(), e.loader.epochKey(e.index))
+	order, err := e.loader.draw.NewSeedOrder(context.Background(), e.loader.draw.EpochKey(e.index))
 	if err != nil {
 		return nil, err
 	}
@@ -40,18 +41,18 @@ func drawNow(e *epoch) (drawer, error) {
 // nowDrawer draws each batch when a preparer asks for it.
 type nowDrawer struct {
 	epoch *epoch
-	order *seedOrder
+	order *draw.SeedOrder
 }
 
 func (d *nowDrawer) lease(ctx context.Context) (*sample.Worker, error) {
-	return d.epoch.loader.lease(ctx)
+	return d.epoch.loader.draw.Lease(ctx)
 }
 
 func (d *nowDrawer) awaits(int64) (arrived func()) { return func() {} }
 
 func (d *nowDrawer) abandon() {}
 
-func (d *nowDrawer) end(bool) { d.order.free() }
+func (d *nowDrawer) end(bool) { d.order.Free() }
 
 func (d *nowDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error {
 	if err := d.makeTensors(p, b, worker); err != nil {
@@ -63,7 +64,7 @@ func (d *nowDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error {
 // makeTensors makes a batch but for its rows. The subgraph is in the worker's memory, which is copied out before the
 // worker is given back.
 func (d *nowDrawer) makeTensors(p *preparer, b *Batch, worker *sample.Worker) error {
-	defer p.loader.giveBack(worker)
+	defer p.loader.draw.GiveBack(worker)
 	var drawn sample.Subgraph
 	p.request.LastHop = nil
 	if err := d.draw(p, b, worker, &drawn); err != nil {
@@ -78,12 +79,12 @@ func (d *nowDrawer) makeTensors(p *preparer, b *Batch, worker *sample.Worker) er
 // draw draws a batch. Its subgraph is in the worker's memory.
 func (d *nowDrawer) draw(p *preparer, b *Batch, worker *sample.Worker, drawn *sample.Subgraph) error {
 	e, l := d.epoch, d.epoch.loader
-	number := e.shareSchedule.number(b.Index)
-	if err := d.order.batch(e.ctx, number, &p.request); err != nil {
+	number := e.shareSchedule.Number(b.Index)
+	if err := d.order.Batch(e.ctx, number, &p.request); err != nil {
 		return err
 	}
 	defer since(&l.counters.sampling, time.Now())
-	return l.draw(e.ctx, worker, d.order.batchKey(number), &p.request, drawn)
+	return l.draw.Draw(e.ctx, worker, d.order.BatchKey(number), &p.request, drawn)
 }
 
 // pruningDrawer draws each batch when a preparer asks for it, and takes out of it what the history makes needless.
@@ -93,11 +94,11 @@ func (d *pruningDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error
 	if err := d.drawAndKeep(p, b, worker); err != nil {
 		return err
 	}
-	if err := p.cut.Prune(p.epoch.ctx, b.Index, &p.graph, int64(len(p.request.inputs)), func() {}); err != nil {
+	if err := p.cut.Prune(p.epoch.ctx, b.Index, &p.graph, int64(len(p.request.Inputs)), func() {}); err != nil {
 		return err
 	}
 	if places := p.takeCut(); places != nil {
-		p.batchRows.cut(places)
+		p.batchRows.Cut(places)
 	}
 	if err := p.makeTensors(b); err != nil {
 		return err
@@ -108,7 +109,7 @@ func (d *pruningDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error
 // drawAndKeep draws a batch and gives the worker back: batches that come later may have to be pruned before there is
 // room for this one.
 func (d *pruningDrawer) drawAndKeep(p *preparer, b *Batch, worker *sample.Worker) error {
-	defer p.loader.giveBack(worker)
+	defer p.loader.draw.GiveBack(worker)
 	var drawn sample.Subgraph
 	p.request.LastHop = nil
 	if p.loader.sparesLists {
@@ -126,7 +127,7 @@ type traceDrawer struct{ nowDrawer }
 
 // drawTraces returns the drawer of the traces of an epoch. It changes no cache.
 func drawTraces(e *epoch) (drawer, error) {
-	order, err := e.loader.newSeedOrder(context.Background(), e.loader.epochKey(e.index))
+	order, err := e.loader.draw.NewSeedOrder(context.Background(), e.loader.draw.EpochKey(e.index))
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func drawTraces(e *epoch) (drawer, error) {
 }
 
 func (d *traceDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error {
-	defer p.loader.giveBack(worker)
+	defer p.loader.draw.GiveBack(worker)
 	var drawn sample.Subgraph
 	p.request.LastHop = nil
 	if err := d.draw(p, b, worker, &drawn); err != nil {

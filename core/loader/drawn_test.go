@@ -3,6 +3,7 @@ package loader
 import (
 	"bytes"
 	"context"
+	"freshgo/core/draw"
 	"slices"
 	"testing"
 
@@ -52,15 +53,15 @@ func cutBatch(g sample.Graph, hops int, sub sample.Subgraph) (out byType) {
 
 // check compares what an epoch's batch has of the graph with what the sampler draws for its seeds, and everything with
 // the user's arrays.
-func (f *form) check(t *testing.T, g *Graph, w *sample.Worker, o Options, epoch int64, b *seen) {
+func (f *form) check(t *testing.T, g *draw.Graph, w *sample.Worker, o draw.Options, epoch int64, b *seen) {
 	t.Helper()
-	types, first := g.parts().types, []int64{0}
+	types, first := g.Parts().Schema, []int64{0}
 	for _, n := range f.counts {
 		first = append(first, first[len(first)-1]+n)
 	}
 	var seeds []int64
 	for typ := range f.names {
-		for _, at := range b.int64s(types.nodeName(typ, "input_id")) {
+		for _, at := range b.int64s(types.NodeName(typ, "input_id")) {
 			seed := first[typ] + at
 			if o.Seeds != nil {
 				seed = o.Seeds[f.place(o, typ, at)]
@@ -71,7 +72,7 @@ func (f *form) check(t *testing.T, g *Graph, w *sample.Worker, o Options, epoch 
 	var sub sample.Subgraph
 	key := sample.Key{Seed: o.Seed, Epoch: uint64(epoch), Batch: uint64(b.index)}
 	require.NoError(t, w.Sample(context.Background(), key, seeds, &sub))
-	want := cutBatch(g.sampled(), o.hops(), sub)
+	want := cutBatch(sampledGraph(g), o.Hops(), sub)
 	names := 0
 	same := func(name string, want []int64) {
 		t.Helper()
@@ -79,18 +80,18 @@ func (f *form) check(t *testing.T, g *Graph, w *sample.Worker, o Options, epoch 
 		require.Equal(t, append([]int64{}, want...), b.int64s(name), "%s of batch %d", name, b.index)
 	}
 	for typ := range f.names {
-		same(types.nodeName(typ, "n_id"), want.Nodes[typ])
-		same(types.nodeName(typ, "num_sampled_nodes"), want.NodesPerHop[typ])
+		same(types.NodeName(typ, "n_id"), want.Nodes[typ])
+		same(types.NodeName(typ, "num_sampled_nodes"), want.NodesPerHop[typ])
 		names += 1 + len(f.nodes[typ]) // input_id
 	}
 	for i, r := range want.Relations {
-		name := func(of string) string { return types.edgeName(i, of) }
+		name := func(of string) string { return types.EdgeName(i, of) }
 		same(name("ptr"), r.Ptr)
 		same(name("num_sampled_edges"), r.EdgesPerHop)
 		edges, ids := make([]int64, 2*len(r.Row)), make([]int64, len(r.Pos))
 		fillEdgeIndex(edges, r.Row, r.Ptr)
 		same(name("edge_index"), edges)
-		csc := g.edges[i].csc
+		csc := g.Edges[i].CSC
 		for k, p := range r.Pos {
 			switch {
 			case csc.EdgeIDs32 != nil:
@@ -112,9 +113,9 @@ func (f *form) check(t *testing.T, g *Graph, w *sample.Worker, o Options, epoch 
 
 // requireRight compares everything in a batch with the user's arrays: seeds, the ends of edges, rows, counts. Plain
 // comparisons where there are many: calls of testify take long.
-func (f *form) requireRight(t *testing.T, o Options, b *seen) {
+func (f *form) requireRight(t *testing.T, o draw.Options, b *seen) {
 	t.Helper()
-	nodeName, edgeName := nodeName, edgeName
+	nodeName, edgeName := draw.NodeName, draw.EdgeName
 	if f.names[0] == "" {
 		nodeName = func(_ int, name string) string { return name }
 		edgeName = nodeName
@@ -169,9 +170,9 @@ func (f *form) requireRight(t *testing.T, o Options, b *seen) {
 	}
 }
 
-func (f *form) requireRows(t *testing.T, b *seen, name string, x GraphTensor, ids []int64) {
+func (f *form) requireRows(t *testing.T, b *seen, name string, x draw.GraphTensor, ids []int64) {
 	t.Helper()
-	got, size := b.arrays[name], x.rowBytes()
+	got, size := b.arrays[name], rowBytes(x)
 	require.Equal(t, append([]int64{int64(len(ids))}, x.RowShape...), b.shapes[name])
 	for i, v := range ids {
 		if !bytes.Equal(x.Rows[int(v)*size:][:size], got[i*size:][:size]) {
@@ -188,16 +189,16 @@ func sum(values []int64) (total int64) {
 }
 
 // fanouts returns the fanouts of each relation.
-func (f *form) fanouts(o Options) [][]int64 {
+func (f *form) fanouts(o draw.Options) [][]int64 {
 	if o.RelationFanouts != nil {
 		return o.RelationFanouts
 	}
 	return slices.Repeat([][]int64{o.Fanouts}, len(f.edges))
 }
 
-func (f *form) worker(t *testing.T, g *Graph, o Options) *sample.Worker {
+func (f *form) worker(t *testing.T, g *draw.Graph, o draw.Options) *sample.Worker {
 	t.Helper()
-	s, err := sample.New(g.sampled(), sample.Config{Fanouts: f.fanouts(o), Replace: o.Replace, Labor: o.Labor})
+	s, err := sample.New(sampledGraph(g), sample.Config{Fanouts: f.fanouts(o), Replace: o.Replace, Labor: o.Labor})
 	require.NoError(t, err)
 	w, err := s.NewWorker(mem.NewBudget(0), false, 1)
 	require.NoError(t, err)
@@ -206,15 +207,15 @@ func (f *form) worker(t *testing.T, g *Graph, o Options) *sample.Worker {
 }
 
 // sampled returns the graph of a sampler: node types and relations in the order of the input.
-func (g *Graph) sampled() sample.Graph {
+func sampledGraph(g *draw.Graph) sample.Graph {
 	out := sample.Graph{Named: !g.Homogeneous()}
-	for _, t := range g.nodes {
-		out.NumNodes = append(out.NumNodes, t.count)
+	for _, t := range g.Nodes {
+		out.NumNodes = append(out.NumNodes, t.Count)
 	}
-	for _, e := range g.edges {
+	for _, e := range g.Edges {
 		out.Relations = append(out.Relations, sample.Relation{
-			Source: e.source, Target: e.target,
-			Indptr: e.csc.Indptr, Indices32: e.csc.Indices32, Indices64: e.csc.Indices64,
+			Source: e.Source, Target: e.Target,
+			Indptr: e.CSC.Indptr, Indices32: e.CSC.Indices32, Indices64: e.CSC.Indices64,
 		})
 	}
 	return out

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/draw"
 	"sync"
 	"time"
 
@@ -79,7 +80,7 @@ func (s *superbatch) runEarly(ctx context.Context) {
 // awaitBuffers waits until the packs that are opened early find buffers, or the superbatch begins: what the superbatch
 // before has not executed holds some.
 func (s *superbatch) awaitBuffers(ctx context.Context) {
-	packs := len(s.packSizes(0, len(s.batches))) * len(s.inspector.loader.columns)
+	packs := len(s.packSizes(0, len(s.batches))) * len(s.inspector.loader.rows.columns)
 	again := time.NewTicker(buffersPause)
 	defer again.Stop()
 	for !s.inspector.cache.pool.Fits(packs) {
@@ -147,6 +148,6 @@ func (s *superbatch) awaitEarly(ctx context.Context) error {
 	case <-s.early.over:
 		return s.early.err
 	case <-ctx.Done():
-		return errStopped
+		return draw.ErrStopped
 	}
 }

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/draw"
 	"os"
 	"syscall"
 	"testing"
@@ -15,11 +16,11 @@ import (
 )
 
 // overlapping is a loader whose windows overlap wherever their packs find room: nothing is weighed against it.
-func overlapping(t *testing.T, fs ssd.FS, stored int64) (*Loader, Options) {
+func overlapping(t *testing.T, fs ssd.FS, stored int64) (*Loader, draw.Options) {
 	o := belady()
 	o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
-	l := open(t, OpenStore(someStore(t, fs)), o)
-	cacheOf(l).device = ssd.Learn(ssd.Device{}, l.engine.SlotBytes(), ssd.Full{})
+	l := open(t, draw.OpenStore(someStore(t, fs)), o)
+	cacheOf(l).device = ssd.Learn(ssd.Device{}, l.draw.Engine.SlotBytes(), ssd.Full{})
 	storePlans(t, l, stored)
 	return l, o
 }
@@ -161,7 +162,7 @@ func TestScratchDirectoryIsRemoved(t *testing.T) {
 	for _, before := range []int{0, 15} {
 		o := belady()
 		o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
-		l := open(t, OpenStore(someDataset().store(t, ssd.OS)), o)
+		l := open(t, draw.OpenStore(someDataset().store(t, ssd.OS)), o)
 		storePlans(t, l, 0)
 		for epoch := range int64(2) {
 			var got []*seen

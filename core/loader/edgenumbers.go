@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/draw"
 	"time"
 
 	"freshgo/core/graph"
@@ -25,24 +26,24 @@ type edgeIDs struct {
 	numbers, index, ptr []int64
 }
 
-func (ids *batchIDs) begin(s *schema) {
-	ids.nodes, ids.edges = reuse.Slice(ids.nodes, s.types()), reuse.Slice(ids.edges, len(s.edges))
+func (ids *batchIDs) begin(s *draw.Schema) {
+	ids.nodes, ids.edges = reuse.Slice(ids.nodes, s.NumTypes()), reuse.Slice(ids.edges, len(s.Edges))
 }
 
 // numberEdges replaces positions in the arrays of neighbours by the user's edge numbers.
 func (p *preparer) numberEdges() error {
-	s, ids := p.loader.parts.types, &p.ids
+	s, ids := p.loader.draw.Parts.Schema, &p.ids
 	for i, edges := range ids.edges {
 		if !edges.numbered {
 			continue
 		}
-		r := &s.relations[i]
-		d := sample.Drawn{Targets: ids.nodes[r.target][:p.typeOffsets.expanded[i]], Ptr: edges.ptr, Pos: edges.numbers}
-		if s.subgraph == sample.Bidirectional && r.EdgeIDs.Cached() { // its reverse is itself or none
-			d = p.owners(r.Indptr, d, ids.nodes[r.source], edges.index)
+		r := &s.Relations[i]
+		d := sample.Drawn{Targets: ids.nodes[r.Target][:p.typeOffsets.Expanded[i]], Ptr: edges.ptr, Pos: edges.numbers}
+		if s.Subgraph == sample.Bidirectional && r.EdgeIDs.Cached() { // its reverse is itself or none
+			d = p.owners(r.Indptr, d, ids.nodes[r.Source], edges.index)
 		}
 		if err := p.replacePositions(&r.EdgeIDs, d); err != nil {
-			return s.ofRelation(i, fmt.Errorf("numbering edges: %w", err))
+			return s.OfRelation(i, fmt.Errorf("numbering edges: %w", err))
 		}
 	}
 	return nil
@@ -55,7 +56,7 @@ func (p *preparer) replacePositions(edgeIDs *graph.IDs, d sample.Drawn) error {
 		defer since(&p.loader.counters.reading, start)
 		return edgeIDs.Gather(p.epoch.ctx, &p.scratch, d, d.Pos)
 	}
-	return p.loader.compute(p.epoch.ctx, func() {
+	return p.loader.draw.Compute(p.epoch.ctx, func() {
 		// In memory nothing can fail, and nothing waits.
 		_ = edgeIDs.Gather(context.Background(), nil, d, d.Pos)
 	})
@@ -65,7 +66,7 @@ func (p *preparer) replacePositions(edgeIDs *graph.IDs, d sample.Drawn) error {
 type owning struct{ targets, ptr []int64 }
 
 // owningBytes returns its memory for a batch of a demand.
-func (o *Options) owningBytes(d *sizing.Demand) int64 {
+func owningBytes(o *draw.Options, d *sizing.Demand) int64 {
 	if o.Subgraph != sample.Bidirectional {
 		return 0
 	}

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/draw"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,7 @@ import (
 type epoch struct {
 	loader        *Loader
 	index         int64
-	shareSchedule shareSchedule // batches are counted by the positions in them
+	shareSchedule draw.ShareSchedule // batches are counted by the positions in them
 	first         int64
 	count         int64
 	drawer        drawer
@@ -51,18 +52,18 @@ type result struct {
 func (l *Loader) newEpoch(index, first int64, mode Mode) (*epoch, error) {
 	if count := l.NumBatches(); index < 0 || first < 0 || first > count {
 		return nil, fmt.Errorf("%w: epoch must be at least 0 and the first batch within [0, %d], got epoch %d, batch %d",
-			ErrOption, count, index, first)
+			draw.ErrOption, count, index, first)
 	}
 	shareSchedule, first := l.turnsFrom(first)
 	e := &epoch{
-		loader: l, index: index, shareSchedule: shareSchedule, first: first, count: shareSchedule.count, yielded: first,
+		loader: l, index: index, shareSchedule: shareSchedule, first: first, count: shareSchedule.Count, yielded: first,
 		turn: newTurnstile(first), decided: newTurnstile(first), pruner: l.pruner,
 	}
-	inFlight := max(l.split.Prefetch, 1)
+	inFlight := max(l.draw.Split.Prefetch, 1)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
-	e.gate = newGate(l.budget, l.split.Batches, first)
-	e.gate.holds = max(l.options.Holds, 1)
-	if l.options.Memory == 0 {
+	e.gate = newGate(l.draw.Budget, l.draw.Split.Batches, first)
+	e.gate.holds = max(l.draw.Options.Holds, 1)
+	if l.draw.Options.Memory == 0 {
 		e.gate.limit = 0
 	}
 	e.ask = make(chan struct{}, inFlight)
@@ -84,7 +85,7 @@ func (l *Loader) newEpoch(index, first int64, mode Mode) (*epoch, error) {
 
 func (e *epoch) begin() {
 	e.started = time.Now()
-	for range e.loader.split.Prefetch {
+	for range e.loader.draw.Split.Prefetch {
 		e.ask <- struct{}{}
 	}
 	for range e.slots {
@@ -99,7 +100,8 @@ func (e *epoch) begin() {
 // prepareAll is the life of a preparer.
 func (e *epoch) prepareAll() {
 	l := e.loader
-	p := &preparer{epoch: e, loader: l, cache: l.cache, of: l.own(), cachedTypes: &l.cachedTypes, cut: e.pruner.Lend()}
+	p := &preparer{epoch: e, loader: l, cache: l.cache, cachedTypes: &l.cachedTypes, cut: e.pruner.Lend()}
+	p.setInputs(l.draw.Inputs())
 	defer e.pruner.TakeBack(p.cut)
 	for {
 		select {
@@ -133,7 +135,7 @@ func (e *epoch) next(ctx context.Context) (*Batch, error) {
 		e.err = io.EOF
 		return nil, io.EOF
 	}
-	if e.loader.split.Prefetch == 0 && !e.asked {
+	if e.loader.draw.Split.Prefetch == 0 && !e.asked {
 		e.asked = true
 		e.ask <- struct{}{}
 	}
@@ -149,7 +151,7 @@ func (e *epoch) next(ctx context.Context) (*Batch, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-e.ctx.Done():
-			return nil, errStopped
+			return nil, draw.ErrStopped
 		}
 	}
 	if r.err != nil {
@@ -163,7 +165,7 @@ func (e *epoch) next(ctx context.Context) (*Batch, error) {
 	e.yielded++
 	e.asked = false
 	e.gate.handOver(r.batch.bytes)
-	if e.loader.split.Prefetch > 0 {
+	if e.loader.draw.Split.Prefetch > 0 {
 		e.ask <- struct{}{}
 	}
 	return r.batch, nil

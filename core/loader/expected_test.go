@@ -3,6 +3,7 @@ package loader
 import (
 	"cmp"
 	"context"
+	"freshgo/core/draw"
 	"math"
 	"slices"
 	"testing"
@@ -21,12 +22,12 @@ func TestExpectedDoesNotDependOnPlaces(t *testing.T) {
 	s := d.store(t, ssd.OS)
 	hetero := severalTypes()
 	for name, tt := range map[string]struct {
-		memory, store Source
-		options       Options
+		memory, store draw.Source
+		options       draw.Options
 		nodes         int
 	}{
-		"homogeneous": {d.graph(t), OpenStore(s), plain(), someNodes},
-		"hetero":      {hetero.graph(t), OpenStore(hetero.store(t, ssd.OS)), hetero.options(), 3500},
+		"homogeneous": {d.graph(t), draw.OpenStore(s), plain(), someNodes},
+		"hetero":      {hetero.graph(t), draw.OpenStore(hetero.store(t, ssd.OS)), hetero.options(), 3500},
 	} {
 		for _, attr := range []string{"", "weight"} {
 			o := tt.options
@@ -35,8 +36,8 @@ func TestExpectedDoesNotDependOnPlaces(t *testing.T) {
 				o.WeightAttr = "w"
 			}
 			want, got := make([]float32, tt.nodes), make([]float32, tt.nodes)
-			require.NoError(t, Hotness(context.Background(), tt.memory, o, want))
-			require.NoError(t, Hotness(context.Background(), tt.store, o, got))
+			require.NoError(t, draw.Hotness(context.Background(), tt.memory, o, want))
+			require.NoError(t, draw.Hotness(context.Background(), tt.store, o, got))
 			require.Equal(t, want, got, "%s %q", name, attr)
 			positive := 0
 			for _, x := range got {
@@ -50,7 +51,7 @@ func TestExpectedDoesNotDependOnPlaces(t *testing.T) {
 			for _, cached := range []int64{0, 4 << 20} {
 				o.NeighborCache, o.FeatureCache = cached, rowsFor(200)
 				l := open(t, tt.store, o)
-				require.Equal(t, cached > 0 && attr != "", l.split.Weights)
+				require.Equal(t, cached > 0 && attr != "", l.draw.Split.Weights)
 				requireSame(t, epochOf(t, open(t, tt.memory, o), 0), epochOf(t, l, 0))
 				hits = append(hits, l.Stats().Hits)
 			}
@@ -81,7 +82,7 @@ func TestHeteroFloors(t *testing.T) {
 			scores[name] = make([]float32, 3500)
 			ranked := o
 			ranked.Cache, ranked.Seed, ranked.PreSCEpochs = name, seed, 1
-			require.NoError(t, Hotness(context.Background(), g, ranked, scores[name]))
+			require.NoError(t, draw.Hotness(context.Background(), g, ranked, scores[name]))
 		}
 		for _, k := range []int{175, 350, 700} {
 			hits := map[string]float64{}
@@ -107,5 +108,5 @@ func TestExpectedDoesNotFollowWalks(t *testing.T) {
 	o := plain()
 	o.Cache, o.Walks = "expected", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
 	d := newDataset(100, 300)
-	require.ErrorContains(t, Hotness(context.Background(), d.graph(t), o, make([]float32, 100)), "not walks")
+	require.ErrorContains(t, draw.Hotness(context.Background(), d.graph(t), o, make([]float32, 100)), "not walks")
 }

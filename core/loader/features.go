@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/draw"
 	"sort"
 	"sync/atomic"
 
@@ -30,7 +31,7 @@ type features struct {
 // table is a tensor with its rows: in memory as a whole, or on disk with some of
 // them in the cache.
 type table struct {
-	tensor
+	draw.Tensor
 	index  int         // in features.tables and among the tensors
 	disk   *graph.Rows // nil when memory holds all rows
 	unused bool        // no batch has rows of it
@@ -60,35 +61,35 @@ func among(threads, count int, fn func(lo, hi int)) {
 const minShare = 4096
 
 // has reports whether a table has a row that some table of its column has.
-func (t *table) has(row uint32) bool { return int64(row) >= t.first && int64(row) < t.first+t.numRows }
+func (t *table) has(row uint32) bool { return int64(row) >= t.First && int64(row) < t.First+t.NumRows }
 
 // hasAll reports whether a table has all rows of a graph: then the rows in slots need not be looked up.
-func (t *table) hasAll(rows int64) bool { return t.first == 0 && t.numRows == rows }
+func (t *table) hasAll(rows int64) bool { return t.First == 0 && t.NumRows == rows }
 
 // slotRow returns the row of a table in a slot of the cache.
 func (f *features) slotRow(t *table, slot int32) []byte {
-	return f.cached.Row(t.cached, int64(slot))[:t.width]
+	return f.cached.Row(t.cached, int64(slot))[:t.Width]
 }
 
 // fromSlots copies rows of a table out of slots, whose column may be wider.
 func (f *features) fromSlots(t *table, dst []byte, to, slots []int32) {
-	if f.columns[t.cached] == t.width {
-		f.copyRows(dst, to, f.cached.Table(t.cached), slots, t.width)
+	if f.columns[t.cached] == t.Width {
+		f.copyRows(dst, to, f.cached.Table(t.cached), slots, t.Width)
 		return
 	}
 	for i, row := range to {
-		copy(dst[int(row)*t.width:][:t.width], f.slotRow(t, slots[i]))
+		copy(dst[int(row)*t.Width:][:t.Width], f.slotRow(t, slots[i]))
 	}
 }
 
 // toSlots copies rows of a table into slots.
 func (f *features) toSlots(t *table, slots []int32, src []byte, from []int32) {
-	if f.columns[t.cached] == t.width {
-		f.copyRows(f.cached.Table(t.cached), slots, src, from, t.width)
+	if f.columns[t.cached] == t.Width {
+		f.copyRows(f.cached.Table(t.cached), slots, src, from, t.Width)
 		return
 	}
 	for i, row := range from {
-		copy(f.slotRow(t, slots[i]), src[int(row)*t.width:][:t.width])
+		copy(f.slotRow(t, slots[i]), src[int(row)*t.Width:][:t.Width])
 	}
 }
 
@@ -110,7 +111,7 @@ func (f *features) readAtOpening(ctx context.Context, rows []int64, put func(tab
 		var own []int64
 		for at, row := range rows {
 			if t.has(uint32(row)) {
-				places, own = append(places, at), append(own, row-t.first)
+				places, own = append(places, at), append(own, row-t.First)
 			}
 		}
 		err := t.disk.Read(ctx, &m, own, func(k int32, row []byte) error {
@@ -118,7 +119,7 @@ func (f *features) readAtOpening(ctx context.Context, rows []int64, put func(tab
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("loader: filling the cache from %q: %w", t.name, err)
+			return fmt.Errorf("loader: filling the cache from %q: %w", t.Name, err)
 		}
 	}
 	return nil
@@ -138,7 +139,7 @@ func (t *table) extrasOf(extras []plan.Extra) []plan.Extra {
 
 func (t *table) within(n int, row func(i int) uint32) (lo, hi int) {
 	before := func(end int64) int { return sort.Search(n, func(i int) bool { return int64(row(i)) >= end }) }
-	return before(t.first), before(t.first + t.numRows)
+	return before(t.First), before(t.First + t.NumRows)
 }
 
 // vacant marks a slot that holds no row. Planned loaders have fewer than 2^32-1
@@ -168,9 +169,9 @@ func (r *resident) open(budget *mem.Budget, capacity int64) error {
 }
 
 func (l *Loader) openResident() error {
-	err := l.resident.open(l.budget, l.split.CacheRows)
+	err := l.rows.resident.open(l.draw.Budget, l.draw.Split.CacheRows)
 	if err == nil {
-		l.onClose(l.resident.block.Free)
+		l.draw.OnClose(l.rows.resident.block.Free)
 	}
 	return err
 }

@@ -27,15 +27,15 @@ func (p *preparer) fill(b *Batch) error {
 
 // finish turns stored rows into those that the batch delivers, and clears those that pruning has left unread.
 func (p *preparer) finish(tensors [][]byte) error {
-	for i := range p.loader.tables {
-		t := &p.loader.tables[i]
-		unread := p.cut.On() && !t.byEdge
-		if tensors[i] == nil || t.narrow == nil && !unread {
+	for i := range p.loader.rows.tables {
+		t := &p.loader.rows.tables[i]
+		unread := p.cut.On() && !t.ByEdge
+		if tensors[i] == nil || t.Narrow == nil && !unread {
 			continue
 		}
 		err := p.timed(func() {
-			if t.narrow != nil {
-				t.narrow.Widen(p.wide[i])
+			if t.Narrow != nil {
+				t.Narrow.Widen(p.wide[i])
 			}
 			if unread {
 				p.clearUnloaded(p.wide[i], t)
@@ -53,35 +53,35 @@ func (p *preparer) finish(tensors [][]byte) error {
 // without.
 func (p *preparer) rowTensors(b *Batch) ([][]byte, error) {
 	l := p.loader
-	tensors := make([][]byte, len(l.tables))
-	p.wide = reuse.Slice(p.wide, len(l.tables))
-	for i := range l.tables {
-		t := &l.tables[i]
-		if t.byEdge && !p.ids.edges[t.typ].numbered {
+	tensors := make([][]byte, len(l.rows.tables))
+	p.wide = reuse.Slice(p.wide, len(l.rows.tables))
+	for i := range l.rows.tables {
+		t := &l.rows.tables[i]
+		if t.ByEdge && !p.ids.edges[t.Type].numbered {
 			continue
 		}
 		count := int64(len(p.idsOf(t)))
 		var err error
-		if p.wide[i], err = p.addTensor(b, t.label, t.dtype, append([]int64{count}, t.rowShape...)); err != nil {
+		if p.wide[i], err = p.addTensor(b, t.Label, t.DType, append([]int64{count}, t.RowShape...)); err != nil {
 			return nil, err
 		}
-		tensors[i] = p.wide[i][int64(len(p.wide[i]))-count*int64(t.width):]
+		tensors[i] = p.wide[i][int64(len(p.wide[i]))-count*int64(t.Width):]
 	}
 	return tensors, nil
 }
 
 // idsOf returns the ids of a table's rows in the batch.
 func (p *preparer) idsOf(t *table) []int64 {
-	if t.byEdge {
-		return p.ids.edges[t.typ].numbers
+	if t.ByEdge {
+		return p.ids.edges[t.Type].numbers
 	}
-	return p.batchRows.delivered(t.typ, p.ids.nodes[t.typ])
+	return p.batchRows.Delivered(t.Type, p.ids.nodes[t.Type])
 }
 
 // clearUnloaded zeroes the rows of a node tensor that are not loaded. Seeds are, so that none of these was copied.
 func (p *preparer) clearUnloaded(dst []byte, t *table) {
-	next, width := 0, int(t.delivered())
-	loaded, base := p.cut.Batch.LoadedOf(t.typ)
+	next, width := 0, int(t.Delivered())
+	loaded, base := p.cut.Batch.LoadedOf(t.Type)
 	for _, at := range loaded {
 		clear(dst[next*width : int(at-base)*width])
 		next = int(at-base) + 1
@@ -91,7 +91,7 @@ func (p *preparer) clearUnloaded(dst []byte, t *table) {
 
 // timed computes and counts the time as gathering.
 func (p *preparer) timed(fn func()) error {
-	return p.loader.compute(p.epoch.ctx, func() {
+	return p.loader.draw.Compute(p.epoch.ctx, func() {
 		start := time.Now()
 		fn()
 		since(&p.loader.counters.gathering, start)

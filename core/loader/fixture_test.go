@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"freshgo/core/draw"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -40,12 +41,12 @@ type dataset struct {
 	nodes     int64
 	sources   []int64
 	targets   []int64
-	x         []float32     // width columns; x[v*width+j] = v + j/1000
-	wide      []byte        // wideWidth columns; wide[v*wideWidth+j] = v + j
-	y         []int64       // y[v] = 3v
-	edgeAttr  []int32       // two columns; -e and 2e
-	extra     []GraphTensor // more edge tensors
-	weightsOf string        // the one that stores have by position too
+	x         []float32          // width columns; x[v*width+j] = v + j/1000
+	wide      []byte             // wideWidth columns; wide[v*wideWidth+j] = v + j
+	y         []int64            // y[v] = 3v
+	edgeAttr  []int32            // two columns; -e and 2e
+	extra     []draw.GraphTensor // more edge tensors
+	weightsOf string             // the one that stores have by position too
 }
 
 const (
@@ -110,7 +111,7 @@ func opened(t *testing.T, fs ssd.FS, path string) *store.Store {
 	return s
 }
 
-func (d *dataset) graph(t *testing.T) *Graph { return d.form("").graph(t) }
+func (d *dataset) graph(t *testing.T) *draw.Graph { return d.form("").graph(t) }
 
 // store converts the dataset and opens it through fs.
 func (d *dataset) store(t *testing.T, fs ssd.FS) *store.Store { return d.form("").store(t, fs) }
@@ -145,7 +146,7 @@ func look(b *Batch) *seen {
 }
 
 // leastMemory is the smallest memory that works, as told by the error of a loader that is given too little.
-func leastMemory(t *testing.T, src Source, o Options) int64 {
+func leastMemory(t *testing.T, src draw.Source, o draw.Options) int64 {
 	t.Helper()
 	_, err := Open(context.Background(), src, o, mem.NewAllocator())
 	var short *mem.BudgetError
@@ -155,7 +156,7 @@ func leastMemory(t *testing.T, src Source, o Options) int64 {
 
 // open opens a loader that is closed with the test, after which nothing it
 // allocated may be left.
-func open(t *testing.T, src Source, o Options) *Loader {
+func open(t *testing.T, src draw.Source, o draw.Options) *Loader {
 	t.Helper()
 	alloc := mem.NewAllocator()
 	l, err := Open(context.Background(), src, o, alloc)
@@ -164,7 +165,7 @@ func open(t *testing.T, src Source, o Options) *Loader {
 		require.NoError(t, l.Close())
 		buffers, bytes := alloc.Live()
 		require.Zero(t, buffers, "%d bytes of batches are left", bytes)
-		require.Zero(t, l.budget.Used(), "memory is left after Close")
+		require.Zero(t, l.draw.Budget.Used(), "memory is left after Close")
 	})
 	return l
 }
@@ -190,11 +191,12 @@ func epochOf(t *testing.T, l *Loader, epoch int64) []*seen {
 	return rest(t, l)
 }
 
-func plain() Options {
-	return Options{
+func plain() draw.Options {
+	return draw.Options{
 		Fanouts: []int64{4, 3}, BatchSize: 64, Seed: 5, Shuffle: true, Prefetch: 2,
-		FeatureCache: Auto, NeighborCache: Auto, Cache: "none", IO: ssd.Auto,
-		Superbatch: Auto, CarryOver: true, Lookahead: true, PreSCEpochs: 1, ReorderRows: Auto, Transfer: "random",
-		TraceMemory: Auto, BufferMemory: Auto, ScratchBytes: Auto, Calibration: filepath.Join(shared, "devices.json"),
+		FeatureCache: draw.Auto, NeighborCache: draw.Auto, Cache: "none", IO: ssd.Auto,
+		Superbatch: draw.Auto, CarryOver: true, Lookahead: true, PreSCEpochs: 1, ReorderRows: draw.Auto, Transfer: "random",
+		TraceMemory: draw.Auto, BufferMemory: draw.Auto, ScratchBytes: draw.Auto, Calibration: filepath.Join(shared,
+			"devices.json"),
 	}
 }

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/draw"
 
 	"freshgo/core/internal/guard"
 	"freshgo/core/prune"
@@ -12,8 +13,8 @@ import (
 // forecast is one of an epoch, as far as it has come.
 type forecast struct {
 	epoch, first  int64
-	order         *seedOrder
-	shareSchedule shareSchedule
+	order         *draw.SeedOrder
+	shareSchedule draw.ShareSchedule
 	at            int64
 	of            *prune.Forecaster
 }
@@ -32,7 +33,7 @@ func (l *Loader) ForecastHistory(ctx context.Context, epoch, first int64) (prune
 		if err != nil {
 			return err
 		}
-		for ; f.at < f.shareSchedule.count; f.at++ {
+		for ; f.at < f.shareSchedule.Count; f.at++ {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -58,18 +59,19 @@ func (l *Loader) beginForecast(ctx context.Context, epoch, first int64) (*foreca
 	switch {
 	case !prunes:
 		return nil, fmt.Errorf("%w: the loader has no history", prune.ErrCall)
-	case l.split.Reorder != 0:
+	case l.draw.Split.Reorder != 0:
 		return nil, fmt.Errorf("%w: of an epoch whose batches are reordered there is no forecast", prune.ErrCall)
 	case epoch < 0 || first < 0 || first > l.NumBatches():
-		return nil, fmt.Errorf("%w: a forecast of epoch %d from batch %d of %d on", ErrOption, epoch, first, l.NumBatches())
+		return nil, fmt.Errorf("%w: a forecast of epoch %d from batch %d of %d on", draw.ErrOption, epoch, first,
+			l.NumBatches())
 	}
 	f := &forecast{epoch: epoch, first: first}
 	f.shareSchedule, f.at = l.turnsFrom(first)
 	var err error
-	if f.of, err = h.Forecast(l.budget, f.at, f.shareSchedule.count); err != nil {
+	if f.of, err = h.Forecast(l.draw.Budget, f.at, f.shareSchedule.Count); err != nil {
 		return nil, err
 	}
-	if f.order, err = l.newSeedOrder(ctx, l.epochKey(epoch)); err != nil {
+	if f.order, err = l.draw.NewSeedOrder(ctx, l.draw.EpochKey(epoch)); err != nil {
 		f.of.Close()
 		return nil, err
 	}
@@ -79,18 +81,18 @@ func (l *Loader) beginForecast(ctx context.Context, epoch, first int64) (*foreca
 
 // forecastOne draws the next batch of a forecast and prunes it. It is not ended in between.
 func (l *Loader) forecastOne(f *forecast) error {
-	ctx, number := context.Background(), f.shareSchedule.number(f.at)
-	var r request
-	if err := f.order.batch(ctx, number, &r); err != nil {
+	ctx, number := context.Background(), f.shareSchedule.Number(f.at)
+	var r draw.Request
+	if err := f.order.Batch(ctx, number, &r); err != nil {
 		return err
 	}
-	worker := <-l.workers
-	defer func() { l.workers <- worker }()
+	worker := <-l.draw.Workers
+	defer func() { l.draw.Workers <- worker }()
 	var drawn sample.Subgraph
-	if err := l.draw(ctx, worker, f.order.batchKey(number), &r, &drawn); err != nil {
+	if err := l.draw.Draw(ctx, worker, f.order.BatchKey(number), &r, &drawn); err != nil {
 		return fmt.Errorf("loader: forecast of batch %d: %w", f.at, err)
 	}
-	_, err := f.of.Next(ctx, &drawn, int64(len(r.inputs)), l.rowCost())
+	_, err := f.of.Next(ctx, &drawn, int64(len(r.Inputs)), l.rowCost())
 	return err
 }
 
@@ -98,7 +100,7 @@ func (l *Loader) forecastOne(f *forecast) error {
 func (l *Loader) dropForecast() {
 	if f := l.forecast; f != nil {
 		f.of.Close()
-		f.order.free()
+		f.order.Free()
 		l.forecast = nil
 	}
 }

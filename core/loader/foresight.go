@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"errors"
+	"freshgo/core/draw"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,14 +31,14 @@ type foresight struct {
 // foresees reports whether the epoch that has begun is one whose pruning is known ahead.
 func (l *Loader) foresees() bool {
 	h, prunes := l.pruner.(*prune.Pruner)
-	return prunes && l.split.Reorder == 0 && h.Follows()
+	return prunes && l.draw.Split.Reorder == 0 && h.Follows()
 }
 
 // foresee begins with the epoch that has begun, where that is possible and there is memory for it.
 func (l *Loader) foresee(wrong *atomic.Int64) foresight {
 	f := foresight{cost: l.rowCost(), wrong: wrong}
 	if l.foresees() {
-		f.of, _ = l.pruner.(*prune.Pruner).Follow(l.budget) // an error: batches are planned as they are drawn
+		f.of, _ = l.pruner.(*prune.Pruner).Follow(l.draw.Budget) // an error: batches are planned as they are drawn
 	}
 	return f
 }
@@ -146,11 +147,11 @@ type foreseen struct {
 
 // foreseenOf reduces the rows of a batch to those that it will read, and returns their positions. Where there is
 // no memory for that, they are all.
-func (r *batchRows) foreseenOf(budget *mem.Budget, places []int32, known bool) (foreseen, error) {
+func foreseenOf(r *draw.BatchRows, budget *mem.Budget, places []int32, known bool) (foreseen, error) {
 	if places == nil {
 		return foreseen{known: known}, nil
 	}
-	block, err := budget.Alloc(mem.Trace, bitset.Bytes(int64(len(r.rows))))
+	block, err := budget.Alloc(mem.Trace, bitset.Bytes(int64(len(r.Rows))))
 	if errors.Is(err, mem.ErrBudget) {
 		return foreseen{}, nil
 	}
@@ -159,28 +160,18 @@ func (r *batchRows) foreseenOf(budget *mem.Budget, places []int32, known bool) (
 	}
 	of, read := foreseen{block, true}, 0
 	set := of.set()
-	for pos := range r.rows {
-		if places[r.tensorRow(int32(pos))] >= 0 {
+	for pos := range r.Rows {
+		if places[r.TensorRow(int32(pos))] >= 0 {
 			set.Add(int64(pos))
 			read++
 		}
 	}
-	if read == len(r.rows) { // so that what it takes is less than what it saves, 84 bytes of plans for each row
+	if read == len(r.Rows) { // so that what it takes is less than what it saves, 84 bytes of plans for each row
 		of.free()
 		return of, nil
 	}
-	r.keep(set)
+	r.Keep(set)
 	return of, nil
-}
-
-// keep leaves the rows at some positions. It is for who wants the rows alone.
-func (r *batchRows) keep(set bitset.Set) {
-	n := 0
-	for pos := range set.Within(0, int64(len(r.rows))) {
-		r.rows[n] = r.rows[pos]
-		n++
-	}
-	r.rows, r.at = r.rows[:n], r.at[:0]
 }
 
 // set is the positions; nil: all.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"freshgo/core/draw"
 	"slices"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ import (
 )
 
 // foreseeable adds a history whose decisions depend on no gradient, and room in which entries compete.
-func (f *form) foreseeable(o Options, policy string) Options {
+func (f *form) foreseeable(o draw.Options, policy string) draw.Options {
 	o = f.withHistory(o, policy)
 	o.History.GradFraction, o.Cache = 1, "belady"
 	return o
@@ -58,19 +59,19 @@ func TestPlannedIsRead(t *testing.T) {
 				pick := func(list ...int64) int64 { return list[rng.IntN(len(list))] }
 				o := f.foreseeable(f.options(), policy)
 				o.History.Lag, o.Prefetch, o.History.ProbeEvery = lag, 5, pick(0, 7)
-				o.History.Start = Span{Count: float64(pick(0, 0, 3))}
+				o.History.Start = draw.Span{Count: float64(pick(0, 0, 3))}
 				for range few(f, 0, 1, 2) {
 					o := o
 					o.Transfer = plan.Transfers()[rng.IntN(len(plan.Transfers()))]
-					o.Workers, o.Superbatch = int(pick(0, 1, 2, 8)), pick(Auto, 1, 2, 5, 16)
-					o.FeatureCache, o.BufferMemory = pick(f.rooms()...), pick(Auto, 0, 50000)
+					o.Workers, o.Superbatch = int(pick(0, 1, 2, 8)), pick(draw.Auto, 1, 2, 5, 16)
+					o.FeatureCache, o.BufferMemory = pick(f.rooms()...), pick(draw.Auto, 0, 50000)
 					if pick(0, 1) == 1 {
 						o.Scratch = t.TempDir()
 					}
 					name := fmt.Sprintf("%s %s lag %d %s windows %d", f, policy, lag, o.Transfer, o.Superbatch)
 					t.Run(name, func(t *testing.T) {
 						reference := f.train(t, open(t, g, o))
-						r := f.train(t, open(t, OpenStore(s), o))
+						r := f.train(t, open(t, draw.OpenStore(s), o))
 						for epoch := range int64(3) {
 							requireSame(t, reference.epochOf(epoch), r.epochOf(epoch))
 							r.requireForeseen(epoch)
@@ -91,7 +92,7 @@ func TestUnforeseenUpdates(t *testing.T) {
 		for _, transfer := range some(f, plan.Transfers()...) {
 			o := f.foreseeable(f.options(), history.Performance)
 			o.Transfer, o.FeatureCache, o.Superbatch, o.Scratch = transfer, f.rooms()[2], 6, t.TempDir()
-			r, reference := f.train(t, open(t, OpenStore(s), o)), f.train(t, open(t, g, o))
+			r, reference := f.train(t, open(t, draw.OpenStore(s), o)), f.train(t, open(t, g, o))
 			both := func(epoch int64, mode Mode, updates func(batch int) bool) {
 				var all [2][]*seen
 				for i, one := range []*trainer{r, reference} {
@@ -127,15 +128,15 @@ func TestForesightOfALaterStart(t *testing.T) {
 		s, g := f.store(t, ssd.OS), f.graph(t)
 		o := f.foreseeable(f.options(), history.Performance)
 		o.FeatureCache, o.Prefetch = f.rooms()[2], 5
-		batches := open(t, g, o).NumBatches()
+		batches := open(t, g, o).draw.NumBatches()
 		for _, start := range explore.Part(t, f.String(), []int64{batches - 1, batches, batches + 2, 2*batches + 1}) {
 			for _, lag := range []int{0, 3} {
 				o, h := o, *o.History
-				o.History, h.Start, h.Lag = &h, Span{Count: float64(start)}, lag
-				for _, window := range few(f, int64(1), Auto) {
+				o.History, h.Start, h.Lag = &h, draw.Span{Count: float64(start)}, lag
+				for _, window := range few(f, int64(1), draw.Auto) {
 					o.Superbatch = window
 					t.Run(fmt.Sprintf("%s start %d lag %d windows %d", f, start, lag, window), func(t *testing.T) {
-						reference, r := f.train(t, open(t, g, o)), f.train(t, open(t, OpenStore(s), o))
+						reference, r := f.train(t, open(t, g, o)), f.train(t, open(t, draw.OpenStore(s), o))
 						var in *inspector
 						for epoch := range int64(4) {
 							requireSame(t, reference.epochOf(epoch), r.epochOf(epoch))
@@ -162,7 +163,7 @@ func TestForesightResumes(t *testing.T) {
 		s := f.store(t, ssd.OS)
 		o := f.foreseeable(f.options(), history.Performance)
 		o.FeatureCache, o.Superbatch = f.rooms()[2], 6
-		r := f.train(t, open(t, OpenStore(s), o))
+		r := f.train(t, open(t, draw.OpenStore(s), o))
 		r.epochOf(0)
 		require.NoError(t, r.l.Start(1, 0, Train))
 		gone := r.l.NumBatches() / 3
@@ -174,7 +175,7 @@ func TestForesightResumes(t *testing.T) {
 		rows := append([]byte(nil), r.l.embeddings.Bytes()...)
 		want := r.epoch()
 
-		resumed := f.train(t, open(t, OpenStore(s), o))
+		resumed := f.train(t, open(t, draw.OpenStore(s), o))
 		resumed.epochOf(0)
 		require.NoError(t, resumed.l.RestoreHistory(state))
 		copy(resumed.l.embeddings.Bytes(), rows)
@@ -190,15 +191,15 @@ func TestForesightResumes(t *testing.T) {
 
 // hooked calls a function before the request of a batch.
 type hooked struct {
-	requester
+	draw.Requester
 	before func(batch uint64) error
 }
 
-func (h hooked) request(ctx context.Context, m *sampling, key sample.Key, r *request) error {
+func (h hooked) Request(ctx context.Context, m *draw.Sampling, key sample.Key, r *draw.Request) error {
 	if err := h.before(key.Batch); err != nil {
 		return err
 	}
-	return h.requester.request(ctx, m, key, r)
+	return h.Requester.Request(ctx, m, key, r)
 }
 
 // TestOneOfSeveralFails holds that where one of several batches fails that are sampled at a time and foreseen one after
@@ -213,15 +214,15 @@ func TestOneOfSeveralFails(t *testing.T) {
 		"with a panic":  func() error { panic(fault) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := open(t, OpenStore(f.store(t, ssd.OS)), o)
-			require.Equal(t, 8, cap(l.workers))
+			l := open(t, draw.OpenStore(f.store(t, ssd.OS)), o)
+			require.Equal(t, 8, cap(l.draw.Workers))
 			in := &inspector{loader: l, cache: cacheOf(l), ctx: context.Background(), foresees: true}
 			s := newBlocks(in, place{})
 			var err error
-			s.order, err = l.newSeedOrder(in.ctx, l.epochKey(0))
+			s.order, err = l.draw.NewSeedOrder(in.ctx, l.draw.EpochKey(0))
 			require.NoError(t, err)
 			failing := make(chan struct{})
-			l.seeds = hooked{l.seeds, func(batch uint64) error {
+			l.draw.Seeds = hooked{l.draw.Seeds, func(batch uint64) error {
 				switch batch {
 				case 2: // is the last to come to its turn
 					<-failing
@@ -235,7 +236,7 @@ func TestOneOfSeveralFails(t *testing.T) {
 			made, err := s.sample(8, func(i int64) int64 { return i })
 			require.ErrorIs(t, err, fault)
 			require.Len(t, made, 3)
-			require.Len(t, l.workers, cap(l.workers))
+			require.Len(t, l.draw.Workers, cap(l.draw.Workers))
 			freeAll(made)
 			s.free()
 		})

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/draw"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
@@ -20,8 +21,8 @@ import (
 type form struct {
 	names     []string // of node types
 	counts    []int64
-	nodes     [][]GraphTensor
-	edges     []GraphEdges
+	nodes     [][]draw.GraphTensor
+	edges     []draw.GraphEdges
 	weightsOf string              // as of store.Input, where there are no types
 	in        []map[int64][]int64 // see inEdges
 }
@@ -30,7 +31,7 @@ type form struct {
 func forms(d *dataset) []*form { return []*form{d.form(""), d.form("node"), severalTypes()} }
 
 // rowBytes is the size of a row.
-func (t *GraphTensor) rowBytes() int {
+func rowBytes(t draw.GraphTensor) int {
 	n := t.DType.Size()
 	for _, k := range t.RowShape {
 		n *= int(k)
@@ -54,19 +55,19 @@ func (d *dataset) form(name string) *form {
 	if name != "" {
 		relation = "to"
 	}
-	attr := GraphTensor{
+	attr := draw.GraphTensor{
 		Name: "edge_attr", DType: manifest.DType_INT32, RowShape: []int64{2}, Rows: littleEndian(d.edgeAttr),
 	}
 	return &form{
 		names: []string{name}, counts: []int64{d.nodes}, weightsOf: d.weightsOf,
-		nodes: [][]GraphTensor{{
+		nodes: [][]draw.GraphTensor{{
 			{Name: "wide", DType: manifest.DType_UINT8, RowShape: []int64{wideWidth}, Rows: d.wide},
 			{Name: "x", DType: manifest.DType_FLOAT32, RowShape: []int64{width}, Rows: littleEndian(d.x)},
 			{Name: "y", DType: manifest.DType_INT64, Rows: littleEndian(d.y)},
 		}},
-		edges: []GraphEdges{{
+		edges: []draw.GraphEdges{{
 			Source: name, Relation: relation, Target: name, EdgeIndex: d.edgeIndex(),
-			Tensors: append([]GraphTensor{attr}, d.extra...),
+			Tensors: append([]draw.GraphTensor{attr}, d.extra...),
 		}},
 	}
 }
@@ -87,11 +88,12 @@ func taggedRows(rows, width int64, tag byte) []byte {
 func severalTypes() *form {
 	rng := rand.New(rand.NewPCG(3, 4))
 	d := &form{names: []string{"user", "item", "tag", "none", "far"}, counts: []int64{900, 2500, 60, 0, 40}}
-	add := func(name string, typ int, width int64, tag byte) GraphTensor {
-		return GraphTensor{Name: name, DType: manifest.DType_UINT8, RowShape: []int64{width},
+	add := func(name string, typ int, width int64, tag byte) draw.GraphTensor {
+		return draw.GraphTensor{Name: name, DType: manifest.DType_UINT8, RowShape: []int64{width},
 			Rows: taggedRows(d.counts[typ], width, tag)}
 	}
-	d.nodes = [][]GraphTensor{{add("x", 0, 96, 1)}, {add("narrow", 1, 80, 2), add("x", 1, 170, 3), add("y", 1, 8, 4)}, nil,
+	d.nodes = [][]draw.GraphTensor{{add("x", 0, 96, 1)}, {add("narrow", 1, 80, 2), add("x", 1, 170, 3), add("y", 1, 8,
+		4)}, nil,
 		{add("x", 3, 100, 5)}, {add("x", 4, 300, 6)}}
 	for i, r := range []struct {
 		source, target, edges int
@@ -104,7 +106,7 @@ func severalTypes() *form {
 			sources = append(sources, int64(float64(d.counts[r.source])*u*u*u))
 			targets = append(targets, rng.Int64N(d.counts[r.target]))
 		}
-		e := GraphEdges{
+		e := draw.GraphEdges{
 			Source: d.names[r.source], Relation: fmt.Sprint("r", i), Target: d.names[r.target],
 			EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, int64(r.edges)}, littleEndian(append(sources, targets...))),
 		}
@@ -113,7 +115,7 @@ func severalTypes() *form {
 			for k := range weights {
 				weights[k] = float32(k%5) + 0.5
 			}
-			e.Tensors = []GraphTensor{
+			e.Tensors = []draw.GraphTensor{
 				{
 					Name: "attr", DType: manifest.DType_UINT8, RowShape: []int64{70},
 					Rows: taggedRows(int64(r.edges), 70, byte(10+i)),
@@ -148,14 +150,14 @@ func (f *form) inEdges(relation int) map[int64][]int64 {
 	return f.in[relation]
 }
 
-func (f *form) graph(t *testing.T) *Graph {
+func (f *form) graph(t *testing.T) *draw.Graph {
 	t.Helper()
-	var in GraphInput
+	var in draw.GraphInput
 	for i, name := range f.names {
-		in.NodeTypes = append(in.NodeTypes, GraphNodes{Name: name, NumNodes: f.counts[i], Tensors: f.nodes[i]})
+		in.NodeTypes = append(in.NodeTypes, draw.GraphNodes{Name: name, NumNodes: f.counts[i], Tensors: f.nodes[i]})
 	}
 	in.EdgeTypes = f.edges
-	g, err := NewGraph(context.Background(), in)
+	g, err := draw.NewGraph(context.Background(), in)
 	require.NoError(t, err)
 	t.Cleanup(g.Close)
 	return g
@@ -163,9 +165,9 @@ func (f *form) graph(t *testing.T) *Graph {
 
 // input is the form as a store is made of it.
 func (f *form) input() store.Input {
-	named := func(tensors []GraphTensor) (out []store.NamedSource) {
+	named := func(tensors []draw.GraphTensor) (out []store.NamedSource) {
 		for _, x := range tensors {
-			shape := append([]int64{int64(len(x.Rows) / x.rowBytes())}, x.RowShape...)
+			shape := append([]int64{int64(len(x.Rows) / rowBytes(x))}, x.RowShape...)
 			out = append(out, store.NamedSource{Name: x.Name, Source: store.Dense(x.DType, shape, x.Rows)})
 		}
 		return out
@@ -196,7 +198,7 @@ func (f *form) store(t *testing.T, fs ssd.FS) *store.Store {
 }
 
 // options are plain ones. Of several types they have seeds of three, some of them twice.
-func (f *form) options() Options {
+func (f *form) options() draw.Options {
 	o := plain()
 	if len(f.names) == 1 {
 		return o

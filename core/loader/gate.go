@@ -2,6 +2,7 @@ package loader
 
 import (
 	"fmt"
+	"freshgo/core/draw"
 	"sync"
 
 	"freshgo/core/mem"
@@ -40,7 +41,7 @@ func (g *gate) acquire(i, n int64) error {
 	for {
 		switch {
 		case g.shut:
-			return errStopped
+			return draw.ErrStopped
 		case g.turn != i:
 		case g.reserve(n, g.wanted == i):
 			g.turn++

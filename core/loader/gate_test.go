@@ -2,6 +2,7 @@ package loader
 
 import (
 	"errors"
+	"freshgo/core/draw"
 	"testing"
 	"time"
 
@@ -47,8 +48,8 @@ func TestGateWaitsForTheConsumer(t *testing.T) {
 	third := acquired(g, 2, 30)
 	requireWaits(t, third) // its turn has not come, though there is room
 	g.shutdown()
-	require.ErrorIs(t, <-second, errStopped)
-	require.ErrorIs(t, <-third, errStopped)
+	require.ErrorIs(t, <-second, draw.ErrStopped)
+	require.ErrorIs(t, <-third, draw.ErrStopped)
 	g.drain()
 	require.Zero(t, budget.Used())
 }

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/draw"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
@@ -16,15 +17,15 @@ import (
 )
 
 // heteroInputs are one heterogeneous graph for memory and for a store.
-func heteroInputs() (GraphInput, store.Input) {
+func heteroInputs() (draw.GraphInput, store.Input) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	counts := map[string]int64{"user": 400, "item": 900, "tag": 0}
-	memory := GraphInput{}
+	memory := draw.GraphInput{}
 	disk := store.Input{}
 	for _, name := range []string{"user", "item", "tag"} {
 		x := make([]byte, 8*counts[name])
-		memory.NodeTypes = append(memory.NodeTypes, GraphNodes{
-			Name: name, NumNodes: counts[name], Tensors: []GraphTensor{{Name: "x", DType: manifest.DType_FLOAT32,
+		memory.NodeTypes = append(memory.NodeTypes, draw.GraphNodes{
+			Name: name, NumNodes: counts[name], Tensors: []draw.GraphTensor{{Name: "x", DType: manifest.DType_FLOAT32,
 				RowShape: []int64{2}, Rows: x}},
 		})
 		disk.NodeTypes = append(disk.NodeTypes, store.NodeInput{Name: name, NumNodes: counts[name]})
@@ -39,7 +40,7 @@ func heteroInputs() (GraphInput, store.Input) {
 		}
 		edges := store.Dense(manifest.DType_INT64, []int64{2, int64(len(sources))}, littleEndian(append(sources, targets...)))
 		memory.EdgeTypes = append(memory.EdgeTypes,
-			GraphEdges{Source: name[0], Relation: name[1], Target: name[2], EdgeIndex: edges})
+			draw.GraphEdges{Source: name[0], Relation: name[1], Target: name[2], EdgeIndex: edges})
 		disk.EdgeTypes = append(disk.EdgeTypes, store.EdgeInput{Source: name[0], Relation: name[1], Target: name[2],
 			EdgeIndex: edges})
 	}
@@ -49,9 +50,9 @@ func heteroInputs() (GraphInput, store.Input) {
 // TestHeteroGraphIsSampledAsItsStore: the same graph in memory and on disk gives the same batches.
 func TestHeteroGraphIsSampledAsItsStore(t *testing.T) {
 	memory, disk := heteroInputs()
-	g, err := NewGraph(context.Background(), memory)
+	g, err := draw.NewGraph(context.Background(), memory)
 	require.NoError(t, err)
-	defer func() { require.Zero(t, g.budget.Used()) }()
+	defer func() { require.Zero(t, g.Budget.Used()) }()
 	defer g.Close()
 	require.Equal(t, 3, g.NumTensors())
 	path := filepath.Join(t.TempDir(), "g")
@@ -78,7 +79,7 @@ func TestHeteroGraphIsSampledAsItsStore(t *testing.T) {
 		})
 	}
 	var batches [2]sample.Subgraph
-	for i, graph := range []sample.Graph{g.sampled(), stored} {
+	for i, graph := range []sample.Graph{sampledGraph(g), stored} {
 		sampler, err := sample.New(graph, sample.Config{Fanouts: [][]int64{{5, 3}, {5, 3}, {5, 3}, {5, 3}}})
 		require.NoError(t, err)
 		w, err := sampler.NewWorker(budget, i == 0, 1+i)
@@ -93,26 +94,27 @@ func TestHeteroGraphIsSampledAsItsStore(t *testing.T) {
 
 func TestHeteroGraphRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
-		change func(in *GraphInput)
+		change func(in *draw.GraphInput)
 		want   string
 	}{
-		"unknown type": {func(in *GraphInput) {
+		"unknown type": {func(in *draw.GraphInput) {
 			in.EdgeTypes[0].Target = "itm"
 		}, `unknown node type "itm", the node types are ["item" "tag" "user"]`},
-		"no edge types": {func(in *GraphInput) { in.EdgeTypes = nil }, "no edge type"},
-		"other type":    {func(in *GraphInput) { in.EdgeTypes[0].Target = "tag" }, "(user, likes, tag).edge_index[1, "},
-		"short tensor": {func(in *GraphInput) {
+		"no edge types": {func(in *draw.GraphInput) { in.EdgeTypes = nil }, "no edge type"},
+		"other type":    {func(in *draw.GraphInput) { in.EdgeTypes[0].Target = "tag" }, "(user, likes, tag).edge_index[1, "},
+		"short tensor": {func(in *draw.GraphInput) {
 			in.NodeTypes[1].Tensors[0].Rows = make([]byte, 8)
 		}, `tensor "item.x" has 8 bytes, expected 900 rows of 8 bytes`},
-		"negative nodes": {func(in *GraphInput) { in.NodeTypes[2].NumNodes = -1; in.NodeTypes[2].Tensors = nil }, "-1 nodes"},
-		"ragged edges": {func(in *GraphInput) {
-			in.EdgeTypes[1].Tensors = []GraphTensor{{Name: "time", DType: manifest.DType_INT64, Rows: make([]byte, 8)}}
+		"negative nodes": {func(in *draw.GraphInput) { in.NodeTypes[2].NumNodes = -1; in.NodeTypes[2].Tensors = nil },
+			"-1 nodes"},
+		"ragged edges": {func(in *draw.GraphInput) {
+			in.EdgeTypes[1].Tensors = []draw.GraphTensor{{Name: "time", DType: manifest.DType_INT64, Rows: make([]byte, 8)}}
 		}, `tensor "(item, liked, user).time" has 8 bytes, expected 5000 rows`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in, _ := heteroInputs()
 			tc.change(&in)
-			_, err := NewGraph(context.Background(), in)
+			_, err := draw.NewGraph(context.Background(), in)
 			require.ErrorIs(t, err, store.ErrInvalid)
 			require.ErrorContains(t, err, tc.want)
 		})
@@ -120,18 +122,18 @@ func TestHeteroGraphRefuses(t *testing.T) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	in, _ := heteroInputs()
-	_, err := NewGraph(cancelled, in)
+	_, err := draw.NewGraph(cancelled, in)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
 func TestReverses(t *testing.T) {
-	s := &schema{first: []int64{0, 1, 2, 3}}
+	s := &draw.Schema{First: []int64{0, 1, 2, 3}}
 	for _, r := range []struct {
 		source, target int
 		name           string
 	}{{0, 1, "x"}, {1, 0, "rev_x"}, {1, 0, "y"}, {0, 0, "z"}, {0, 0, "rev_z"}, {1, 1, "w"}, {1, 2, "v"}, {2, 1, "u"},
 		{0, 2, "t"}} {
-		s.relations = append(s.relations, relation{source: r.source, target: r.target, relation: r.name})
+		s.Relations = append(s.Relations, draw.Relation{Source: r.source, Target: r.target, Relation: r.name})
 	}
-	require.Equal(t, []int{1, 0, 0, 4, 3, 5, 7, 6, -1}, s.reverses())
+	require.Equal(t, []int{1, 0, 0, 4, 3, 5, 7, 6, -1}, s.Reverses())
 }

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"fmt"
+	"freshgo/core/draw"
 	"math/rand/v2"
 	"testing"
 
@@ -33,13 +34,14 @@ func someHeld(nodes int64, share float64) (held []int32, owners []int64) {
 func TestHeldRowsAreLeftOut(t *testing.T) {
 	for _, f := range forms(someDataset()) {
 		g, s := f.graph(t), f.store(t, ssd.OS)
-		sources := map[string]Source{"graph": g, "store": OpenStore(s), "relaid": OpenStore(relaid(t, s, store.Hot))}
+		sources := map[string]draw.Source{"graph": g, "store": draw.OpenStore(s), "relaid": draw.OpenStore(relaid(t, s,
+			store.Hot))}
 		base := f.options()
 		base.FeatureCache, base.Superbatch, base.Transfer, base.Prefetch = rowsFor(500), 10, "page-once+forward", 3
 		if len(f.names) > 1 {
 			base.FeatureCache, base.Superbatch, base.BufferMemory = 80<<10, 4, 4<<20
 		}
-		ways := map[string]Options{"": base}
+		ways := map[string]draw.Options{"": base}
 		if base.Seeds == nil {
 			rng := explore.Rand(t, 3, 9)
 			for range 500 {
@@ -110,10 +112,10 @@ func TestHeldRowsSaveReads(t *testing.T) {
 	for _, kind := range []string{"degree", "in-degree", "expected", "presc"} {
 		o := belady()
 		o.Cache = kind
-		before := open(t, OpenStore(s), o)
+		before := open(t, draw.OpenStore(s), o)
 		epochOf(t, before, 0)
 		o.Held = held
-		after := open(t, OpenStore(s), o)
+		after := open(t, draw.OpenStore(s), o)
 		epochOf(t, after, 0)
 		require.Equal(t, before.Stats().CachedRows, after.Stats().CachedRows)
 		require.Less(t, after.Stats().Misses, before.Stats().Misses*8/10, kind)
@@ -128,9 +130,9 @@ func TestHeldRowsKeepToTheBudget(t *testing.T) {
 		if o.Memory = 4 << 20; len(f.names) > 1 {
 			o.Memory, o.Cache = 24<<20, "auto"
 		}
-		before := open(t, OpenStore(s), o)
+		before := open(t, draw.OpenStore(s), o)
 		o.Held, _ = f.someHeld(0.2)
-		after := open(t, OpenStore(s), o)
+		after := open(t, draw.OpenStore(s), o)
 		if len(f.names) == 1 { // where rows of nodes are most of a batch
 			require.Less(t, after.Stats().MemorySmallest, before.Stats().MemorySmallest)
 		}
@@ -143,7 +145,7 @@ func TestHeldRowsKeepToTheBudget(t *testing.T) {
 // TestSeedsAlone: a loader of no hops reads rows in the order of its seeds.
 func TestSeedsAlone(t *testing.T) {
 	d := newDataset(500, 6000)
-	for _, src := range []Source{d.graph(t), OpenStore(d.store(t, ssd.OS))} {
+	for _, src := range []draw.Source{d.graph(t), draw.OpenStore(d.store(t, ssd.OS))} {
 		o := plain()
 		o.Fanouts, o.Shuffle, o.Seeds, o.NeighborCache = nil, false, []int64{7, 3, 499, 0, 120}, 0
 		o.BatchSize = 3
@@ -161,8 +163,8 @@ func TestSeedsAlone(t *testing.T) {
 // that were his.
 func (f *form) putTogether(t *testing.T, l *Loader, typ int, owners []int64, want, b *seen) (present int64) {
 	t.Helper()
-	nodeName := l.parts.types.nodeName
-	places := nodeName(typ, PlaceName)
+	nodeName := l.draw.Parts.Schema.NodeName
+	places := nodeName(typ, draw.PlaceName)
 	place := mem.View[int32](b.arrays[places])
 	require.Len(t, place, len(b.int64s(nodeName(typ, "n_id"))))
 	for _, p := range place {
@@ -172,7 +174,7 @@ func (f *form) putTogether(t *testing.T, l *Loader, typ int, owners []int64, wan
 	}
 	for _, x := range f.nodes[typ] {
 		name := nodeName(typ, x.Name)
-		missed, width := b.arrays[name], x.rowBytes()
+		missed, width := b.arrays[name], rowBytes(x)
 		var whole []byte
 		used := map[int32]bool{}
 		for _, p := range place {

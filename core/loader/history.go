@@ -3,8 +3,6 @@ package loader
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
 
 	"freshgo/core/cache"
 	"freshgo/core/graph"
@@ -12,60 +10,6 @@ import (
 	"freshgo/core/mem"
 	"freshgo/core/prune"
 )
-
-// HistoryOptions ask for a cache of historical embeddings (FreshGNN, section 3).
-type HistoryOptions struct {
-	GradFraction float64 `option:"p_grad"`
-	Stale, Start Span    // t_stale, and when the cache begins
-	Policy       string  `option:"policy,performance"` // who is admitted: see history.Config
-	Memory       int64   `option:"memory"`             // bytes of the buffer, or Auto: a tenth of the features
-	// Outside means that the caller has the buffer, on another device; Memory is no part of the loader's.
-	Outside bool  `option:"outside"`
-	Levels  int64 `option:"levels"` // bit l-1 says that of hidden level l something is kept; 0: of all
-	Lag     int   `option:"lag"`    // pruning sees the cache of Lag iterations ago
-	// ProbeEvery is after how many iterations one is not pruned, and its embeddings are compared; 0: never.
-	ProbeEvery int64 `option:"probe_every"`
-}
-
-// Span is a number of iterations, or of epochs.
-type Span struct {
-	Count  float64 // not negative; math.Inf(1): for ever
-	Epochs bool
-}
-
-// iterations is the length of a span.
-func (s Span) iterations(perEpoch int64) int64 {
-	n := s.Count
-	if s.Epochs {
-		n *= float64(perEpoch)
-	}
-	if n >= math.MaxInt64/2 {
-		return history.Forever
-	}
-	return int64(math.Round(n))
-}
-
-func (o *HistoryOptions) validate(hops int) error {
-	switch {
-	case !(o.GradFraction >= 0 && o.GradFraction <= 1):
-		return fmt.Errorf("%w: p_grad must be within [0, 1], got %v", ErrOption, o.GradFraction)
-	case !(o.Stale.Count >= 0):
-		return fmt.Errorf("%w: t_stale must be at least 0, got %v", ErrOption, o.Stale.Count)
-	case !(o.Start.Count >= 0):
-		return fmt.Errorf("%w: start must be at least 0, got %v", ErrOption, o.Start.Count)
-	case o.Memory < Auto || o.Memory == 0:
-		return fmt.Errorf("%w: the memory of a history must be at least 1 byte, got %d", ErrOption, o.Memory)
-	case o.Levels < 0 || hops < 64 && o.Levels>>max(hops-1, 0) != 0:
-		return fmt.Errorf("%w: levels must be some of the %d hidden ones, got %b", ErrOption, hops-1, o.Levels)
-	case o.Lag < 0:
-		return fmt.Errorf("%w: lag must be at least 0, got %d", ErrOption, o.Lag)
-	case o.ProbeEvery < 0:
-		return fmt.Errorf("%w: a history is probed every 1 or more iterations, got %d", ErrOption, o.ProbeEvery)
-	case hops < 2:
-		return fmt.Errorf("%w: a history needs at least 2 layers, num_neighbors has %d", ErrOption, hops)
-	}
-	return nil
-}
 
 // pruner takes out of batches what the history makes needless: a prune.Pruner, or prune.None where there is no history.
 type pruner interface {
@@ -91,16 +35,16 @@ type pruner interface {
 
 // openHistory makes the history's buffer and what prunes by it, if there is to be one.
 func (l *Loader) openHistory(ctx context.Context) error {
-	o := l.options.History
+	o := l.draw.Options.History
 	l.pruner = prune.None{}
 	if o == nil {
 		return nil
 	}
 	c := prune.Config{
-		History: l.options.historyConfig(&l.parts, l.split.History, l.NumBatches()),
-		Shape:   l.parts.types.shape(), ProbeEvery: o.ProbeEvery,
+		History: l.draw.Options.HistoryConfig(&l.draw.Parts, l.draw.Split.History, l.NumBatches()),
+		Shape:   l.draw.Parts.Schema.Shape(), ProbeEvery: o.ProbeEvery,
 	}
-	c.History.Lag = min(int64(o.Lag), int64(l.split.Prefetch))
+	c.History.Lag = min(int64(o.Lag), int64(l.draw.Split.Prefetch))
 	if c.History.Policy == history.Performance {
 		if err := l.openReuse(ctx, &c.History); err != nil {
 			return err
@@ -114,38 +58,28 @@ func (l *Loader) openHistory(ctx context.Context) error {
 			return err
 		}
 	}
-	made, err := prune.New(l.budget, c)
+	made, err := prune.New(l.draw.Budget, c)
 	if err != nil {
 		return err
 	}
-	l.onClose(made.Close)
+	l.draw.OnClose(made.Close)
 	l.pruner = made
 	return nil
 }
 
-// historyConfig returns the configuration of the history, for a buffer of the given size.
-func (o *Options) historyConfig(p *parts, bytes, batches int64) history.Config {
-	h := o.History
-	return history.Config{
-		NumNodes: p.numNodes, Layers: o.hops() - 1, Levels: h.Levels, Bytes: bytes, Policy: h.Policy,
-		Stale: h.Stale.iterations(batches), Start: h.Start.iterations(batches),
-		GradFraction: h.GradFraction, Lag: int64(h.Lag),
-	}
-}
-
 // openHistoryBuffer makes the memory of the embeddings.
 func (l *Loader) openHistoryBuffer(bytes int64) error {
-	if err := l.budget.Reserve(mem.History, bytes); err != nil {
+	if err := l.draw.Budget.Reserve(mem.History, bytes); err != nil {
 		return err
 	}
-	l.onClose(func() { l.budget.Release(mem.History, bytes) })
+	l.draw.OnClose(func() { l.draw.Budget.Release(mem.History, bytes) })
 	buffer, err := l.alloc.Acquire(bytes)
 	if err != nil {
 		return err
 	}
 	clear(buffer.Bytes())
 	l.embeddings = buffer
-	l.onClose(buffer.Release)
+	l.draw.OnClose(buffer.Release)
 	return nil
 }
 
@@ -159,11 +93,11 @@ func (l *Loader) openReuse(ctx context.Context, c *history.Config) error {
 		if !c.Keeps(layer) {
 			continue
 		}
-		v, err := l.expected(ctx, l.options.hops()-layer)
+		v, err := l.draw.Expected(ctx, l.draw.Options.Hops()-layer)
 		if err != nil {
 			return err
 		}
-		l.onClose(v.Close)
+		l.draw.OnClose(v.Close)
 		l.reuse[layer-1] = v
 	}
 	return nil
@@ -172,18 +106,18 @@ func (l *Loader) openReuse(ctx context.Context, c *history.Config) error {
 // spareLists decides whether lists on disk that would be pruned are left unread: see prune.LastHop. Edges of a node to
 // itself are counted where history.Batch.Degrees are known, so these are looked for.
 func (l *Loader) spareLists(ctx context.Context) error {
-	if l.split.Cache == "belady" || l.options.weighted() {
+	if l.draw.Split.Cache == "belady" || l.draw.Options.Weighted() {
 		return nil
 	}
 	onDisk := false
-	for i := range l.parts.types.relations {
-		onDisk = onDisk || l.parts.types.relations[i].Neighbors.OnDisk()
+	for i := range l.draw.Parts.Schema.Relations {
+		onDisk = onDisk || l.draw.Parts.Schema.Relations[i].Neighbors.OnDisk()
 	}
-	if shape := l.parts.types.shape(); !onDisk || !shape.Single() {
+	if shape := l.draw.Parts.Schema.Shape(); !onDisk || !shape.Single() {
 		l.sparesLists = onDisk
 		return nil
 	}
-	found, err := hasLoops(ctx, l.parts.types.relations[0].Edges(l.budget))
+	found, err := hasLoops(ctx, l.draw.Parts.Schema.Relations[0].Edges(l.draw.Budget))
 	l.sparesLists = err == nil && !found
 	return err
 }
@@ -238,7 +172,7 @@ type HistoryStats struct {
 // HistoryStats returns the figures so far.
 func (l *Loader) HistoryStats() (HistoryStats, error) {
 	of, err := l.pruner.Stats()
-	return HistoryStats{Stats: of, Bytes: l.split.History}, err
+	return HistoryStats{Stats: of, Bytes: l.draw.Split.History}, err
 }
 
 // HistoryBuffer is the memory of the embeddings, the loader's until Close: whoever holds it longer takes a reference.

@@ -3,6 +3,7 @@ package loader
 import (
 	"cmp"
 	"fmt"
+	"freshgo/core/draw"
 	"maps"
 	"slices"
 	"strings"
@@ -25,12 +26,12 @@ type drawnEdge struct {
 
 // edgesOf lists the edges of a batch by target, in the order of relations.
 func (r *trainer) edgesOf(b *seen) map[int64][]drawnEdge {
-	s, out := r.l.parts.types, map[int64][]drawnEdge{}
-	for i, of := range s.relations {
-		index, ids := b.int64s(s.edgeName(i, "edge_index")), b.int64s(s.edgeName(i, "e_id"))
-		sources, targets := b.int64s(s.nodeName(of.source, "n_id")), b.int64s(s.nodeName(of.target, "n_id"))
+	s, out := r.l.draw.Parts.Schema, map[int64][]drawnEdge{}
+	for i, of := range s.Relations {
+		index, ids := b.int64s(s.EdgeName(i, "edge_index")), b.int64s(s.EdgeName(i, "e_id"))
+		sources, targets := b.int64s(s.NodeName(of.Source, "n_id")), b.int64s(s.NodeName(of.Target, "n_id"))
 		for e, id := range ids {
-			edge := drawnEdge{i, id, s.first[of.source] + sources[index[e]], s.first[of.target] + targets[index[len(ids)+e]]}
+			edge := drawnEdge{i, id, s.First[of.Source] + sources[index[e]], s.First[of.Target] + targets[index[len(ids)+e]]}
 			out[edge.target] = append(out[edge.target], edge)
 		}
 	}
@@ -40,20 +41,20 @@ func (r *trainer) edgesOf(b *seen) map[int64][]drawnEdge {
 // requirePruned compares a batch with the plain one, level by level from the seeds (breadth first, over all relations),
 // given which rows were found.
 func (r *trainer) requirePruned(plain, b *seen) {
-	s, levels, drawn := r.l.parts.types, r.levels(b), r.edgesOf(plain)
+	s, levels, drawn := r.l.draw.Parts.Schema, r.levels(b), r.edgesOf(plain)
 	computed := map[int64]bool{}
-	for typ := range s.types() {
-		for _, v := range b.int64s(s.nodeName(typ, "n_id"))[:b.int64s(s.nodeName(typ, "num_sampled_nodes"))[0]] {
-			computed[s.first[typ]+v] = true
+	for typ := range s.NumTypes() {
+		for _, v := range b.int64s(s.NodeName(typ, "n_id"))[:b.int64s(s.NodeName(typ, "num_sampled_nodes"))[0]] {
+			computed[s.First[typ]+v] = true
 		}
-		require.Equal(r, plain.int64s(s.nodeName(typ, "input_id")), b.int64s(s.nodeName(typ, "input_id")))
+		require.Equal(r, plain.int64s(s.NodeName(typ, "input_id")), b.int64s(s.NodeName(typ, "input_id")))
 	}
 	counts, numNodes, numEdges := b.int64s("history_counts"), 0, 0
-	for typ := range s.types() {
-		numNodes += len(plain.int64s(s.nodeName(typ, "n_id")))
+	for typ := range s.NumTypes() {
+		numNodes += len(plain.int64s(s.NodeName(typ, "n_id")))
 	}
-	for i := range s.relations {
-		numEdges += len(plain.int64s(s.edgeName(i, "e_id")))
+	for i := range s.Relations {
+		numEdges += len(plain.int64s(s.EdgeName(i, "e_id")))
 	}
 	require.Equal(r, []int64{int64(numNodes), int64(numEdges)}, counts[2:4])
 	remain, edges := maps.Clone(computed), map[int64]bool{}
@@ -103,14 +104,14 @@ func (r *trainer) requirePruned(plain, b *seen) {
 // requireOrder holds that nodes stand in the order of the plain batch, hop by hop, and those of the last hop in the
 // order in which the edges that are left name them.
 func (r *trainer) requireOrder(plain, b *seen, remain map[int64]bool, edges func(node int64) []drawnEdge) {
-	s := r.l.parts.types
-	leaf, leaves := map[int64]bool{}, make([][]int64, s.types()) // of the plain batch; those that are left
-	inner, last := make([][]int64, s.types()), make([][]int64, s.types())
-	for typ := range s.types() {
-		ids, hops := plain.int64s(s.nodeName(typ, "n_id")), plain.int64s(s.nodeName(typ, "num_sampled_nodes"))
-		before, end := sumOf(hops[:len(hops)-2]), sumOf(hops[:len(hops)-1])
+	s := r.l.draw.Parts.Schema
+	leaf, leaves := map[int64]bool{}, make([][]int64, s.NumTypes()) // of the plain batch; those that are left
+	inner, last := make([][]int64, s.NumTypes()), make([][]int64, s.NumTypes())
+	for typ := range s.NumTypes() {
+		ids, hops := plain.int64s(s.NodeName(typ, "n_id")), plain.int64s(s.NodeName(typ, "num_sampled_nodes"))
+		before, end := draw.Sum(hops[:len(hops)-2]), draw.Sum(hops[:len(hops)-1])
 		for at, v := range ids {
-			switch v += s.first[typ]; {
+			switch v += s.First[typ]; {
 			case int64(at) >= end:
 				leaf[v] = true
 			case remain[v]:
@@ -125,38 +126,38 @@ func (r *trainer) requireOrder(plain, b *seen, remain map[int64]bool, edges func
 		for _, e := range edges(v) {
 			if leaf[e.source] {
 				leaf[e.source] = false
-				leaves[sample.TypeOf(s.first, e.source)] = append(leaves[sample.TypeOf(s.first, e.source)], e.source)
+				leaves[sample.TypeOf(s.First, e.source)] = append(leaves[sample.TypeOf(s.First, e.source)], e.source)
 			}
 		}
 	}
-	for typ := range s.types() {
-		got := b.int64s(s.nodeName(typ, "n_id"))
+	for typ := range s.NumTypes() {
+		got := b.int64s(s.NodeName(typ, "n_id"))
 		want := []int64{}
 		for _, v := range append(inner[typ], leaves[typ]...) {
-			want = append(want, v-s.first[typ])
+			want = append(want, v-s.First[typ])
 		}
 		require.Equal(r, want, append([]int64{}, got...), "nodes of type %d of batch %d", typ, b.index)
-		require.EqualValues(r, len(got), sumOf(b.int64s(s.nodeName(typ, "num_sampled_nodes"))))
+		require.EqualValues(r, len(got), draw.Sum(b.int64s(s.NodeName(typ, "num_sampled_nodes"))))
 	}
 }
 
 // requireLayer compares the edges of the layer above a level.
 func (r *trainer) requireLayer(b *seen, levels *levels, l int, want []drawnEdge) {
-	s := r.l.parts.types
+	s := r.l.draw.Parts.Schema
 	var got []drawnEdge
-	first := make([]int64, s.types()+1)
+	first := make([]int64, s.NumTypes()+1)
 	for typ, n := range levels.size[l] {
 		first[typ+1] = first[typ] + n
 	}
-	for i, of := range s.relations {
-		name := func(part string) string { return s.edgeName(i, fmt.Sprintf("history_%s_%d", part, l+1)) }
+	for i, of := range s.Relations {
+		name := func(part string) string { return s.EdgeName(i, fmt.Sprintf("history_%s_%d", part, l+1)) }
 		index, ids, ptr := b.int64s(name("edge_index")), b.int64s(name("edge")), b.int64s(name("ptr"))
-		all := b.int64s(s.edgeName(i, "e_id"))
+		all := b.int64s(s.EdgeName(i, "e_id"))
 		for e, at := range ids {
 			source, target := index[e], index[len(ids)+e]
 			require.True(r, ptr[target] <= int64(e) && int64(e) < ptr[target+1])
-			got = append(got, drawnEdge{i, all[at], levels.nodes[l][first[of.source]+source],
-				levels.nodes[l][first[of.target]+target]})
+			got = append(got, drawnEdge{i, all[at], levels.nodes[l][first[of.Source]+source],
+				levels.nodes[l][first[of.Target]+target]})
 		}
 	}
 	require.Equal(r, sorted(want), sorted(got), "layer %d of batch %d", l+1, b.index)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"freshgo/core/draw"
 	"math"
 	"math/rand/v2"
 	"syscall"
@@ -27,17 +28,17 @@ func TestLayersBySource(t *testing.T) {
 		o.Transpose = true
 		r := f.train(t, open(t, f.graph(t), o))
 		r.epochOf(0)
-		b, types := r.epochOf(1)[5], r.l.parts.types
+		b, types := r.epochOf(1)[5], r.l.draw.Parts.Schema
 		levels := r.levels(b)
-		for layer := 1; layer <= o.hops(); layer++ {
-			for i, of := range types.relations {
-				require.NotContains(t, b.arrays, types.edgeName(i, "source_ptr"))
-				name := func(what string) string { return types.edgeName(i, fmt.Sprintf("history_%s_%d", what, layer)) }
+		for layer := 1; layer <= o.Hops(); layer++ {
+			for i, of := range types.Relations {
+				require.NotContains(t, b.arrays, types.EdgeName(i, "source_ptr"))
+				name := func(what string) string { return types.EdgeName(i, fmt.Sprintf("history_%s_%d", what, layer)) }
 				edges := b.int64s(name("edge_index"))
 				sources, targets := edges[:len(edges)/2], edges[len(edges)/2:]
 				ptr := b.int64s(name("source_ptr"))
 				target, edge := mem.View[int32](b.arrays[name("source_target")]), mem.View[int32](b.arrays[name("source_edge")])
-				require.EqualValues(t, levels.size[layer-1][of.source]+1, len(ptr))
+				require.EqualValues(t, levels.size[layer-1][of.Source]+1, len(ptr))
 				require.EqualValues(t, len(sources), ptr[len(ptr)-1])
 				for s := range len(ptr) - 1 {
 					for at := ptr[s]; at < ptr[s+1]; at++ {
@@ -93,7 +94,7 @@ func TestHistoryWithRepeatedSeeds(t *testing.T) {
 	for _, kind := range []string{"belady", "lru", "degree", "none"} {
 		o := f.withHistory(belady(), history.Performance)
 		o.Seeds, o.BatchSize, o.Cache, o.FeatureCache = seeds, 32, kind, 2000+200*nodeBytes+64<<10
-		r := f.train(t, open(t, OpenStore(s), o))
+		r := f.train(t, open(t, draw.OpenStore(s), o))
 		for epoch := range int64(3) {
 			r.epochOf(epoch)
 		}
@@ -129,7 +130,7 @@ func TestProbes(t *testing.T) {
 // TestHistoryWithinItsMemory holds that every budget from the smallest on works and is kept.
 func TestHistoryWithinItsMemory(t *testing.T) {
 	for _, f := range forms(newDataset(4000, 20000)) {
-		g, s := f.graph(t), OpenStore(f.store(t, ssd.OS))
+		g, s := f.graph(t), draw.OpenStore(f.store(t, ssd.OS))
 		for _, kind := range some(f, "belady", "expected", "auto", "in memory") {
 			o, source := f.withHistory(f.options(), history.Performance), s
 			o.Cache, o.Scratch, o.Memory, o.Transpose = kind, t.TempDir(), 1000, len(f.names) > 1
@@ -137,7 +138,7 @@ func TestHistoryWithinItsMemory(t *testing.T) {
 				o.BatchSize = 256
 			}
 			if kind == "in memory" {
-				source, o.Cache = Source(g), "auto"
+				source, o.Cache = draw.Source(g), "auto"
 			}
 			least := leastMemory(t, source, o)
 			for _, more := range explore.Part(t, fmt.Sprint(f, kind), []int64{0, 100 << 10, 4 << 20}) {
@@ -161,7 +162,7 @@ func TestHistoryFailsWithItsLoader(t *testing.T) {
 		s := f.store(t, fs)
 		o := f.withHistory(plain(), history.Gradient)
 		o.Cache, o.FeatureCache, o.IO = kind, rowsFor(300), ssd.Pread
-		r := f.train(t, open(t, OpenStore(s), o))
+		r := f.train(t, open(t, draw.OpenStore(s), o))
 		require.NoError(t, r.l.Start(0, 0, Train))
 		failed := errors.New("nothing failed")
 		for n := range int64(someBatchs) {
@@ -188,20 +189,20 @@ func TestHistoryFailsWithItsLoader(t *testing.T) {
 func TestHistoryOptions(t *testing.T) {
 	f := newDataset(300, 1000).form("")
 	g := f.graph(t)
-	for name, change := range map[string]func(*Options){
-		"p_grad":  func(o *Options) { o.History.GradFraction = 1.5 },
-		"p_grad ": func(o *Options) { o.History.GradFraction = math.NaN() },
-		"t_stale": func(o *Options) { o.History.Stale.Count = -1 },
-		"start":   func(o *Options) { o.History.Start.Count = math.NaN() },
-		"memory":  func(o *Options) { o.History.Memory = 0 },
-		"lag":     func(o *Options) { o.History.Lag = -1 },
-		"probed":  func(o *Options) { o.History.ProbeEvery = -1 },
-		"layers":  func(o *Options) { o.Fanouts = []int64{3} },
+	for name, change := range map[string]func(*draw.Options){
+		"p_grad":  func(o *draw.Options) { o.History.GradFraction = 1.5 },
+		"p_grad ": func(o *draw.Options) { o.History.GradFraction = math.NaN() },
+		"t_stale": func(o *draw.Options) { o.History.Stale.Count = -1 },
+		"start":   func(o *draw.Options) { o.History.Start.Count = math.NaN() },
+		"memory":  func(o *draw.Options) { o.History.Memory = 0 },
+		"lag":     func(o *draw.Options) { o.History.Lag = -1 },
+		"probed":  func(o *draw.Options) { o.History.ProbeEvery = -1 },
+		"layers":  func(o *draw.Options) { o.Fanouts = []int64{3} },
 	} {
 		o := f.withHistory(plain(), history.Gradient)
 		change(&o)
 		_, err := Open(context.Background(), g, o, mem.NewAllocator())
-		require.ErrorIs(t, err, ErrOption, name)
+		require.ErrorIs(t, err, draw.ErrOption, name)
 	}
 	o := f.withHistory(plain(), "newest")
 	_, err := Open(context.Background(), g, o, mem.NewAllocator())

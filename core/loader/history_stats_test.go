@@ -26,7 +26,7 @@ func (w *tally) see(r *trainer, b *seen) {
 		return
 	}
 	i, nodes := b.int64s("history_counts")[0], b.int64s("n_id")
-	for layer := 1; layer < len(r.l.options.Fanouts); layer++ {
+	for layer := 1; layer < len(r.l.draw.Options.Fanouts); layer++ {
 		level := b.int64s(fmt.Sprint("history_nodes_", layer))
 		for _, slot := range b.int64s(fmt.Sprint("history_slot_", layer)) {
 			w.hits[layer-1]++
@@ -37,7 +37,7 @@ func (w *tally) see(r *trainer, b *seen) {
 			w.ages[k]++
 		}
 		for _, at := range b.int64s(fmt.Sprint("history_computed_", layer)) {
-			if r.l.options.History.Policy != history.All || !slices.Contains(nodes[:b.numSeeds], nodes[level[at]]) {
+			if r.l.draw.Options.History.Policy != history.All || !slices.Contains(nodes[:b.numSeeds], nodes[level[at]]) {
 				w.misses[layer-1]++
 			}
 		}
@@ -56,8 +56,8 @@ func (w *tally) require(r *trainer) {
 
 // prunedAhead waits until the batches ahead of those handed over have been pruned; next is the first of them.
 func (r *trainer) prunedAhead(next int64) {
-	o := &r.l.options
-	want := min(int64(o.History.Lag)+1, int64(r.l.split.Prefetch), r.l.NumBatches()-next)
+	o := &r.l.draw.Options
+	want := min(int64(o.History.Lag)+1, int64(r.l.draw.Split.Prefetch), r.l.NumBatches()-next)
 	require.Eventually(r, func() bool {
 		stats, err := r.l.HistoryStats()
 		return err == nil && stats.Ahead == want

@@ -2,19 +2,11 @@ package loader
 
 import (
 	"fmt"
+	"freshgo/core/draw"
 
 	"freshgo/core/history"
 	"freshgo/core/sample"
 )
-
-// shape describes the graph to pruning.
-func (s *schema) shape() history.Shape {
-	shape := history.Shape{First: s.first}
-	for _, r := range s.relations {
-		shape.Relations = append(shape.Relations, history.Relation{Source: r.source, Target: r.target})
-	}
-	return shape
-}
 
 // levelTensors adds the level tables of a pruned batch: what the model computes, layer by layer, and where the rest is.
 // See csrc/include/freshgo/history.h.
@@ -31,7 +23,7 @@ func (p *preparer) levelTensors(b *Batch) error {
 		}
 	}
 	for l := range p.cut.Batch.Tables {
-		for i := range p.loader.parts.types.shape().Relations {
+		for i := range p.loader.draw.Parts.Schema.Shape().Relations {
 			if err := p.layerTensors(b, l+1, i, p.cut.Batch.Layer(l+1, i)); err != nil {
 				return err
 			}
@@ -88,7 +80,7 @@ func (p *preparer) probeTensors(b *Batch) error {
 
 // layerTensors adds the edges of a layer along a relation.
 func (p *preparer) layerTensors(b *Batch, number, relation int, layer *history.Layer) error {
-	prefix := p.loader.parts.types.edgeName(relation, "history_")
+	prefix := p.loader.draw.Parts.Schema.EdgeName(relation, "history_")
 	name := func(part string) string { return fmt.Sprintf("%s%s_%d", prefix, part, number) }
 	if err := p.addCounts(b, name("ptr"), layer.Ptr); err != nil {
 		return err
@@ -102,7 +94,7 @@ func (p *preparer) layerTensors(b *Batch, number, relation int, layer *history.L
 		return err
 	}
 	// Only the number of its nodes counts.
-	g := sample.Subgraph{Nodes: p.graph.Nodes[:layer.NumSrc], Ptr: layer.Ptr, Row: unsigned(layer.Source)}
+	g := sample.Subgraph{Nodes: p.graph.Nodes[:layer.NumSrc], Ptr: layer.Ptr, Row: draw.Unsigned(layer.Source)}
 	return p.transposeGraph(b, &g, prefix, fmt.Sprint("_", number))
 }
 
@@ -123,5 +115,5 @@ func (l *Loader) HistoryTensors() int {
 	if !l.pruner.Prunes() {
 		return 0
 	}
-	return 3 + (7+(3+len(TransposedNames))*len(l.parts.types.shape().Relations))*l.options.hops()
+	return 3 + (7+(3+len(TransposedNames))*len(l.draw.Parts.Schema.Shape().Relations))*l.draw.Options.Hops()
 }

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"fmt"
+	"freshgo/core/draw"
 	"slices"
 	"testing"
 
@@ -45,15 +46,15 @@ func TestHistoryDecidesAlike(t *testing.T) {
 				o := o
 				o.Cache, o.Transfer = kind, plan.Transfers()[rng.IntN(len(plan.Transfers()))]
 				o.Prefetch, o.Workers = int(pick(3, 4, 6)), int(pick(0, 1, 2, 8))
-				o.FeatureCache, o.NeighborCache = pick(f.rooms()...), pick(Auto, 0, 60000)
-				o.Superbatch = pick(Auto, 1, 5, 16, 64)
-				o.BufferMemory = pick(Auto, 0, 50000)
+				o.FeatureCache, o.NeighborCache = pick(f.rooms()...), pick(draw.Auto, 0, 60000)
+				o.Superbatch = pick(draw.Auto, 1, 5, 16, 64)
+				o.BufferMemory = pick(draw.Auto, 0, 50000)
 				o.IO = []ssd.Kind{ssd.IOUring, ssd.Pread, ssd.Buffered}[rng.IntN(3)]
 				if pick(0, 1) == 1 {
 					o.Scratch = t.TempDir()
 				}
 				t.Run(fmt.Sprintf("%s lag %d %s %s", f, lag, o.Cache, o.Transfer), func(t *testing.T) {
-					r := f.train(t, open(t, OpenStore(s), o))
+					r := f.train(t, open(t, draw.OpenStore(s), o))
 					for epoch := range want {
 						got := r.epochOf(int64(epoch))
 						for k, b := range got {
@@ -76,7 +77,7 @@ func TestHistoryDecidesAlike(t *testing.T) {
 func (r *trainer) requirePlainCounts(want, got *seen) {
 	counts, exact := mem.View[int64](got.arrays["history_counts"]), want.int64s("history_counts")
 	at := []int{2}
-	for typ := range r.l.parts.types.types() {
+	for typ := range r.l.draw.Parts.Schema.NumTypes() {
 		at = append(at, 4+2*typ+1)
 	}
 	for _, k := range at {
@@ -102,9 +103,9 @@ func TestHistoryThatDoesNothing(t *testing.T) {
 					want = append(want, epochOf(t, plain, epoch))
 				}
 				late := *h
-				late.Start = Span{Count: 1, Epochs: true}
+				late.Start = draw.Span{Count: 1, Epochs: true}
 				o.History = &late
-				r := f.train(t, open(t, OpenStore(s), o))
+				r := f.train(t, open(t, draw.OpenStore(s), o))
 				requireSame(t, want[0], r.epochOf(0)) // before it starts
 				r.epochOf(1)
 				require.Positive(t, r.hits)
@@ -190,9 +191,9 @@ func TestListsThatAreNotRead(t *testing.T) {
 			s := f.store(t, ssd.OS)
 			o := f.withHistory(f.options(), history.Gradient)
 			o.NeighborCache, o.History.Memory = 0, 1<<20
-			r := f.train(t, open(t, OpenStore(s), o))
+			r := f.train(t, open(t, draw.OpenStore(s), o))
 			o.History = nil
-			plain := open(t, OpenStore(s), o)
+			plain := open(t, draw.OpenStore(s), o)
 			for epoch := range int64(3) {
 				r.epochOf(epoch)
 				epochOf(t, plain, epoch)

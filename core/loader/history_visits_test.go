@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/draw"
 	"math"
 	"testing"
 
@@ -14,28 +15,28 @@ import (
 
 // countedVisits is, by layer, how many batches of an epoch have each node within the hops in which the layer is
 // computed, on average over epochs of batches without history.
-func countedVisits(t *testing.T, src Source, o Options) [][]float64 {
+func countedVisits(t *testing.T, src draw.Source, o draw.Options) [][]float64 {
 	t.Helper()
 	const epochs = 30
 	o.History = nil
 	l := open(t, src, o)
-	types := l.parts.types
-	first := types.first[:types.types()]
-	visits := make([][]float64, o.hops())
+	types := l.draw.Parts.Schema
+	first := types.First[:types.NumTypes()]
+	visits := make([][]float64, o.Hops())
 	for layer := range visits {
-		visits[layer] = make([]float64, l.parts.numNodes)
+		visits[layer] = make([]float64, l.draw.Parts.NumNodes)
 	}
 	for epoch := range int64(epochs) {
 		for _, b := range epochOf(t, l, 1000+epoch) {
-			seen := make([]map[int64]bool, o.hops())
+			seen := make([]map[int64]bool, o.Hops())
 			for typ, base := range first {
-				name := func(of string) string { return types.nodeName(typ, of) }
+				name := func(of string) string { return types.NodeName(typ, of) }
 				ids, hops := b.int64s(name("n_id")), b.int64s(name("num_sampled_nodes"))
-				for layer := 1; layer < o.hops(); layer++ {
+				for layer := 1; layer < o.Hops(); layer++ {
 					if seen[layer] == nil {
 						seen[layer] = map[int64]bool{}
 					}
-					for _, v := range ids[:sumOf(hops[:o.hops()-layer+1])] {
+					for _, v := range ids[:draw.Sum(hops[:o.Hops()-layer+1])] {
 						if !seen[layer][base+v] {
 							seen[layer][base+v] = true
 							visits[layer][base+v] += 1. / epochs
@@ -60,7 +61,7 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 		return littleEndian(weights)
 	}
 	d, several := newDataset(someNodes, 20_000), severalTypes()
-	d.extra = append(d.extra, GraphTensor{Name: "w", DType: manifest.DType_FLOAT32, Rows: uneven(len(d.sources))})
+	d.extra = append(d.extra, draw.GraphTensor{Name: "w", DType: manifest.DType_FLOAT32, Rows: uneven(len(d.sources))})
 	for _, e := range several.edges {
 		if len(e.Tensors) > 0 {
 			e.Tensors[1].Rows = uneven(len(e.Tensors[1].Rows) / 4)
@@ -72,11 +73,11 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 		uniform := open(t, g, o)
 		o.WeightAttr = "w"
 		weighted := open(t, g, o)
-		onDisk := open(t, OpenStore(f.store(t, ssd.OS)), o)
+		onDisk := open(t, draw.OpenStore(f.store(t, ssd.OS)), o)
 		byWeight := countedVisits(t, g, o)
 		o.WeightAttr = ""
 		evenly := countedVisits(t, g, o)
-		for layer := 1; layer < o.hops(); layer++ {
+		for layer := 1; layer < o.Hops(); layer++ {
 			require.Equal(t, weighted.reuse[layer-1].Hotness, onDisk.reuse[layer-1].Hotness)
 			for _, of := range []struct {
 				l           *Loader

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"freshgo/core/draw"
 	"io"
 	"slices"
 	"testing"
@@ -30,10 +31,10 @@ type trainer struct {
 }
 
 // withHistory adds a history, and a hop.
-func (f *form) withHistory(o Options, policy string) Options {
+func (f *form) withHistory(o draw.Options, policy string) draw.Options {
 	o.Fanouts = []int64{4, 3, 3}
-	o.History = &HistoryOptions{
-		GradFraction: 0.7, Stale: Span{Count: 20}, Policy: policy, Memory: 30000, Lag: 2,
+	o.History = &draw.HistoryOptions{
+		GradFraction: 0.7, Stale: draw.Span{Count: 20}, Policy: policy, Memory: 30000, Lag: 2,
 	}
 	if len(f.names) > 1 {
 		o.RelationFanouts = [][]int64{{4, 3, 2}, {3, 2, 2}, {2, 2, 2}, {5, 0, 1}, {2, 2, 2}, {1, 1, 1}, {1, 1, 1}}
@@ -44,8 +45,8 @@ func (f *form) withHistory(o Options, policy string) Options {
 }
 
 func (f *form) train(t *testing.T, l *Loader) *trainer {
-	r := &trainer{T: t, f: f, l: l, stale: l.options.History.Stale.iterations(l.NumBatches())}
-	if l.options.History.Policy == history.All {
+	r := &trainer{T: t, f: f, l: l, stale: l.draw.Options.History.Stale.Iterations(l.NumBatches())}
+	if l.draw.Options.History.Policy == history.All {
 		r.stale = history.Forever
 	}
 	return r
@@ -97,18 +98,18 @@ func (r *trainer) levels(b *seen) *levels {
 		return nil
 	}
 	counts := b.int64s("history_counts")
-	s := r.l.parts.types
+	s := r.l.draw.Parts.Schema
 	t := &levels{iteration: counts[0]}
-	sizes := counts[4+2*s.types():]
-	for l := range r.l.options.hops() {
+	sizes := counts[4+2*s.NumTypes():]
+	for l := range r.l.draw.Options.Hops() {
 		local := b.int64s(fmt.Sprint("history_nodes_", l))
 		var nodes, size []int64
 		var targets []bool
-		for typ := range s.types() {
-			rows, dst := sizes[2*(l*s.types()+typ)], sizes[2*(l*s.types()+typ)+1]
-			ids := b.int64s(s.nodeName(typ, "n_id"))
+		for typ := range s.NumTypes() {
+			rows, dst := sizes[2*(l*s.NumTypes()+typ)], sizes[2*(l*s.NumTypes()+typ)+1]
+			ids := b.int64s(s.NodeName(typ, "n_id"))
 			for k, v := range local[len(nodes):][:rows] {
-				nodes, targets = append(nodes, s.first[typ]+ids[v]), append(targets, int64(k) < dst)
+				nodes, targets = append(nodes, s.First[typ]+ids[v]), append(targets, int64(k) < dst)
 			}
 			size = append(size, rows)
 		}
@@ -121,9 +122,9 @@ func (r *trainer) levels(b *seen) *levels {
 // check holds that rows and edges are the user's, and every hit an embedding of that node and layer, of an age that is
 // allowed; a row that the cache has and the batch computes there is none, as far as can be known now.
 func (r *trainer) check(b *seen) {
-	levels, s := r.levels(b), r.l.parts.types
-	for typ := range s.types() {
-		ids := b.int64s(s.nodeName(typ, "n_id"))
+	levels, s := r.levels(b), r.l.draw.Parts.Schema
+	for typ := range s.NumTypes() {
+		ids := b.int64s(s.NodeName(typ, "n_id"))
 		loaded := make([]bool, len(ids))
 		if levels == nil {
 			loaded = slices.Repeat([]bool{true}, len(ids))
@@ -135,7 +136,7 @@ func (r *trainer) check(b *seen) {
 			for _, v := range b.int64s("history_nodes_0")[at:][:levels.size[0][typ]] {
 				loaded[v] = true
 			}
-			for seed := range b.int64s(s.nodeName(typ, "num_sampled_nodes"))[0] {
+			for seed := range b.int64s(s.NodeName(typ, "num_sampled_nodes"))[0] {
 				loaded[seed] = true
 			}
 			count := int64(0)
@@ -147,13 +148,13 @@ func (r *trainer) check(b *seen) {
 			require.Equal(r, b.int64s("history_counts")[4+2*typ], count)
 		}
 		for _, x := range r.f.nodes[typ] {
-			r.checkRows(b, s.nodeName(typ, x.Name), x, ids, loaded)
+			r.checkRows(b, s.NodeName(typ, x.Name), x, ids, loaded)
 		}
 	}
-	for i, of := range s.relations {
-		name := func(part string) string { return s.edgeName(i, part) }
+	for i, of := range s.Relations {
+		name := func(part string) string { return s.EdgeName(i, part) }
 		index, ids := b.int64s(name("edge_index")), b.int64s(name("e_id"))
-		from, to := b.int64s(s.nodeName(of.source, "n_id")), b.int64s(s.nodeName(of.target, "n_id"))
+		from, to := b.int64s(s.NodeName(of.Source, "n_id")), b.int64s(s.NodeName(of.Target, "n_id"))
 		sources, targets := r.f.ends(i)
 		for k, e := range ids {
 			if sources[e] != from[index[k]] || targets[e] != to[index[len(ids)+k]] {
@@ -172,8 +173,8 @@ func (r *trainer) check(b *seen) {
 
 // checkRows holds that a tensor has the user's rows, and zeros for those that are not loaded; nil: all are. Plain
 // comparisons: millions of calls of testify take minutes.
-func (r *trainer) checkRows(b *seen, name string, x GraphTensor, ids []int64, loaded []bool) {
-	got, size := b.arrays[name], x.rowBytes()
+func (r *trainer) checkRows(b *seen, name string, x draw.GraphTensor, ids []int64, loaded []bool) {
+	got, size := b.arrays[name], rowBytes(x)
 	zeros := make([]byte, size)
 	require.Len(r, got, len(ids)*size)
 	for i, v := range ids {
@@ -190,13 +191,13 @@ func (r *trainer) checkRows(b *seen, name string, x GraphTensor, ids []int64, lo
 
 // known returns the history if a batch is pruned by its present state, else nil.
 func (r *trainer) known() *history.History {
-	o := &r.l.options
+	o := &r.l.draw.Options
 	if o.History.Lag > 0 || o.History.Policy == history.All {
 		return nil
 	}
 	state, err := r.l.SaveHistory()
 	require.NoError(r, err)
-	c := o.historyConfig(&r.l.parts, o.History.Memory, r.l.NumBatches())
+	c := o.HistoryConfig(&r.l.draw.Parts, o.History.Memory, r.l.NumBatches())
 	c.Reuse = func(int, int64) float32 { return 0 }
 	h, err := history.New(mem.NewBudget(0), c)
 	require.NoError(r, err)

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/draw"
 	"slices"
 	"testing"
 
@@ -14,27 +15,27 @@ func TestHotness(t *testing.T) {
 	for _, f := range forms(newDataset(3000, 40000)) {
 		g, o := f.graph(t), f.options()
 		o.Cache = "degree"
-		types := g.parts().types
-		scores, want := make([]float32, types.first[types.types()]), make([]float32, types.first[types.types()])
-		require.NoError(t, Hotness(context.Background(), OpenStore(f.store(t, ssd.OS)), o, scores))
-		for _, e := range g.edges {
-			for _, v := range e.csc.Indices32 {
-				want[types.first[e.source]+int64(v)]++
+		types := g.Parts().Schema
+		scores, want := make([]float32, types.First[types.NumTypes()]), make([]float32, types.First[types.NumTypes()])
+		require.NoError(t, draw.Hotness(context.Background(), draw.OpenStore(f.store(t, ssd.OS)), o, scores))
+		for _, e := range g.Edges {
+			for _, v := range e.CSC.Indices32 {
+				want[types.First[e.Source]+int64(v)]++
 			}
 		}
 		require.True(t, slices.Equal(want, scores))
 		o.Cache, o.PreSCEpochs = "presc", 2
-		require.NoError(t, Hotness(context.Background(), g, o, scores))
+		require.NoError(t, draw.Hotness(context.Background(), g, o, scores))
 		l := open(t, g, o)
 		clear(want)
 		for epoch := range int64(2) {
 			require.NoError(t, l.Start(epoch, 0, Trace))
 			for _, b := range rest(t, l) {
 				for typ := range f.names {
-					ids := b.int64s(types.nodeName(typ, "n_id"))
+					ids := b.int64s(types.NodeName(typ, "n_id"))
 					slices.Sort(ids)
 					for _, v := range slices.Compact(ids) {
-						want[types.first[typ]+v]++
+						want[types.First[typ]+v]++
 					}
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"freshgo/core/draw"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,9 +29,9 @@ import (
 type inspector struct {
 	loader        *Loader
 	cache         *plannedCache
-	start         place         // of batch 0
-	shareSchedule shareSchedule // of the epoch in which it began
-	whole         shareSchedule // of those that follow
+	start         place              // of batch 0
+	shareSchedule draw.ShareSchedule // of the epoch in which it began
+	whole         draw.ShareSchedule // of those that follow
 	ctx           context.Context
 	cancel        context.CancelFunc
 	done          sync.WaitGroup
@@ -61,7 +62,7 @@ type place struct{ epoch, position int64 }
 // number is the inspector's number of the batch at a place, or false where the
 // stream never passes it.
 func (in *inspector) number(at place) (int64, bool) {
-	n := (at.epoch-in.start.epoch)*in.whole.count + at.position - in.start.position
+	n := (at.epoch-in.start.epoch)*in.whole.Count + at.position - in.start.position
 	return n, n >= 0
 }
 
@@ -76,18 +77,18 @@ var firstSuperbatches = []int64{1, 16, 64, 256, 1024, 4096}
 // would read again.
 func (c *plannedCache) superbatchLength(k int) int64 {
 	l := c.loader
-	if l.split.Stored && k > 0 {
-		return l.split.Superbatch
+	if l.draw.Split.Stored && k > 0 {
+		return l.draw.Split.Superbatch
 	}
 	if k < len(firstSuperbatches) {
-		return min(l.split.Superbatch, firstSuperbatches[k])
+		return min(l.draw.Split.Superbatch, firstSuperbatches[k])
 	}
-	return l.split.Superbatch
+	return l.draw.Split.Superbatch
 }
 
 // inspect starts an inspector at a place of the stream. Of the planner's state it
 // takes what is really in the cache.
-func (c *plannedCache) inspect(at place, t shareSchedule) *inspector {
+func (c *plannedCache) inspect(at place, t draw.ShareSchedule) *inspector {
 	l := c.loader
 	in := &inspector{loader: l, cache: c, start: at, shareSchedule: t, begun: -1}
 	in.whole, _ = l.turnsFrom(0)
@@ -97,7 +98,7 @@ func (c *plannedCache) inspect(at place, t shareSchedule) *inspector {
 	c.foreknown.begin(at.epoch)
 	in.foresees, in.foresight = l.foresees(), l.foresee(&in.unforeseen)
 	in.ctx, in.cancel = context.WithCancel(context.Background())
-	c.planner.Reset(l.resident.all)
+	c.planner.Reset(l.rows.resident.all)
 	in.done.Add(1)
 	guard.Go(func() {
 		defer in.done.Done()
@@ -159,7 +160,7 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 	}()
 	for failures := 0; ; failures++ {
 		known := *ahead
-		if !l.options.Lookahead || failures > 0 {
+		if !l.draw.Options.Lookahead || failures > 0 {
 			known = nil
 		}
 		device := in.cache.device.Device()
@@ -208,14 +209,14 @@ func rowsOf(batches []*sampled) []plan.Rows {
 func (in *inspector) sampleAhead(n int64) []*sampled {
 	defer in.cache.timeline.add(spanSampling, in.sampledTo, time.Now())
 	var batches []*sampled
-	room, each := in.loader.split.WindowRoom()
+	room, each := in.loader.draw.Split.WindowRoom()
 	for int64(len(batches)) < n && (room > 0 || len(batches) == 0) && in.failed == nil {
 		free := in.foresight.free(n - int64(len(batches)))
 		if free == 0 && len(batches) > 0 {
 			break // the others wait for training, which waits for these
 		}
 		var some []*sampled
-		fit := max(1, room/each(max(1, in.loader.demand.Nodes)))
+		fit := max(1, room/each(max(1, in.loader.draw.Demand.Nodes)))
 		some, in.failed = in.blocks.take(min(max(1, free), fit))
 		for _, b := range some {
 			room -= each(b.nodes)
@@ -260,7 +261,7 @@ func (in *inspector) fail(err error) {
 }
 
 // turnsOf are the batches of an epoch of the stream.
-func (in *inspector) turnsOf(epoch int64) *shareSchedule {
+func (in *inspector) turnsOf(epoch int64) *draw.ShareSchedule {
 	if epoch == in.start.epoch {
 		return &in.shareSchedule
 	}
@@ -268,7 +269,7 @@ func (in *inspector) turnsOf(epoch int64) *shareSchedule {
 }
 
 // continues reports whether the stream goes on at a place, with these turns of its epoch.
-func (in *inspector) continues(at place, t shareSchedule) bool {
+func (in *inspector) continues(at place, t draw.ShareSchedule) bool {
 	n, passed := in.number(at)
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -287,7 +288,7 @@ func (in *inspector) superbatchOf(n int64) (*superbatch, error) {
 	}
 	for {
 		if in.shut {
-			return nil, errStopped
+			return nil, draw.ErrStopped
 		}
 		if s := in.holding(n); s != nil {
 			return s, nil
@@ -312,7 +313,7 @@ func (in *inspector) holding(n int64) *superbatch {
 // fetch begins to load the plan and the trace of batch n, so that its preparer does not wait for the disk. That takes
 // memory which only a division with plans in the scratch file has.
 func (in *inspector) fetch(n int64) {
-	if !in.loader.split.Stored {
+	if !in.loader.draw.Split.Stored {
 		return
 	}
 	in.mu.Lock()

@@ -13,8 +13,8 @@ type deliveries struct{ written map[*table][]atomic.Int32 }
 // begin forgets the batch before.
 func (d *deliveries) begin(p *preparer) {
 	d.written = map[*table][]atomic.Int32{}
-	for _, t := range p.loader.onDisk {
-		d.written[t] = make([]atomic.Int32, p.typeOffsets.rows[t.typ+1]-p.typeOffsets.rows[t.typ])
+	for _, t := range p.loader.rows.onDisk {
+		d.written[t] = make([]atomic.Int32, p.typeOffsets.Rows[t.Type+1]-p.typeOffsets.Rows[t.Type])
 	}
 }
 
@@ -27,7 +27,7 @@ func (d *deliveries) check(p *preparer) {
 		var loaded []int32
 		base := int32(0)
 		if p.cut.On() {
-			loaded, base = p.cut.Batch.LoadedOf(t.typ)
+			loaded, base = p.cut.Batch.LoadedOf(t.Type)
 		}
 		for row := range written {
 			want := int32(1)
@@ -35,7 +35,7 @@ func (d *deliveries) check(p *preparer) {
 				want = 0
 			}
 			if n := written[row].Load(); n != want {
-				panic(fmt.Sprintf("loader: row %d of %q was written %d times, not %d", row, t.label, n, want))
+				panic(fmt.Sprintf("loader: row %d of %q was written %d times, not %d", row, t.Label, n, want))
 			}
 		}
 	}

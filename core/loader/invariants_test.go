@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/draw"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,9 +11,9 @@ import (
 
 // TestDeliveriesFindRowsThatAreWrittenTwiceOrNever: the tests that run with the tag rely on it.
 func TestDeliveriesFindRowsThatAreWrittenTwiceOrNever(t *testing.T) {
-	x := &table{tensor: tensor{label: "x"}}
-	p := &preparer{loader: &Loader{features: features{onDisk: []*table{x}}}, cut: new(prune.Cut)}
-	p.typeOffsets.rows = []int64{0, 2}
+	x := &table{Tensor: draw.Tensor{Label: "x"}}
+	p := &preparer{loader: &Loader{rows: features{onDisk: []*table{x}}}, cut: new(prune.Cut)}
+	p.typeOffsets.Rows = []int64{0, 2}
 	for message, rows := range map[string][]int32{
 		"": {1, 0}, `loader: row 1 of "x" was written 0 times, not 1`: {0},
 		`loader: row 0 of "x" was written 2 times, not 1`: {0, 1, 0},

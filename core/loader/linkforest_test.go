@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/draw"
 	"math"
 	"slices"
 	"testing"
@@ -15,9 +16,9 @@ import (
 type linkForest struct {
 	*testing.T
 	f              *form
-	g              *Graph
-	types          *schema
-	o              Options
+	g              *draw.Graph
+	types          *draw.Schema
+	o              draw.Options
 	source, target int // types
 	b              *seen
 
@@ -34,17 +35,18 @@ type linkForest struct {
 }
 
 func (l *linkForest) of(typ int, name string) []int64 {
-	return l.b.int64s(l.types.nodeName(typ, name))
+	return l.b.int64s(l.types.NodeName(typ, name))
 }
 
 func (l *linkForest) along(relation int, name string) []int64 {
-	return l.b.int64s(l.types.edgeName(relation, name))
+	return l.b.int64s(l.types.EdgeName(relation, name))
 }
 
 // requireLinkTrees looks at every seed and edge of a batch.
-func (f *form) requireLinkTrees(t *testing.T, g *Graph, o Options, source, target int, b *seen) {
+func (f *form) requireLinkTrees(t *testing.T, g *draw.Graph, o draw.Options, source, target int, b *seen) {
 	t.Helper()
-	l := &linkForest{T: t, f: f, g: g, types: g.parts().types, o: o, source: source, target: target, b: b, links: *o.Links}
+	l := &linkForest{T: t, f: f, g: g, types: g.Parts().Schema, o: o, source: source, target: target, b: b,
+		links: *o.Links}
 	if l.links.Sources == nil {
 		l.links.Sources, l.links.Targets = f.ends(l.links.Relation)
 	}
@@ -148,14 +150,14 @@ func (l *linkForest) seedTimes() {
 		}
 	}
 	if l.links.Triplets {
-		require.Equal(l, l.times, l.of(l.source, SeedTimeName))
-		require.Equal(l, l.times, l.of(l.target, SeedTimeName))
+		require.Equal(l, l.times, l.of(l.source, draw.SeedTimeName))
+		require.Equal(l, l.times, l.of(l.target, draw.SeedTimeName))
 	} else {
 		var want []int64
 		for j := range l.ends {
 			want = append(want, l.times[j%l.n])
 		}
-		require.Equal(l, want, l.along(l.links.Relation, LinkTimeName))
+		require.Equal(l, want, l.along(l.links.Relation, draw.LinkTimeName))
 	}
 	for _, end := range []struct{ typ, first, count int }{{l.source, 0, l.sources}, {l.target, l.first, l.ends}} {
 		born, ids := numbers(l.f.nodes[end.typ], l.o.TimeAttr), l.of(end.typ, "n_id")
@@ -167,7 +169,7 @@ func (l *linkForest) seedTimes() {
 
 // allowed says which edges of a relation a link sees.
 func (l *linkForest) allowed(relation int) func(id, link int64) bool {
-	f, source, k := l.f, l.g.edges[relation].source, &l.links
+	f, source, k := l.f, l.g.Edges[relation].Source, &l.links
 	sources, targets := f.ends(relation)
 	excluded := map[sample.Link]bool{}
 	for _, p := range l.input {
@@ -187,12 +189,12 @@ func (l *linkForest) allowed(relation int) func(id, link int64) bool {
 // edges looks at them hop by hop: each is in one tree, seen by its link, and there are all or the fanout.
 func (l *linkForest) edges() {
 	begin := make([]int64, len(l.f.names))
-	for i := range l.g.edges {
+	for i := range l.g.Edges {
 		l.sees = append(l.sees, l.allowed(i))
 	}
 	for hop := range l.f.fanouts(l.o)[0] {
-		for i, e := range l.g.edges {
-			l.expand(i, hop, begin[e.target], begin[e.target]+l.of(e.target, "num_sampled_nodes")[hop])
+		for i, e := range l.g.Edges {
+			l.expand(i, hop, begin[e.Target], begin[e.Target]+l.of(e.Target, "num_sampled_nodes")[hop])
 		}
 		for typ := range begin {
 			begin[typ] += l.of(typ, "num_sampled_nodes")[hop]
@@ -203,7 +205,7 @@ func (l *linkForest) edges() {
 		node int64
 	}
 	for typ, tensors := range l.f.nodes {
-		ids, trees, places := l.of(typ, "n_id"), l.of(typ, TreeName), map[place]bool{}
+		ids, trees, places := l.of(typ, "n_id"), l.of(typ, draw.TreeName), map[place]bool{}
 		for i, v := range ids {
 			places[place{l.tree[typ][i], v}] = true
 			if link := l.linkOf(l.tree[typ][i]); link != trees[i] {
@@ -212,20 +214,20 @@ func (l *linkForest) edges() {
 		}
 		require.Len(l, places, len(ids), "a node is twice in a tree")
 		for _, x := range tensors {
-			l.f.requireRows(l.T, l.b, l.types.nodeName(typ, x.Name), x, ids)
+			l.f.requireRows(l.T, l.b, l.types.NodeName(typ, x.Name), x, ids)
 		}
 	}
 }
 
 // expand looks at what some targets of a relation have drawn in a hop.
 func (l *linkForest) expand(relation, hop int, begin, end int64) {
-	e, allowed := l.g.edges[relation], l.sees[relation]
+	e, allowed := l.g.Edges[relation], l.sees[relation]
 	sources, targets := l.f.ends(relation)
 	inEdges := l.f.inEdges(relation)
 	ptr, eID, index := l.along(relation, "ptr"), l.along(relation, "e_id"), l.along(relation, "edge_index")
-	from, to := l.of(e.source, "n_id"), l.of(e.target, "n_id")
+	from, to := l.of(e.Source, "n_id"), l.of(e.Target, "n_id")
 	for target := begin; target < end; target++ {
-		tree, want := l.tree[e.target][target], int64(0)
+		tree, want := l.tree[e.Target][target], int64(0)
 		for _, id := range inEdges[to[target]] {
 			if allowed(id, l.linkOf(tree)) {
 				want++
@@ -239,10 +241,10 @@ func (l *linkForest) expand(relation, hop int, begin, end int64) {
 		}
 		for at := ptr[target]; at < ptr[target+1]; at++ {
 			id, source := eID[at], index[at]
-			if l.tree[e.source][source] < 0 {
-				l.tree[e.source][source] = tree
+			if l.tree[e.Source][source] < 0 {
+				l.tree[e.Source][source] = tree
 			}
-			if !allowed(id, l.linkOf(tree)) || l.tree[e.source][source] != tree || sources[id] != from[source] ||
+			if !allowed(id, l.linkOf(tree)) || l.tree[e.Source][source] != tree || sources[id] != from[source] ||
 				targets[id] != to[target] {
 				l.Fatalf("edge %d of relation %d and tree %d, which is the graph's %d", at, relation, tree, id)
 			}

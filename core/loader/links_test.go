@@ -2,6 +2,7 @@ package loader
 
 import (
 	"fmt"
+	"freshgo/core/draw"
 	"maps"
 	"math"
 	"slices"
@@ -17,7 +18,7 @@ import (
 
 // forLinks is options for links of a relation between two types: some of its edges, one of them twice, and pairs that
 // are none.
-func (f *form) forLinks(k links.Options, source, target int) Options {
+func (f *form) forLinks(k links.Options, source, target int) draw.Options {
 	o := f.options()
 	o.Seeds, o.BatchSize = nil, 50
 	sources, targets := f.ends(k.Relation)
@@ -32,7 +33,7 @@ func (f *form) forLinks(k links.Options, source, target int) Options {
 	return o
 }
 
-func (d *dataset) forLinks(k links.Options) Options { return d.form("").forLinks(k, 0, 0) }
+func (d *dataset) forLinks(k links.Options) draw.Options { return d.form("").forLinks(k, 0, 0) }
 
 var linkKinds = map[string]links.Options{
 	"plain":           {},
@@ -72,7 +73,7 @@ func (f *form) linkCases() (cases []linkCase) {
 func TestLinksAreRight(t *testing.T) {
 	for _, f := range forms(newDataset(900, 9000)) {
 		g := f.graph(t)
-		types := g.parts().types
+		types := g.Parts().Schema
 		for _, kind := range f.linkCases() {
 			t.Run(fmt.Sprint(f, ", ", kind.name), func(t *testing.T) {
 				k := kind.k
@@ -87,9 +88,9 @@ func TestLinksAreRight(t *testing.T) {
 				for i, s := range given.Sources {
 					edges[sample.Link{Source: s, Target: given.Targets[i]}] = true
 				}
-				e := func(name string) string { return types.edgeName(k.Relation, name) }
-				source := func(name string) string { return types.nodeName(kind.source, name) }
-				target := func(name string) string { return types.nodeName(kind.target, name) }
+				e := func(name string) string { return types.EdgeName(k.Relation, name) }
+				source := func(name string) string { return types.NodeName(kind.source, name) }
+				target := func(name string) string { return types.NodeName(kind.target, name) }
 				inputs := map[int64]bool{}
 				for _, b := range epochOf(t, open(t, g, o), 1) {
 					from, to, input := b.int64s(source("n_id")), b.int64s(target("n_id")), b.int64s(e("input_id"))
@@ -139,13 +140,13 @@ func TestLinksAreRight(t *testing.T) {
 						}
 					}
 					for typ := range f.names {
-						seeds := b.int64s(types.nodeName(typ, "n_id"))[:b.int64s(types.nodeName(typ, "num_sampled_nodes"))[0]]
+						seeds := b.int64s(types.NodeName(typ, "n_id"))[:b.int64s(types.NodeName(typ, "num_sampled_nodes"))[0]]
 						require.True(t, slices.Equal(slices.Sorted(maps.Keys(wanted[typ])), seeds), "seeds of type %d", typ)
 					}
-					for i, r := range g.edges {
+					for i, r := range g.Edges {
 						sources, targets := f.ends(i)
-						eID, index := b.int64s(types.edgeName(i, "e_id")), b.int64s(types.edgeName(i, "edge_index"))
-						from, to := b.int64s(types.nodeName(r.source, "n_id")), b.int64s(types.nodeName(r.target, "n_id"))
+						eID, index := b.int64s(types.EdgeName(i, "e_id")), b.int64s(types.EdgeName(i, "edge_index"))
+						from, to := b.int64s(types.NodeName(r.Source, "n_id")), b.int64s(types.NodeName(r.Target, "n_id"))
 						for j, id := range eID {
 							u, v := from[index[j]], to[index[len(eID)+j]]
 							require.Equal(t, [2]int64{sources[id], targets[id]}, [2]int64{u, v})
@@ -164,7 +165,7 @@ func TestLinksAreRight(t *testing.T) {
 func TestLinksAgreeEverywhere(t *testing.T) {
 	for _, f := range forms(newDataset(900, 9000)) {
 		g, s := f.graph(t), f.store(t, ssd.OS)
-		types, room, memory := g.parts().types, int64(60000), int64(8<<20)
+		types, room, memory := g.Parts().Schema, int64(60000), int64(8<<20)
 		if len(f.names) > 1 {
 			room, memory = 120<<10, 64<<20
 		}
@@ -183,17 +184,17 @@ func TestLinksAgreeEverywhere(t *testing.T) {
 				}
 				reference := open(t, g, o)
 				want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1)}
-				for _, change := range explore.Part(t, fmt.Sprint(f, kind.name, every), []func(o *Options){
-					func(o *Options) { o.Workers, o.Prefetch = 8, 8 },
-					func(o *Options) { o.Cache, o.FeatureCache, o.NeighborCache = "belady", room, 0 },
-					func(o *Options) { o.Cache, o.FeatureCache, o.TraceMemory, o.Prefetch = "belady", room, 1<<20, 4 },
-					func(o *Options) { o.Cache, o.FeatureCache, o.Workers, o.NeighborCache = "lru", 60000, 3, 30000 },
-					func(o *Options) { o.Cache, o.FeatureCache = "presc", 60000 },
-					func(o *Options) { o.Memory, o.Cache = memory, "auto" },
+				for _, change := range explore.Part(t, fmt.Sprint(f, kind.name, every), []func(o *draw.Options){
+					func(o *draw.Options) { o.Workers, o.Prefetch = 8, 8 },
+					func(o *draw.Options) { o.Cache, o.FeatureCache, o.NeighborCache = "belady", room, 0 },
+					func(o *draw.Options) { o.Cache, o.FeatureCache, o.TraceMemory, o.Prefetch = "belady", room, 1<<20, 4 },
+					func(o *draw.Options) { o.Cache, o.FeatureCache, o.Workers, o.NeighborCache = "lru", 60000, 3, 30000 },
+					func(o *draw.Options) { o.Cache, o.FeatureCache = "presc", 60000 },
+					func(o *draw.Options) { o.Memory, o.Cache = memory, "auto" },
 				}) {
 					o := o
 					change(&o)
-					l := open(t, OpenStore(s), o)
+					l := open(t, draw.OpenStore(s), o)
 					for epoch, batches := range want {
 						requireSame(t, batches, epochOf(t, l, int64(epoch)))
 					}
@@ -203,7 +204,7 @@ func TestLinksAgreeEverywhere(t *testing.T) {
 					for i, b := range rest(t, l) {
 						require.Len(t, b.arrays, len(f.names)+1)
 						for typ := range f.names {
-							name := types.nodeName(typ, "n_id")
+							name := types.NodeName(typ, "n_id")
 							require.Equal(t, want[1][i].arrays[name], b.arrays[name], kind.name)
 						}
 					}
@@ -219,13 +220,13 @@ func TestEveryEdgeIsALink(t *testing.T) {
 		o := f.options()
 		o.Seeds, o.Links, o.Shuffle, o.BatchSize = nil, &links.Options{}, false, 700
 		g := f.graph(t)
-		types := g.parts().types
-		of := types.relations[0]
-		for _, src := range []Source{g, OpenStore(f.store(t, ssd.OS))} {
+		types := g.Parts().Schema
+		of := types.Relations[0]
+		for _, src := range []draw.Source{g, draw.OpenStore(f.store(t, ssd.OS))} {
 			var sources, targets []int64
 			for _, b := range epochOf(t, open(t, src, o), 0) {
-				from, to := b.int64s(types.nodeName(of.source, "n_id")), b.int64s(types.nodeName(of.target, "n_id"))
-				ends := b.int64s(types.edgeName(0, "edge_label_index"))
+				from, to := b.int64s(types.NodeName(of.Source, "n_id")), b.int64s(types.NodeName(of.Target, "n_id"))
+				ends := b.int64s(types.EdgeName(0, "edge_label_index"))
 				for i := range len(ends) / 2 {
 					sources, targets = append(sources, from[ends[i]]), append(targets, to[ends[len(ends)/2+i]])
 				}
@@ -246,10 +247,10 @@ func TestLinksStayWithinTheirMemory(t *testing.T) {
 		s := f.store(t, ssd.OS)
 		o := f.forLinks(kind.k, kind.source, kind.target)
 		o.Memory = 1
-		o.Memory = leastMemory(t, OpenStore(s), o)
-		l := open(t, OpenStore(s), o)
+		o.Memory = leastMemory(t, draw.OpenStore(s), o)
+		l := open(t, draw.OpenStore(s), o)
 		epochOf(t, l, 0)
-		require.LessOrEqual(t, l.budget.Peak(), o.Memory)
+		require.LessOrEqual(t, l.draw.Budget.Peak(), o.Memory)
 	}
 }
 
@@ -261,7 +262,7 @@ func TestSearchedListsAreInTheBudget(t *testing.T) {
 	smallest := func(x links.Exclusion) int64 {
 		o := f.forLinks(links.Options{Exclude: x}, 0, 0)
 		o.Memory = 1
-		return leastMemory(t, OpenStore(s), o)
+		return leastMemory(t, draw.OpenStore(s), o)
 	}
 	require.Greater(t, smallest(links.ExcludeLinks), smallest(links.ExcludeNone)+16*9000)
 }

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/draw"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -31,7 +32,7 @@ func timesOfLinks(n int) []int64 {
 
 // linkTrees are links of a relation between two types, in trees.
 type linkTrees struct {
-	o              Options
+	o              draw.Options
 	source, target int
 	everywhere     bool // worth being drawn in every place, beside the plainest
 }
@@ -53,24 +54,24 @@ func (f *form) linkTrees() map[string]linkTrees {
 		}
 		return all
 	}
-	add := func(name string, k links.Options, everywhere bool, change func(o *Options)) {
+	add := func(name string, k links.Options, everywhere bool, change func(o *draw.Options)) {
 		o := f.forLinks(k, 0, 0)
 		change(&o)
 		all[name] = linkTrees{o: o, everywhere: everywhere}
 	}
-	timed := func(o *Options) { o.TimeAttr, o.SeedTimes = "time", timesOfLinks(len(o.Links.Sources)) }
+	timed := func(o *draw.Options) { o.TimeAttr, o.SeedTimes = "time", timesOfLinks(len(o.Links.Sources)) }
 	for name, k := range linkKinds {
-		add("disjoint "+name, k, false, func(o *Options) { o.Disjoint = true })
+		add("disjoint "+name, k, false, func(o *draw.Options) { o.Disjoint = true })
 		add("times "+name, k, name == "strict" || name == "triplets", timed)
 	}
-	add("last of a window", linkKinds["binary"], true, func(o *Options) {
+	add("last of a window", linkKinds["binary"], true, func(o *draw.Options) {
 		timed(o)
 		o.TemporalLast, o.TimeWindow = true, 40
 	})
-	add("disjoint weighted", linkKinds["triplets"], true, func(o *Options) {
+	add("disjoint weighted", linkKinds["triplets"], true, func(o *draw.Options) {
 		o.Disjoint, o.WeightAttr = true, "weight"
 	})
-	add("every edge", linkKinds["binary"], true, func(o *Options) {
+	add("every edge", linkKinds["binary"], true, func(o *draw.Options) {
 		o.TimeAttr, o.TemporalLast, o.BatchSize, o.Replace = "time", true, 100, true
 		o.Links.Sources, o.Links.Targets = nil, nil
 	})
@@ -89,7 +90,7 @@ func TestLinkTreesAreRight(t *testing.T) {
 				c := cases[name]
 				o := c.o
 				o.NeighborCache, o.Cache, o.FeatureCache, o.Superbatch = 0, "belady", rowsFor(50), 4
-				for _, src := range []Source{g, OpenStore(s)} {
+				for _, src := range []draw.Source{g, draw.OpenStore(s)} {
 					l := open(t, src, o)
 					batches := epochOf(t, l, 1)
 					for _, b := range batches {
@@ -117,38 +118,38 @@ func TestLinkTreesAgreeEverywhere(t *testing.T) {
 func TestWrongTimesOfLinks(t *testing.T) {
 	d := newDataset(100, 2200).timed(manifest.DType_INT64)
 	taken := newDataset(100, 2200).timed(manifest.DType_INT64)
-	taken.extra = append(taken.extra, GraphTensor{Name: LinkTimeName, DType: manifest.DType_INT64,
+	taken.extra = append(taken.extra, draw.GraphTensor{Name: draw.LinkTimeName, DType: manifest.DType_INT64,
 		Rows: make([]byte, 8*2200)})
 	for name, c := range map[string]struct {
 		d       *dataset
-		change  func(o *Options)
+		change  func(o *draw.Options)
 		message string
 	}{
-		"no times": {d, func(o *Options) { o.TimeAttr = "time" },
+		"no times": {d, func(o *draw.Options) { o.TimeAttr = "time" },
 			`time_attr "time" needs edge_label_time, a time for each link`},
-		"of nodes": {d, func(o *Options) { o.TimeAttr, o.Links.Sources, o.Links.Targets = "y", nil, nil },
+		"of nodes": {d, func(o *draw.Options) { o.TimeAttr, o.Links.Sources, o.Links.Targets = "y", nil, nil },
 			`'edge_label_time' is not set: time_attr "y" has times of nodes, so it must give a time for each link`},
-		"too few": {d, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 320) },
+		"too few": {d, func(o *draw.Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 320) },
 			"edge_label_time has 320 times, expected one for each of 321 links"},
-		"of no edge": {d, func(o *Options) {
+		"of no edge": {d, func(o *draw.Options) {
 			o.TimeAttr, o.SeedTimes, o.Links.Sources, o.Links.Targets = "time", make([]int64, 9), nil, nil
 		}, "expected one for each of 2200 links"},
-		"no time_attr": {d, func(o *Options) { o.SeedTimes = make([]int64, 321) }, "need time_attr"},
-		"labor": {d, func(o *Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} },
+		"no time_attr": {d, func(o *draw.Options) { o.SeedTimes = make([]int64, 321) }, "need time_attr"},
+		"labor": {d, func(o *draw.Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} },
 			"LABOR and random walks"},
-		"name taken": {taken, func(o *Options) {
+		"name taken": {taken, func(o *draw.Options) {
 			o.TimeAttr, o.SeedTimes = "time", make([]int64, 321)
 		}, `the graph has a tensor "edge_label_time"`},
-		"exclude from both ways": {d, func(o *Options) {
+		"exclude from both ways": {d, func(o *draw.Options) {
 			o.Disjoint, o.Links.Exclude, o.Subgraph = true, links.ExcludeLinks, sample.Bidirectional
 		}, "not from edges that subgraph_type adds"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, src := range []Source{c.d.graph(t), OpenStore(c.d.store(t, ssd.OS))} {
+			for _, src := range []draw.Source{c.d.graph(t), draw.OpenStore(c.d.store(t, ssd.OS))} {
 				o := d.forLinks(links.Options{})
 				c.change(&o)
 				_, err := Open(context.Background(), src, o, mem.NewAllocator())
-				require.ErrorIs(t, err, ErrOption)
+				require.ErrorIs(t, err, draw.ErrOption)
 				require.ErrorContains(t, err, c.message)
 			}
 		})
@@ -164,10 +165,10 @@ func TestLinkTreesStayWithinTheirMemory(t *testing.T) {
 		}
 		s, o := f.store(t, ssd.OS), c.o
 		o.Memory = 1
-		o.Memory = leastMemory(t, OpenStore(s), o)
-		l := open(t, OpenStore(s), o)
+		o.Memory = leastMemory(t, draw.OpenStore(s), o)
+		l := open(t, draw.OpenStore(s), o)
 		requireSame(t, epochOf(t, open(t, f.graph(t), c.o), 1), epochOf(t, l, 1))
-		require.LessOrEqual(t, l.budget.Peak(), o.Memory)
+		require.LessOrEqual(t, l.draw.Budget.Peak(), o.Memory)
 	}
 }
 
@@ -208,19 +209,19 @@ func TestNegativesAreNotLaterThanTheirLink(t *testing.T) {
 				}
 				require.False(t, k.Strict && (edges[pair] || pair.Source == pair.Target))
 			}
-			link, index := b.int64s(TreeName), b.int64s("edge_index")
+			link, index := b.int64s(draw.TreeName), b.int64s("edge_index")
 			for e, source := range index[:len(index)/2] {
 				require.LessOrEqual(t, d.y[nID[source]], o.SeedTimes[input[link[index[len(index)/2+e]]]])
 			}
 		}
-		for _, change := range []func(o *Options){
-			func(o *Options) { o.Workers, o.Prefetch = 8, 8 },
-			func(o *Options) { o.NeighborCache, o.Cache, o.FeatureCache = 0, "belady", rowsFor(50) },
-			func(o *Options) { o.Memory, o.Cache = 32<<20, "auto" },
+		for _, change := range []func(o *draw.Options){
+			func(o *draw.Options) { o.Workers, o.Prefetch = 8, 8 },
+			func(o *draw.Options) { o.NeighborCache, o.Cache, o.FeatureCache = 0, "belady", rowsFor(50) },
+			func(o *draw.Options) { o.Memory, o.Cache = 32<<20, "auto" },
 		} {
 			o := o
 			change(&o)
-			requireSame(t, want, epochOf(t, open(t, OpenStore(s), o), 0))
+			requireSame(t, want, epochOf(t, open(t, draw.OpenStore(s), o), 0))
 		}
 		t.Run(name+", nothing is as early", func(t *testing.T) {
 			o := o

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/draw"
 	"runtime"
 	"slices"
 	"testing"
@@ -72,20 +73,20 @@ func TestTheEngineIsBusyWithRowsForTheirPart(t *testing.T) {
 func TestMovedIsOfRows(t *testing.T) {
 	o := belady()
 	o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
-	s := OpenStore(someDataset().store(t, ssd.OS))
+	s := draw.OpenStore(someDataset().store(t, ssd.OS))
 	for _, lists := range []bool{false, true} {
 		if lists {
 			o.NeighborCache = 0
 		}
 		l := open(t, s, o)
-		require.Equal(t, lists, !l.split.Neighbors)
-		none, before := l.engineStats().Bytes, cacheOf(l).moved()
+		require.Equal(t, lists, !l.draw.Split.Neighbors)
+		none, before := l.draw.EngineStats().Bytes, cacheOf(l).moved()
 		epochOf(t, l, 0)
 		require.Eventually(t, func() bool { // batches ahead may still be read
-			all := l.engineStats().Bytes - none
+			all := l.draw.EngineStats().Bytes - none
 			rows, edges := cacheOf(l).moved().minus(before).rows.bytes, int64(0)
-			for i := range l.tables {
-				if table := &l.tables[i]; table.disk != nil && !slices.Contains(l.onDisk, table) {
+			for i := range l.rows.tables {
+				if table := &l.rows.tables[i]; table.disk != nil && !slices.Contains(l.rows.onDisk, table) {
 					_, n := table.disk.Handle().Moved()
 					edges += n
 				}

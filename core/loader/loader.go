@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"errors"
+	"freshgo/core/draw"
 	"io"
 	"sync"
 	"time"
@@ -13,16 +14,19 @@ import (
 	"freshgo/core/sizing"
 )
 
-// errStopped ends the work of an epoch that nobody waits for any more.
-var errStopped = errors.New("loader: epoch stopped")
+// Errors of calls.
+var (
+	ErrClosed  = errors.New("loader: closed")
+	ErrNoEpoch = errors.New("loader: no epoch is running")
+)
 
 // Loader makes the batches of one source, an epoch at a time. Start, Next, Stop
 // and Close belong to one consumer and must not run concurrently with one
 // another; Sample and Stats may be called from anywhere.
 type Loader struct {
-	sampling
-	features
-	cachedTypes cachedTypes // which rows batches need
+	draw        draw.Sampling
+	rows        features
+	cachedTypes draw.CachedTypes // which rows batches need
 	alloc       mem.Allocator
 
 	cache       rowCache
@@ -31,7 +35,7 @@ type Loader struct {
 	embeddings  mem.Buffer      // the history's; nil: there is none, or the caller has it
 	reuse       []*cache.Vector // by hidden layer: how often a node is needed in an epoch
 	sparesLists bool            // lists on disk that would be pruned are not read
-	taken       Share           // of the epochs that start; the zero value is all batches
+	taken       draw.Share      // of the epochs that start; the zero value is all batches
 
 	counters counters
 	offers   func() []sizing.Offer // what epochs would move with more memory
@@ -44,7 +48,12 @@ type Loader struct {
 
 // PoolBytes is the part of the memory that the allocator may use to keep buffers that came back, and the part that is
 // reserved for batches: what these do not use of it may be kept as well.
-func (l *Loader) PoolBytes() (kept, reserved int64) { return l.split.Pool, l.split.Batches }
+func (l *Loader) PoolBytes() (kept, reserved int64) {
+	return l.draw.Split.Pool, l.draw.Split.Batches
+}
+
+// NumBatches returns the number of batches of an epoch, over all ranks.
+func (l *Loader) NumBatches() int64 { return l.draw.NumBatches() }
 
 // Mode is the purpose of an epoch.
 type Mode int
@@ -133,8 +142,31 @@ func (l *Loader) Close() error {
 	}
 	l.endAnswers()
 	l.cache.stop()
-	l.undo()
+	l.draw.Close()
 	return nil
+}
+
+// Take makes the epochs that start from now on those of a share. Another share than the one so far ends the epoch that
+// runs. A history counts epochs as the share has them.
+func (l *Loader) Take(s draw.Share) error {
+	if err := s.Check(); err != nil {
+		return err
+	}
+	if s == l.taken {
+		return nil
+	}
+	l.Stop()
+	l.taken = s
+	if h := l.draw.Options.History; h != nil {
+		count := s.BatchesOf(l.NumBatches())
+		l.pruner.SetSpans(h.Stale.Iterations(count), h.Start.Iterations(count))
+	}
+	return nil
+}
+
+// turnsFrom returns the schedule of the loader in an epoch whose batches before first have been made, and its position.
+func (l *Loader) turnsFrom(first int64) (draw.ShareSchedule, int64) {
+	return l.taken.Schedule(l.NumBatches(), first)
 }
 
 // usable reports whether the loader still works.

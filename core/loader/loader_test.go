@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/draw"
 	"io"
 	"math"
 	"path/filepath"
@@ -120,25 +121,25 @@ func TestPrefetchBoundsWhatIsPrepared(t *testing.T) {
 func TestBudgetNamesTheSmallestThatWorks(t *testing.T) {
 	d := newDataset(4000, 20000)
 	s := d.store(t, ssd.OS)
-	for name, change := range map[string]func(o *Options){
-		"defaults":  func(*Options) {},
-		"checksums": func(o *Options) { o.Checksums = true },
-		"caches":    func(o *Options) { o.Cache, o.FeatureCache, o.NeighborCache = "degree", 1<<18, 20000*4 },
-		"no lead":   func(o *Options) { o.Prefetch = 0 },
+	for name, change := range map[string]func(o *draw.Options){
+		"defaults":  func(*draw.Options) {},
+		"checksums": func(o *draw.Options) { o.Checksums = true },
+		"caches":    func(o *draw.Options) { o.Cache, o.FeatureCache, o.NeighborCache = "degree", 1<<18, 20000*4 },
+		"no lead":   func(o *draw.Options) { o.Prefetch = 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := plain()
 			o.Fanouts, o.BatchSize, o.Memory = []int64{5, 5, 5}, 256, 1000
 			change(&o)
-			_, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+			_, err := Open(context.Background(), draw.OpenStore(s), o, mem.NewAllocator())
 			var tooSmall *mem.BudgetError
 			require.ErrorAs(t, err, &tooSmall)
 			require.Contains(t, err.Error(), "memory=1000 is too small: these options need at least ")
 			o.Memory = tooSmall.Need - 1
-			_, err = Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+			_, err = Open(context.Background(), draw.OpenStore(s), o, mem.NewAllocator())
 			require.ErrorIs(t, err, mem.ErrBudget)
 			o.Memory = tooSmall.Need
-			l := open(t, OpenStore(s), o)
+			l := open(t, draw.OpenStore(s), o)
 			require.Len(t, epochOf(t, l, 0), 16)
 			require.Len(t, epochOf(t, l, 1), 16)
 			require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
@@ -162,8 +163,8 @@ func TestSmallestBudgetWithAnEdgeInOneBatch(t *testing.T) {
 	s := newDataset(240, 1).store(t, ssd.OS)
 	o := plain()
 	o.Fanouts, o.BatchSize, o.Shuffle, o.Memory = []int64{1}, 2, false, 1
-	o.Memory = leastMemory(t, OpenStore(s), o)
-	l := open(t, OpenStore(s), o)
+	o.Memory = leastMemory(t, draw.OpenStore(s), o)
+	l := open(t, draw.OpenStore(s), o)
 	require.Len(t, epochOf(t, l, 0), 120)
 	require.EqualValues(t, 1, l.Stats().Edges)
 }
@@ -171,9 +172,9 @@ func TestSmallestBudgetWithAnEdgeInOneBatch(t *testing.T) {
 func TestBatchLargerThanTheEpoch(t *testing.T) {
 	d := newDataset(100, 500)
 	s := d.store(t, ssd.OS)
-	for _, change := range []func(o *Options){
-		func(*Options) {},
-		func(o *Options) {
+	for _, change := range []func(o *draw.Options){
+		func(*draw.Options) {},
+		func(o *draw.Options) {
 			o.Links = &links.Options{Sources: d.sources[:9], Targets: d.targets[:9], Negatives: 1000, Triplets: true}
 		},
 	} {
@@ -181,9 +182,9 @@ func TestBatchLargerThanTheEpoch(t *testing.T) {
 			o := plain()
 			o.BatchSize, o.Memory = size, 64<<20
 			change(&o)
-			require.Len(t, epochOf(t, open(t, OpenStore(s), o), 0), 1)
+			require.Len(t, epochOf(t, open(t, draw.OpenStore(s), o), 0), 1)
 			o.DropLast = true
-			require.Empty(t, epochOf(t, open(t, OpenStore(s), o), 0))
+			require.Empty(t, epochOf(t, open(t, draw.OpenStore(s), o), 0))
 		}
 	}
 }
@@ -192,32 +193,32 @@ func TestWrongOptions(t *testing.T) {
 	d := newDataset(100, 500)
 	g := d.graph(t)
 	for name, c := range map[string]struct {
-		change func(o *Options)
+		change func(o *draw.Options)
 		want   error
 	}{
-		"batch size":     {func(o *Options) { o.BatchSize = 0 }, ErrOption},
-		"workers":        {func(o *Options) { o.Workers = -1 }, ErrOption},
-		"prefetch":       {func(o *Options) { o.Prefetch = -1 }, ErrOption},
-		"memory":         {func(o *Options) { o.Memory = -1 }, ErrOption},
-		"feature cache":  {func(o *Options) { o.FeatureCache = -2 }, ErrOption},
-		"neighbor cache": {func(o *Options) { o.NeighborCache = -2 }, ErrOption},
-		"cache":          {func(o *Options) { o.Cache = "hot" }, ErrOption},
-		"no seeds":       {func(o *Options) { o.Seeds = []int64{} }, ErrOption},
-		"seed too large": {func(o *Options) { o.Seeds = []int64{1, 100} }, sample.ErrSeed},
-		"negative seed":  {func(o *Options) { o.Seeds = []int64{-1} }, sample.ErrSeed},
-		"fanout":         {func(o *Options) { o.Fanouts = []int64{3, -2} }, sample.ErrFanout},
-		"short held":     {func(o *Options) { o.Held = make([]int32, 99) }, ErrOption},
-		"no row held":    {func(o *Options) { o.Held = append(make([]int32, 99), -2) }, ErrOption},
-		"holds":          {func(o *Options) { o.Holds = -1 }, ErrOption},
-		"no subgraph":    {func(o *Options) { o.Subgraph = sample.Induced + 1 }, ErrOption},
+		"batch size":     {func(o *draw.Options) { o.BatchSize = 0 }, draw.ErrOption},
+		"workers":        {func(o *draw.Options) { o.Workers = -1 }, draw.ErrOption},
+		"prefetch":       {func(o *draw.Options) { o.Prefetch = -1 }, draw.ErrOption},
+		"memory":         {func(o *draw.Options) { o.Memory = -1 }, draw.ErrOption},
+		"feature cache":  {func(o *draw.Options) { o.FeatureCache = -2 }, draw.ErrOption},
+		"neighbor cache": {func(o *draw.Options) { o.NeighborCache = -2 }, draw.ErrOption},
+		"cache":          {func(o *draw.Options) { o.Cache = "hot" }, draw.ErrOption},
+		"no seeds":       {func(o *draw.Options) { o.Seeds = []int64{} }, draw.ErrOption},
+		"seed too large": {func(o *draw.Options) { o.Seeds = []int64{1, 100} }, sample.ErrSeed},
+		"negative seed":  {func(o *draw.Options) { o.Seeds = []int64{-1} }, sample.ErrSeed},
+		"fanout":         {func(o *draw.Options) { o.Fanouts = []int64{3, -2} }, sample.ErrFanout},
+		"short held":     {func(o *draw.Options) { o.Held = make([]int32, 99) }, draw.ErrOption},
+		"no row held":    {func(o *draw.Options) { o.Held = append(make([]int32, 99), -2) }, draw.ErrOption},
+		"holds":          {func(o *draw.Options) { o.Holds = -1 }, draw.ErrOption},
+		"no subgraph":    {func(o *draw.Options) { o.Subgraph = sample.Induced + 1 }, draw.ErrOption},
 		"labor induced": {
-			func(o *Options) { o.Subgraph, o.Labor = sample.Induced, &sample.Labor{BatchDependency: 1} }, ErrOption,
+			func(o *draw.Options) { o.Subgraph, o.Labor = sample.Induced, &sample.Labor{BatchDependency: 1} }, draw.ErrOption,
 		},
 		"walks induced": {
-			func(o *Options) { o.Subgraph, o.Walks = sample.Induced, make([]sample.Walk, len(o.Fanouts)) }, ErrOption,
+			func(o *draw.Options) { o.Subgraph, o.Walks = sample.Induced, make([]sample.Walk, len(o.Fanouts)) }, draw.ErrOption,
 		},
 		"history induced": {
-			func(o *Options) { o.Subgraph, o.History = sample.Induced, new(HistoryOptions) }, ErrOption,
+			func(o *draw.Options) { o.Subgraph, o.History = sample.Induced, new(draw.HistoryOptions) }, draw.ErrOption,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -233,19 +234,20 @@ func TestWrongOptionsOfTypes(t *testing.T) {
 	d := severalTypes()
 	g := d.graph(t)
 	for _, tt := range []struct {
-		change  func(o *Options)
+		change  func(o *draw.Options)
 		target  error
 		message string
 	}{
-		{func(o *Options) { o.History = &HistoryOptions{} }, ErrOption, "histor"},
-		{func(o *Options) { o.Walks = []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}} }, ErrOption,
+		{func(o *draw.Options) { o.History = &draw.HistoryOptions{} }, draw.ErrOption, "histor"},
+		{func(o *draw.Options) { o.Walks = []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}} }, draw.ErrOption,
 			"random walks"},
-		{func(o *Options) { o.RelationFanouts = o.RelationFanouts[1:] }, sample.ErrFanout, "6 edge types, the graph has 7"},
-		{func(o *Options) { o.RelationFanouts[2] = []int64{1} }, sample.ErrFanout, "1 fanouts of relation 2"},
-		{func(o *Options) { o.Seeds = append(o.Seeds, 905) }, ErrOption, `a node of type "item"`},
-		{func(o *Options) { o.Seeds = append(o.Seeds, 3500) }, sample.ErrSeed, "[0, 3500)"},
-		{func(o *Options) { o.WeightAttr = "weight" }, ErrOption, "(user, r0, item).attr"},
-		{func(o *Options) { o.WeightAttr = "attr" }, ErrOption, "expected one number"},
+		{func(o *draw.Options) { o.RelationFanouts = o.RelationFanouts[1:] }, sample.ErrFanout,
+			"6 edge types, the graph has 7"},
+		{func(o *draw.Options) { o.RelationFanouts[2] = []int64{1} }, sample.ErrFanout, "1 fanouts of relation 2"},
+		{func(o *draw.Options) { o.Seeds = append(o.Seeds, 905) }, draw.ErrOption, `a node of type "item"`},
+		{func(o *draw.Options) { o.Seeds = append(o.Seeds, 3500) }, sample.ErrSeed, "[0, 3500)"},
+		{func(o *draw.Options) { o.WeightAttr = "weight" }, draw.ErrOption, "(user, r0, item).attr"},
+		{func(o *draw.Options) { o.WeightAttr = "attr" }, draw.ErrOption, "expected one number"},
 	} {
 		o := d.options()
 		tt.change(&o)
@@ -257,9 +259,9 @@ func TestWrongOptionsOfTypes(t *testing.T) {
 	bad.edges[2].Tensors[1].Rows[3] |= 0x80 // a sign
 	o := bad.options()
 	o.WeightAttr = "w"
-	for _, source := range []Source{bad.graph(t), OpenStore(bad.store(t, ssd.OS))} {
+	for _, source := range []draw.Source{bad.graph(t), draw.OpenStore(bad.store(t, ssd.OS))} {
 		_, err := Open(context.Background(), source, o, mem.NewAllocator())
-		require.ErrorIs(t, err, ErrOption)
+		require.ErrorIs(t, err, draw.ErrOption)
 		require.ErrorContains(t, err, `edge type (user, r2, user): `)
 	}
 	o = plain()
@@ -274,7 +276,7 @@ func TestReadErrorEndsTheEpochAndNamesTheFile(t *testing.T) {
 	s := d.store(t, fs)
 	o := plain()
 	o.IO = ssd.Pread
-	l := open(t, OpenStore(s), o)
+	l := open(t, draw.OpenStore(s), o)
 	want := epochOf(t, l, 0)
 	require.NoError(t, l.Start(0, 0, Train))
 	first, err := l.Next(context.Background())
@@ -300,7 +302,7 @@ func TestReadErrorEndsTheEpochAndNamesTheFile(t *testing.T) {
 func TestPanicFailsTheLoader(t *testing.T) {
 	d := newDataset(300, 3000)
 	l := open(t, d.graph(t), plain())
-	l.tables[0].memory = nil // breaks the invariant that the gather checks
+	l.rows.tables[0].Memory = nil // breaks the invariant that the gather checks
 	require.NoError(t, l.Start(0, 0, Train))
 	_, err := l.Next(context.Background())
 	var broken *guard.PanicError
@@ -326,7 +328,7 @@ func TestCountersAddUp(t *testing.T) {
 	d := newDataset(3000, 40000)
 	o := plain()
 	o.Cache, o.FeatureCache = "degree", 3000*(4+8)+1000*(width*4+wideWidth+8+8)
-	l := open(t, OpenStore(d.store(t, ssd.OS)), o)
+	l := open(t, draw.OpenStore(d.store(t, ssd.OS)), o)
 	var rows, edges int64
 	for _, b := range epochOf(t, l, 0) {
 		rows += int64(len(b.int64s("n_id")))

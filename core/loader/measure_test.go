@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/draw"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,11 +20,11 @@ import (
 func TestLargeBatchesAreEstimated(t *testing.T) {
 	explore.Figures(t)
 	d := newDataset(3000, 60_000)
-	for name, src := range map[string]Source{"disk": OpenStore(d.store(t, ssd.OS)), "memory": d.graph(t)} {
-		for way, change := range map[string]func(o *Options){
-			"replace":  func(o *Options) { o.Replace, o.Fanouts = true, []int64{300, 3000} },
-			"disjoint": func(o *Options) { o.Disjoint, o.Fanouts, o.BatchSize = true, []int64{-1, -1, -1}, 60 },
-			"links": func(o *Options) {
+	for name, src := range map[string]draw.Source{"disk": draw.OpenStore(d.store(t, ssd.OS)), "memory": d.graph(t)} {
+		for way, change := range map[string]func(o *draw.Options){
+			"replace":  func(o *draw.Options) { o.Replace, o.Fanouts = true, []int64{300, 3000} },
+			"disjoint": func(o *draw.Options) { o.Disjoint, o.Fanouts, o.BatchSize = true, []int64{-1, -1, -1}, 60 },
+			"links": func(o *draw.Options) {
 				o.Replace, o.Fanouts = true, []int64{100, 900}
 				o.Links = &links.Options{Sources: d.sources[:300], Targets: d.targets[:300]}
 			},
@@ -53,7 +54,7 @@ func TestLargeBatchesAreEstimated(t *testing.T) {
 func TestHugeFanoutsAreRefused(t *testing.T) {
 	explore.Figures(t)
 	d := newDataset(4, 12)
-	for _, src := range []Source{OpenStore(d.store(t, ssd.OS)), d.graph(t)} {
+	for _, src := range []draw.Source{draw.OpenStore(d.store(t, ssd.OS)), d.graph(t)} {
 		for _, fanouts := range [][]int64{{1e9}, {1e9, 1e9, 1e9}} {
 			o := plain()
 			o.Replace, o.Fanouts, o.Memory = true, fanouts, 64<<20
@@ -87,14 +88,14 @@ func TestNoBatchExceedsTheBound(t *testing.T) {
 			o.Links = &links.Options{Negatives: float64(rng.IntN(3))}
 		}
 		l := open(t, g, o)
-		most := l.mostDemand()
-		o.complete(&most)
-		sizes := l.graphSizes()
-		asked := l.request(&sizes)
-		of, err := l.measure(context.Background(), &asked, &sizes)
+		most := l.draw.MaxDemand()
+		o.Complete(&most)
+		sizes := l.draw.GraphSizes()
+		asked := l.draw.SizingRequest(&sizes)
+		of, err := l.draw.Measure(context.Background(), &asked, &sizes)
 		require.NoError(t, err)
-		require.False(t, of.estimated)
-		requireNoMore(t, of.demand, most)
+		require.False(t, of.Estimated)
+		requireNoMore(t, of.Demand, most)
 	}
 }
 
@@ -121,7 +122,7 @@ func TestPieces(t *testing.T) {
 			d.Pos = append(d.Pos, rng.Int64())
 		}
 		of, out := new(fetcher), make([]int64, len(d.Pos))
-		require.NoError(t, inPieces(of, most).Fetch(context.Background(), d, out))
+		require.NoError(t, draw.InPieces(of, most).Fetch(context.Background(), d, out))
 		require.Equal(t, append([]int64{}, d.Pos...), out)
 		lengths := map[int64]int64{}
 		for _, call := range of.calls {

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/draw"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,7 +14,7 @@ import (
 
 // walked are options of walks in both directions between users and items; relation 0 leads from users to items and 1
 // back.
-func (d *form) walked() Options {
+func (d *form) walked() draw.Options {
 	o := d.options()
 	once, again := []sample.Walk{{Walks: 3, Length: 1}, {Walks: 2, Length: 1}},
 		[]sample.Walk{{Walks: 4, Length: 3, Restart: .5}, {Walks: 2, Length: 2}}
@@ -29,19 +30,19 @@ func TestMetapathsAreTheSameInAnyPlace(t *testing.T) {
 	g, s := d.graph(t), d.store(t, ssd.OS)
 	want := epochOf(t, open(t, g, d.walked()), 1)
 	for name, tt := range map[string]struct {
-		source Source
-		change func(o *Options)
+		source draw.Source
+		change func(o *draw.Options)
 	}{
-		"8 threads":        {g, func(o *Options) { o.Workers, o.Prefetch = 8, 5 }},
-		"one at a time":    {g, func(o *Options) { o.Workers, o.Prefetch, o.Memory = 2, 0, 24<<20 }},
-		"store":            {OpenStore(s), func(o *Options) {}},
-		"topology on disk": {OpenStore(s), func(o *Options) { o.NeighborCache, o.FeatureCache = 0, 0 }},
-		"degree":           {OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "degree", 60<<10 }},
-		"presc": {OpenStore(s), func(o *Options) {
+		"8 threads":        {g, func(o *draw.Options) { o.Workers, o.Prefetch = 8, 5 }},
+		"one at a time":    {g, func(o *draw.Options) { o.Workers, o.Prefetch, o.Memory = 2, 0, 24<<20 }},
+		"store":            {draw.OpenStore(s), func(o *draw.Options) {}},
+		"topology on disk": {draw.OpenStore(s), func(o *draw.Options) { o.NeighborCache, o.FeatureCache = 0, 0 }},
+		"degree":           {draw.OpenStore(s), func(o *draw.Options) { o.Cache, o.FeatureCache = "degree", 60<<10 }},
+		"presc": {draw.OpenStore(s), func(o *draw.Options) {
 			o.Cache, o.FeatureCache, o.NeighborCache = "presc", 60<<10, 0
 		}},
-		"lru": {OpenStore(s), func(o *Options) { o.Cache, o.FeatureCache = "lru", 60<<10 }},
-		"belady": {OpenStore(s), func(o *Options) {
+		"lru": {draw.OpenStore(s), func(o *draw.Options) { o.Cache, o.FeatureCache = "lru", 60<<10 }},
+		"belady": {draw.OpenStore(s), func(o *draw.Options) {
 			o.Cache, o.FeatureCache, o.Transfer, o.Superbatch, o.BufferMemory = "belady", 120<<10, "scan+forward", 4, 8<<20
 		}},
 	} {
@@ -70,19 +71,19 @@ func TestMetapathsInABudget(t *testing.T) {
 	o := d.walked()
 	want := epochOf(t, open(t, d.graph(t), o), 0)
 	o.Memory = 1
-	least := leastMemory(t, OpenStore(s), o)
+	least := leastMemory(t, draw.OpenStore(s), o)
 	for _, more := range []int64{0, 1 << 20} {
 		o.Memory = least + more
-		l := open(t, OpenStore(s), o)
+		l := open(t, draw.OpenStore(s), o)
 		requireSame(t, want, epochOf(t, l, 0))
 		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
 	}
 	o = d.walked()
 	o.Cache = "degree"
-	l := open(t, OpenStore(s), o)
-	for i, x := range l.parts.tensors {
-		require.False(t, x.byEdge)
-		require.Equal(t, x.typ < 2, l.split.Resident[i], "%s of type %d", x.name, x.typ)
+	l := open(t, draw.OpenStore(s), o)
+	for i, x := range l.draw.Parts.Tensors {
+		require.False(t, x.ByEdge)
+		require.Equal(t, x.Type < 2, l.draw.Split.Resident[i], "%s of type %d", x.Name, x.Type)
 	}
 }
 
@@ -97,19 +98,20 @@ func TestMetapathsThatAreRefused(t *testing.T) {
 	d := severalTypes()
 	g := d.graph(t)
 	for _, tt := range []struct {
-		change  func(o *Options)
+		change  func(o *draw.Options)
 		target  error
 		message string
 	}{
-		{func(o *Options) { o.Metapaths[1].Path = []int{7} }, ErrOption, "metapath 1 names edge type 7, the graph has 7"},
-		{func(o *Options) { o.Metapaths[1].Path = nil }, ErrOption, "metapath 1 has no edge types"},
-		{func(o *Options) { o.Metapaths[1].Path = []int{0, 0} }, sample.ErrConfig, "does not connect"},
-		{func(o *Options) { o.RelationFanouts = o.RelationFanouts[1:] }, sample.ErrFanout,
+		{func(o *draw.Options) { o.Metapaths[1].Path = []int{7} }, draw.ErrOption,
+			"metapath 1 names edge type 7, the graph has 7"},
+		{func(o *draw.Options) { o.Metapaths[1].Path = nil }, draw.ErrOption, "metapath 1 has no edge types"},
+		{func(o *draw.Options) { o.Metapaths[1].Path = []int{0, 0} }, sample.ErrConfig, "does not connect"},
+		{func(o *draw.Options) { o.RelationFanouts = o.RelationFanouts[1:] }, sample.ErrFanout,
 			"2 edge types, the metapaths are 3"},
-		{func(o *Options) { o.Cache = "expected" }, ErrOption, "presc"},
-		{func(o *Options) { o.Disjoint = true }, ErrOption, "walks"},
-		{func(o *Options) { o.Subgraph = sample.Induced }, ErrOption, "walks"},
-		{func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 1} }, sample.ErrConfig, "uniform"},
+		{func(o *draw.Options) { o.Cache = "expected" }, draw.ErrOption, "presc"},
+		{func(o *draw.Options) { o.Disjoint = true }, draw.ErrOption, "walks"},
+		{func(o *draw.Options) { o.Subgraph = sample.Induced }, draw.ErrOption, "walks"},
+		{func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 1} }, sample.ErrConfig, "uniform"},
 	} {
 		o := d.walked()
 		tt.change(&o)
@@ -120,5 +122,5 @@ func TestMetapathsThatAreRefused(t *testing.T) {
 	o := plain()
 	o.Metapaths = d.walked().Metapaths
 	_, err := Open(context.Background(), newDataset(10, 10).graph(t), o, mem.NewAllocator())
-	require.ErrorIs(t, err, ErrOption)
+	require.ErrorIs(t, err, draw.ErrOption)
 }

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/draw"
 	"math/rand/v2"
 	"os"
 	"syscall"
@@ -38,10 +39,10 @@ func TestListsOfRelationsWithinTheBudget(t *testing.T) {
 			littleEndian(append(ends[0], ends[1]...))), nil
 	}
 	g, s := f.graph(t), f.store(t, ssd.OS)
-	for name, change := range map[string]func(o *Options){
-		"uniform": func(*Options) {},
-		"labor":   func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
-		"walks":   func(o *Options) { *o = f.walked() },
+	for name, change := range map[string]func(o *draw.Options){
+		"uniform": func(*draw.Options) {},
+		"labor":   func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
+		"walks":   func(o *draw.Options) { *o = f.walked() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := f.options()
@@ -51,13 +52,14 @@ func TestListsOfRelationsWithinTheBudget(t *testing.T) {
 			seen := 0
 			for _, o.Cache = range []string{"degree", "auto"} {
 				o.Memory = 1
-				least := leastMemory(t, OpenStore(s), o)
+				least := leastMemory(t, draw.OpenStore(s), o)
 				for _, more := range explore.Part(t, o.Cache, []int64{0, 1_700_000, 3_400_000, 5_100_000}) {
 					o.Memory = least + more
-					l := open(t, OpenStore(s), o)
+					l := open(t, draw.OpenStore(s), o)
 					requireSame(t, want, epochOf(t, l, 0))
 					require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
-					if hits, misses := l.neighborCounts(); len(l.lists) > 0 && hits > 0 && misses > 0 {
+					hits, misses := l.draw.NeighborCounts(l.counters.edges.Load())
+					if len(l.draw.Lists) > 0 && hits > 0 && misses > 0 {
 						seen++
 					}
 				}
@@ -78,16 +80,17 @@ func TestListsWithinTheBudget(t *testing.T) {
 	for v := range int64(640) {
 		o.Seeds = append(o.Seeds, v*9)
 	}
-	want := epochOf(t, open(t, d.graph(t), func() Options { o := o; o.Memory = 0; return o }()), 0)
-	least := leastMemory(t, OpenStore(s), o)
+	want := epochOf(t, open(t, d.graph(t), func() draw.Options { o := o; o.Memory = 0; return o }()), 0)
+	least := leastMemory(t, draw.OpenStore(s), o)
 	seen := 0
 	for o.Memory = least; o.Memory < least+6<<20; o.Memory += 500_000 {
-		l := open(t, OpenStore(s), o)
+		l := open(t, draw.OpenStore(s), o)
 		requireSame(t, want, epochOf(t, l, 0))
 		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
-		if l.lists != nil && l.lists[0].Edges() > 0 {
+		if l.draw.Lists != nil && l.draw.Lists[0].Edges() > 0 {
 			seen++
-			require.LessOrEqual(t, l.Stats().PeakByPurpose["neighbor_cache"], max(l.split.NeighborLists, 1)+l.parts.numEdges*4)
+			require.LessOrEqual(t, l.Stats().PeakByPurpose["neighbor_cache"],
+				max(l.draw.Split.NeighborLists, 1)+l.draw.Parts.NumEdges*4)
 		}
 	}
 	require.Positive(t, seen)
@@ -98,12 +101,12 @@ func TestListsWithinTheBudget(t *testing.T) {
 func TestSmallestMemoryWithLists(t *testing.T) {
 	f := severalTypes().timed()
 	g, s := f.graph(t), f.store(t, ssd.OS)
-	for name, change := range map[string]func(o *Options){
-		"weighted":      func(o *Options) { o.WeightAttr = "w" },
-		"induced":       func(o *Options) { o.Subgraph = sample.Induced },
-		"bidirectional": func(o *Options) { o.Subgraph = sample.Bidirectional },
-		"times":         func(o *Options) { o.TimeAttr, o.SeedTimes = "when", seedTimes(int64(len(o.Seeds))) },
-		"links": func(o *Options) {
+	for name, change := range map[string]func(o *draw.Options){
+		"weighted":      func(o *draw.Options) { o.WeightAttr = "w" },
+		"induced":       func(o *draw.Options) { o.Subgraph = sample.Induced },
+		"bidirectional": func(o *draw.Options) { o.Subgraph = sample.Bidirectional },
+		"times":         func(o *draw.Options) { o.TimeAttr, o.SeedTimes = "when", seedTimes(int64(len(o.Seeds))) },
+		"links": func(o *draw.Options) {
 			*o = f.forLinks(links.Options{Negatives: 2, Exclude: links.ExcludeLinks, Reverse: 1}, 0, 1)
 		},
 	} {
@@ -112,11 +115,11 @@ func TestSmallestMemoryWithLists(t *testing.T) {
 			change(&o)
 			want := epochOf(t, open(t, g, o), 0)
 			o.NeighborCache, o.Memory, o.Workers, o.Cache = f.listBytes(t, s, o)/4, 1, 2, "degree"
-			o.Memory = leastMemory(t, OpenStore(s), o)
-			l := open(t, OpenStore(s), o)
+			o.Memory = leastMemory(t, draw.OpenStore(s), o)
+			l := open(t, draw.OpenStore(s), o)
 			requireSame(t, want, epochOf(t, l, 0))
 			require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
-			require.NotEmpty(t, l.lists)
+			require.NotEmpty(t, l.draw.Lists)
 		})
 	}
 }
@@ -156,9 +159,9 @@ func TestDamagedListsAreRefused(t *testing.T) {
 					s, relation := f.store(t, ssd.OS), min(1, len(f.edges)-1)
 					o := f.options()
 					o.Cache, o.NeighborCache, o.Checksums = "degree", f.listBytes(t, s, o)/3, checksums
-					l := open(t, OpenStore(s), o)
+					l := open(t, draw.OpenStore(s), o)
 					var at int64 // the first cached position
-					for r := range l.lists[relation].Runs(0, f.edges[relation].EdgeIndex.Shape[1]) {
+					for r := range l.draw.Lists[relation].Runs(0, f.edges[relation].EdgeIndex.Shape[1]) {
 						at = r.From
 						break
 					}
@@ -169,7 +172,7 @@ func TestDamagedListsAreRefused(t *testing.T) {
 					_, err = file.WriteAt(c.damage, at*4)
 					require.NoError(t, err)
 					require.NoError(t, file.Close())
-					_, err = Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+					_, err = Open(context.Background(), draw.OpenStore(s), o, mem.NewAllocator())
 					require.ErrorIs(t, err, store.ErrCorrupt)
 					require.ErrorContains(t, err, path)
 				})
@@ -189,7 +192,7 @@ func TestOpenFailsAndStopsWhileListsAreCached(t *testing.T) {
 		failed, stopped := 0, 0
 		for nth := 1; ; nth++ {
 			fs.Arm(faultfs.Fault{Op: faultfs.Read, Nth: nth, Times: 1, Errno: syscall.EIO})
-			l, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+			l, err := Open(context.Background(), draw.OpenStore(s), o, mem.NewAllocator())
 			fs.Clear()
 			if err == nil {
 				require.NoError(t, l.Close())
@@ -199,9 +202,10 @@ func TestOpenFailsAndStopsWhileListsAreCached(t *testing.T) {
 			failed++
 		}
 		for ; ; stopped++ {
-			l, err := Open(errAfter{context.Background(), make(chan struct{}, stopped)}, OpenStore(s), o, mem.NewAllocator())
+			l, err := Open(errAfter{context.Background(), make(chan struct{}, stopped)}, draw.OpenStore(s), o,
+				mem.NewAllocator())
 			if err == nil {
-				require.NotEmpty(t, l.lists)
+				require.NotEmpty(t, l.draw.Lists)
 				require.NoError(t, l.Close())
 				break
 			}

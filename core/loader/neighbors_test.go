@@ -2,6 +2,7 @@ package loader
 
 import (
 	"fmt"
+	"freshgo/core/draw"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -27,27 +28,27 @@ func (d *dataset) bySorted() *dataset {
 }
 
 // onDisk keeps the topology on disk but for this many bytes of lists.
-func onDisk(o Options, nBytes int64) Options {
-	o.NeighborCache, o.Cache, o.FeatureCache = nBytes, "degree", Auto
+func onDisk(o draw.Options, nBytes int64) draw.Options {
+	o.NeighborCache, o.Cache, o.FeatureCache = nBytes, "degree", draw.Auto
 	return o
 }
 
 // listBytes returns the size of all lists of a form's store that may be cached with these options.
-func (f *form) listBytes(t *testing.T, s *store.Store, o Options) int64 {
+func (f *form) listBytes(t *testing.T, s *store.Store, o draw.Options) int64 {
 	t.Helper()
-	l := &sampling{options: o, parts: OpenStore(s).parts()}
-	require.NoError(t, l.check())
-	types, total := l.parts.types, int64(0)
-	for i := range types.relations {
-		r := &types.relations[i]
-		if !types.mayList(i) {
+	l := &draw.Sampling{Options: o, Parts: draw.OpenStore(s).Parts()}
+	require.NoError(t, l.Check())
+	types, total := l.Parts.Schema, int64(0)
+	for i := range types.Relations {
+		r := &types.Relations[i]
+		if !types.MayList(i) {
 			continue
 		}
-		width := r.onDisk.Indices.Layout.RowBytes
-		if r.onDisk.EdgeIDs != nil && !types.walked {
-			width += r.onDisk.EdgeIDs.Layout.RowBytes
+		width := r.OnDisk.Indices.Layout.RowBytes
+		if r.OnDisk.EdgeIDs != nil && !types.Walked {
+			width += r.OnDisk.EdgeIDs.Layout.RowBytes
 		}
-		total += cache.NeighborTableBytes(types.count(r.target)) + r.numEdges*int64(width)
+		total += cache.NeighborTableBytes(types.NumNodes(r.Target)) + r.NumEdges*int64(width)
 	}
 	return total
 }
@@ -84,7 +85,7 @@ func degenerate(seed uint64) *form {
 		if rng.IntN(2) == 0 {
 			slices.Sort(targets)
 		}
-		d.edges = append(d.edges, GraphEdges{
+		d.edges = append(d.edges, draw.GraphEdges{
 			Source: d.names[source], Relation: fmt.Sprint("r", i), Target: d.names[target],
 			EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, int64(edges)}, littleEndian(append(sources, targets...))),
 		})
@@ -94,12 +95,12 @@ func degenerate(seed uint64) *form {
 
 // requireLists holds that with lists of some nodes in memory an epoch has the batches of the graph in memory, and that
 // the lists take no more than they may.
-func (f *form) requireLists(t *testing.T, s *store.Store, o Options, want []*seen) {
+func (f *form) requireLists(t *testing.T, s *store.Store, o draw.Options, want []*seen) {
 	t.Helper()
-	l := open(t, OpenStore(s), o)
+	l := open(t, draw.OpenStore(s), o)
 	requireSame(t, want, epochOf(t, l, 1))
-	require.LessOrEqual(t, l.budget.Live()[mem.NeighborCache], o.NeighborCache)
-	hits, misses := l.neighborCounts()
+	require.LessOrEqual(t, l.draw.Budget.Live()[mem.NeighborCache], o.NeighborCache)
+	hits, misses := l.draw.NeighborCounts(l.counters.edges.Load())
 	if o.Labor == nil && o.Subgraph == sample.Directional {
 		require.Equal(t, l.Stats().Edges, hits+misses, "%d bytes, %d workers", o.NeighborCache, o.Workers)
 	}
@@ -160,7 +161,7 @@ func TestListsWithReplacementAndAllNeighbours(t *testing.T) {
 		o.Fanouts, o.Replace = []int64{-1, 12, 2}, replace
 		o.Seeds = []int64{3, 3, 900, 0, 1499, 3, 77}
 		want := epochOf(t, open(t, f.graph(t), o), 0)
-		requireSame(t, want, epochOf(t, open(t, OpenStore(s), onDisk(o, f.listBytes(t, s, o)/3)), 0))
+		requireSame(t, want, epochOf(t, open(t, draw.OpenStore(s), onDisk(o, f.listBytes(t, s, o)/3)), 0))
 	}
 }
 
@@ -169,16 +170,16 @@ func TestListsWithReplacementAndAllNeighbours(t *testing.T) {
 func TestListsOfAllSamplers(t *testing.T) {
 	f := severalTypes().timed()
 	g, s := f.graph(t), f.store(t, ssd.OS)
-	ways := map[string]func(o *Options){
-		"uniform":             func(*Options) {},
-		"replaced":            func(o *Options) { o.Replace = true },
-		"weighted":            func(o *Options) { o.WeightAttr = "w" },
-		"labor":               func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
-		"bidirectional":       func(o *Options) { o.Subgraph = sample.Bidirectional },
-		"bidirectional trees": func(o *Options) { o.Subgraph, o.Disjoint = sample.Bidirectional, true },
-		"induced":             func(o *Options) { o.Subgraph = sample.Induced },
-		"walks":               func(o *Options) { *o = f.walked() },
-		"links": func(o *Options) {
+	ways := map[string]func(o *draw.Options){
+		"uniform":             func(*draw.Options) {},
+		"replaced":            func(o *draw.Options) { o.Replace = true },
+		"weighted":            func(o *draw.Options) { o.WeightAttr = "w" },
+		"labor":               func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
+		"bidirectional":       func(o *draw.Options) { o.Subgraph = sample.Bidirectional },
+		"bidirectional trees": func(o *draw.Options) { o.Subgraph, o.Disjoint = sample.Bidirectional, true },
+		"induced":             func(o *draw.Options) { o.Subgraph = sample.Induced },
+		"walks":               func(o *draw.Options) { *o = f.walked() },
+		"links": func(o *draw.Options) {
 			*o = f.forLinks(links.Options{Negatives: 2, Strict: true, Exclude: links.ExcludeBoth, Reverse: 1}, 0, 1)
 		},
 	}
@@ -191,21 +192,21 @@ func TestListsOfAllSamplers(t *testing.T) {
 			change(&o)
 			want := epochOf(t, open(t, g, o), 1)
 			full, missed := f.listBytes(t, s, o), int64(0)
-			for _, change := range []func(o *Options){
-				func(o *Options) { o.Workers, o.Prefetch, o.NeighborCache = 1, 0, full/3 },
-				func(o *Options) { o.Workers, o.Prefetch, o.NeighborCache, o.Checksums = 2, 1, full*3/4, true },
-				func(o *Options) { o.Workers, o.Prefetch, o.NeighborCache = 8, 5, full/10 },
-				func(o *Options) {
+			for _, change := range []func(o *draw.Options){
+				func(o *draw.Options) { o.Workers, o.Prefetch, o.NeighborCache = 1, 0, full/3 },
+				func(o *draw.Options) { o.Workers, o.Prefetch, o.NeighborCache, o.Checksums = 2, 1, full*3/4, true },
+				func(o *draw.Options) { o.Workers, o.Prefetch, o.NeighborCache = 8, 5, full/10 },
+				func(o *draw.Options) {
 					o.Cache, o.FeatureCache, o.Superbatch, o.NeighborCache = "belady", 120<<10, 4, full/2
 				},
 			} {
 				o := o
 				o.Cache = "lru"
 				change(&o)
-				l := open(t, OpenStore(s), o)
-				require.NotEmpty(t, l.lists)
+				l := open(t, draw.OpenStore(s), o)
+				require.NotEmpty(t, l.draw.Lists)
 				requireSame(t, want, epochOf(t, l, 1))
-				hits, misses := l.neighborCounts()
+				hits, misses := l.draw.NeighborCounts(l.counters.edges.Load())
 				require.Positive(t, hits)
 				missed += misses
 				half := len(want) / 2
@@ -224,7 +225,7 @@ func TestListsWithHistory(t *testing.T) {
 	o := f.withHistory(f.options(), history.Gradient)
 	reference := f.train(t, open(t, f.graph(t), o))
 	o.NeighborCache, o.Cache, o.Workers = f.listBytes(t, s, o)/3, "degree", 2
-	r := f.train(t, open(t, OpenStore(s), o))
+	r := f.train(t, open(t, draw.OpenStore(s), o))
 	for epoch := range int64(2) {
 		want, got := reference.epochOf(epoch), r.epochOf(epoch)
 		for i := range got {
@@ -232,22 +233,22 @@ func TestListsWithHistory(t *testing.T) {
 		}
 		requireSame(t, want, got)
 	}
-	require.NotEmpty(t, r.l.lists)
+	require.NotEmpty(t, r.l.draw.Lists)
 	require.Positive(t, r.hits)
 }
 
 // missesOf counts the edges of batches whose targets' lists a loader has not.
 func (l *Loader) missesOf(batches []*seen) (misses int64) {
-	types, kind := l.parts.types, 0
-	for i := range types.relations {
+	types, kind := l.draw.Parts.Schema, 0
+	for i := range types.Relations {
 		var lists *cache.Neighbors
-		if types.mayList(i) {
-			lists = l.lists[kind]
+		if types.MayList(i) {
+			lists = l.draw.Lists[kind]
 			kind++
 		}
 		for _, b := range batches {
-			index, nodes := b.int64s(types.edgeName(i, "edge_index")),
-				b.int64s(types.nodeName(types.relations[i].target, "n_id"))
+			index, nodes := b.int64s(types.EdgeName(i, "edge_index")),
+				b.int64s(types.NodeName(types.Relations[i].Target, "n_id"))
 			for _, target := range index[len(index)/2:] {
 				at := []int64{cache.Miss}
 				if lists != nil {
@@ -275,10 +276,10 @@ func TestMoreListsReadLess(t *testing.T) {
 		full := f.listBytes(t, s, o)
 		var last, lastBytes int64 = 1 << 60, 1 << 60
 		for _, o.NeighborCache = range []int64{0, full / 10, full / 4, full * 2 / 5, full * 2 / 3, full * 9 / 10} {
-			l := open(t, OpenStore(s), o)
+			l := open(t, draw.OpenStore(s), o)
 			opened := l.Stats().BytesRead
 			batches := epochOf(t, l, 0)
-			hits, misses := l.neighborCounts()
+			hits, misses := l.draw.NeighborCounts(l.counters.edges.Load())
 			require.Equal(t, l.Stats().Edges, hits+misses)
 			if o.NeighborCache > 0 {
 				require.Equal(t, l.missesOf(batches), misses)
@@ -286,7 +287,7 @@ func TestMoreListsReadLess(t *testing.T) {
 				for i := range f.edges {
 					edges += f.edges[i].EdgeIndex.Shape[1]
 				}
-				for _, lists := range l.lists {
+				for _, lists := range l.draw.Lists {
 					cached += lists.Edges()
 				}
 				require.Greater(t, hits*edges, (hits+misses)*cached, "lists are those wanted most often for what they cost")
@@ -303,15 +304,15 @@ func TestMoreListsReadLess(t *testing.T) {
 // neighbours alone would fit, but lists of both save more reads.
 func TestAllListsAreTopology(t *testing.T) {
 	s := newDataset(4000, 50000).store(t, ssd.OS)
-	l := open(t, OpenStore(s), onDisk(plain(), 2*50000*4-1))
-	require.False(t, l.split.Neighbors)
-	require.True(t, l.parts.types.relations[0].EdgeIDs.Cached())
-	l = open(t, OpenStore(s), onDisk(plain(), 2*50000*4))
-	require.True(t, l.split.Neighbors && l.split.EdgeIDs)
-	hits, misses := l.neighborCounts()
+	l := open(t, draw.OpenStore(s), onDisk(plain(), 2*50000*4-1))
+	require.False(t, l.draw.Split.Neighbors)
+	require.True(t, l.draw.Parts.Schema.Relations[0].EdgeIDs.Cached())
+	l = open(t, draw.OpenStore(s), onDisk(plain(), 2*50000*4))
+	require.True(t, l.draw.Split.Neighbors && l.draw.Split.EdgeIDs)
+	hits, misses := l.draw.NeighborCounts(l.counters.edges.Load())
 	require.Zero(t, hits+misses)
 	epochOf(t, l, 0)
-	hits, misses = l.neighborCounts()
+	hits, misses = l.draw.NeighborCounts(l.counters.edges.Load())
 	require.Zero(t, misses)
 	require.Equal(t, l.Stats().Edges, hits)
 }
@@ -332,13 +333,13 @@ func TestOneTypeHasTheListsOfNone(t *testing.T) {
 				o.NeighborCache = d.form("").listBytes(t, none, o) / part
 				var found [2][]int64
 				for i, s := range []*store.Store{none, one} {
-					l, at := open(t, OpenStore(s), o), make([]int64, d.nodes)
-					l.lists[0].Find(nodes, at)
-					require.Positive(t, l.lists[0].Lists())
-					hits, misses := l.neighborCounts()
+					l, at := open(t, draw.OpenStore(s), o), make([]int64, d.nodes)
+					l.draw.Lists[0].Find(nodes, at)
+					require.Positive(t, l.draw.Lists[0].Lists())
+					hits, misses := l.draw.NeighborCounts(l.counters.edges.Load())
 					require.Zero(t, hits+misses)
 					epochOf(t, l, 0)
-					hits, misses = l.neighborCounts()
+					hits, misses = l.draw.NeighborCounts(l.counters.edges.Load())
 					found[i] = append(at, hits, misses)
 				}
 				require.Equal(t, found[0], found[1])

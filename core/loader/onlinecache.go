@@ -2,8 +2,8 @@ package loader
 
 import "freshgo/core/cache"
 
-// onlineCache is the cache of a policy that decides from the batches so far. Batches decide one after the other, and then
-// change the slots one after the other; between the two they read side by side.
+// onlineCache is the cache of a policy that decides from the batches so far. Batches decide one after the other, and
+// then change the slots one after the other; between the two they read side by side.
 type onlineCache struct {
 	passive
 	loader *Loader
@@ -12,22 +12,22 @@ type onlineCache struct {
 }
 
 func (l *Loader) openOnline() (rowCache, error) {
-	l.movers = l.split.Workers // batches take turns at the cache
-	c := &onlineCache{loader: l, kind: l.split.Cache}
+	l.rows.movers = l.draw.Split.Workers // batches take turns at the cache
+	c := &onlineCache{loader: l, kind: l.draw.Split.Cache}
 	if err := c.restart(); err != nil {
 		return nil, err
 	}
-	l.onClose(c.drop)
+	l.draw.OnClose(c.drop)
 	if err := l.openResident(); err != nil {
 		return nil, err
 	}
-	return c, l.openSlots(l.split.CacheRows)
+	return c, l.openSlots(l.draw.Split.CacheRows)
 }
 
 // restart begins with an empty cache.
 func (c *onlineCache) restart() (err error) {
 	l := c.loader
-	c.policy, err = cache.New(c.kind, l.budget, l.parts.numNodes, l.split.CacheRows)
+	c.policy, err = cache.New(c.kind, l.draw.Budget, l.draw.Parts.NumNodes, l.draw.Split.CacheRows)
 	return err
 }
 
@@ -55,7 +55,7 @@ func (c *onlineCache) fill(p *preparer, b *Batch, tensors [][]byte) error {
 	if err := p.epoch.decided.enter(b.Index); err != nil {
 		return err
 	}
-	c.policy.Step(p.batchRows.rows, &p.step.Step)
+	c.policy.Step(p.batchRows.Rows, &p.step.Step)
 	p.epoch.decided.leave()
 	if err := p.readMissing(p.step.Slots, tensors); err != nil {
 		return err
@@ -83,5 +83,5 @@ func (d *onlineDrawer) end(whole bool) {
 		return
 	}
 	d.cache.drop()
-	d.cache.loader.resident.empty()
+	d.cache.loader.rows.resident.empty()
 }

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/draw"
 	"sync"
 	"time"
 
@@ -18,23 +19,23 @@ import (
 // Errors: ErrOption, sample.ErrSeed and sample.ErrFanout for arguments;
 // *mem.BudgetError that names the smallest memory that works; what the store and
 // the read engine report.
-func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loader, error) {
-	l := &Loader{sampling: newSampling(o, src), alloc: alloc}
-	if err := l.parts.choose(o.Aggregate); err != nil {
+func Open(ctx context.Context, src draw.Source, o draw.Options, alloc mem.Allocator) (*Loader, error) {
+	l := &Loader{draw: draw.New(o, src), alloc: alloc}
+	if err := l.draw.Parts.Choose(o.Aggregate); err != nil {
 		return nil, err
 	}
 	if o.FeatureDType == "stored" {
-		for i := range l.parts.tensors {
-			l.parts.tensors[i].asStored()
+		for i := range l.draw.Parts.Tensors {
+			l.draw.Parts.Tensors[i].AsStored()
 		}
 	}
-	if err := l.check(); err != nil {
+	if err := l.draw.Check(); err != nil {
 		return nil, err
 	}
 	l.answers.closes, l.answers.cancel = context.WithCancel(context.Background())
 	start := time.Now()
 	if err := l.open(ctx); err != nil {
-		l.undo()
+		l.draw.Close()
 		return nil, err
 	}
 	since(&l.counters.opening, start)
@@ -42,18 +43,18 @@ func Open(ctx context.Context, src Source, o Options, alloc mem.Allocator) (*Loa
 }
 
 func (l *Loader) open(ctx context.Context) error {
-	l.budget = mem.NewBudget(l.options.Memory)
-	types := l.parts.types
+	l.draw.Budget = mem.NewBudget(l.draw.Options.Memory)
+	types := l.draw.Parts.Schema
 	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) error { return types.openIndptr(ctx, &l.sampling) },
-		l.openSeeds,
+		func(ctx context.Context) error { return types.OpenIndptr(ctx, &l.draw) },
+		l.draw.OpenSeeds,
 		l.divide,
-		func(context.Context) error { return l.openEngine() },
-		func(ctx context.Context) error { return types.openTopology(ctx, &l.sampling) },
-		l.openNeighborLists,
-		l.openOrder,
+		func(context.Context) error { return l.draw.OpenEngine() },
+		func(ctx context.Context) error { return types.OpenTopology(ctx, &l.draw) },
+		l.draw.OpenNeighborLists,
+		l.draw.OpenOrder,
 		l.openTables,
-		l.openSampler,
+		l.draw.OpenSampler,
 		l.openHistory,
 		func(context.Context) error { l.shareRows(); return nil },
 		l.openCache,
@@ -62,97 +63,97 @@ func (l *Loader) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if l.parts.store != nil {
-		return l.parts.store.CheckCurrent()
+	if l.draw.Parts.Store != nil {
+		return l.draw.Parts.Store.CheckCurrent()
 	}
 	return nil
 }
 
 // shareRows sets the number of threads that copy the rows of a batch to the threads of the batch.
 func (l *Loader) shareRows() {
-	_, l.threads = l.share()
-	l.movers = l.threads
+	_, l.rows.threads = l.draw.Concurrency()
+	l.rows.movers = l.rows.threads
 }
 
 // divide divides the memory, by measured batches where it is limited.
 func (l *Loader) divide(ctx context.Context) (err error) {
-	l.boundBatch()
-	g := l.graphSizes()
-	r := l.request(&g)
-	var of measured
+	l.draw.BoundBatch()
+	g := l.draw.GraphSizes()
+	r := l.draw.SizingRequest(&g)
+	var of draw.Measured
 	switch {
-	case l.options.Memory == 0:
-	case l.options.Spare && l.roomy(&r, &g):
+	case l.draw.Options.Memory == 0:
+	case l.draw.Options.Spare && roomy(&l.draw, &r, &g):
 		r.Memory = 0
 	default:
-		if of, err = l.measure(ctx, &r, &g); err != nil {
+		if of, err = l.draw.Measure(ctx, &r, &g); err != nil {
 			return err
 		}
 	}
-	l.demand = of.demand.Expected(l.mostNodes())
-	costs := l.costs(&l.demand, of.sampler, &g)
-	costs.Estimated = of.estimated
+	l.draw.Demand = of.Demand.Expected(l.draw.MaxNodes())
+	costs := costsOf(&l.draw, &l.draw.Demand, of.Sampler, &g)
+	costs.Estimated = of.Estimated
 	split, err := sizing.Divide(r, g, costs)
 	if err != nil {
 		return err
 	}
-	l.split = *split
+	l.draw.Split = *split
 	l.offers = sync.OnceValue(func() []sizing.Offer { return sizing.Offers(r, g, costs) })
 	if err := l.boundScratch(&g); err != nil {
 		return err
 	}
-	return l.reserveFixed(&g)
+	return l.draw.ReserveFixed(&g)
 }
 
 // boundScratch compares the scratch file with the free space: one whose size was chosen gets no more than there is, one
 // whose size was given must have room for what it may hold.
 func (l *Loader) boundScratch(g *sizing.Graph) error {
-	if l.split.Scratch == 0 {
+	if l.draw.Split.Scratch == 0 {
 		return nil
 	}
-	free, err := l.parts.store.FS().Space(l.options.Scratch)
+	free, err := l.draw.Parts.Store.FS().Space(l.draw.Options.Scratch)
 	if err != nil {
 		return nil // opening the file will say it
 	}
-	if l.options.ScratchBytes == Auto {
-		l.split.Scratch = min(l.split.Scratch, free)
-	} else if need := min(l.split.Scratch, sizing.MostScratch(g)); need > free {
-		return fmt.Errorf("loader: scratch_size: %w", &store.SpaceError{Dir: l.options.Scratch, Need: need, Free: free})
+	if l.draw.Options.ScratchBytes == draw.Auto {
+		l.draw.Split.Scratch = min(l.draw.Split.Scratch, free)
+	} else if need := min(l.draw.Split.Scratch, sizing.MostScratch(g)); need > free {
+		return fmt.Errorf("loader: scratch_size: %w", &store.SpaceError{Dir: l.draw.Options.Scratch, Need: need, Free: free})
 	}
 	return nil
 }
 
 // openTables loads the tensors that are held whole and opens the others.
 func (l *Loader) openTables(ctx context.Context) error {
-	l.tables = make([]table, len(l.parts.tensors))
-	for i, t := range l.parts.tensors {
-		l.tables[i] = table{tensor: t, index: i, cached: l.split.ColumnOf[i], unused: !l.parts.reaches(&t)}
-		table := &l.tables[i]
+	l.rows.tables = make([]table, len(l.draw.Parts.Tensors))
+	for i, t := range l.draw.Parts.Tensors {
+		l.rows.tables[i] = table{Tensor: t, index: i, cached: l.draw.Split.ColumnOf[i], unused: !l.draw.Parts.Reaches(&t)}
+		table := &l.rows.tables[i]
 		switch {
-		case t.onDisk == nil:
-		case l.split.Resident[i]:
-			block, err := l.parts.store.LoadTensor(ctx, &t.onDisk.Array, l.budget, mem.FeatureCache)
+		case t.OnDisk == nil:
+		case l.draw.Split.Resident[i]:
+			block, err := l.draw.Parts.Store.LoadTensor(ctx, &t.OnDisk.Array, l.draw.Budget, mem.FeatureCache)
 			if err != nil {
 				return err
 			}
-			l.onClose(block.Free)
-			table.memory = block.Bytes()
+			l.draw.OnClose(block.Free)
+			table.Memory = block.Bytes()
 		default:
 			var err error
-			if table.disk, err = l.graph.Rows(ctx, &t.onDisk.Array); err != nil {
+			if table.disk, err = l.draw.Graph.Rows(ctx, &t.OnDisk.Array); err != nil {
 				return err
 			}
-			if !t.byEdge && !table.unused {
-				l.onDisk = append(l.onDisk, table)
+			if !t.ByEdge && !table.unused {
+				l.rows.onDisk = append(l.rows.onDisk, table)
 			}
 		}
 	}
-	cached := make([]bool, l.parts.types.types())
-	for _, t := range l.onDisk {
-		cached[t.typ] = true
+	cached := make([]bool, l.draw.Parts.Schema.NumTypes())
+	for _, t := range l.rows.onDisk {
+		cached[t.Type] = true
 	}
-	l.cachedTypes = l.newCachedTypes(cached)
-	l.cachedTypes.order = l.order
-	l.columns = l.split.Columns
+	l.cachedTypes = l.draw.NewCachedTypes(cached)
+	l.cachedTypes.Order = l.draw.Order
+	l.rows.columns = l.draw.Split.Columns
 	return nil
 }

@@ -79,10 +79,10 @@ func (p *preparer) takeFrom(column, width int, tensors [][]byte, delivered []boo
 			continue
 		}
 		of := t
-		if row := p.batchRows.rows[at]; of == nil || !of.has(row) {
-			of = p.loader.tableOf(column, row)
+		if row := p.batchRows.Rows[at]; of == nil || !of.has(row) {
+			of = p.loader.rows.tableOf(column, row)
 		}
-		row := p.batchRows.tensorRow(at)
+		row := p.batchRows.TensorRow(at)
 		if of == nil || row < 0 {
 			continue
 		}
@@ -102,9 +102,9 @@ func (p *preparer) takeFrom(column, width int, tensors [][]byte, delivered []boo
 
 // deliverAll writes rows of a table's tensor, which may be narrower than those that they come from.
 func (p *preparer) deliverAll(t *table, dst []byte, to []int32, src []byte, from []int32, width int) {
-	if t.width != width {
+	if t.Width != width {
 		for i, row := range to {
-			p.deliver(t, dst, row, src[int(from[i])*width:][:t.width])
+			p.deliver(t, dst, row, src[int(from[i])*width:][:t.Width])
 		}
 		return
 	}

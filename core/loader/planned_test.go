@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/draw"
 	"slices"
 	"syscall"
 	"testing"
@@ -31,14 +32,14 @@ func rowsFor(rows int64) int64 { return 8*someNodes + rows*(nodeBytes+64) + 64<<
 // Records stay in memory while they take less than held.
 func storePlans(t *testing.T, l *Loader, held int64) {
 	t.Helper()
-	l.split.Stored = true
+	l.draw.Split.Stored = true
 	cacheOf(l).recordStore.limit, cacheOf(l).storage = held, cacheOf(l).recordStore
 	cacheOf(l).planner.Close()
-	limits := scratch.Options{MemoryBytes: l.split.Packs, FileBytes: l.split.Scratch}
+	limits := scratch.Options{MemoryBytes: l.draw.Split.Packs, FileBytes: l.draw.Split.Scratch}
 	var err error
-	cacheOf(l).planner, err = plan.New(l.budget, cacheOf(l).planConfig(cacheOf(l).device.Device(), limits))
+	cacheOf(l).planner, err = plan.New(l.draw.Budget, cacheOf(l).planConfig(cacheOf(l).device.Device(), limits))
 	require.NoError(t, err)
-	l.onClose(cacheOf(l).planner.Close)
+	l.draw.OnClose(cacheOf(l).planner.Close)
 }
 
 // TestPolicyTransferEngineThreads is the metamorphic test of the caches: under every
@@ -63,13 +64,13 @@ func TestPolicyTransferEngineThreads(t *testing.T) {
 		o.Cache = kinds[round%len(kinds)]
 		o.Transfer = plan.Transfers()[rng.IntN(len(plan.Transfers()))]
 		o.FeatureCache = pick(1, rowsFor(10), rowsFor(300), rowsFor(1500), rowsFor(3100))
-		o.NeighborCache = pick(Auto, Auto, 0, 60000)
-		o.Superbatch = pick(Auto, 1, 2, 5, 16, 47, 64, 1000)
+		o.NeighborCache = pick(draw.Auto, draw.Auto, 0, 60000)
+		o.Superbatch = pick(draw.Auto, 1, 2, 5, 16, 47, 64, 1000)
 		o.Prefetch, o.Workers = int(pick(0, 1, 2, 5)), int(pick(0, 1, 2, 8))
 		o.IO = []ssd.Kind{ssd.IOUring, ssd.Pread, ssd.Buffered}[rng.IntN(3)]
 		o.CarryOver, o.Lookahead = pick(0, 1, 1) == 1, pick(0, 1, 1) == 1
 		o.Checksums = pick(0, 0, 1) == 1
-		o.BufferMemory = pick(Auto, 0, 50000)
+		o.BufferMemory = pick(draw.Auto, 0, 50000)
 		o.HotnessSeed, o.PreSCEpochs = 3, int(pick(1, 2))
 		if o.Cache == "vector" {
 			o.Hotness = make([]float32, someNodes)
@@ -78,11 +79,11 @@ func TestPolicyTransferEngineThreads(t *testing.T) {
 			}
 		}
 		if pick(0, 1, 1) == 1 {
-			o.Scratch, o.ScratchBytes = t.TempDir(), pick(Auto, 0, 20000, 200000)
+			o.Scratch, o.ScratchBytes = t.TempDir(), pick(draw.Auto, 0, 20000, 200000)
 		}
 		stored := pick(-1, 0, 50_000, 1<<30)
 		t.Run(fmt.Sprintf("round %d %s %s %d", round, o.Cache, o.Transfer, stored), func(t *testing.T) {
-			l := open(t, OpenStore(s), o)
+			l := open(t, draw.OpenStore(s), o)
 			if cacheOf(l) != nil && stored >= 0 {
 				storePlans(t, l, stored)
 			}
@@ -96,7 +97,7 @@ func TestPolicyTransferEngineThreads(t *testing.T) {
 	}
 }
 
-func belady() Options {
+func belady() draw.Options {
 	o := plain()
 	o.Cache, o.FeatureCache, o.Superbatch = "belady", rowsFor(500), 10
 	return o
@@ -117,7 +118,7 @@ func TestPlannedStreamFollowsTheConsumer(t *testing.T) {
 			explore.Run(t, kind+" "+transfer, func(t *testing.T) {
 				o := belady()
 				o.Cache, o.Transfer, o.Scratch = kind, transfer, t.TempDir()
-				l := open(t, OpenStore(s), o)
+				l := open(t, draw.OpenStore(s), o)
 				if kind == "belady" && transfer != "random" {
 					storePlans(t, l, 100_000)
 				}
@@ -163,7 +164,7 @@ func TestPlansWithRepeatedSeeds(t *testing.T) {
 	for _, kind := range []string{"belady", "lru", "degree", "none"} {
 		o := belady()
 		o.Seeds, o.BatchSize, o.Shuffle, o.Cache, o.FeatureCache = seeds, 32, false, kind, 2000+200*nodeBytes+64<<10
-		l := open(t, OpenStore(s), o)
+		l := open(t, draw.OpenStore(s), o)
 		for epoch := range int64(2) {
 			for _, b := range epochOf(t, l, epoch) {
 				d.form("").requireRight(t, o, b)
@@ -180,8 +181,8 @@ func TestPlanReadsLess(t *testing.T) {
 	reads := map[string]int64{}
 	for _, kind := range append([]string{"none", "belady", "degree", "expected"}, cache.OnlineNames()...) {
 		o := belady()
-		o.Cache, o.Superbatch = kind, Auto
-		l := open(t, OpenStore(s), o)
+		o.Cache, o.Superbatch = kind, draw.Auto
+		l := open(t, draw.OpenStore(s), o)
 		for epoch := range int64(4) {
 			epochOf(t, l, epoch)
 		}
@@ -207,7 +208,7 @@ func TestReorderedBatches(t *testing.T) {
 	}
 	o := belady()
 	o.Reorder = 8
-	l := open(t, OpenStore(s), o)
+	l := open(t, draw.OpenStore(s), o)
 	epochOf(t, l, 0)
 	order := epochOf(t, l, 1)
 	require.Len(t, order, len(plainly))
@@ -219,7 +220,7 @@ func TestReorderedBatches(t *testing.T) {
 		require.EqualValues(t, i, b.index)
 	}
 	for _, first := range []int64{0, 3, 8, 21, 46, 47} {
-		resumed := open(t, OpenStore(s), o)
+		resumed := open(t, draw.OpenStore(s), o)
 		require.NoError(t, resumed.Start(1, first, Train))
 		requireSame(t, order[first:], rest(t, resumed))
 	}
@@ -233,21 +234,21 @@ func TestPlannedBudgets(t *testing.T) {
 	o := plain()
 	o.Fanouts, o.BatchSize, o.Cache, o.Scratch, o.Transfer = []int64{5, 5}, 256, "belady", t.TempDir(), "scan+forward"
 	o.Memory = 1000
-	least := leastMemory(t, OpenStore(s), o)
-	want := epochOf(t, open(t, d.graph(t), func() Options {
+	least := leastMemory(t, draw.OpenStore(s), o)
+	want := epochOf(t, open(t, d.graph(t), func() draw.Options {
 		p := plain()
 		p.Fanouts, p.BatchSize = o.Fanouts, o.BatchSize
 		return p
 	}()), 1)
 	for _, memory := range []int64{least, least + 4096, least * 11 / 10, least * 3 / 2, least * 2, least * 4} {
 		o.Memory = memory
-		l := open(t, OpenStore(s), o)
+		l := open(t, draw.OpenStore(s), o)
 		epochOf(t, l, 0)
 		requireSame(t, want, epochOf(t, l, 1))
 		require.LessOrEqual(t, l.Stats().MemoryPeak, memory)
 	}
 	o.Cache, o.Memory = "auto", least-1
-	l := open(t, OpenStore(s), o)
+	l := open(t, draw.OpenStore(s), o)
 	requireSame(t, want, epochOf(t, l, 1))
 	require.NotEqual(t, "belady", l.Stats().Cache)
 	require.NotEmpty(t, l.Stats().CacheWhy)
@@ -279,7 +280,7 @@ func TestScratchFaults(t *testing.T) {
 				o := belady()
 				o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
 				o.TraceMemory = 1 << 20 // most traces go to the file
-				l := open(t, OpenStore(s), o)
+				l := open(t, draw.OpenStore(s), o)
 				if stored {
 					storePlans(t, l, 0)
 				}
@@ -307,7 +308,7 @@ func TestLostPlans(t *testing.T) {
 		fs := faultfs.New(ssd.OS)
 		o := belady()
 		o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
-		l := open(t, OpenStore(someStore(t, fs)), o)
+		l := open(t, draw.OpenStore(someStore(t, fs)), o)
 		storePlans(t, l, 0)
 		fs.Arm(faultfs.Fault{Op: faultfs.Read, Path: ssd.TempPrefix + "*", Nth: read, Times: faultfs.Forever,
 			Errno: syscall.EIO})
@@ -328,39 +329,39 @@ func TestWrongPlanOptions(t *testing.T) {
 	d := newDataset(100, 500)
 	s := d.store(t, ssd.OS)
 	for name, c := range map[string]struct {
-		change func(o *Options)
+		change func(o *draw.Options)
 		want   error
 	}{
-		"no superbatch":       {func(o *Options) { o.Superbatch = 0 }, ErrOption},
-		"negative superbatch": {func(o *Options) { o.Superbatch = -2 }, ErrOption},
-		"transfer":            {func(o *Options) { o.Transfer = "fast" }, ErrOption},
-		"reorder":             {func(o *Options) { o.Reorder = -2 }, ErrOption},
-		"reorder of lru":      {func(o *Options) { o.Reorder, o.Cache = 4, "lru" }, ErrOption},
-		"reorder beyond":      {func(o *Options) { o.Reorder, o.Superbatch = 4, 3 }, ErrOption},
-		"traces":              {func(o *Options) { o.TraceMemory = -2 }, ErrOption},
-		"traces too small":    {func(o *Options) { o.TraceMemory = 10 }, mem.ErrBudget},
-		"buffers":             {func(o *Options) { o.BufferMemory = -2 }, ErrOption},
-		"scratch":             {func(o *Options) { o.ScratchBytes = -2 }, ErrOption},
-		"presc":               {func(o *Options) { o.Cache, o.PreSCEpochs = "presc", 0 }, ErrOption},
-		"vector": {func(o *Options) {
+		"no superbatch":       {func(o *draw.Options) { o.Superbatch = 0 }, draw.ErrOption},
+		"negative superbatch": {func(o *draw.Options) { o.Superbatch = -2 }, draw.ErrOption},
+		"transfer":            {func(o *draw.Options) { o.Transfer = "fast" }, draw.ErrOption},
+		"reorder":             {func(o *draw.Options) { o.Reorder = -2 }, draw.ErrOption},
+		"reorder of lru":      {func(o *draw.Options) { o.Reorder, o.Cache = 4, "lru" }, draw.ErrOption},
+		"reorder beyond":      {func(o *draw.Options) { o.Reorder, o.Superbatch = 4, 3 }, draw.ErrOption},
+		"traces":              {func(o *draw.Options) { o.TraceMemory = -2 }, draw.ErrOption},
+		"traces too small":    {func(o *draw.Options) { o.TraceMemory = 10 }, mem.ErrBudget},
+		"buffers":             {func(o *draw.Options) { o.BufferMemory = -2 }, draw.ErrOption},
+		"scratch":             {func(o *draw.Options) { o.ScratchBytes = -2 }, draw.ErrOption},
+		"presc":               {func(o *draw.Options) { o.Cache, o.PreSCEpochs = "presc", 0 }, draw.ErrOption},
+		"vector": {func(o *draw.Options) {
 			o.Cache, o.Hotness = "vector", make([]float32, 99)
 		}, cache.ErrHotness},
-		"superbatch that does not fit": {func(o *Options) {
-			o.Superbatch, o.Memory, o.FeatureCache = 1<<40, 8<<20, Auto
+		"superbatch that does not fit": {func(o *draw.Options) {
+			o.Superbatch, o.Memory, o.FeatureCache = 1<<40, 8<<20, draw.Auto
 		}, mem.ErrBudget},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := belady()
 			o.BatchSize, o.FeatureCache = 8, 5000
 			c.change(&o)
-			l, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+			l, err := Open(context.Background(), draw.OpenStore(s), o, mem.NewAllocator())
 			if err == nil {
 				l.Close()
 			}
 			require.ErrorIs(t, err, c.want)
 		})
 	}
-	require.True(t, slices.Contains(caches, "auto"))
+	require.True(t, slices.Contains(draw.CacheKinds, "auto"))
 }
 
 // TestReadsOfCalibrationAreNotCounted: the reads equal the reads of a loader that need not know the device.
@@ -370,7 +371,7 @@ func TestReadsOfCalibrationAreNotCounted(t *testing.T) {
 	for i, transfer := range []string{"random", "auto"} {
 		o := plain()
 		o.Cache, o.FeatureCache, o.Transfer, o.Calibration = "belady", rowsFor(50), transfer, ""
-		l := open(t, OpenStore(s), o)
+		l := open(t, draw.OpenStore(s), o)
 		opened[i] = l.Stats()
 		require.Equal(t, i == 1, cacheOf(l).calibrated.Bytes > 0)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"freshgo/core/draw"
 	"slices"
 	"sync"
 	"time"
@@ -40,42 +41,43 @@ const leastBuffers = 20 * sizing.MinSlot
 
 // openPlanned makes the slots, the record of what is in them, the planner, and the pool for packs and traces.
 func (l *Loader) openPlanned(ctx context.Context) (rowCache, error) {
-	l.movers = l.split.Workers // batches take turns at the cache
-	if err := l.openSlots(l.split.CacheRows); err != nil {
+	l.rows.movers = l.draw.Split.Workers // batches take turns at the cache
+	if err := l.openSlots(l.draw.Split.CacheRows); err != nil {
 		return nil, err
 	}
-	o := &l.options
-	limits := scratch.Options{MemoryBytes: l.split.Packs, FileBytes: l.split.Scratch, BufferBytes: l.split.Buffers}
-	pool, err := scratch.Open(l.parts.store.FS(), l.engine, o.Scratch, l.budget, limits)
+	o := &l.draw.Options
+	limits := scratch.Options{MemoryBytes: l.draw.Split.Packs, FileBytes: l.draw.Split.Scratch,
+		BufferBytes: l.draw.Split.Buffers}
+	pool, err := scratch.Open(l.draw.Parts.Store.FS(), l.draw.Engine, o.Scratch, l.draw.Budget, limits)
 	if err != nil {
 		return nil, err
 	}
-	l.onClose(func() { _ = pool.Close() }) // it only gives back
+	l.draw.OnClose(func() { _ = pool.Close() }) // it only gives back
 	if err := l.openResident(); err != nil {
 		return nil, err
 	}
 	c := &plannedCache{
-		loader: l, pool: pool, recordStore: &recordStore{budget: l.budget, pool: pool, limit: l.split.TracesHeld},
+		loader: l, pool: pool, recordStore: &recordStore{budget: l.draw.Budget, pool: pool, limit: l.draw.Split.TracesHeld},
 	}
 	c.timeline.opened = time.Now()
-	if c.storage = plan.Memory(l.budget); l.split.Stored {
+	if c.storage = plan.Memory(l.draw.Budget); l.draw.Split.Stored {
 		c.storage = c.recordStore
 	}
 	if o.History != nil {
-		if c.presence, err = plan.NewPresence(l.budget, l.split.CacheRows); err != nil {
+		if c.presence, err = plan.NewPresence(l.draw.Budget, l.draw.Split.CacheRows); err != nil {
 			return nil, err
 		}
-		l.onClose(c.presence.Close)
+		l.draw.OnClose(c.presence.Close)
 	}
 	device, err := c.calibrate(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c.device = ssd.Learn(device, l.engine.SlotBytes(), l.engine.Stats().Full)
-	if c.planner, err = plan.New(l.budget, c.planConfig(device, limits)); err != nil {
+	c.device = ssd.Learn(device, l.draw.Engine.SlotBytes(), l.draw.Engine.Stats().Full)
+	if c.planner, err = plan.New(l.draw.Budget, c.planConfig(device, limits)); err != nil {
 		return nil, err
 	}
-	l.onClose(c.planner.Close)
+	l.draw.OnClose(c.planner.Close)
 	return c, nil
 }
 
@@ -90,14 +92,14 @@ func (c *plannedCache) begin(e *epoch) (drawer, error) {
 	in := c.inspectorAt(at, e.shareSchedule)
 	n, _ := in.number(at)
 	if c.presence != nil {
-		c.presence.Begin(c.loader.resident.all)
+		c.presence.Begin(c.loader.rows.resident.all)
 	}
 	return newWindowDrawer(e, c, in, n-e.first), nil
 }
 
 // inspectorAt returns the inspector whose next batch is at a place: the one that works already, when the place
 // continues its stream, or a new one.
-func (c *plannedCache) inspectorAt(at place, t shareSchedule) *inspector {
+func (c *plannedCache) inspectorAt(at place, t draw.ShareSchedule) *inspector {
 	if in := c.inspector; in != nil && in.continues(at, t) {
 		return in
 	}
@@ -129,7 +131,7 @@ func (c *plannedCache) stop() {
 }
 
 func (c *plannedCache) addStats(s *Stats) {
-	s.Superbatch, s.PredictionError = c.loader.split.Superbatch, c.windows.medianError()
+	s.Superbatch, s.PredictionError = c.loader.draw.Split.Superbatch, c.windows.medianError()
 	kept := c.pool.Stats()
 	s.ScratchWritten, s.ScratchRead, s.ScratchWhy = kept.Written, kept.Read, kept.Why
 	own := c.calibrated // up to a gigabyte, once for a store: it says nothing about the graph
@@ -137,7 +139,7 @@ func (c *plannedCache) addStats(s *Stats) {
 }
 
 func (c *plannedCache) addPlan(p *Plan) {
-	l, s := c.loader, &c.loader.split
+	l, s := c.loader, &c.loader.draw.Split
 	p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, c.reorderRows(), s.Scratch
 	p.MoreMemory = l.offers()
 	p.Windows, p.MedianError = c.windows.all(), c.windows.medianError()
@@ -154,18 +156,18 @@ func (c *plannedCache) planConfig(device ssd.Device, limits scratch.Options) pla
 		packFile = 0 // no pack in the file would find a buffer
 	}
 	of := plan.Config{
-		NumRows: l.parts.numNodes, Capacity: l.split.CacheRows,
-		CarryOver: l.options.CarryOver, Transfer: l.options.Transfer,
+		NumRows: l.draw.Parts.NumNodes, Capacity: l.draw.Split.CacheRows,
+		CarryOver: l.draw.Options.CarryOver, Transfer: l.draw.Options.Transfer,
 		Device: device, PackMemory: limits.PackMemory(), PackFile: packFile,
-		Early: true, Depth: max(l.split.Prefetch, 1), SlotBytes: l.split.Slot, Storage: c.storage,
+		Early: true, Depth: max(l.draw.Split.Prefetch, 1), SlotBytes: l.draw.Split.Slot, Storage: c.storage,
 	}
-	for _, t := range l.onDisk {
-		of.Tables = append(of.Tables, t.onDisk.Layout)
-		if l.parts.types.types() > 1 {
-			of.First = append(of.First, t.first)
+	for _, t := range l.rows.onDisk {
+		of.Tables = append(of.Tables, t.OnDisk.Layout)
+		if l.draw.Parts.Schema.NumTypes() > 1 {
+			of.First = append(of.First, t.First)
 		}
 	}
-	for _, width := range l.columns {
+	for _, width := range l.rows.columns {
 		of.RowBytes += width
 	}
 	return of
@@ -174,10 +176,10 @@ func (c *plannedCache) planConfig(device ssd.Device, limits scratch.Options) pla
 // reorderRows is the capacity of the cache that orders of batches are judged with.
 func (c *plannedCache) reorderRows() int64 {
 	l := c.loader
-	if l.options.ReorderRows == Auto {
-		return l.split.CacheRows
+	if l.draw.Options.ReorderRows == draw.Auto {
+		return l.draw.Split.CacheRows
 	}
-	return l.options.ReorderRows
+	return l.draw.Options.ReorderRows
 }
 
 // misjudged is the factor by which reading is slower or faster than it was calibrated when the calibration is not kept:
@@ -187,18 +189,18 @@ const misjudged = 4
 // calibrate finds out what reading costs on the store's device, or remembers it.
 func (c *plannedCache) calibrate(ctx context.Context) (device ssd.Device, err error) {
 	l := c.loader
-	if t := l.options.Transfer; t == "random" || t == "forward" {
+	if t := l.draw.Options.Transfer; t == "random" || t == "forward" {
 		return device, nil // there is nothing to compare
 	}
-	largest := slices.MaxFunc(l.onDisk, func(a, b *table) int { return cmp.Compare(a.bytes(), b.bytes()) })
-	handle, fs, path := largest.disk.Handle(), l.parts.store.FS(), l.options.Calibration
-	uuid := l.parts.store.UUID()
-	key, err := l.engine.DeviceKey(hex.EncodeToString(uuid[:]), handle)
+	largest := slices.MaxFunc(l.rows.onDisk, func(a, b *table) int { return cmp.Compare(a.Bytes(), b.Bytes()) })
+	handle, fs, path := largest.disk.Handle(), l.draw.Parts.Store.FS(), l.draw.Options.Calibration
+	uuid := l.draw.Parts.Store.UUID()
+	key, err := l.draw.Engine.DeviceKey(hex.EncodeToString(uuid[:]), handle)
 	if err != nil {
 		return device, err
 	}
 	if path != "" {
-		l.onClose(func() {
+		l.draw.OnClose(func() {
 			if c.device != nil && c.device.Wrong(misjudged) {
 				ssd.ForgetDevice(fs, path, key) // the next loader measures again
 			}
@@ -208,15 +210,15 @@ func (c *plannedCache) calibrate(ctx context.Context) (device ssd.Device, err er
 			return device, nil
 		}
 	}
-	dir := l.options.Scratch
-	if l.split.Scratch == 0 {
+	dir := l.draw.Options.Scratch
+	if l.draw.Split.Scratch == 0 {
 		dir = ""
 	}
-	before := l.engine.Stats()
-	device, err = ssd.Calibrate(ctx, l.engine, handle, ssd.Calibration{
-		WriteDir: dir, Budget: l.budget, Limit: calibrationTime(largest.bytes()),
+	before := l.draw.Engine.Stats()
+	device, err = ssd.Calibrate(ctx, l.draw.Engine, handle, ssd.Calibration{
+		WriteDir: dir, Budget: l.draw.Budget, Limit: calibrationTime(largest.Bytes()),
 	})
-	after := l.engine.Stats()
+	after := l.draw.Engine.Stats()
 	c.calibrated = ssd.Stats{
 		Requests: after.Requests - before.Requests, Bytes: after.Bytes - before.Bytes,
 		Retries: after.Retries - before.Retries,

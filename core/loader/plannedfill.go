@@ -2,6 +2,7 @@ package loader
 
 import (
 	"fmt"
+	"freshgo/core/draw"
 	"time"
 
 	"freshgo/core/internal/reuse"
@@ -41,7 +42,7 @@ func (c *plannedCache) fill(p *preparer, b *Batch, tensors [][]byte) error {
 		p.copyCached(tensors)
 		c.setAside(p, tensors)
 		for _, slot := range w.adapted.Vacate {
-			c.loader.resident.clear(slot)
+			c.loader.rows.resident.clear(slot)
 		}
 		p.enterRows(tensors)
 	})
@@ -50,8 +51,8 @@ func (c *plannedCache) fill(p *preparer, b *Batch, tensors [][]byte) error {
 // readPacks copies what the packs of a batch hold into its tensors. A pack that fails has not brought its rows, which
 // are then read from the store.
 func (c *plannedCache) readPacks(p *preparer, tensors [][]byte) error {
-	l, k, rows := c.loader, &p.lookup, len(p.batchRows.rows)
-	k.delivered = reuse.Slice(k.delivered, len(l.columns)*rows)
+	l, k, rows := c.loader, &p.lookup, len(p.batchRows.Rows)
+	k.delivered = reuse.Slice(k.delivered, len(l.rows.columns)*rows)
 	clear(k.delivered)
 	for _, packs := range p.window.super.packsFor(p.window.number) {
 		for column, pack := range packs.columns {
@@ -62,12 +63,12 @@ func (c *plannedCache) readPacks(p *preparer, tensors [][]byte) error {
 			err := pack.Seal()
 			if err == nil {
 				err = pack.Read(p.epoch.ctx, func(pos scratch.Positions, rows []byte) error {
-					p.takeFrom(column, l.columns[column], tensors, delivered, pos, rows)
+					p.takeFrom(column, l.rows.columns[column], tensors, delivered, pos, rows)
 					return nil
 				})
 			}
 			if p.epoch.ctx.Err() != nil {
-				return errStopped
+				return draw.ErrStopped
 			}
 			if err != nil {
 				l.counters.packErrors.Add(1)
@@ -81,11 +82,11 @@ func (c *plannedCache) readPacks(p *preparer, tensors [][]byte) error {
 // same pages for later batches.
 func (c *plannedCache) readRows(p *preparer, t *table, dst []byte) error {
 	l, k, s := c.loader, &p.lookup, p.window.super
-	cold, base, delivered := p.coldOf(t), p.base(t), k.deliveredTo(t.cached, len(p.batchRows.rows))
+	cold, base, delivered := p.coldOf(t), p.base(t), k.deliveredTo(t.cached, len(p.batchRows.Rows))
 	k.wanted, k.from = k.wanted[:0], k.from[:0]
 	for _, pos := range cold {
 		if !delivered[pos] {
-			k.wanted = append(k.wanted, int64(p.batchRows.rows[pos])-t.first)
+			k.wanted = append(k.wanted, int64(p.batchRows.Rows[pos])-t.First)
 			k.from = append(k.from, pos)
 		}
 	}
@@ -97,12 +98,12 @@ func (c *plannedCache) readRows(p *preparer, t *table, dst []byte) error {
 		if s.packs[e.Batch].empty() || !t.has(e.Row) {
 			continue
 		}
-		k.wanted = append(k.wanted, int64(e.Row)-t.first)
+		k.wanted = append(k.wanted, int64(e.Row)-t.First)
 		k.from = append(k.from, ^int32(i))
 	}
 	return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, k.wanted, func(i int32, row []byte) error {
 		if from := k.from[i]; from >= 0 {
-			p.deliver(t, dst, p.batchRows.tensorRow(from)-base, row)
+			p.deliver(t, dst, p.batchRows.TensorRow(from)-base, row)
 		} else {
 			e := &p.step.Extra[^from]
 			s.packs[e.Batch].add(t.cached, e.Pos, row)
@@ -116,10 +117,10 @@ func (c *plannedCache) repair(p *preparer, tensors [][]byte) error {
 	l, k := c.loader, &p.lookup
 	k.hitRows, k.hitSlots, k.cold = k.hitRows[:0], k.hitSlots[:0], k.cold[:0]
 	for i, slot := range p.step.Slots {
-		to := p.batchRows.tensorRow(int32(i))
+		to := p.batchRows.TensorRow(int32(i))
 		switch {
 		case slot < 0 || to < 0:
-		case l.resident.rows[slot] == p.batchRows.rows[i]:
+		case l.rows.resident.rows[slot] == p.batchRows.Rows[i]:
 			k.hitRows, k.hitSlots = append(k.hitRows, to), append(k.hitSlots, slot)
 		default:
 			k.cold = append(k.cold, int32(i))
@@ -130,12 +131,12 @@ func (c *plannedCache) repair(p *preparer, tensors [][]byte) error {
 	}
 	l.counters.hits.Add(-int64(len(k.cold)))
 	l.counters.misses.Add(int64(len(k.cold)))
-	for _, t := range l.onDisk {
+	for _, t := range l.rows.onDisk {
 		if tensors[t.index] == nil {
 			continue
 		}
 		if err := p.readCold(t, tensors[t.index]); err != nil {
-			return fmt.Errorf("reading %s: %w", l.parts.types.describe(&t.tensor), err)
+			return fmt.Errorf("reading %s: %w", l.draw.Parts.Schema.Describe(&t.Tensor), err)
 		}
 	}
 	return nil
@@ -148,7 +149,7 @@ func (c *plannedCache) setAside(p *preparer, tensors [][]byte) {
 		return
 	}
 	start := time.Now()
-	among(l.movers, len(leave), func(lo, hi int) {
+	among(l.rows.movers, len(leave), func(lo, hi int) {
 		var slots, own rowCopies
 		for leave := leave[lo:hi]; len(leave) > 0; {
 			n := 1 // rows of one pack follow each other: a plan evicts the rows with the farthest next use first
@@ -156,10 +157,10 @@ func (c *plannedCache) setAside(p *preparer, tensors [][]byte) {
 				n++
 			}
 			packs := p.window.super.packs[leave[0].Batch]
-			for _, t := range l.onDisk {
+			for _, t := range l.rows.onDisk {
 				p.leaving(t, leave[:n], &slots, &own)
-				packs.addRows(t.cached, slots, l.cached.Table(t.cached), l.columns[t.cached])
-				packs.addRows(t.cached, own, tensors[t.index], t.width)
+				packs.addRows(t.cached, slots, l.rows.cached.Table(t.cached), l.rows.columns[t.cached])
+				packs.addRows(t.cached, own, tensors[t.index], t.Width)
 			}
 			leave = leave[n:]
 		}

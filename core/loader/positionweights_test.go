@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"errors"
+	"freshgo/core/draw"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -62,10 +63,10 @@ func TestExpectedVisitsByPosition(t *testing.T) {
 	d := hubDataset(500, 50_000, manifest.DType_FLOAT64)
 	o := plain()
 	o.WeightAttr, o.Cache, o.FeatureCache, o.NeighborCache = "weight", "expected", rowsFor(100), 0
-	plain := open(t, OpenStore(d.store(t, ssd.OS)), o)
+	plain := open(t, draw.OpenStore(d.store(t, ssd.OS)), o)
 	want := epochOf(t, plain, 0)
-	l := open(t, OpenStore(d.byPosition().store(t, ssd.OS)), o)
-	require.Implements(t, (*sample.BlockSource)(nil), l.drawnBy[0].Source)
+	l := open(t, draw.OpenStore(d.byPosition().store(t, ssd.OS)), o)
+	require.Implements(t, (*sample.BlockSource)(nil), l.draw.DrawnBy[0].Source)
 	requireSame(t, want, epochOf(t, l, 0))
 	require.Equal(t, plain.Stats().Hits, l.Stats().Hits)
 }
@@ -79,13 +80,13 @@ func TestHubReadsFewPages(t *testing.T) {
 		o := plain()
 		o.WeightAttr, o.NeighborCache, o.FeatureCache, o.Fanouts, o.Seeds, o.BatchSize = "weight", 0, 0, []int64{10},
 			[]int64{0}, 1
-		l := open(t, OpenStore(d.byPosition().store(t, ssd.OS)), o)
-		w := l.drawnBy[0].Source.(sample.BlockSource)
+		l := open(t, draw.OpenStore(d.byPosition().store(t, ssd.OS)), o)
+		w := l.draw.DrawnBy[0].Source.(sample.BlockSource)
 		require.True(t, w.Worth(edges, 10))
 		for epoch := range int64(3) {
-			before := l.engineStats()
+			before := l.draw.EngineStats()
 			require.NotEmpty(t, epochOf(t, l, epoch)[0].int64s("e_id"))
-			after := l.engineStats()
+			after := l.draw.EngineStats()
 			// 12 points of 2 pages and 3 more that straddle, with what lies between pages that are near; 10 neighbours
 			// and 11 rows of three tensors.
 			require.Less(t, after.Bytes-before.Bytes, int64(150*ssd.PageBytes), dtype.Label())
@@ -99,12 +100,12 @@ func TestLocate(t *testing.T) {
 	d := hubDataset(40, 60_000, manifest.DType_FLOAT32)
 	o := plain()
 	o.WeightAttr, o.NeighborCache = "weight", 0
-	l := open(t, OpenStore(d.byPosition().store(t, ssd.OS)), o)
-	w := l.drawnBy[0].Source.(sample.BlockSource)
+	l := open(t, draw.OpenStore(d.byPosition().store(t, ssd.OS)), o)
+	w := l.draw.DrawnBy[0].Source.(sample.BlockSource)
 	whole := make([]float64, len(d.sources))
-	require.NoError(t, w.(rangeWeights).FetchFrom(context.Background(), 0, whole))
+	require.NoError(t, w.(draw.RangeWeights).FetchFrom(context.Background(), 0, whole))
 	sums := make([]float64, sample.SumsLen(int64(len(whole))))
-	indptr := l.parts.types.relations[0].Indptr
+	indptr := l.draw.Parts.Schema.Relations[0].Indptr
 	sample.Sum(indptr, whole, sums)
 	var points []sample.Point
 	for v := range d.nodes {
@@ -140,9 +141,9 @@ func TestSmallestMemoryWithWeightsByPosition(t *testing.T) {
 	for _, checksums := range []bool{false, true} {
 		o := plain()
 		o.WeightAttr, o.Memory, o.Checksums, o.Workers, o.Prefetch = "weight", 1, checksums, 1, 0
-		o.Memory = leastMemory(t, OpenStore(s), o)
-		l := open(t, OpenStore(s), o)
-		require.False(t, l.split.Weights)
+		o.Memory = leastMemory(t, draw.OpenStore(s), o)
+		l := open(t, draw.OpenStore(s), o)
+		require.False(t, l.draw.Split.Weights)
 		require.NotEmpty(t, epochOf(t, l, 0))
 		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
 	}
@@ -168,7 +169,7 @@ func TestDamagedWeightsByPosition(t *testing.T) {
 			if !memory {
 				o.NeighborCache = 0
 			}
-			l, err := Open(context.Background(), OpenStore(s), o, mem.NewAllocator())
+			l, err := Open(context.Background(), draw.OpenStore(s), o, mem.NewAllocator())
 			if err == nil {
 				require.NoError(t, l.Start(0, 0, Train))
 				_, err = l.Next(context.Background())

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"freshgo/core/draw"
 
 	"freshgo/core/graph"
 	"freshgo/core/plan"
@@ -16,22 +17,23 @@ type preparer struct {
 	epoch       *epoch
 	loader      *Loader
 	cache       rowCache
-	of          inputs
-	cachedTypes *cachedTypes
+	of          draw.Inputs
+	described   inputTensors // of these
+	cachedTypes *draw.CachedTypes
 	scratch     graph.Scratch
 	lookup      lookup
-	batchRows   batchRows
+	batchRows   draw.BatchRows
 	graph       sample.Subgraph  // as it was drawn
 	batch       *sample.Subgraph // as it is delivered: what pruning has left of it
 	deliveries  deliveries       // with the tag invariants
-	request     request
-	typeOffsets typeOffsets // of batch
-	ids         batchIDs    // in the batch's tensors
-	owning      owning      // of bidirectional edges
-	cut         *prune.Cut  // what pruning leaves of the batch
-	wide        [][]byte    // the tensors of the batch that the graph has rows for
-	step        plan.Step   // where the rows of the batch are, and what moves after it
-	window      windowBatch // of a planned batch
+	request     draw.Request
+	typeOffsets draw.TypeOffsets // of batch
+	ids         batchIDs         // in the batch's tensors
+	owning      owning           // of bidirectional edges
+	cut         *prune.Cut       // what pruning leaves of the batch
+	wide        [][]byte         // the tensors of the batch that the graph has rows for
+	step        plan.Step        // where the rows of the batch are, and what moves after it
+	window      windowBatch      // of a planned batch
 }
 
 // prepare takes the next ticket and makes that batch. Past the end of the epoch
@@ -44,7 +46,7 @@ func (p *preparer) prepare() (int64, *Batch, error) {
 	}
 	i := e.ticket.Add(1) - 1
 	if i >= e.count {
-		p.loader.giveBack(worker)
+		p.loader.draw.GiveBack(worker)
 		return i, nil, nil
 	}
 	b := &Batch{Index: i}
@@ -62,41 +64,24 @@ func (p *preparer) prepare() (int64, *Batch, error) {
 	return i, b, nil
 }
 
-// lease waits for a sampling worker.
-func (m *sampling) lease(ctx context.Context) (*sample.Worker, error) {
-	select {
-	case <-ctx.Done():
-		return nil, errStopped
-	case worker := <-m.workers:
-		return worker, nil
-	}
-}
-
-// giveBack ends a lease; nil is none.
-func (m *sampling) giveBack(worker *sample.Worker) {
-	if worker != nil {
-		m.workers <- worker
-	}
-}
-
 // sampleAgain samples a batch whose trace is lost, and passes it to use in a worker's memory.
-func (l *Loader) sampleAgain(ctx context.Context, t *sampled, r *request, use func(g *sample.Subgraph)) error {
+func (l *Loader) sampleAgain(ctx context.Context, t *sampled, r *draw.Request, use func(g *sample.Subgraph)) error {
 	l.counters.resampled.Add(1)
-	order, err := l.newSeedOrder(ctx, l.epochKey(t.epoch))
+	order, err := l.draw.NewSeedOrder(ctx, l.draw.EpochKey(t.epoch))
 	if err != nil {
 		return err
 	}
-	defer order.free()
-	if err := order.batch(ctx, t.index, r); err != nil {
+	defer order.Free()
+	if err := order.Batch(ctx, t.index, r); err != nil {
 		return err
 	}
-	worker, err := l.lease(ctx)
+	worker, err := l.draw.Lease(ctx)
 	if err != nil {
 		return err
 	}
-	defer l.giveBack(worker)
+	defer l.draw.GiveBack(worker)
 	var g sample.Subgraph
-	if err := l.draw(ctx, worker, order.batchKey(t.index), r, &g); err != nil {
+	if err := l.draw.Draw(ctx, worker, order.BatchKey(t.index), r, &g); err != nil {
 		return err
 	}
 	use(&g)
@@ -107,13 +92,13 @@ func (l *Loader) sampleAgain(ctx context.Context, t *sampled, r *request, use fu
 func (p *preparer) take(g *sample.Subgraph) {
 	p.batch = g
 	p.loader.counters.edges.Add(int64(len(g.Row)))
-	p.typeOffsets.cut(p.loader.parts.types, g)
+	p.typeOffsets.Cut(p.loader.draw.Parts.Schema, g)
 }
 
 // takeWhole takes a subgraph as it was drawn, and lists the rows that it needs.
 func (p *preparer) takeWhole(g *sample.Subgraph) error {
 	p.take(g)
-	return p.loader.compute(p.epoch.ctx, func() { p.batchRows.fill(p.cachedTypes, g.Nodes, &p.typeOffsets) })
+	return p.loader.draw.Compute(p.epoch.ctx, func() { p.batchRows.Fill(p.cachedTypes, g.Nodes, &p.typeOffsets) })
 }
 
 // takeCut takes what pruning has left of the subgraph that was drawn, and lists the rows that this needs. It returns
@@ -125,24 +110,24 @@ func (p *preparer) takeCut() (places []int32) {
 		g = p.cut.Batch.Graph()
 	}
 	p.take(g)
-	p.batchRows.fillGraph(p.cachedTypes, &p.graph)
+	p.batchRows.FillGraph(p.cachedTypes, &p.graph)
 	return places
 }
 
 // makeTensors waits for room and copies what was sampled into tensors.
 func (p *preparer) makeTensors(b *Batch) error {
-	parts := &p.loader.parts
-	b.NumSeeds = int64(len(p.request.inputs))
-	bytes := p.typeOffsets.bytes(parts, b.NumSeeds)
+	parts := &p.loader.draw.Parts
+	b.NumSeeds = int64(len(p.request.Inputs))
+	bytes := tensorBytes(&p.typeOffsets, parts, b.NumSeeds)
 	if p.cut.On() {
-		bytes += p.cut.Batch.LevelBytes(parts.transposed)
+		bytes += p.cut.Batch.LevelBytes(parts.Transposed)
 	}
 	return p.copyWhenRoom(b, bytes, p.copyOut)
 }
 
 // makeTrace waits for room and copies the ids of nodes and inputs into tensors.
 func (p *preparer) makeTrace(b *Batch) error {
-	b.NumSeeds = int64(len(p.request.inputs))
+	b.NumSeeds = int64(len(p.request.Inputs))
 	return p.copyWhenRoom(b, int64(len(p.batch.Nodes))*8+b.NumSeeds*8, p.copyIDs)
 }
 
@@ -151,6 +136,6 @@ func (p *preparer) copyWhenRoom(b *Batch, bytes int64, copyOut func(*Batch) erro
 		return err
 	}
 	b.bytes = bytes
-	stopped := p.loader.compute(p.epoch.ctx, func() { err = copyOut(b) })
+	stopped := p.loader.draw.Compute(p.epoch.ctx, func() { err = copyOut(b) })
 	return cmp.Or(stopped, err)
 }

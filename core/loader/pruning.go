@@ -17,11 +17,11 @@ func (p *preparer) estimate() error { return p.cut.Estimate(p.loader.rowCost()) 
 
 // rowCost returns the cost of loading a node's rows: zero where its type has none, but other types have some.
 func (l *Loader) rowCost() func(node int64) float32 {
-	first := l.parts.types.first
-	costs := make([]float32, l.parts.types.types())
-	for i := range l.tables {
-		if !l.tables[i].byEdge {
-			costs[l.tables[i].typ] = 1
+	first := l.draw.Parts.Schema.First
+	costs := make([]float32, l.draw.Parts.Schema.NumTypes())
+	for i := range l.rows.tables {
+		if !l.rows.tables[i].ByEdge {
+			costs[l.rows.tables[i].Type] = 1
 		}
 	}
 	if len(costs) == 1 {

@@ -20,13 +20,13 @@ func (p *preparer) readMissing(slots []int32, tensors [][]byte) error {
 // readTables brings the rows of a batch but for those in slots: of tables in memory and, by onDisk, of tables on disk.
 func (p *preparer) readTables(tensors [][]byte, onDisk func(p *preparer, t *table, dst []byte) error) error {
 	l := p.loader
-	for i := range l.tables {
-		t := &l.tables[i]
+	for i := range l.rows.tables {
+		t := &l.rows.tables[i]
 		if tensors[i] == nil || t.unused {
 			continue
 		}
 		if err := p.gather(t, p.idsOf(t), tensors[i], onDisk); err != nil {
-			return fmt.Errorf("reading %s: %w", l.parts.types.describe(&t.tensor), err)
+			return fmt.Errorf("reading %s: %w", l.draw.Parts.Schema.Describe(&t.Tensor), err)
 		}
 	}
 	return nil
@@ -38,33 +38,33 @@ func (p *preparer) gather(
 ) error {
 	l := p.loader
 	switch {
-	case t.disk == nil && t.byEdge:
-		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, ids) })
+	case t.disk == nil && t.ByEdge:
+		return p.timed(func() { l.rows.gatherRows(dst, t.Memory, t.Width, ids) })
 	case t.disk == nil && p.cut.On():
 		return p.timed(func() { p.gatherLoaded(dst, t, p.tableRows(t, ids)) })
 	case t.disk == nil:
-		return p.timed(func() { l.gatherRows(dst, t.memory, t.width, p.tableRows(t, ids)) })
+		return p.timed(func() { l.rows.gatherRows(dst, t.Memory, t.Width, p.tableRows(t, ids)) })
 	}
 	defer since(&l.counters.reading, time.Now())
-	if !t.byEdge {
+	if !t.ByEdge {
 		return onDisk(p, t, dst)
 	}
 	return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, ids, func(i int32, row []byte) error {
-		copy(dst[int(i)*t.width:], row)
+		copy(dst[int(i)*t.Width:], row)
 		return nil
 	})
 }
 
 // gatherLoaded copies the rows that are loaded out of a table in memory.
 func (p *preparer) gatherLoaded(dst []byte, t *table, rows []int64) {
-	loaded, base := p.cut.Batch.LoadedOf(t.typ)
+	loaded, base := p.cut.Batch.LoadedOf(t.Type)
 	for len(loaded) > 0 {
 		n := 1
 		for n < len(loaded) && loaded[n] == loaded[0]+int32(n) {
 			n++
 		}
 		at := int(loaded[0] - base)
-		p.loader.gatherRows(dst[at*t.width:(at+n)*t.width], t.memory, t.width, rows[at:at+n])
+		p.loader.rows.gatherRows(dst[at*t.Width:(at+n)*t.Width], t.Memory, t.Width, rows[at:at+n])
 		loaded = loaded[n:]
 	}
 }
@@ -75,17 +75,17 @@ func (p *preparer) readCold(t *table, dst []byte) error {
 	cold, base := p.coldOf(t), p.base(t)
 	k.wanted = k.wanted[:0]
 	for _, pos := range cold {
-		k.wanted = append(k.wanted, int64(p.batchRows.rows[pos])-t.first)
+		k.wanted = append(k.wanted, int64(p.batchRows.Rows[pos])-t.First)
 	}
 	return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, k.wanted, func(i int32, row []byte) error {
-		p.deliver(t, dst, p.batchRows.tensorRow(cold[i])-base, row)
+		p.deliver(t, dst, p.batchRows.TensorRow(cold[i])-base, row)
 		return nil
 	})
 }
 
 // deliver writes a row of a table's tensor.
 func (p *preparer) deliver(t *table, dst []byte, at int32, row []byte) {
-	copy(dst[int(at)*t.width:][:t.width], row)
+	copy(dst[int(at)*t.Width:][:t.Width], row)
 	if invariants.Enabled {
 		p.deliveries.add(t, at)
 	}
@@ -95,9 +95,9 @@ func (p *preparer) deliver(t *table, dst []byte, at int32, row []byte) {
 func (p *preparer) coldOf(t *table) []int32 {
 	cold := p.lookup.cold
 	before := func(end int64) int {
-		return sort.Search(len(cold), func(i int) bool { return int64(p.batchRows.rows[cold[i]]) >= end })
+		return sort.Search(len(cold), func(i int) bool { return int64(p.batchRows.Rows[cold[i]]) >= end })
 	}
-	return cold[before(t.first):before(t.first+t.numRows)]
+	return cold[before(t.First):before(t.First+t.NumRows)]
 }
 
 // deliveredTo returns, by position, whether the packs of a column delivered the row, for a batch of the given number of
@@ -109,12 +109,12 @@ func (k *lookup) deliveredTo(column, rows int) []bool {
 // tableRows are the rows of a table that nodes of its type have.
 func (p *preparer) tableRows(t *table, nodes []int64) []int64 {
 	l, k := p.loader, &p.lookup
-	if l.order == nil {
+	if l.draw.Order == nil {
 		return nodes
 	}
 	k.wanted = k.wanted[:0]
 	for _, v := range nodes {
-		k.wanted = append(k.wanted, int64(l.order[t.first+v])-t.first)
+		k.wanted = append(k.wanted, int64(l.draw.Order[t.First+v])-t.First)
 	}
 	return k.wanted
 }

@@ -3,6 +3,7 @@ package loader
 import (
 	"bytes"
 	"context"
+	"freshgo/core/draw"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -126,7 +127,7 @@ func TestAFetchThatFailsIsNoFailure(t *testing.T) {
 func TestBatchesToComeAreFetched(t *testing.T) {
 	o := belady()
 	o.Prefetch, o.Scratch = 1, t.TempDir()
-	l := open(t, OpenStore(someStore(t, ssd.OS)), o)
+	l := open(t, draw.OpenStore(someStore(t, ssd.OS)), o)
 	storePlans(t, l, 0)
 	require.NoError(t, l.Start(0, 0, Train))
 	for range 4 {

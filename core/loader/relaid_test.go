@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/draw"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
@@ -48,7 +49,7 @@ func TestRelaidStoreGivesTheSameBatches(t *testing.T) {
 		}
 		want := [2][]*seen{epochOf(t, open(t, g, f.options()), 0), epochOf(t, open(t, g, f.options()), 1)}
 		for _, order := range some(f, store.Orders...) {
-			s := OpenStore(relaid(t, original, order))
+			s := draw.OpenStore(relaid(t, original, order))
 			for _, kind := range some(f, kinds...) {
 				for at, room := range rooms {
 					explore.Run(t, fmt.Sprintf("%s, %s %s %d", f, order, kind, room), func(t *testing.T) {
@@ -75,7 +76,7 @@ func TestRelaidStoreGivesTheSameBatches(t *testing.T) {
 			explore.Run(t, fmt.Sprintf("%s, %s in part with the consumer", f, order), func(t *testing.T) {
 				o := f.options()
 				o.Cache, o.FeatureCache = "degree", 1<<17
-				for v := range g.parts().numNodes {
+				for v := range g.Parts().NumNodes {
 					o.Held = append(o.Held, int32(v%3)-1) // a third of the rows stays
 				}
 				requireSame(t, epochOf(t, open(t, g, o), 0), epochOf(t, open(t, s, o), 0))
@@ -94,7 +95,7 @@ func TestRanksFollowTheRows(t *testing.T) {
 		o.Cache = kind
 		var hits []int64
 		for _, s := range []*store.Store{original, relaid(t, original, store.Hot)} {
-			l := open(t, OpenStore(s), o)
+			l := open(t, draw.OpenStore(s), o)
 			epochOf(t, l, 0)
 			hits = append(hits, l.Stats().Hits)
 		}
@@ -107,14 +108,14 @@ func TestRanksFollowTheRows(t *testing.T) {
 // read in that order.
 func TestHotnessIsByNode(t *testing.T) {
 	d := someDataset()
-	source := OpenStore(relaid(t, d.store(t, ssd.OS), store.Hot))
-	for _, metric := range metrics {
+	source := draw.OpenStore(relaid(t, d.store(t, ssd.OS), store.Hot))
+	for _, metric := range draw.Metrics {
 		for _, times := range []string{"", "y"} {
 			o := plain()
 			o.Cache, o.TimeAttr, o.PreSCEpochs = metric, times, 1
 			want, got := make([]float32, someNodes), make([]float32, someNodes)
-			require.NoError(t, Hotness(context.Background(), d.graph(t), o, want))
-			require.NoError(t, Hotness(context.Background(), source, o, got))
+			require.NoError(t, draw.Hotness(context.Background(), d.graph(t), o, want))
+			require.NoError(t, draw.Hotness(context.Background(), source, o, got))
 			require.Equal(t, want, got, "%s %s", metric, times)
 		}
 	}

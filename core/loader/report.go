@@ -102,9 +102,9 @@ func (r requested) seconds(d ssd.Device) float64 { return d.Seconds(r.requests, 
 
 func (c *plannedCache) moved() moved {
 	l := c.loader
-	reads, kept := l.engineStats(), c.pool.Stats()
+	reads, kept := l.draw.EngineStats(), c.pool.Stats()
 	rows := requested{kept.PackRequests, kept.PacksRead}
-	for _, t := range l.onDisk {
+	for _, t := range l.rows.onDisk {
 		n, received := t.disk.Handle().Moved()
 		rows = rows.plus(requested{n, received})
 	}
@@ -113,7 +113,7 @@ func (c *plannedCache) moved() moved {
 
 // learn looks at what the device does. It costs little beside a batch.
 func (c *plannedCache) learn() {
-	c.device.Observe(c.loader.engine.Stats().Full, c.pool.Stats().Written)
+	c.device.Observe(c.loader.draw.Engine.Stats().Full, c.pool.Stats().Written)
 }
 
 // busy returns the time that the engine was busy with rows: their part of the device's time.
@@ -256,9 +256,9 @@ func (w *windows) all() []Window {
 
 // Plan reports. It may be called at any time, also after Close.
 func (l *Loader) Plan() Plan {
-	s := &l.split
+	s := &l.draw.Split
 	p := Plan{
-		Cache: s.Cache, Why: s.CacheWhy, Engine: l.engineName,
+		Cache: s.Cache, Why: s.CacheWhy, Engine: l.draw.EngineName,
 		CapacityRows: s.CacheRows,
 		Split: map[string]int64{
 			"topology": s.Shares.Topology, "neighbor_cache": s.Shares.NeighborCache, "held_whole": s.Shares.Held,

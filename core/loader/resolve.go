@@ -1,5 +1,9 @@
 package loader
 
+import (
+	"freshgo/core/draw"
+)
+
 // lookup holds the places of the rows of a batch, by position.
 type lookup struct {
 	hitRows, hitSlots []int32 // tensor rows that are cached, and their slots
@@ -21,26 +25,26 @@ func (p *preparer) countRows() int64 {
 		n = int64(len(p.cut.Batch.Loaded()))
 	}
 	c.rows.Add(n)
-	c.held.Add(p.batchRows.held)
-	return n - p.batchRows.held
+	c.held.Add(p.batchRows.Held)
+	return n - p.batchRows.Held
 }
 
 // lookUp sorts the rows of a batch into those in slots, by position, and those that are cold, once for all tables.
 func (p *preparer) lookUp(slots []int32) error {
 	k := &p.lookup
-	err := p.loader.compute(p.epoch.ctx, func() { k.sort(slots, &p.batchRows) })
+	err := p.loader.draw.Compute(p.epoch.ctx, func() { k.sort(slots, &p.batchRows) })
 	p.loader.counters.hits.Add(p.countRows() - int64(len(k.cold)))
 	return err
 }
 
-func (k *lookup) sort(slots []int32, r *batchRows) {
+func (k *lookup) sort(slots []int32, r *draw.BatchRows) {
 	k.hitRows, k.hitSlots, k.cold = k.hitRows[:0], k.hitSlots[:0], k.cold[:0]
-	for i := range r.rows {
-		if r.tensorRow(int32(i)) < 0 {
+	for i := range r.Rows {
+		if r.TensorRow(int32(i)) < 0 {
 			continue // pruned
 		}
 		if i < len(slots) && slots[i] >= 0 {
-			k.hitRows = append(k.hitRows, r.tensorRow(int32(i)))
+			k.hitRows = append(k.hitRows, r.TensorRow(int32(i)))
 			k.hitSlots = append(k.hitSlots, slots[i])
 		} else {
 			k.cold = append(k.cold, int32(i))
@@ -49,4 +53,4 @@ func (k *lookup) sort(slots []int32, r *batchRows) {
 }
 
 // base returns the first tensor row of a table, counted over all types.
-func (p *preparer) base(t *table) int32 { return int32(p.typeOffsets.rows[t.typ]) }
+func (p *preparer) base(t *table) int32 { return int32(p.typeOffsets.Rows[t.Type]) }

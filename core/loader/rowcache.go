@@ -7,8 +7,8 @@ import (
 	"freshgo/core/cache"
 )
 
-// rowCache knows where the rows of tables on disk are, and moves rows as batches pass. A loader has one, which openCache
-// chooses; nothing asks afterwards which it is.
+// rowCache knows where the rows of tables on disk are, and moves rows as batches pass. A loader has one, which
+// openCache chooses; nothing asks afterwards which it is.
 type rowCache interface {
 	// begin returns the drawer of the batches of an epoch.
 	begin(e *epoch) (drawer, error)
@@ -26,8 +26,8 @@ type rowCache interface {
 
 // openCache makes the cache that the split has room for.
 func (l *Loader) openCache(ctx context.Context) (err error) {
-	switch kind := l.split.Cache; {
-	case len(l.onDisk) == 0:
+	switch kind := l.draw.Split.Cache; {
+	case len(l.rows.onDisk) == 0:
 		l.cache = allInMemory{}
 	case kind == "none":
 		l.cache = uncached{}
@@ -43,13 +43,13 @@ func (l *Loader) openCache(ctx context.Context) (err error) {
 
 // openSlots makes the slots of the cache.
 func (l *Loader) openSlots(capacity int64) error {
-	rows, err := cache.NewRows(l.budget, capacity, l.columns)
+	rows, err := cache.NewRows(l.draw.Budget, capacity, l.rows.columns)
 	if err != nil {
 		return err
 	}
 	rows.Populate()
-	l.onClose(rows.Close)
-	l.cached = rows
+	l.draw.OnClose(rows.Close)
+	l.rows.cached = rows
 	return nil
 }
 
@@ -94,7 +94,7 @@ type fixedCache struct {
 func (c *fixedCache) readOnly() rowCache { return c }
 
 func (c *fixedCache) fill(p *preparer, _ *Batch, tensors [][]byte) error {
-	c.policy.Step(p.batchRows.rows, &p.step.Step)
+	c.policy.Step(p.batchRows.Rows, &p.step.Step)
 	if err := p.readMissing(p.step.Slots, tensors); err != nil {
 		return err
 	}
@@ -103,22 +103,22 @@ func (c *fixedCache) fill(p *preparer, _ *Batch, tensors [][]byte) error {
 
 // openFixed ranks the nodes and reads the rows of the hottest. The reads count as I/O in the statistics.
 func (l *Loader) openFixed(ctx context.Context) (rowCache, error) {
-	if l.split.CacheRows == 0 {
+	if l.draw.Split.CacheRows == 0 {
 		return uncached{}, nil
 	}
 	ranked, err := l.rankForCache(ctx)
 	if err != nil {
 		return nil, err
 	}
-	policy := ranked.Static(l.split.CacheRows)
-	l.onClose(policy.Close)
+	policy := ranked.Static(l.draw.Split.CacheRows)
+	l.draw.OnClose(policy.Close)
 	if err := l.openSlots(policy.Len()); err != nil {
 		return nil, err
 	}
 	wanted, first := make([]int64, 0, fillChunk), 0 // the slot of the first of wanted
 	read := func() error {
-		err := l.readAtOpening(ctx, wanted, func(table, at int, row []byte) {
-			copy(l.cached.Row(l.onDisk[table].cached, int64(first+at)), row)
+		err := l.rows.readAtOpening(ctx, wanted, func(table, at int, row []byte) {
+			copy(l.rows.cached.Row(l.rows.onDisk[table].cached, int64(first+at)), row)
 		})
 		first, wanted = first+len(wanted), wanted[:0]
 		return err
@@ -133,7 +133,7 @@ func (l *Loader) openFixed(ctx context.Context) (rowCache, error) {
 	if err := read(); err != nil {
 		return nil, err
 	}
-	l.resident.held.Store(policy.Len())
+	l.rows.resident.held.Store(policy.Len())
 	l.counters.filled.Add(policy.Len())
 	return &fixedCache{policy: policy}, nil
 }

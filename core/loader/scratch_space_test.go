@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/draw"
 	"syscall"
 	"testing"
 
@@ -26,17 +27,17 @@ func TestScratchIsComparedWithTheFreeSpace(t *testing.T) {
 	s := d.store(t, little{ssd.OS, 4 << 20})
 	o := belady()
 	o.Memory, o.Scratch, o.ScratchBytes = 8<<20, t.TempDir(), 4<<20
-	require.EqualValues(t, 4<<20, open(t, OpenStore(s), o).split.Scratch)
+	require.EqualValues(t, 4<<20, open(t, draw.OpenStore(s), o).draw.Split.Scratch)
 	o.ScratchBytes = 1 << 40
-	require.EqualValues(t, 1<<40, open(t, OpenStore(s), o).split.Scratch)
+	require.EqualValues(t, 1<<40, open(t, draw.OpenStore(s), o).draw.Split.Scratch)
 
 	few := d.store(t, little{ssd.OS, 10_000})
 	for _, o.ScratchBytes = range []int64{10_001, 1 << 40} {
-		_, err := Open(context.Background(), OpenStore(few), o, mem.NewAllocator())
+		_, err := Open(context.Background(), draw.OpenStore(few), o, mem.NewAllocator())
 		require.ErrorIs(t, err, syscall.ENOSPC)
 		require.ErrorContains(t, err, "scratch_size")
 		require.ErrorContains(t, err, o.Scratch)
 	}
-	o.ScratchBytes = Auto
-	require.EqualValues(t, 10_000, open(t, OpenStore(few), o).split.Scratch)
+	o.ScratchBytes = draw.Auto
+	require.EqualValues(t, 10_000, open(t, draw.OpenStore(few), o).draw.Split.Scratch)
 }

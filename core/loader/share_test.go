@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/draw"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,15 +13,15 @@ import (
 )
 
 // numbersOf returns the batches of a share from first on, by hand.
-func numbersOf(s Share, batches, first int64) (numbers []int64) {
+func numbersOf(s draw.Share, batches, first int64) (numbers []int64) {
 	left := batches - first
 	for turn := int64(0); turn*s.Ranks < left; turn++ {
-		if s.Uneven == Drop && (turn+1)*s.Ranks > left {
+		if s.Uneven == draw.Drop && (turn+1)*s.Ranks > left {
 			return numbers
 		}
 		for rank := s.Rank; rank < s.Rank+max(1, s.Adjacent); rank++ {
 			n := first + turn*s.Ranks + rank
-			if n >= batches && s.Uneven == Join {
+			if n >= batches && s.Uneven == draw.Join {
 				return numbers
 			}
 			numbers = append(numbers, n%batches)
@@ -36,20 +37,20 @@ func TestSharesAreWhatOneLoaderMakes(t *testing.T) {
 	s := someStore(t, ssd.OS)
 	none, planned, reordered, lru := plain(), belady(), belady(), belady()
 	reordered.Reorder, lru.Cache = 6, "lru"
-	for name, o := range map[string]Options{"none": none, "planned": planned, "reordered": reordered, "lru": lru} {
+	for name, o := range map[string]draw.Options{"none": none, "planned": planned, "reordered": reordered, "lru": lru} {
 		t.Run(name, func(t *testing.T) {
-			reference := open(t, OpenStore(s), o)
+			reference := open(t, draw.OpenStore(s), o)
 			var want [][]*seen
 			for epoch := range int64(3) {
 				want = append(want, epochOf(t, reference, epoch))
 			}
-			l := open(t, OpenStore(s), o)
+			l := open(t, draw.OpenStore(s), o)
 			for round := range explore.Rounds(40) {
 				epoch, first := rng.Int64N(3), int64(0)
 				if rng.IntN(2) == 0 {
 					first = rng.Int64N(someBatchs + 1)
 				}
-				share := Share{Ranks: 1 + rng.Int64N(5), Uneven: Uneven(rng.IntN(3))}
+				share := draw.Share{Ranks: 1 + rng.Int64N(5), Uneven: draw.Uneven(rng.IntN(3))}
 				if rng.IntN(10) == 0 {
 					share.Ranks = 40 + rng.Int64N(20) // some ranks have one batch or none
 				}
@@ -91,8 +92,8 @@ func TestSharesAreWhatOneLoaderMakes(t *testing.T) {
 // began in the middle.
 func TestStreamOfARankGoesOn(t *testing.T) {
 	d := someDataset()
-	l := open(t, OpenStore(d.store(t, ssd.OS)), belady())
-	require.NoError(t, l.Take(Share{Rank: 1, Ranks: 3}))
+	l := open(t, draw.OpenStore(d.store(t, ssd.OS)), belady())
+	require.NoError(t, l.Take(draw.Share{Rank: 1, Ranks: 3}))
 	require.NoError(t, l.Start(0, 7, Train))
 	in := cacheOf(l).inspector
 	require.Len(t, rest(t, l), 14)
@@ -100,7 +101,7 @@ func TestStreamOfARankGoesOn(t *testing.T) {
 		require.Len(t, epochOf(t, l, 1+epoch), 16)
 		require.Same(t, in, cacheOf(l).inspector)
 	}
-	for _, other := range []Share{{Rank: 2, Ranks: 3}, {Rank: 1, Ranks: 3, Uneven: Join}, {Rank: 1, Ranks: 2}} {
+	for _, other := range []draw.Share{{Rank: 2, Ranks: 3}, {Rank: 1, Ranks: 3, Uneven: draw.Join}, {Rank: 1, Ranks: 2}} {
 		in = cacheOf(l).inspector
 		require.NoError(t, l.Take(other))
 		epochOf(t, l, 3)
@@ -112,13 +113,14 @@ func TestStreamOfARankGoesOn(t *testing.T) {
 func TestSharedSpansOfHistory(t *testing.T) {
 	d := newDataset(1000, 9000)
 	o := plain()
-	o.History = &HistoryOptions{
-		Policy: "gradient", GradFraction: 1, Stale: Span{Count: 1, Epochs: true}, Start: Span{Count: 2, Epochs: true},
+	o.History = &draw.HistoryOptions{
+		Policy: "gradient", GradFraction: 1, Stale: draw.Span{Count: 1, Epochs: true}, Start: draw.Span{Count: 2,
+			Epochs: true},
 		Memory: 1 << 20, Lag: 1,
 	}
 	l := open(t, d.graph(t), o)
 	for ranks, start := range map[int64]int64{1: 32, 2: 16, 3: 12, 5: 8} {
-		require.NoError(t, l.Take(Share{Ranks: ranks}))
+		require.NoError(t, l.Take(draw.Share{Ranks: ranks}))
 		st, err := l.pruner.Stats()
 		require.NoError(t, err)
 		require.Equal(t, start, st.Start)
@@ -128,16 +130,16 @@ func TestSharedSpansOfHistory(t *testing.T) {
 func TestWrongShares(t *testing.T) {
 	d := newDataset(100, 900)
 	l := open(t, d.graph(t), plain())
-	for _, s := range []Share{
+	for _, s := range []draw.Share{
 		{Rank: 1, Ranks: 1}, {Rank: -1, Ranks: 2}, {Ranks: 2, Uneven: 3}, {Ranks: 2, Uneven: -1},
 		{Ranks: 3, Adjacent: -1}, {Rank: 1, Ranks: 3, Adjacent: 3}, {Adjacent: 2},
 	} {
-		require.ErrorIs(t, l.Take(s), ErrOption)
+		require.ErrorIs(t, l.Take(s), draw.ErrOption)
 		_, err := s.Count(5, 0)
-		require.ErrorIs(t, err, ErrOption)
+		require.ErrorIs(t, err, draw.ErrOption)
 	}
 	for _, first := range []int64{-1, 6} {
-		_, err := Share{Ranks: 1}.Count(5, first)
-		require.ErrorIs(t, err, ErrOption)
+		_, err := draw.Share{Ranks: 1}.Count(5, first)
+		require.ErrorIs(t, err, draw.ErrOption)
 	}
 }

@@ -29,21 +29,23 @@ const (
 
 // atOnce returns the number of neighbours that are read at once, in a quarter of the memory for shared reads.
 func (l *Loader) atOnce() int {
-	return int(min(l.split.Together/4/graph.TogetherBytes(1), mostAtOnce))
+	return int(min(l.draw.Split.Together/4/graph.TogetherBytes(1), mostAtOnce))
 }
 
 // most returns the number of batches that may share reads; 0: none.
 func (t *sharedReads) most(l *Loader) int64 {
-	k := l.options.Links
+	k := l.draw.Options.Links
 	excludes := k != nil && k.Exclude != links.ExcludeNone // and fetches lists for that
-	if t.each == 0 || l.split.Together == 0 || excludes || !l.sampler.FetchesOnce() {
+	if t.each == 0 || l.draw.Split.Together == 0 || excludes || !l.draw.Sampler.FetchesOnce() {
 		return 0
 	}
 	return min(mostShared, l.wantedRoom()/t.each)
 }
 
 // wantedRoom returns the memory for the requests of batches.
-func (l *Loader) wantedRoom() int64 { return l.split.Together - graph.TogetherBytes(l.atOnce()) }
+func (l *Loader) wantedRoom() int64 {
+	return l.draw.Split.Together - graph.TogetherBytes(l.atOnce())
+}
 
 // learn estimates the requests of a batch from batches that did not share their reads.
 func (t *sharedReads) learn(batches, read int64) { t.each = max(t.each, 10*read/max(1, batches)) }
@@ -60,9 +62,9 @@ func (s *blocks) readShared(count int64, number func(i int64) int64) []*graph.Wa
 	pending, room := make([]int64, most), new(atomic.Int64)
 	room.Store(l.wantedRoom())
 	for i := range pending {
-		wanted[i], pending[i] = graph.NewWanted(l.budget, room), int64(i)
+		wanted[i], pending[i] = graph.NewWanted(l.draw.Budget, room), int64(i)
 	}
-	for range l.parts.types.hops {
+	for range l.draw.Parts.Schema.Hops {
 		if pending = s.ask(wanted, pending, number); len(pending) == 0 {
 			break
 		}

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"fmt"
+	"freshgo/core/draw"
 	"io"
 	"path/filepath"
 	"sync/atomic"
@@ -16,7 +17,7 @@ import (
 )
 
 // readsTogether returns the options of a planned loader whose batches share their reads of lists.
-func (f *form) readsTogether(lists int64) Options {
+func (f *form) readsTogether(lists int64) draw.Options {
 	o := f.options()
 	o.Cache, o.FeatureCache, o.NeighborCache, o.IO = "belady", rowsFor(300), lists, ssd.Pread
 	return o
@@ -31,11 +32,11 @@ func TestListsAreReadTogether(t *testing.T) {
 		// A read that is short by nothing, and counted.
 		fs.Arm(faultfs.Fault{Op: faultfs.Read, Path: "*indices*", Nth: 1, Times: faultfs.Forever, Short: 1 << 30,
 			Hook: func() { reads.Add(1) }})
-		for name, change := range map[string]func(o *Options){
-			"uniform":  func(*Options) {},
-			"replace":  func(o *Options) { o.Replace = true },
-			"disjoint": func(o *Options) { o.Disjoint = true },
-			"labor":    func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 1} }, // of whole lists: apart
+		for name, change := range map[string]func(o *draw.Options){
+			"uniform":  func(*draw.Options) {},
+			"replace":  func(o *draw.Options) { o.Replace = true },
+			"disjoint": func(o *draw.Options) { o.Disjoint = true },
+			"labor":    func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 1} }, // of whole lists: apart
 		} {
 			for _, lists := range few(f, 0, f.listBytes(t, s, f.options())/3) {
 				t.Run(fmt.Sprintf("%s, %s, %d", name, f, lists), func(t *testing.T) {
@@ -46,10 +47,10 @@ func TestListsAreReadTogether(t *testing.T) {
 					change(&o)
 					perEdge := map[bool]float64{} // reads, of each neighbour that is read
 					for _, onDemand := range []bool{false, true} {
-						l := open(t, OpenStore(s), o)
-						require.Positive(t, l.split.Together)
+						l := open(t, draw.OpenStore(s), o)
+						require.Positive(t, l.draw.Split.Together)
 						if onDemand {
-							l.split.Together = 0
+							l.draw.Split.Together = 0
 						}
 						opened := reads.Load()
 						for epoch := range int64(2) {
@@ -57,7 +58,7 @@ func TestListsAreReadTogether(t *testing.T) {
 						}
 						cacheOf(l).inspector.abandon()
 						cacheOf(l).inspector.done.Wait()
-						_, misses := l.neighborCounts()
+						_, misses := l.draw.NeighborCounts(l.counters.edges.Load())
 						require.Positive(t, misses)
 						perEdge[onDemand] = float64(reads.Load()-opened) / float64(misses)
 					}
@@ -82,7 +83,7 @@ func TestReadingTogetherFails(t *testing.T) {
 	survived := 0
 	for fault.Nth = 1; fault.Nth < 60; fault.Nth += 1 + fault.Nth/5 {
 		fault.Times = 1
-		l := open(t, OpenStore(s), o)
+		l := open(t, draw.OpenStore(s), o)
 		acted := new(atomic.Bool)
 		fault.Hook = func() { acted.Store(true) }
 		fs.Arm(fault)
@@ -100,7 +101,7 @@ func TestReadingTogetherFails(t *testing.T) {
 	}
 	require.Positive(t, survived)
 	fault.Nth, fault.Times, fault.Hook = 3, faultfs.Forever, nil
-	l := open(t, OpenStore(s), o)
+	l := open(t, draw.OpenStore(s), o)
 	fs.Arm(fault)
 	defer fs.Clear()
 	_, err := restOr(t, l)

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/draw"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,21 +12,21 @@ import (
 
 // Row numbers have 32 bits in batchRows, caches and traces. A graph of that many nodes is not made for a test.
 func TestRowsBeyond32Bits(t *testing.T) {
-	onDisk := tensor{name: "x", onDisk: new(store.Tensor)}
+	onDisk := draw.Tensor{Name: "x", OnDisk: new(store.Tensor)}
 	ofEdges := onDisk
-	ofEdges.byEdge = true
+	ofEdges.ByEdge = true
 	for _, c := range []struct {
 		nodes   int64
-		tensors []tensor
+		tensors []draw.Tensor
 		refused bool
 	}{
-		{cache.MaxRows, []tensor{onDisk}, false},
-		{cache.MaxRows + 1, []tensor{onDisk}, true},
-		{cache.MaxRows + 1, []tensor{{name: "x"}, ofEdges}, false},
+		{cache.MaxRows, []draw.Tensor{onDisk}, false},
+		{cache.MaxRows + 1, []draw.Tensor{onDisk}, true},
+		{cache.MaxRows + 1, []draw.Tensor{{Name: "x"}, ofEdges}, false},
 	} {
-		p := parts{numNodes: c.nodes, tensors: c.tensors}
-		if err := p.checkRows("degree"); c.refused {
-			require.ErrorIs(t, err, ErrOption)
+		p := draw.Parts{NumNodes: c.nodes, Tensors: c.tensors}
+		if err := p.CheckRows("degree"); c.refused {
+			require.ErrorIs(t, err, draw.ErrOption)
 		} else {
 			require.NoError(t, err)
 		}

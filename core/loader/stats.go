@@ -72,7 +72,7 @@ func since(sum *atomic.Int64, start time.Time) { sum.Add(int64(time.Since(start)
 
 // Stats returns the figures so far. It may be called at any time, also after Close.
 func (l *Loader) Stats() Stats {
-	c := &l.counters
+	c, split := &l.counters, &l.draw.Split
 	s := Stats{
 		Batches: c.batches.Load(), Rows: c.rows.Load(), Hits: c.hits.Load(), Packed: c.packed.Load(),
 		Misses: c.misses.Load(), Held: c.held.Load(), Filled: c.filled.Load(), Edges: c.edges.Load(),
@@ -84,21 +84,21 @@ func (l *Loader) Stats() Stats {
 		SecondsPlanning: seconds(&c.planning),
 		SecondsFirst:    seconds(&c.firstBatch),
 		SecondsEpoch:    seconds(&c.epoch),
-		Engine:          l.engineName, EngineWhy: l.engineWhy,
-		Cache: l.split.Cache, CacheWhy: l.split.CacheWhy, CachedRows: l.cachedRows(), CacheCapacity: l.split.CacheRows,
+		Engine:          l.draw.EngineName, EngineWhy: l.draw.EngineWhy,
+		Cache: split.Cache, CacheWhy: split.CacheWhy, CachedRows: l.cachedRows(), CacheCapacity: split.CacheRows,
 		Resampled: c.resampled.Load(), PackErrors: c.packErrors.Load(),
-		TopologyOnDisk: !l.split.Neighbors || !l.split.EdgeIDs,
+		TopologyOnDisk: !split.Neighbors || !split.EdgeIDs,
 		IDMap:          "hash",
-		Workers:        l.split.Workers, Prefetch: l.split.Prefetch,
-		MemoryLimit: l.options.Memory, MemorySmallest: l.split.Smallest,
-		MemoryUsed: l.budget.Used(), MemoryPeak: l.budget.Peak(),
-		MemoryByPurpose: byPurpose(l.budget.Live()), PeakByPurpose: byPurpose(l.budget.Peaks()),
+		Workers:        split.Workers, Prefetch: split.Prefetch,
+		MemoryLimit: l.draw.Options.Memory, MemorySmallest: split.Smallest,
+		MemoryUsed: l.draw.Budget.Used(), MemoryPeak: l.draw.Budget.Peak(),
+		MemoryByPurpose: byPurpose(l.draw.Budget.Live()), PeakByPurpose: byPurpose(l.draw.Budget.Peaks()),
 	}
-	if l.split.Stamp && !l.parts.disjoint {
+	if split.Stamp && !l.draw.Parts.Disjoint {
 		s.IDMap = "stamp"
 	}
-	s.NeighborHits, s.NeighborMisses = l.neighborCounts()
-	reads := l.engineStats()
+	s.NeighborHits, s.NeighborMisses = l.draw.NeighborCounts(c.edges.Load())
+	reads := l.draw.EngineStats()
 	s.BytesRead, s.Requests, s.Retries = reads.Bytes, reads.Requests, reads.Retries
 	l.cache.addStats(&s)
 	return s
@@ -115,4 +115,4 @@ func byPurpose(bytes [mem.NumPurposes]int64) map[string]int64 {
 }
 
 // cachedRows returns the number of cached rows.
-func (l *Loader) cachedRows() int64 { return l.resident.held.Load() }
+func (l *Loader) cachedRows() int64 { return l.rows.resident.held.Load() }

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/draw"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,10 +10,10 @@ import (
 )
 
 // subgraphOptions are run in all places by TestSamplersAgreeEverywhere.
-func subgraphOptions() map[string]func(o *Options) {
-	return map[string]func(o *Options){
-		"bidirectional": func(o *Options) { o.Subgraph = sample.Bidirectional },
-		"induced":       func(o *Options) { o.Subgraph = sample.Induced },
+func subgraphOptions() map[string]func(o *draw.Options) {
+	return map[string]func(o *draw.Options){
+		"bidirectional": func(o *draw.Options) { o.Subgraph = sample.Bidirectional },
+		"induced":       func(o *draw.Options) { o.Subgraph = sample.Induced },
 	}
 }
 

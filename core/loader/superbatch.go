@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/draw"
 	"slices"
 	"sort"
 	"sync/atomic"
@@ -116,11 +117,11 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	s.broken = guard.Run(func() error {
 		err := s.plan.Forwards(ctx, func(forwards []plan.Forward) {
 			for _, f := range forwards {
-				if l.resident.rows[f.From] == vacant {
+				if l.rows.resident.rows[f.From] == vacant {
 					continue // it was not needed when it should have entered
 				}
-				for column := range l.columns {
-					s.packs[f.Batch].add(column, f.Pos, l.cached.Row(column, int64(f.From)))
+				for column := range l.rows.columns {
+					s.packs[f.Batch].add(column, f.Pos, l.rows.cached.Row(column, int64(f.From)))
 				}
 			}
 		})
@@ -145,8 +146,8 @@ func (s *superbatch) packSizes(lo, hi int) []plan.PackSize {
 func (s *superbatch) openPacks(lo, hi int) {
 	l := s.inspector.loader
 	for _, size := range s.packSizes(lo, hi) {
-		p := &batchPacks{make([]*scratch.Pack, len(l.columns))}
-		for column, width := range l.columns {
+		p := &batchPacks{make([]*scratch.Pack, len(l.rows.columns))}
+		for column, width := range l.rows.columns {
 			p.columns[column], _ = s.inspector.cache.pool.NewPack(int(size.Rows), width) // ErrFull: without
 		}
 		s.packs[size.Dest] = p
@@ -162,21 +163,21 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yie
 		yield()
 		s.inspector.cache.learn()
 		for _, f := range fills {
-			l.resident.clear(f.Slot)
+			l.rows.resident.clear(f.Slot)
 		}
 		packs = s.withPack(packs)
-		for _, table := range l.onDisk {
+		for _, table := range l.rows.onDisk {
 			fills, packs := table.fillsOf(fills), table.extrasOf(packs)
 			wanted = wanted[:0]
 			for _, f := range fills {
-				wanted = append(wanted, int64(f.Row)-table.first)
+				wanted = append(wanted, int64(f.Row)-table.First)
 			}
 			for _, e := range packs {
-				wanted = append(wanted, int64(e.Row)-table.first)
+				wanted = append(wanted, int64(e.Row)-table.First)
 			}
 			err := table.disk.ReadOver(ctx, m, wanted, s.plan.Prologue.HolePages, func(k int32, row []byte) error {
 				if int(k) < len(fills) {
-					copy(l.slotRow(table, fills[k].Slot), row)
+					copy(l.rows.slotRow(table, fills[k].Slot), row)
 					return nil
 				}
 				e := &packs[int(k)-len(fills)]
@@ -184,11 +185,11 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yie
 				return nil
 			})
 			if err != nil {
-				return fmt.Errorf("reading %q ahead: %w", table.name, err)
+				return fmt.Errorf("reading %q ahead: %w", table.Name, err)
 			}
 		}
 		for _, f := range fills {
-			l.resident.set(f.Slot, f.Row)
+			l.rows.resident.set(f.Slot, f.Row)
 		}
 		l.counters.filled.Add(int64(len(fills)))
 		return nil
@@ -211,7 +212,7 @@ func (s *superbatch) await(ctx context.Context) error {
 	case <-s.ready:
 		return s.broken
 	case <-ctx.Done():
-		return errStopped
+		return draw.ErrStopped
 	}
 }
 

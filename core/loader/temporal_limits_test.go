@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/draw"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -28,11 +29,11 @@ func TestTreesWithHeldRows(t *testing.T) {
 			held[v] = int32(v / 3)
 		}
 	}
-	for _, src := range []Source{d.graph(t), OpenStore(s)} {
+	for _, src := range []draw.Source{d.graph(t), draw.OpenStore(s)} {
 		o := base
 		o.Held, o.NeighborCache = held, 0
 		for i, b := range epochOf(t, open(t, src, o), 0) {
-			nID, place, x := b.int64s("n_id"), mem.View[int32](b.arrays[PlaceName]), b.float32s("x")
+			nID, place, x := b.int64s("n_id"), mem.View[int32](b.arrays[draw.PlaceName]), b.float32s("x")
 			require.Equal(t, want[i].int64s("n_id"), nID)
 			missed := map[int64]bool{}
 			for j, v := range nID {
@@ -57,11 +58,11 @@ func TestRowsOfTreesAreReadOnce(t *testing.T) {
 		if len(f.names) == 1 {
 			o.Fanouts = []int64{10, 5}
 		}
-		l := open(t, OpenStore(f.store(t, ssd.OS)), o)
+		l := open(t, draw.OpenStore(f.store(t, ssd.OS)), o)
 		b := epochOf(t, l, 0)[0]
 		distinct, all := map[[2]int64]bool{}, 0
 		for typ := range f.names {
-			for _, v := range b.int64s(l.parts.types.nodeName(typ, "n_id")) {
+			for _, v := range b.int64s(l.draw.Parts.Schema.NodeName(typ, "n_id")) {
 				all++
 				if f.nodes[typ] != nil {
 					distinct[[2]int64{int64(typ), v}] = true
@@ -80,14 +81,14 @@ func TestTreesAndSubgraphsInBudgets(t *testing.T) {
 	f := severalTypes().timed()
 	g, s := f.graph(t), f.store(t, ssd.OS)
 	ways := f.treeOptions()
-	ways["bidirectional"] = func(o *Options) { o.Subgraph, o.Transpose = sample.Bidirectional, true }
-	ways["induced"] = func(o *Options) { o.Subgraph = sample.Induced }
-	ways["bidirectional trees"] = func(o *Options) { o.Subgraph, o.Disjoint = sample.Bidirectional, true }
+	ways["bidirectional"] = func(o *draw.Options) { o.Subgraph, o.Transpose = sample.Bidirectional, true }
+	ways["induced"] = func(o *draw.Options) { o.Subgraph = sample.Induced }
+	ways["bidirectional trees"] = func(o *draw.Options) { o.Subgraph, o.Disjoint = sample.Bidirectional, true }
 	for name, change := range ways {
 		base := f.options()
 		change(&base)
 		want := epochOf(t, open(t, g, base), 0)
-		for kind, source := range map[string]Source{"memory": g, "store": OpenStore(s)} {
+		for kind, source := range map[string]draw.Source{"memory": g, "store": draw.OpenStore(s)} {
 			explore.Run(t, name+"/"+kind, func(t *testing.T) {
 				o := base
 				o.Memory, o.Cache, o.Workers = 1, "auto", 2
@@ -111,10 +112,10 @@ func TestTimesOfEveryType(t *testing.T) {
 		manifest.DType_UINT16, manifest.DType_UINT32,
 	} {
 		d := newDataset(300, 3000).timed(dtype)
-		for _, neighbors := range []int64{Auto, 0} {
+		for _, neighbors := range []int64{draw.Auto, 0} {
 			o := plain()
 			o.TimeAttr, o.SeedTimes, o.NeighborCache, o.BatchSize = "time", seedTimes(300), neighbors, 300
-			got := epochOf(t, open(t, OpenStore(d.store(t, ssd.OS)), o), 0)[0].int64s("e_id")
+			got := epochOf(t, open(t, draw.OpenStore(d.store(t, ssd.OS)), o), 0)[0].int64s("e_id")
 			if want == nil {
 				want = got
 			}
@@ -125,7 +126,7 @@ func TestTimesOfEveryType(t *testing.T) {
 
 func TestTimesWithoutEdges(t *testing.T) {
 	d := newDataset(100, 0).timed(manifest.DType_INT64)
-	for _, src := range []Source{d.graph(t), OpenStore(d.store(t, ssd.OS))} {
+	for _, src := range []draw.Source{d.graph(t), draw.OpenStore(d.store(t, ssd.OS))} {
 		o := plain()
 		o.TimeAttr, o.SeedTimes = "time", seedTimes(100)
 		for _, b := range epochOf(t, open(t, src, o), 0) {
@@ -137,45 +138,45 @@ func TestTimesWithoutEdges(t *testing.T) {
 
 func TestWrongTimes(t *testing.T) {
 	d := newDataset(100, 500).weighted(manifest.DType_FLOAT32).timed(manifest.DType_INT64)
-	d.extra = append(d.extra, GraphTensor{Name: "huge", DType: manifest.DType_UINT64, Rows: make([]byte, 8*500)})
+	d.extra = append(d.extra, draw.GraphTensor{Name: "huge", DType: manifest.DType_UINT64, Rows: make([]byte, 8*500)})
 	taken := newDataset(100, 500)
-	taken.extra = []GraphTensor{{Name: "batch", DType: manifest.DType_INT64, Rows: make([]byte, 8*500)}}
+	taken.extra = []draw.GraphTensor{{Name: "batch", DType: manifest.DType_INT64, Rows: make([]byte, 8*500)}}
 	for name, c := range map[string]struct {
 		d       *dataset
-		change  func(o *Options)
+		change  func(o *draw.Options)
 		message string
 	}{
-		"missing": {d, func(o *Options) { o.TimeAttr = "when" },
+		"missing": {d, func(o *draw.Options) { o.TimeAttr = "when" },
 			`time_attr "when" is no tensor of the graph, ` +
 				`the edge tensors are ["edge_attr" "weight" "time" "huge"] and the node tensors ["wide" "x" "y"]`},
-		"two columns": {d, func(o *Options) { o.TimeAttr = "edge_attr" },
+		"two columns": {d, func(o *draw.Options) { o.TimeAttr = "edge_attr" },
 			`time_attr "edge_attr" holds int32 [2] for each node or edge, expected one integer`},
-		"floats":    {d, func(o *Options) { o.TimeAttr = "weight" }, `time_attr "weight" holds float32 []`},
-		"too large": {d, func(o *Options) { o.TimeAttr = "huge" }, `time_attr "huge" holds uint64 []`},
-		"no input_time": {d, func(o *Options) { o.TimeAttr = "time" },
+		"floats":    {d, func(o *draw.Options) { o.TimeAttr = "weight" }, `time_attr "weight" holds float32 []`},
+		"too large": {d, func(o *draw.Options) { o.TimeAttr = "huge" }, `time_attr "huge" holds uint64 []`},
+		"no input_time": {d, func(o *draw.Options) { o.TimeAttr = "time" },
 			`time_attr "time" has times of edges, so input_time must give a time for each input node`},
-		"input_time": {d, func(o *Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 99) },
+		"input_time": {d, func(o *draw.Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 99) },
 			`input_time has 99 times, expected one for each of 100 input nodes`},
-		"of seeds": {d, func(o *Options) { o.TimeAttr, o.SeedTimes, o.Seeds = "y", make([]int64, 100), []int64{1, 2} },
+		"of seeds": {d, func(o *draw.Options) { o.TimeAttr, o.SeedTimes, o.Seeds = "y", make([]int64, 100), []int64{1, 2} },
 			`expected one for each of 2 input nodes`},
-		"window":   {d, func(o *Options) { o.TimeAttr, o.TimeWindow = "y", -1 }, `time_window must be at least 1`},
-		"no times": {d, func(o *Options) { o.TemporalLast = true }, `need time_attr`},
-		"weights":  {d, func(o *Options) { o.TimeAttr, o.WeightAttr = "y", "weight" }, `time_attr and weight_attr`},
-		"labor": {d, func(o *Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} },
+		"window":   {d, func(o *draw.Options) { o.TimeAttr, o.TimeWindow = "y", -1 }, `time_window must be at least 1`},
+		"no times": {d, func(o *draw.Options) { o.TemporalLast = true }, `need time_attr`},
+		"weights":  {d, func(o *draw.Options) { o.TimeAttr, o.WeightAttr = "y", "weight" }, `time_attr and weight_attr`},
+		"labor": {d, func(o *draw.Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} },
 			`LABOR and random walks`},
-		"walks": {d, func(o *Options) {
+		"walks": {d, func(o *draw.Options) {
 			o.TimeAttr, o.Walks = "y", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
 		}, `LABOR and random walks`},
-		"history": {d, func(o *Options) { o.Disjoint, o.History = true, &HistoryOptions{} },
+		"history": {d, func(o *draw.Options) { o.Disjoint, o.History = true, &draw.HistoryOptions{} },
 			`a history and disjoint trees`},
-		"name taken": {taken, func(o *Options) { o.Disjoint = true }, `the graph has a tensor "batch"`},
+		"name taken": {taken, func(o *draw.Options) { o.Disjoint = true }, `the graph has a tensor "batch"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, src := range []Source{c.d.graph(t), OpenStore(c.d.store(t, ssd.OS))} {
+			for _, src := range []draw.Source{c.d.graph(t), draw.OpenStore(c.d.store(t, ssd.OS))} {
 				o := plain()
 				c.change(&o)
 				_, err := Open(context.Background(), src, o, mem.NewAllocator())
-				require.ErrorIs(t, err, ErrOption)
+				require.ErrorIs(t, err, draw.ErrOption)
 				require.ErrorContains(t, err, c.message)
 			}
 		})
@@ -185,41 +186,41 @@ func TestWrongTimes(t *testing.T) {
 func TestWrongTimesOfTypes(t *testing.T) {
 	d := severalTypes().timed()
 	g := d.graph(t)
-	for message, change := range map[string]func(o *Options){
-		`time_attr "born!" is no tensor of any type, the tensors are ["user.x"`: func(o *Options) {
+	for message, change := range map[string]func(o *draw.Options){
+		`time_attr "born!" is no tensor of any type, the tensors are ["user.x"`: func(o *draw.Options) {
 			o.TimeAttr = "born!"
 		},
-		`time_attr "mixed" names tensors of nodes (node type "item") and of edges (edge`: func(o *Options) {
+		`time_attr "mixed" names tensors of nodes (node type "item") and of edges (edge`: func(o *draw.Options) {
 			o.TimeAttr = "mixed"
 		},
-		`node type "item" has no time_attr "born" of its own, so input_time must give`: func(o *Options) {
+		`node type "item" has no time_attr "born" of its own, so input_time must give`: func(o *draw.Options) {
 			o.TimeAttr = "born"
 		},
-		`node type "user": loader: invalid option: time_attr "x" holds uint8 [96]`: func(o *Options) {
+		`node type "user": loader: invalid option: time_attr "x" holds uint8 [96]`: func(o *draw.Options) {
 			o.TimeAttr = "x"
 		},
-		`edge type (user, r0, item): loader: invalid option: time_attr "w" holds float32`: func(o *Options) {
+		`edge type (user, r0, item): loader: invalid option: time_attr "w" holds float32`: func(o *draw.Options) {
 			o.TimeAttr = "w"
 		},
-		`expected one for each of 452 input nodes`: func(o *Options) {
+		`expected one for each of 452 input nodes`: func(o *draw.Options) {
 			o.TimeAttr, o.SeedTimes = "born", make([]int64, 3)
 		},
-		`LABOR and random walks`: func(o *Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} },
-		`joins what is disjoint`: func(o *Options) { o.Disjoint, o.Subgraph = true, sample.Induced },
+		`LABOR and random walks`: func(o *draw.Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} },
+		`joins what is disjoint`: func(o *draw.Options) { o.Disjoint, o.Subgraph = true, sample.Induced },
 	} {
 		o := d.options()
 		change(&o)
 		_, err := Open(context.Background(), g, o, mem.NewAllocator())
-		require.ErrorIs(t, err, ErrOption)
+		require.ErrorIs(t, err, draw.ErrOption)
 		require.ErrorContains(t, err, message)
 	}
 }
 
 func TestFirsts(t *testing.T) {
-	var f nodeIndex
+	var f draw.NodeIndex
 	rng := rand.New(rand.NewPCG(5, 5))
 	for _, n := range []int{0, 1, 2, 3, 100, 5000, 7} {
-		f.begin(n)
+		f.Begin(n)
 		seen := map[int64]int32{}
 		for i := range int32(n) {
 			node := rng.Int64N(int64(n)) * (math.MaxUint32 / int64(n))
@@ -227,7 +228,7 @@ func TestFirsts(t *testing.T) {
 			if !found {
 				want, seen[node] = i, i
 			}
-			first, again := f.add(node, i)
+			first, again := f.Add(node, i)
 			require.Equal(t, want, first)
 			require.Equal(t, found, again)
 		}

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"fmt"
+	"freshgo/core/draw"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -22,7 +23,7 @@ func (d *dataset) timed(dtype manifest.DType) *dataset {
 	for e := range d.sources {
 		rows = append(rows, append([]byte{byte(e * 7919 % 100)}, make([]byte, dtype.Size()-1)...)...)
 	}
-	d.extra = append(d.extra, GraphTensor{Name: "time", DType: dtype, Rows: rows})
+	d.extra = append(d.extra, draw.GraphTensor{Name: "time", DType: dtype, Rows: rows})
 	return d
 }
 
@@ -41,12 +42,12 @@ func seedTimes(n int64) []int64 {
 // timed adds times: "born" to users and tags, "when" to two relations and "mixed" to a type and a relation.
 func (f *form) timed() *form {
 	rng := rand.New(rand.NewPCG(8, 1))
-	add := func(name string, rows int64) GraphTensor {
+	add := func(name string, rows int64) draw.GraphTensor {
 		times := make([]int32, rows)
 		for i := range times {
 			times[i] = rng.Int32N(100)
 		}
-		return GraphTensor{Name: name, DType: manifest.DType_INT32, Rows: littleEndian(times)}
+		return draw.GraphTensor{Name: name, DType: manifest.DType_INT32, Rows: littleEndian(times)}
 	}
 	for _, typ := range []int{0, 2} {
 		f.nodes[typ] = append(f.nodes[typ], add("born", f.counts[typ]))
@@ -60,10 +61,10 @@ func (f *form) timed() *form {
 }
 
 // numbers returns the elements of a tensor with one for each row; nil where there is no tensor of this name.
-func numbers(tensors []GraphTensor, name string) []float64 {
+func numbers(tensors []draw.GraphTensor, name string) []float64 {
 	for _, x := range tensors {
 		if x.Name == name {
-			out := make([]float64, len(x.Rows)/x.rowBytes())
+			out := make([]float64, len(x.Rows)/rowBytes(x))
 			store.DecodeFloats(x.DType, x.Rows, out)
 			return out
 		}
@@ -72,30 +73,30 @@ func numbers(tensors []GraphTensor, name string) []float64 {
 }
 
 // treeOptions are ways to draw trees.
-func (f *form) treeOptions() map[string]func(o *Options) {
+func (f *form) treeOptions() map[string]func(o *draw.Options) {
 	if len(f.names) > 1 {
-		given := func(o *Options) { o.SeedTimes = seedTimes(int64(len(o.Seeds))) }
-		return map[string]func(o *Options){
-			"disjoint": func(o *Options) { o.Disjoint = true },
-			"weighted": func(o *Options) { o.Disjoint, o.WeightAttr = true, "w" },
-			"nodes": func(o *Options) {
+		given := func(o *draw.Options) { o.SeedTimes = seedTimes(int64(len(o.Seeds))) }
+		return map[string]func(o *draw.Options){
+			"disjoint": func(o *draw.Options) { o.Disjoint = true },
+			"weighted": func(o *draw.Options) { o.Disjoint, o.WeightAttr = true, "w" },
+			"nodes": func(o *draw.Options) {
 				o.TimeAttr, o.Seeds = "born", append([]int64{3, 4, 3, 899}, 900+2500, 900+2500+59) // users and tags
 			},
-			"nodes, given": func(o *Options) { o.TimeAttr = "born"; given(o) },
-			"edges":        func(o *Options) { o.TimeAttr = "when"; given(o) },
-			"last":         func(o *Options) { o.TimeAttr, o.TemporalLast = "when", true; given(o) },
-			"window":       func(o *Options) { o.TimeAttr, o.TimeWindow = "when", 30; given(o) },
+			"nodes, given": func(o *draw.Options) { o.TimeAttr = "born"; given(o) },
+			"edges":        func(o *draw.Options) { o.TimeAttr = "when"; given(o) },
+			"last":         func(o *draw.Options) { o.TimeAttr, o.TemporalLast = "when", true; given(o) },
+			"window":       func(o *draw.Options) { o.TimeAttr, o.TimeWindow = "when", 30; given(o) },
 		}
 	}
-	edges := func(o *Options) { o.TimeAttr, o.SeedTimes = "time", seedTimes(f.counts[0]) }
-	return map[string]func(o *Options){
-		"disjoint":          func(o *Options) { o.Disjoint = true },
-		"disjoint weighted": func(o *Options) { o.Disjoint, o.WeightAttr = true, "weight" },
+	edges := func(o *draw.Options) { o.TimeAttr, o.SeedTimes = "time", seedTimes(f.counts[0]) }
+	return map[string]func(o *draw.Options){
+		"disjoint":          func(o *draw.Options) { o.Disjoint = true },
+		"disjoint weighted": func(o *draw.Options) { o.Disjoint, o.WeightAttr = true, "weight" },
 		"edge times":        edges,
-		"edge times last":   func(o *Options) { edges(o); o.TemporalLast = true },
-		"edge times window": func(o *Options) { edges(o); o.TimeWindow, o.Fanouts = 20, []int64{-1, 2} },
-		"node times":        func(o *Options) { o.TimeAttr = "y" },
-		"node times, given": func(o *Options) {
+		"edge times last":   func(o *draw.Options) { edges(o); o.TemporalLast = true },
+		"edge times window": func(o *draw.Options) { edges(o); o.TimeWindow, o.Fanouts = 20, []int64{-1, 2} },
+		"node times":        func(o *draw.Options) { o.TimeAttr = "y" },
+		"node times, given": func(o *draw.Options) {
 			o.TimeAttr, o.SeedTimes, o.TemporalLast, o.Replace = "y", seedTimes(f.counts[0]), true, true
 		},
 	}
@@ -132,17 +133,17 @@ func TestNodeTimesOfRelaidStores(t *testing.T) {
 	base.TimeAttr = "y"
 	want := epochOf(t, open(t, d.graph(t), base), 0)
 	s := relaid(t, d.store(t, ssd.OS), "hot")
-	for _, neighbors := range []int64{Auto, 0} {
+	for _, neighbors := range []int64{draw.Auto, 0} {
 		for _, memory := range []int64{0, 32 << 20} {
 			o := base
 			o.NeighborCache, o.Memory = neighbors, memory
-			requireSame(t, want, epochOf(t, open(t, OpenStore(s), o), 0))
+			requireSame(t, want, epochOf(t, open(t, draw.OpenStore(s), o), 0))
 		}
 	}
 }
 
 // place is the place among all seeds of one among those of a type.
-func (f *form) place(o Options, typ int, among int64) int64 {
+func (f *form) place(o draw.Options, typ int, among int64) int64 {
 	first := int64(0)
 	for _, n := range f.counts[:typ] {
 		first += n
@@ -162,7 +163,7 @@ func (f *form) place(o Options, typ int, among int64) int64 {
 
 // visible selects the edges of a relation, by their numbers, that can be drawn for one of the times: edges that have a
 // weight and are neither later than the time nor before its window.
-func (f *form) visible(o *Options, relation, source int, times []int64) func(id, at int64) bool {
+func (f *form) visible(o *draw.Options, relation, source int, times []int64) func(id, at int64) bool {
 	sources, _ := f.ends(relation)
 	byEdge, byNode := numbers(f.edges[relation].Tensors, o.TimeAttr), numbers(f.nodes[source], o.TimeAttr)
 	weights := numbers(f.edges[relation].Tensors, o.WeightAttr)
@@ -184,16 +185,16 @@ func (f *form) visible(o *Options, relation, source int, times []int64) func(id,
 }
 
 // requireTrees looks at every edge of a batch: its time, its tree, its ends; and at what every node brings.
-func (f *form) requireTrees(t *testing.T, g *Graph, o Options, b *seen) {
+func (f *form) requireTrees(t *testing.T, g *draw.Graph, o draw.Options, b *seen) {
 	t.Helper()
-	types := g.parts().types
-	of := func(typ int, name string) []int64 { return b.int64s(types.nodeName(typ, name)) }
+	types := g.Parts().Schema
+	of := func(typ int, name string) []int64 { return b.int64s(types.NodeName(typ, name)) }
 	var times []int64 // of the seeds
 	trees, ids, count := make([][]int64, len(f.names)), make([][]int64, len(f.names)), 0
 	for typ := range f.names {
-		trees[typ], ids[typ] = of(typ, TreeName), of(typ, "n_id")
+		trees[typ], ids[typ] = of(typ, draw.TreeName), of(typ, "n_id")
 		require.Len(t, trees[typ], len(ids[typ]))
-		own, mine := numbers(f.nodes[typ], o.TimeAttr), of(typ, SeedTimeName)
+		own, mine := numbers(f.nodes[typ], o.TimeAttr), of(typ, draw.SeedTimeName)
 		for i, p := range of(typ, "input_id") {
 			require.EqualValues(t, count, trees[typ][i])
 			count++
@@ -212,20 +213,20 @@ func (f *form) requireTrees(t *testing.T, g *Graph, o Options, b *seen) {
 	} else {
 		require.Len(t, times, count)
 	}
-	for i, e := range g.edges {
+	for i, e := range g.Edges {
 		sources, targets := f.ends(i)
-		allowed := f.visible(&o, i, e.source, times)
+		allowed := f.visible(&o, i, e.Source, times)
 		inEdges := f.inEdges(i)
-		name := func(of string) string { return types.edgeName(i, of) }
+		name := func(of string) string { return types.EdgeName(i, of) }
 		ptr, eID, edgeIndex := b.int64s(name("ptr")), b.int64s(name("e_id")), b.int64s(name("edge_index"))
-		sampled := of(e.target, "num_sampled_nodes")
+		sampled := of(e.Target, "num_sampled_nodes")
 		end, hop := sampled[0], 0
 		for target := range int64(len(ptr) - 1) {
 			for target >= end {
 				hop++
 				end += sampled[hop]
 			}
-			tree, node, want := trees[e.target][target], ids[e.target][target], int64(0)
+			tree, node, want := trees[e.Target][target], ids[e.Target][target], int64(0)
 			for _, id := range inEdges[node] {
 				if allowed(id, tree) {
 					want++
@@ -237,8 +238,8 @@ func (f *form) requireTrees(t *testing.T, g *Graph, o Options, b *seen) {
 			require.Equal(t, want, ptr[target+1]-ptr[target])
 			for j := ptr[target]; j < ptr[target+1]; j++ {
 				id, source := eID[j], edgeIndex[j]
-				if !allowed(id, tree) || trees[e.source][source] != tree || edgeIndex[int64(len(eID))+j] != target ||
-					sources[id] != ids[e.source][source] || targets[id] != node {
+				if !allowed(id, tree) || trees[e.Source][source] != tree || edgeIndex[int64(len(eID))+j] != target ||
+					sources[id] != ids[e.Source][source] || targets[id] != node {
 					t.Fatalf("edge %d of relation %d and tree %d, which is the graph's %d", j, i, tree, id)
 				}
 			}
@@ -252,7 +253,7 @@ func (f *form) requireTrees(t *testing.T, g *Graph, o Options, b *seen) {
 		}
 		require.Len(t, places, len(ids[typ]), "a node is twice in a tree")
 		for _, x := range tensors {
-			got, size := b.arrays[types.nodeName(typ, x.Name)], x.rowBytes()
+			got, size := b.arrays[types.NodeName(typ, x.Name)], rowBytes(x)
 			for i, v := range ids[typ] {
 				if !slices.Equal(x.Rows[int(v)*size:][:size], got[i*size:][:size]) {
 					t.Fatalf("row %d of %s of type %d is not that of %d", i, x.Name, typ, v)
@@ -272,7 +273,7 @@ func TestTreesAreRight(t *testing.T) {
 				o.Seed = explore.Seed(t, 5)
 				ways[name](&o)
 				o.BatchSize, o.NeighborCache, o.Cache, o.FeatureCache = 50, 0, "belady", f.rooms()[2]
-				for _, src := range []Source{g, OpenStore(s)} {
+				for _, src := range []draw.Source{g, draw.OpenStore(s)} {
 					for _, b := range epochOf(t, open(t, src, o), 0) {
 						f.requireTrees(t, g, o, b)
 					}

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/draw"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -14,20 +15,20 @@ import (
 
 // copyOut widens the sampler's compact output into the batch's tensors.
 func (p *preparer) copyOut(b *Batch) error {
-	s := p.loader.parts.types
+	s := p.loader.draw.Parts.Schema
 	p.ids.begin(s)
-	for t := range s.types() {
+	for t := range s.NumTypes() {
 		if err := p.copyNodes(b, t); err != nil {
 			return err
 		}
 	}
-	if err := p.of.idsOfBatch(p, b); err != nil {
+	if err := p.described.idsOfBatch(p, b); err != nil {
 		return err
 	}
-	if err := p.of.ofBatch(p, b); err != nil {
+	if err := p.described.ofBatch(p, b); err != nil {
 		return err
 	}
-	for i := range s.edges {
+	for i := range s.Edges {
 		if err := p.copyRelation(b, i); err != nil {
 			return err
 		}
@@ -43,50 +44,50 @@ func (p *preparer) copyOut(b *Batch) error {
 
 // copyIDs copies the ids of nodes and inputs alone.
 func (p *preparer) copyIDs(b *Batch) error {
-	s := p.loader.parts.types
+	s := p.loader.draw.Parts.Schema
 	p.ids.begin(s)
-	for t := range s.types() {
+	for t := range s.NumTypes() {
 		if err := p.copyNodeIDs(b, t); err != nil {
 			return err
 		}
 	}
-	return p.of.idsOfBatch(p, b)
+	return p.described.idsOfBatch(p, b)
 }
 
 // copyNodeIDs adds the ids of the nodes and of the inputs of a node type.
 func (p *preparer) copyNodeIDs(b *Batch, t int) error {
-	s, c := p.loader.parts.types, &p.typeOffsets
-	nodes := p.batch.Nodes[c.nodes[t]:c.nodes[t+1]]
-	nID, err := p.add(b, s.nodeName(t, "n_id"), int64(len(nodes)))
+	s, c := p.loader.draw.Parts.Schema, &p.typeOffsets
+	nodes := p.batch.Nodes[c.Nodes[t]:c.Nodes[t+1]]
+	nID, err := p.add(b, s.NodeName(t, "n_id"), int64(len(nodes)))
 	if err != nil {
 		return err
 	}
-	withinType(nID, nodes, s.first[t])
+	withinType(nID, nodes, s.First[t])
 	p.ids.nodes[t] = nID
-	return p.of.idsOfType(p, b, t)
+	return p.described.idsOfType(p, b, t)
 }
 
 // copyNodes adds the tensors of a node type that are not the user's.
 func (p *preparer) copyNodes(b *Batch, t int) error {
-	s, c := p.loader.parts.types, &p.typeOffsets
+	s, c := p.loader.draw.Parts.Schema, &p.typeOffsets
 	if err := p.copyNodeIDs(b, t); err != nil {
 		return err
 	}
-	if err := p.of.ofType(p, b, t); err != nil {
+	if err := p.described.ofType(p, b, t); err != nil {
 		return err
 	}
-	if p.loader.parts.held {
-		n := c.nodes[t+1] - c.nodes[t]
-		place, err := p.addTensor(b, s.nodeName(t, PlaceName), manifest.DType_INT32, []int64{n})
+	if p.loader.draw.Parts.Held {
+		n := c.Nodes[t+1] - c.Nodes[t]
+		place, err := p.addTensor(b, s.NodeName(t, draw.PlaceName), manifest.DType_INT32, []int64{n})
 		if err != nil {
 			return err
 		}
-		copy(mem.View[int32](place), p.batchRows.place[c.nodes[t]:c.nodes[t+1]])
+		copy(mem.View[int32](place), p.batchRows.Place[c.Nodes[t]:c.Nodes[t+1]])
 	}
-	if s.subgraph != sample.Directional {
+	if s.Subgraph != sample.Directional {
 		return nil // its edges are not in the order of hops
 	}
-	return p.addCounts(b, s.nodeName(t, "num_sampled_nodes"), s.nodesPerHop(p.batch, t))
+	return p.addCounts(b, s.NodeName(t, "num_sampled_nodes"), s.NodesPerHop(p.batch, t))
 }
 
 // withinType writes the numbers that nodes of a type have within it, whose first node has this global number.
@@ -109,13 +110,13 @@ func (p *preparer) addCounts(b *Batch, name string, counts []int64) error {
 
 // relationOf returns one relation of a batch as a Subgraph of its own: its nodes are the nodes of the source type.
 func (p *preparer) relationOf(i int) sample.Subgraph {
-	g, s, c := p.batch, p.loader.parts.types, &p.typeOffsets
-	lo, hi, source := c.edges[i], c.edges[i+1], s.edges[i].source
+	g, s, c := p.batch, p.loader.draw.Parts.Schema, &p.typeOffsets
+	lo, hi, source := c.Edges[i], c.Edges[i+1], s.Edges[i].Source
 	one := sample.Subgraph{
-		Nodes: g.Nodes[c.nodes[source]:c.nodes[source+1]], Ptr: g.Ptr[c.ptr[i]:c.ptr[i+1]], Row: g.Row[lo:hi],
-		EdgesPerHop: s.edgesPerHop(g, i),
+		Nodes: g.Nodes[c.Nodes[source]:c.Nodes[source+1]], Ptr: g.Ptr[c.Ptr[i]:c.Ptr[i+1]], Row: g.Row[lo:hi],
+		EdgesPerHop: s.EdgesPerHop(g, i),
 	}
-	if !s.walked {
+	if !s.Walked {
 		one.Pos = g.Pos[lo:hi]
 	}
 	if len(g.Weight) > 0 {
@@ -127,34 +128,34 @@ func (p *preparer) relationOf(i int) sample.Subgraph {
 // copyRelation adds the tensors of a relation that are not the user's.
 func (p *preparer) copyRelation(b *Batch, i int) error {
 	g := p.relationOf(i)
-	types := p.loader.parts.types
+	types := p.loader.draw.Parts.Schema
 	edges := int64(len(g.Row))
-	edgeIndex, err := p.add(b, types.edgeName(i, "edge_index"), 2, edges)
+	edgeIndex, err := p.add(b, types.EdgeName(i, "edge_index"), 2, edges)
 	if err != nil {
 		return err
 	}
 	fillEdgeIndex(edgeIndex, g.Row, g.Ptr)
-	ptr, err := p.add(b, types.edgeName(i, "ptr"), int64(len(g.Ptr)))
+	ptr, err := p.add(b, types.EdgeName(i, "ptr"), int64(len(g.Ptr)))
 	if err != nil {
 		return err
 	}
 	copy(ptr, g.Ptr)
-	if types.subgraph == sample.Directional {
-		if err := p.addCounts(b, types.edgeName(i, "num_sampled_edges"), g.EdgesPerHop); err != nil {
+	if types.Subgraph == sample.Directional {
+		if err := p.addCounts(b, types.EdgeName(i, "num_sampled_edges"), g.EdgesPerHop); err != nil {
 			return err
 		}
 	}
-	if p.loader.parts.weighted {
-		data, err := p.addTensor(b, types.edgeName(i, edgeWeightName), manifest.DType_FLOAT32, []int64{edges})
+	if p.loader.draw.Parts.Weighted {
+		data, err := p.addTensor(b, types.EdgeName(i, draw.EdgeWeightName), manifest.DType_FLOAT32, []int64{edges})
 		if err != nil {
 			return err
 		}
 		copy(mem.View[float32](data), g.Weight)
 	}
 	ids := &p.ids.edges[i]
-	*ids = edgeIDs{numbered: types.numbered(i), index: edgeIndex, ptr: ptr}
+	*ids = edgeIDs{numbered: types.Numbered(i), index: edgeIndex, ptr: ptr}
 	if ids.numbered {
-		if ids.numbers, err = p.add(b, types.edgeName(i, "e_id"), edges); err != nil {
+		if ids.numbers, err = p.add(b, types.EdgeName(i, "e_id"), edges); err != nil {
 			return err
 		}
 		copy(ids.numbers, g.Pos) // positions, until numberEdges
@@ -162,7 +163,7 @@ func (p *preparer) copyRelation(b *Batch, i int) error {
 	if p.cut.On() {
 		return nil
 	}
-	return p.transposeGraph(b, &g, types.edgeName(i, ""), "")
+	return p.transposeGraph(b, &g, types.EdgeName(i, ""), "")
 }
 
 // fillEdgeIndex writes edges that are grouped by target, with their sources, as

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/draw"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ func TestTimelineKeepsTheLastSpans(t *testing.T) {
 func TestTimelineOfAPlannedLoader(t *testing.T) {
 	o := belady()
 	o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
-	l := open(t, OpenStore(someDataset().store(t, ssd.OS)), o)
+	l := open(t, draw.OpenStore(someDataset().store(t, ssd.OS)), o)
 	storePlans(t, l, 0)
 	for epoch := range int64(2) {
 		epochOf(t, l, epoch)
@@ -64,7 +65,7 @@ func TestTimelineOfAPlannedLoader(t *testing.T) {
 
 	lru := belady()
 	lru.Cache = "lru"
-	other := open(t, OpenStore(someDataset().store(t, ssd.OS)), lru)
+	other := open(t, draw.OpenStore(someDataset().store(t, ssd.OS)), lru)
 	epochOf(t, other, 0)
 	require.Empty(t, other.Plan().Timeline)
 }

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"errors"
+	"freshgo/core/draw"
 	"math"
 	"unsafe"
 
@@ -49,13 +50,13 @@ func (s *sampled) Load(ctx context.Context) (plan.Batch, func(), error) {
 	if !errors.Is(err, scratch.ErrBroken) {
 		return nil, nil, err
 	}
-	var r request
-	var found batchRows
-	err = s.loader.sampleAgain(ctx, s, &r, func(g *sample.Subgraph) { found.fillGraph(&s.loader.cachedTypes, g) })
+	var r draw.Request
+	var found draw.BatchRows
+	err = s.loader.sampleAgain(ctx, s, &r, func(g *sample.Subgraph) { found.FillGraph(&s.loader.cachedTypes, g) })
 	if set := s.planned.set(); err == nil && set != nil {
-		found.keep(set)
+		found.Keep(set)
 	}
-	return found.rows, func() {}, err
+	return found.Rows, func() {}, err
 }
 
 // dropRows frees what only the planner needs.
@@ -82,7 +83,7 @@ func (s *sampled) dropTrace() {
 
 // keep copies a sampled subgraph to the record store. Where it has no room, s stays
 // without a trace, which is no error. It uses the memory of narrow and returns it.
-func (s *sampled) keep(c *plannedCache, g *sample.Subgraph, r *request, narrow []uint32) []uint32 {
+func (s *sampled) keep(c *plannedCache, g *sample.Subgraph, r *draw.Request, narrow []uint32) []uint32 {
 	l := c.loader
 	if int64(len(g.Row)) > math.MaxUint32 {
 		return narrow
@@ -95,11 +96,11 @@ func (s *sampled) keep(c *plannedCache, g *sample.Subgraph, r *request, narrow [
 		narrow = append(narrow, uint32(v))
 	}
 	pieces := [][]byte{
-		mem.Bytes(r.inputs), mem.Bytes(r.places.Ends), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(g.Tree),
+		mem.Bytes(r.Inputs), mem.Bytes(r.Places.Ends), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(g.Tree),
 		mem.Bytes(narrow),
 		mem.Bytes(g.Row),
 	}
-	s.edgePos, s.weighted, s.disjoint = l.sampler.HasPositions(), l.parts.weighted, l.parts.disjoint
+	s.edgePos, s.weighted, s.disjoint = l.draw.Sampler.HasPositions(), l.draw.Parts.Weighted, l.draw.Parts.Disjoint
 	if trace, err := c.recordStore.tryPut(pieces...); err == nil {
 		s.trace = trace
 	}
@@ -107,14 +108,14 @@ func (s *sampled) keep(c *plannedCache, g *sample.Subgraph, r *request, narrow [
 }
 
 // unpack reads a trace back into a subgraph and what the request has of inputs and links, reusing their memory.
-func (s *sampled) unpack(data []byte, g *sample.Subgraph, r *request) {
+func (s *sampled) unpack(data []byte, g *sample.Subgraph, r *draw.Request) {
 	take := func(n int64) []byte {
 		piece := data[:n]
 		data = data[n:]
 		return piece
 	}
-	r.inputs = append(r.inputs[:0], mem.View[int64](take(8*s.numSeeds))...)
-	r.places.Ends = append(r.places.Ends[:0], mem.View[int64](take(8*s.ends))...)
+	r.Inputs = append(r.Inputs[:0], mem.View[int64](take(8*s.numSeeds))...)
+	r.Places.Ends = append(r.Places.Ends[:0], mem.View[int64](take(8*s.ends))...)
 	g.Pos = unpacked[int64](g.Pos, s.edgePos, s.edges, take)
 	g.Weight = unpacked[float32](g.Weight, s.weighted, s.edges, take)
 	g.Tree = unpacked[uint32](g.Tree, s.disjoint, s.nodes, take)

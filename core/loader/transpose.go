@@ -18,7 +18,7 @@ func transposedBytes(nodes, edges int64) int64 { return (nodes+1)*8 + edges*8 }
 // transposeGraph adds a graph grouped by source, where that was asked for, under names between a prefix and a suffix.
 // It runs in a thread of the loader where the batch is copied out, so that the backward pass finds it ready.
 func (p *preparer) transposeGraph(b *Batch, g *sample.Subgraph, prefix, suffix string) error {
-	if edges := int64(len(g.Row)); !p.loader.parts.transposed || edges > math.MaxInt32 {
+	if edges := int64(len(g.Row)); !p.loader.draw.Parts.Transposed || edges > math.MaxInt32 {
 		return nil
 	}
 	ptr, err := p.add(b, prefix+TransposedNames[0]+suffix, int64(len(g.Nodes))+1)

@@ -15,7 +15,7 @@ func TestTranspose(t *testing.T) {
 		l := open(t, f.graph(t), o)
 		for _, b := range epochOf(t, l, 0) {
 			for i := range f.edges {
-				name := func(of string) string { return l.parts.types.edgeName(i, of) }
+				name := func(of string) string { return l.draw.Parts.Schema.EdgeName(i, of) }
 				edges, ptr := b.int64s(name("edge_index")), b.int64s(name(TransposedNames[0]))
 				n := len(edges) / 2
 				target := mem.View[int32](b.arrays[name(TransposedNames[1])])

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/draw"
 	"math"
 	"sync"
 )
@@ -27,7 +28,7 @@ func (t *turnstile) enter(i int64) error {
 		t.changed.Wait()
 	}
 	if i >= t.end {
-		return errStopped
+		return draw.ErrStopped
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"freshgo/core/draw"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -26,7 +27,7 @@ func (d *dataset) weighted(dtype manifest.DType) *dataset {
 	for e := range d.sources {
 		rows = appendNumber(rows, dtype, (e*7919)%6)
 	}
-	d.extra = append(d.extra, GraphTensor{Name: "weight", DType: dtype, Rows: rows})
+	d.extra = append(d.extra, draw.GraphTensor{Name: "weight", DType: dtype, Rows: rows})
 	return d
 }
 
@@ -46,17 +47,19 @@ func appendNumber(rows []byte, dtype manifest.DType, v int) []byte {
 	return append(rows, append([]byte{byte(v)}, make([]byte, dtype.Size()-1)...)...)
 }
 
-func samplerOptions() map[string]func(o *Options) {
-	return map[string]func(o *Options){
-		"weighted":         func(o *Options) { o.WeightAttr = "weight" },
-		"weighted replace": func(o *Options) { o.WeightAttr, o.Replace = "weight", true },
-		"weighted all":     func(o *Options) { o.WeightAttr, o.Fanouts = "weight", []int64{-1, 2} },
-		"labor":            func(o *Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
-		"labor dependent":  func(o *Options) { o.Labor = &sample.Labor{LayerDependency: true, BatchDependency: 5} },
-		"labor weighted": func(o *Options) {
+func samplerOptions() map[string]func(o *draw.Options) {
+	return map[string]func(o *draw.Options){
+		"weighted":         func(o *draw.Options) { o.WeightAttr = "weight" },
+		"weighted replace": func(o *draw.Options) { o.WeightAttr, o.Replace = "weight", true },
+		"weighted all":     func(o *draw.Options) { o.WeightAttr, o.Fanouts = "weight", []int64{-1, 2} },
+		"labor":            func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
+		"labor dependent":  func(o *draw.Options) { o.Labor = &sample.Labor{LayerDependency: true, BatchDependency: 5} },
+		"labor weighted": func(o *draw.Options) {
 			o.WeightAttr, o.Labor = "weight", &sample.Labor{BatchDependency: 1}
 		},
-		"walks": func(o *Options) { o.Walks = []sample.Walk{{Walks: 4, Length: 3, Restart: .5}, {Walks: 2, Length: 2}} },
+		"walks": func(o *draw.Options) {
+			o.Walks = []sample.Walk{{Walks: 4, Length: 3, Restart: .5}, {Walks: 2, Length: 2}}
+		},
 	}
 }
 
@@ -79,7 +82,7 @@ func TestSamplersAgreeEverywhere(t *testing.T) {
 }
 
 // agreeEverywhere compares the batches of a store with those of the graph in memory.
-func agreeEverywhere(t *testing.T, f *form, s *store.Store, name string, base Options) {
+func agreeEverywhere(t *testing.T, f *form, s *store.Store, name string, base draw.Options) {
 	t.Helper()
 	whole := int64(0)
 	for _, e := range f.edges {
@@ -94,27 +97,28 @@ func agreeEverywhere(t *testing.T, f *form, s *store.Store, name string, base Op
 	for epoch := range int64(explore.Rounds(2)) {
 		want = append(want, epochOf(t, reference, epoch))
 	}
-	places := map[string]func(o *Options){
-		"memory, one thread":    func(o *Options) { o.Workers, o.Prefetch = 1, 0 },
-		"memory, eight threads": func(o *Options) { o.Workers, o.Prefetch = 8, 0 },
-		"neighbours in memory":  func(o *Options) { o.NeighborCache = whole },
-		"topology in memory":    func(o *Options) { o.NeighborCache = 2 * whole },
-		"all on disk":           func(o *Options) { o.NeighborCache, o.FeatureCache, o.Checksums = 0, 0, true },
-		"lists cached":          func(o *Options) { o.NeighborCache, o.Cache = whole, "degree" },
-		"planned":               func(o *Options) { o.Cache, o.FeatureCache, o.Superbatch = "belady", some, 10 },
-		"planned, few traces": func(o *Options) {
+	places := map[string]func(o *draw.Options){
+		"memory, one thread":    func(o *draw.Options) { o.Workers, o.Prefetch = 1, 0 },
+		"memory, eight threads": func(o *draw.Options) { o.Workers, o.Prefetch = 8, 0 },
+		"neighbours in memory":  func(o *draw.Options) { o.NeighborCache = whole },
+		"topology in memory":    func(o *draw.Options) { o.NeighborCache = 2 * whole },
+		"all on disk":           func(o *draw.Options) { o.NeighborCache, o.FeatureCache, o.Checksums = 0, 0, true },
+		"lists cached":          func(o *draw.Options) { o.NeighborCache, o.Cache = whole, "degree" },
+		"planned":               func(o *draw.Options) { o.Cache, o.FeatureCache, o.Superbatch = "belady", some, 10 },
+		"planned, few traces": func(o *draw.Options) {
 			o.Cache, o.FeatureCache, o.Superbatch, o.TraceMemory = "belady", some, 2, 600<<10
 		},
-		"planned, all on disk": func(o *Options) { o.Cache, o.FeatureCache, o.NeighborCache = "belady", few, 0 },
-		"planned, scratch": func(o *Options) {
+		"planned, all on disk": func(o *draw.Options) { o.Cache, o.FeatureCache, o.NeighborCache = "belady", few, 0 },
+		"planned, scratch": func(o *draw.Options) {
 			o.Cache, o.FeatureCache, o.Superbatch = "belady", some, 5
-			o.Scratch, o.ScratchBytes = t.TempDir(), Auto
+			o.Scratch, o.ScratchBytes = t.TempDir(), draw.Auto
 		},
-		"lru":            func(o *Options) { o.Cache, o.FeatureCache = "lru", few },
-		"budget":         func(o *Options) { o.Memory, o.Cache, o.Prefetch = 32<<20, "auto", 2 },
-		"smaller budget": func(o *Options) { o.Memory, o.Cache, o.Prefetch = memory, "auto", 1; o.Workers = 1 },
+		"lru":            func(o *draw.Options) { o.Cache, o.FeatureCache = "lru", few },
+		"budget":         func(o *draw.Options) { o.Memory, o.Cache, o.Prefetch = 32<<20, "auto", 2 },
+		"smaller budget": func(o *draw.Options) { o.Memory, o.Cache, o.Prefetch = memory, "auto", 1; o.Workers = 1 },
 	}
-	maps.DeleteFunc(places, func(place string, _ func(o *Options)) bool { // of several types few, as batches take longer
+	// Few of several types, as batches take longer.
+	maps.DeleteFunc(places, func(place string, _ func(o *draw.Options)) bool {
 		if len(f.names) == 1 {
 			return place == "lru"
 		}
@@ -124,7 +128,7 @@ func agreeEverywhere(t *testing.T, f *form, s *store.Store, name string, base Op
 		t.Run(name+"/"+place, func(t *testing.T) {
 			o := base
 			places[place](&o)
-			l := open(t, OpenStore(s), o)
+			l := open(t, draw.OpenStore(s), o)
 			for epoch := range want {
 				requireSame(t, want[epoch], epochOf(t, l, int64(epoch)))
 			}
@@ -146,12 +150,12 @@ func TestTensorsOfSamplers(t *testing.T) {
 			change(&o)
 			for _, b := range epochOf(t, open(t, d.graph(t), o), 0) {
 				_, hasEdges := b.arrays["e_id"]
-				_, hasWeights := b.arrays[edgeWeightName]
+				_, hasWeights := b.arrays[draw.EdgeWeightName]
 				require.Equal(t, o.Walks == nil, hasEdges)
 				require.Equal(t, o.Walks != nil || o.Labor != nil, hasWeights)
 				require.Contains(t, b.arrays, TransposedNames[0])
 				if hasWeights {
-					require.Equal(t, b.shapes["edge_index"][1:], b.shapes[edgeWeightName])
+					require.Equal(t, b.shapes["edge_index"][1:], b.shapes[draw.EdgeWeightName])
 				}
 				if !hasEdges {
 					require.NotContains(t, b.arrays, "edge_attr")
@@ -179,10 +183,10 @@ func TestWeightsOfEveryType(t *testing.T) {
 		manifest.DType_UINT64,
 	} {
 		d := newDataset(300, 3000).weighted(dtype)
-		for place, neighbors := range map[string]int64{"memory": Auto, "disk": 0} {
+		for place, neighbors := range map[string]int64{"memory": draw.Auto, "disk": 0} {
 			o := plain()
 			o.WeightAttr, o.NeighborCache, o.BatchSize = "weight", neighbors, 300
-			got := epochOf(t, open(t, OpenStore(d.store(t, ssd.OS)), o), 0)[0].int64s("e_id")
+			got := epochOf(t, open(t, draw.OpenStore(d.store(t, ssd.OS)), o), 0)[0].int64s("e_id")
 			if want == nil {
 				want = got
 			}
@@ -199,14 +203,14 @@ func TestBadWeights(t *testing.T) {
 			weights[e] = rand.New(rand.NewPCG(1, uint64(e))).Float64()
 		}
 		weights[1234] = bad
-		d.extra = []GraphTensor{{Name: "weight", DType: manifest.DType_FLOAT64, Rows: littleEndian(weights)}}
+		d.extra = []draw.GraphTensor{{Name: "weight", DType: manifest.DType_FLOAT64, Rows: littleEndian(weights)}}
 		want := fmt.Sprintf(
 			"loader: invalid option: weight_attr \"weight\" is %v for edge 1234, "+
 				"expected a finite number of at least 0 and at most 1e+290",
 			bad,
 		)
-		s := OpenStore(d.store(t, ssd.OS))
-		for name, src := range map[string]Source{"graph": d.graph(t), "store": s, "disk": s, "budget": s} {
+		s := draw.OpenStore(d.store(t, ssd.OS))
+		for name, src := range map[string]draw.Source{"graph": d.graph(t), "store": s, "disk": s, "budget": s} {
 			o := plain()
 			o.WeightAttr = "weight"
 			switch name {
@@ -216,7 +220,7 @@ func TestBadWeights(t *testing.T) {
 				o.Memory = 32 << 20
 			}
 			_, err := Open(context.Background(), src, o, mem.NewAllocator())
-			require.ErrorIs(t, err, ErrOption)
+			require.ErrorIs(t, err, draw.ErrOption)
 			require.ErrorContains(t, err, want, name)
 		}
 	}
@@ -224,29 +228,29 @@ func TestBadWeights(t *testing.T) {
 
 func TestWrongSamplerOptions(t *testing.T) {
 	d := newDataset(100, 500).weighted(manifest.DType_FLOAT32)
-	d.extra = append(d.extra, GraphTensor{Name: "flag", DType: manifest.DType_BOOL, Rows: make([]byte, 500)})
+	d.extra = append(d.extra, draw.GraphTensor{Name: "flag", DType: manifest.DType_BOOL, Rows: make([]byte, 500)})
 	taken := newDataset(100, 500).weighted(manifest.DType_FLOAT32)
 	taken.extra[0].Name = "edge_weight"
 	for name, c := range map[string]struct {
 		d       *dataset
-		change  func(o *Options)
+		change  func(o *draw.Options)
 		want    error
 		message string
 	}{
-		"missing": {d, func(o *Options) { o.WeightAttr = "x" }, ErrOption,
+		"missing": {d, func(o *draw.Options) { o.WeightAttr = "x" }, draw.ErrOption,
 			`weight_attr "x" is no edge tensor, the edge tensors are ["edge_attr" "weight" "flag"]`},
-		"two columns": {d, func(o *Options) { o.WeightAttr = "edge_attr" }, ErrOption,
+		"two columns": {d, func(o *draw.Options) { o.WeightAttr = "edge_attr" }, draw.ErrOption,
 			`weight_attr "edge_attr" holds int32 [2] for each edge, expected one number`},
-		"bool": {d, func(o *Options) { o.WeightAttr = "flag" }, ErrOption,
+		"bool": {d, func(o *draw.Options) { o.WeightAttr = "flag" }, draw.ErrOption,
 			`weight_attr "flag" holds bool [] for each edge, expected one number`},
-		"name taken": {taken, func(o *Options) {
+		"name taken": {taken, func(o *draw.Options) {
 			o.Labor = &sample.Labor{BatchDependency: 1}
-		}, ErrOption, `has a tensor "edge_weight"`},
-		"expected": {d, func(o *Options) {
+		}, draw.ErrOption, `has a tensor "edge_weight"`},
+		"expected": {d, func(o *draw.Options) {
 			o.Cache, o.Walks = "expected", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
-		}, ErrOption, `use "presc"`},
-		"length 0":   {d, func(o *Options) { o.Walks = []sample.Walk{{Walks: 1}, {Walks: 1}} }, sample.ErrConfig, "0"},
-		"dependency": {d, func(o *Options) { o.Labor = &sample.Labor{} }, sample.ErrConfig, "dependency"},
+		}, draw.ErrOption, `use "presc"`},
+		"length 0":   {d, func(o *draw.Options) { o.Walks = []sample.Walk{{Walks: 1}, {Walks: 1}} }, sample.ErrConfig, "0"},
+		"dependency": {d, func(o *draw.Options) { o.Labor = &sample.Labor{} }, sample.ErrConfig, "dependency"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := plain()
@@ -257,10 +261,10 @@ func TestWrongSamplerOptions(t *testing.T) {
 		})
 	}
 	// As a name it is like any other.
-	for _, change := range []func(o *Options){
-		func(*Options) {},
-		func(o *Options) { o.Labor, o.NoEdgeWeight = &sample.Labor{BatchDependency: 1}, true },
-		func(o *Options) {
+	for _, change := range []func(o *draw.Options){
+		func(*draw.Options) {},
+		func(o *draw.Options) { o.Labor, o.NoEdgeWeight = &sample.Labor{BatchDependency: 1}, true },
+		func(o *draw.Options) {
 			o.WeightAttr, o.Walks = "", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
 		},
 	} {
@@ -286,8 +290,8 @@ func TestWeightsOfRelations(t *testing.T) {
 		}
 	}
 	s := d.store(t, ssd.OS)
-	for name, source := range map[string]Source{"memory": d.graph(t), "store": OpenStore(s)} {
-		for _, neighbors := range []int64{Auto, 0} {
+	for name, source := range map[string]draw.Source{"memory": d.graph(t), "store": draw.OpenStore(s)} {
+		for _, neighbors := range []int64{draw.Auto, 0} {
 			o := d.options()
 			o.WeightAttr, o.NeighborCache = "w", neighbors
 			drawn := 0

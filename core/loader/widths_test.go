@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"freshgo/core/draw"
 	"hash/crc32"
 	"os"
 	"path/filepath"
@@ -127,18 +128,18 @@ func TestWidths(t *testing.T) {
 			far, err := s.LoadRows(context.Background(), &s.Attachments()[0].Array, border-3, 6, mem.NewBudget(0))
 			require.NoError(t, err)
 			require.Equal(t, []byte{0, 1, 2, 3, 4, 0}, far)
-			for _, change := range []func(o *Options){
-				func(*Options) {},
-				func(o *Options) { o.Replace, o.Disjoint = true, true },
-				func(o *Options) { o.Checksums, o.IO = true, ssd.Pread },
-				func(o *Options) { o.Cache, o.FeatureCache, o.Transfer = "belady", 12<<20, "auto" },
+			for _, change := range []func(o *draw.Options){
+				func(*draw.Options) {},
+				func(o *draw.Options) { o.Replace, o.Disjoint = true, true },
+				func(o *draw.Options) { o.Checksums, o.IO = true, ssd.Pread },
+				func(o *draw.Options) { o.Cache, o.FeatureCache, o.Transfer = "belady", 12<<20, "auto" },
 			} {
 				o := plain()
 				o.Fanouts, o.BatchSize, o.Shuffle, o.NeighborCache, o.FeatureCache = []int64{6}, 2, false, 0, 0
 				o.Seeds, o.Calibration = []int64{0, 999, 998, 997}, filepath.Join(shared, "devices.json")
 				change(&o)
 				numbers := map[int64]bool{}
-				for _, b := range epochOf(t, open(t, OpenStore(s), o), 0) {
+				for _, b := range epochOf(t, open(t, draw.OpenStore(s), o), 0) {
 					ids, ends, e := b.int64s("n_id"), b.int64s("edge_index"), b.int64s("e_id")
 					for i, number := range e {
 						source, target := ids[ends[i]], ids[ends[len(e)+i]]

@@ -3,6 +3,7 @@ package loader
 import (
 	"cmp"
 	"context"
+	"freshgo/core/draw"
 	"time"
 
 	"freshgo/core/plan"
@@ -104,7 +105,7 @@ func (d *windowDrawer) unpack(p *preparer, t *sampled) error {
 			return nil
 		}
 		if e.ctx.Err() != nil {
-			return errStopped
+			return draw.ErrStopped
 		}
 	}
 	return e.loader.sampleAgain(e.ctx, t, &p.request, func(g *sample.Subgraph) { keep(&p.graph, g) })
@@ -112,11 +113,11 @@ func (d *windowDrawer) unpack(p *preparer, t *sampled) error {
 
 func (d *windowDrawer) takeWhole(p *preparer, _ *Batch) error { return p.takeWhole(&p.graph) }
 
-// takePruned prunes a batch and adapts its step of the plan in the batch's turn: what the cache will hold depends on it,
-// batch by batch.
+// takePruned prunes a batch and adapts its step of the plan in the batch's turn: what the cache will hold depends on
+// it, batch by batch.
 func (d *windowDrawer) takePruned(p *preparer, b *Batch) error {
 	var failed error
-	err := p.cut.Prune(p.epoch.ctx, b.Index, &p.graph, int64(len(p.request.inputs)), func() {
+	err := p.cut.Prune(p.epoch.ctx, b.Index, &p.graph, int64(len(p.request.Inputs)), func() {
 		d.cutToPlan(p, p.takeCut())
 		failed = d.adapt(p)
 	})
@@ -128,19 +129,19 @@ func (d *windowDrawer) takePruned(p *preparer, b *Batch) error {
 func (d *windowDrawer) cutToPlan(p *preparer, places []int32) {
 	w := &p.window
 	if places != nil {
-		p.batchRows.moveTo(places)
+		p.batchRows.MoveTo(places)
 	}
 	batch := w.super.batches[w.number-w.super.first]
 	if !batch.planned.known {
 		return // all that were drawn are planned
 	}
 	var needed, wrong int64
-	w.now, w.moved, needed, wrong = p.batchRows.cutToPlan(batch.planned.set(), w.now)
+	w.now, w.moved, needed, wrong = p.batchRows.CutToPlan(batch.planned.set(), w.now)
 	batch.planned.free()
 	d.inspector.unforeseen.Add(wrong)
 	d.cache.foreknown.add(Foreseen{Epoch: batch.epoch, ReadRows: needed, UnforeseenRows: wrong})
 	if w.moved {
-		w.planned.MoveTo(w.now, len(p.batchRows.rows))
+		w.planned.MoveTo(w.now, len(p.batchRows.Rows))
 		p.step = w.planned
 	}
 }
@@ -160,7 +161,7 @@ func (d *windowDrawer) adapt(p *preparer) error {
 			return err
 		}
 	}
-	needs := func(pos int32) bool { return p.batchRows.tensorRow(pos) >= 0 }
+	needs := func(pos int32) bool { return p.batchRows.TensorRow(pos) >= 0 }
 	presence.Adapt(&w.planned, needs, &w.adapted)
 	p.step = w.adapted.Step
 	return nil

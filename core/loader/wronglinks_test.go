@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/draw"
 	"math"
 	"slices"
 	"testing"
@@ -16,34 +17,38 @@ import (
 func TestWrongLinks(t *testing.T) {
 	d := newDataset(100, 2200)
 	for name, tt := range map[string]struct {
-		change func(o *Options)
+		change func(o *draw.Options)
 		err    error
 		text   string
 	}{
-		"out of range": {func(o *Options) { o.Links.Targets[7] = 100 }, sample.ErrSeed,
+		"out of range": {func(o *draw.Options) { o.Links.Targets[7] = 100 }, sample.ErrSeed,
 			"edge_label_index[1, 7] is 100, expected an id in [0, 100)"},
-		"negative": {func(o *Options) { o.Links.Sources[0] = -1 }, sample.ErrSeed, "edge_label_index[0, 0] is -1"},
-		"none": {func(o *Options) { o.Links.Sources, o.Links.Targets = []int64{}, []int64{} }, ErrOption,
+		"negative": {func(o *draw.Options) { o.Links.Sources[0] = -1 }, sample.ErrSeed, "edge_label_index[0, 0] is -1"},
+		"none": {func(o *draw.Options) { o.Links.Sources, o.Links.Targets = []int64{}, []int64{} }, draw.ErrOption,
 			"no link"},
-		"lengths":        {func(o *Options) { o.Links.Targets = o.Links.Targets[1:] }, ErrOption, "sources and"},
-		"seeds":          {func(o *Options) { o.Seeds = []int64{1} }, ErrOption, "seeds and links"},
-		"amount":         {func(o *Options) { o.Links.Negatives = -1 }, ErrOption, "negatives"},
-		"no number":      {func(o *Options) { o.Links.Negatives = math.NaN() }, ErrOption, "negatives"},
-		"half a triplet": {func(o *Options) { o.Links.Negatives, o.Links.Triplets = 1.5, true }, ErrOption, "whole number"},
-		"weights": {func(o *Options) { o.Links.Negatives, o.Links.TargetWeights = 1, []float64{1} }, ErrOption,
+		"lengths":   {func(o *draw.Options) { o.Links.Targets = o.Links.Targets[1:] }, draw.ErrOption, "sources and"},
+		"seeds":     {func(o *draw.Options) { o.Seeds = []int64{1} }, draw.ErrOption, "seeds and links"},
+		"amount":    {func(o *draw.Options) { o.Links.Negatives = -1 }, draw.ErrOption, "negatives"},
+		"no number": {func(o *draw.Options) { o.Links.Negatives = math.NaN() }, draw.ErrOption, "negatives"},
+		"half a triplet": {func(o *draw.Options) { o.Links.Negatives, o.Links.Triplets = 1.5, true }, draw.ErrOption,
+			"whole number"},
+		"weights": {func(o *draw.Options) { o.Links.Negatives, o.Links.TargetWeights = 1, []float64{1} }, draw.ErrOption,
 			"dst_weight must have an entry for each of 100 nodes, got 1"},
-		"bad weight": {func(o *Options) { o.Links.Negatives, o.Links.SourceWeights = 1, append(make([]float64, 99), -1) },
-			ErrOption, "src_weight"},
-		"no weight": {func(o *Options) { o.Links.Negatives, o.Links.SourceWeights = 1, make([]float64, 100) }, ErrOption,
+		"bad weight": {func(o *draw.Options) {
+			o.Links.Negatives, o.Links.SourceWeights = 1, append(make([]float64, 99), -1)
+		},
+			draw.ErrOption, "src_weight"},
+		"no weight": {func(o *draw.Options) { o.Links.Negatives, o.Links.SourceWeights = 1, make([]float64, 100) },
+			draw.ErrOption,
 			"src_weight"},
-		"strict":    {func(o *Options) { o.Links.Strict = true }, ErrOption, "without negatives"},
-		"exclusion": {func(o *Options) { o.Links.Exclude = 3 }, ErrOption, "exclusion"},
-		"labor": {func(o *Options) {
+		"strict":    {func(o *draw.Options) { o.Links.Strict = true }, draw.ErrOption, "without negatives"},
+		"exclusion": {func(o *draw.Options) { o.Links.Exclude = 3 }, draw.ErrOption, "exclusion"},
+		"labor": {func(o *draw.Options) {
 			o.Links.Exclude, o.Labor = links.ExcludeLinks,
 				&sample.Labor{BatchDependency: 1}
-		}, ErrOption, "LABOR"},
-		"history": {func(o *Options) { o.History = &HistoryOptions{} }, ErrOption, "history"},
-		"impossible": {func(o *Options) {
+		}, draw.ErrOption, "LABOR"},
+		"history": {func(o *draw.Options) { o.History = &draw.HistoryOptions{} }, draw.ErrOption, "history"},
+		"impossible": {func(o *draw.Options) {
 			o.Links.Negatives, o.Links.Strict, o.Links.Triplets = 1, true, true
 			for v := range d.nodes {
 				o.Links.Sources, o.Links.Targets = append(o.Links.Sources, 4), append(o.Links.Targets, v)
@@ -64,27 +69,28 @@ func TestWrongLinks(t *testing.T) {
 func TestWrongLinksOfRelations(t *testing.T) {
 	f := severalTypes()
 	for name, tt := range map[string]struct {
-		change func(o *Options)
+		change func(o *draw.Options)
 		err    error
 		text   string
 	}{
-		"no such relation": {func(o *Options) { o.Links.Relation = 7 }, ErrOption, "links of relation 7, the graph has 7"},
-		"negative":         {func(o *Options) { o.Links.Reverse = -1 }, ErrOption, "links of relation -1"},
-		"no way back": {func(o *Options) { o.Links.Exclude, o.Links.Reverse = links.ExcludeBoth, 3 }, ErrOption,
+		"no such relation": {func(o *draw.Options) { o.Links.Relation = 7 }, draw.ErrOption,
+			"links of relation 7, the graph has 7"},
+		"negative": {func(o *draw.Options) { o.Links.Reverse = -1 }, draw.ErrOption, "links of relation -1"},
+		"no way back": {func(o *draw.Options) { o.Links.Exclude, o.Links.Reverse = links.ExcludeBoth, 3 }, draw.ErrOption,
 			`the reverse of links of (user, r0, item) must lead from type "item" to "user", (item, r3, tag) does not`},
-		"source": {func(o *Options) { o.Links.Sources[7] = 900 }, sample.ErrSeed,
+		"source": {func(o *draw.Options) { o.Links.Sources[7] = 900 }, sample.ErrSeed,
 			`edge_label_index[0, 7] is 900, expected an id in [0, 900) of type "user"`},
-		"target": {func(o *Options) { o.Links.Targets[7] = 2500 }, sample.ErrSeed,
+		"target": {func(o *draw.Options) { o.Links.Targets[7] = 2500 }, sample.ErrSeed,
 			`edge_label_index[1, 7] is 2500, expected an id in [0, 2500) of type "item"`},
-		"weights": {func(o *Options) { o.Links.Negatives, o.Links.TargetWeights = 1, make([]float64, 900) },
-			ErrOption, `dst_weight must have an entry for each of 2500 nodes of type "item", got 900`},
-		"none": {func(o *Options) { o.Links.Relation, o.Links.Sources, o.Links.Targets = 5, nil, nil }, ErrOption,
+		"weights": {func(o *draw.Options) { o.Links.Negatives, o.Links.TargetWeights = 1, make([]float64, 900) },
+			draw.ErrOption, `dst_weight must have an entry for each of 2500 nodes of type "item", got 900`},
+		"none": {func(o *draw.Options) { o.Links.Relation, o.Links.Sources, o.Links.Targets = 5, nil, nil }, draw.ErrOption,
 			"(none, r5, item) has none"},
-		"seeds": {func(o *Options) { o.Seeds = []int64{1} }, ErrOption, "seeds and links"},
-		"labor": {func(o *Options) {
+		"seeds": {func(o *draw.Options) { o.Seeds = []int64{1} }, draw.ErrOption, "seeds and links"},
+		"labor": {func(o *draw.Options) {
 			o.Links.Exclude, o.Labor = links.ExcludeLinks,
 				&sample.Labor{BatchDependency: 1}
-		}, ErrOption, "LABOR"},
+		}, draw.ErrOption, "LABOR"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := f.forLinks(links.Options{}, 0, 1)

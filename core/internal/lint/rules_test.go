@@ -32,7 +32,8 @@ var layers = map[string]int{
 	"ssd/faultfs": 3, "sample": 3, "cache": 3, "store": 3, "scratch": 3,
 	"plan": 4, "history": 4, "graph": 4, "links": 4,
 	"sizing": 5, "prune": 5, "propagate": 5,
-	"loader": 6,
+	"draw":   6,
+	"loader": 7,
 }
 
 // modules lists the modules that core may use outside of its tests.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/loader"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
@@ -278,7 +279,7 @@ func works(t *testing.T) map[string]work {
 			always: always(faultfs.OpenDirect, syscall.EINVAL),
 			run:    func(fs ssd.FS, dir string) error { return writeMuch(fs, dir, 17) }},
 	}
-	batches, err := take(ssd.OS, base, func(*loader.Options) {})
+	batches, err := take(ssd.OS, base, func(*draw.Options) {})
 	require.NoError(t, err)
 	devices := filepath.Join(sources, "devices.json")
 	ready := func(t *testing.T, dir string) {
@@ -386,18 +387,18 @@ func readAll(fs ssd.FS, dir string) error {
 }
 
 // take takes two epochs of the store at path and returns the digest of their batches.
-func take(fs ssd.FS, path string, change func(o *loader.Options)) (uint64, error) {
+func take(fs ssd.FS, path string, change func(o *draw.Options)) (uint64, error) {
 	sum := fnv.New64a()
 	err := opened(fs, path, func(s *store.Store) error {
-		o := loader.Options{
+		o := draw.Options{
 			Fanouts: []int64{4, 3}, BatchSize: 20, Seed: 5, Shuffle: true, Prefetch: 2, Workers: 2, Cache: "none",
-			FeatureCache: loader.Auto, NeighborCache: loader.Auto, IO: ssd.Auto, Superbatch: loader.Auto, CarryOver: true,
-			Lookahead: true, PreSCEpochs: 1, ReorderRows: loader.Auto, Transfer: "random", TraceMemory: loader.Auto,
-			BufferMemory: loader.Auto, ScratchBytes: loader.Auto,
+			FeatureCache: draw.Auto, NeighborCache: draw.Auto, IO: ssd.Auto, Superbatch: draw.Auto, CarryOver: true,
+			Lookahead: true, PreSCEpochs: 1, ReorderRows: draw.Auto, Transfer: "random", TraceMemory: draw.Auto,
+			BufferMemory: draw.Auto, ScratchBytes: draw.Auto,
 		}
 		change(&o)
 		alloc := mem.NewAllocator()
-		l, err := loader.Open(context.Background(), loader.OpenStore(s), o, alloc)
+		l, err := loader.Open(context.Background(), draw.OpenStore(s), o, alloc)
 		if err != nil {
 			return err
 		}
@@ -413,7 +414,7 @@ func take(fs ssd.FS, path string, change func(o *loader.Options)) (uint64, error
 // train takes two epochs with the planned cache, in so little memory that packs go to the scratch file, and not all of
 // them.
 func train(fs ssd.FS, dir string, kind ssd.Kind, calibration string, checksums bool, batches uint64) error {
-	got, err := take(fs, filepath.Join(dir, "g"), func(o *loader.Options) {
+	got, err := take(fs, filepath.Join(dir, "g"), func(o *draw.Options) {
 		o.IO, o.Cache, o.Transfer, o.Superbatch, o.Checksums = kind, "belady", "pack", 8, checksums
 		o.FeatureCache, o.NeighborCache, o.BufferMemory, o.TraceMemory = 60_000, 0, 150_000, 60_000
 		o.Scratch, o.ScratchBytes, o.Calibration = dir, 1<<20, calibration

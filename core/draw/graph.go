@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import (
 	"context"
@@ -45,22 +45,22 @@ type GraphTensor struct {
 // and kept outside the Go heap, and the user's tensors in place. It serves any number of loaders and is closed after
 // them.
 type Graph struct {
-	nodes  []graphNodes
-	edges  []graphEdges
-	budget *mem.Budget
+	Nodes  []graphNodes
+	Edges  []graphEdges
+	Budget *mem.Budget
 }
 
 type graphNodes struct {
 	name    string
-	count   int64
-	tensors []tensor
+	Count   int64
+	tensors []Tensor
 }
 
 type graphEdges struct {
-	source, target int // places of node types
+	Source, Target int // places of node types
 	name           [3]string
-	csc            *store.CSC
-	tensors        []tensor
+	CSC            *store.CSC
+	tensors        []Tensor
 }
 
 // unnamed reports whether the graph is homogeneous.
@@ -90,7 +90,7 @@ func NewGraph(ctx context.Context, in GraphInput) (*Graph, error) {
 			return nil, err
 		}
 	}
-	g := &Graph{budget: mem.NewBudget(in.Memory)}
+	g := &Graph{Budget: mem.NewBudget(in.Memory)}
 	err := g.build(ctx, in, place)
 	if err != nil {
 		g.Close()
@@ -105,7 +105,7 @@ func (g *Graph) build(ctx context.Context, in GraphInput, place map[string]int) 
 		if t.NumNodes < 0 && t.Name != "" {
 			return fmt.Errorf("%w: %d nodes of type %q", store.ErrInvalid, t.NumNodes, t.Name)
 		}
-		n := graphNodes{name: t.Name, count: t.NumNodes}
+		n := graphNodes{name: t.Name, Count: t.NumNodes}
 		label := "" // before names in messages
 		if t.Name != "" {
 			label = t.Name + "."
@@ -114,71 +114,71 @@ func (g *Graph) build(ctx context.Context, in GraphInput, place map[string]int) 
 			checked, wrong := newTensor(rows, label+rows.Name, false, t.NumNodes)
 			n.tensors, err = append(n.tensors, checked), errors.Join(err, wrong)
 		}
-		g.nodes = append(g.nodes, n)
+		g.Nodes = append(g.Nodes, n)
 	}
 	for _, t := range in.EdgeTypes {
 		e := graphEdges{
-			source: place[t.Source], target: place[t.Target], name: [3]string{t.Source, t.Relation, t.Target},
+			Source: place[t.Source], Target: place[t.Target], name: [3]string{t.Source, t.Relation, t.Target},
 		}
 		label, wrong := "", error(nil)
 		if in.unnamed() {
-			e.csc, wrong = store.BuildCSC(ctx, t.EdgeIndex, g.nodes[0].count, g.budget)
+			e.CSC, wrong = store.BuildCSC(ctx, t.EdgeIndex, g.Nodes[0].Count, g.Budget)
 		} else {
 			label = fmt.Sprintf("(%s, %s, %s).", t.Source, t.Relation, t.Target)
-			sources, targets := g.nodes[e.source].count, g.nodes[e.target].count
-			e.csc, wrong = store.BuildRelation(ctx, t.EdgeIndex, label+"edge_index", sources, targets, g.budget)
+			sources, targets := g.Nodes[e.Source].Count, g.Nodes[e.Target].Count
+			e.CSC, wrong = store.BuildRelation(ctx, t.EdgeIndex, label+"edge_index", sources, targets, g.Budget)
 		}
 		if wrong != nil {
 			return errors.Join(err, wrong)
 		}
 		for _, rows := range t.Tensors {
-			checked, wrong := newTensor(rows, label+rows.Name, true, e.csc.NumEdges())
+			checked, wrong := newTensor(rows, label+rows.Name, true, e.CSC.NumEdges())
 			e.tensors, err = append(e.tensors, checked), errors.Join(err, wrong)
 		}
-		g.edges = append(g.edges, e)
+		g.Edges = append(g.Edges, e)
 	}
 	return err
 }
 
 // newTensor checks a tensor, which messages call what, against the rows that it must have.
-func newTensor(t GraphTensor, what string, byEdge bool, numRows int64) (tensor, error) {
+func newTensor(t GraphTensor, what string, byEdge bool, numRows int64) (Tensor, error) {
 	width := int64(t.DType.Size())
 	for _, n := range t.RowShape {
 		width *= n
 	}
 	if width == 0 {
-		return tensor{}, fmt.Errorf("%w: %s has shape %v, expected rows of at least 1 byte: leave it out",
+		return Tensor{}, fmt.Errorf("%w: %s has shape %v, expected rows of at least 1 byte: leave it out",
 			store.ErrInvalid, what, append([]int64{numRows}, t.RowShape...))
 	}
 	if int64(len(t.Rows)) != numRows*width {
-		return tensor{}, fmt.Errorf("%w: tensor %q has %d bytes, expected %d rows of %d bytes",
+		return Tensor{}, fmt.Errorf("%w: tensor %q has %d bytes, expected %d rows of %d bytes",
 			store.ErrInvalid, what, len(t.Rows), numRows, width)
 	}
-	return tensor{
-		name: t.Name, dtype: t.DType, rowShape: t.RowShape, width: int(width),
-		byEdge: byEdge, numRows: numRows, memory: t.Rows,
+	return Tensor{
+		Name: t.Name, DType: t.DType, RowShape: t.RowShape, Width: int(width),
+		ByEdge: byEdge, NumRows: numRows, Memory: t.Rows,
 	}, nil
 }
 
-func (g *Graph) parts() parts {
-	types := &schema{first: []int64{0}}
-	p := parts{types: types, inMemory: g.budget}
-	add := func(tensors []tensor, typ int) {
+func (g *Graph) Parts() Parts {
+	types := &Schema{First: []int64{0}}
+	p := Parts{Schema: types, inMemory: g.Budget}
+	add := func(tensors []Tensor, typ int) {
 		for _, t := range tensors {
-			t.typ = typ
-			p.tensors = append(p.tensors, t)
+			t.Type = typ
+			p.Tensors = append(p.Tensors, t)
 		}
 	}
-	for i, t := range g.nodes {
-		types.addNodes(t.name, t.count)
+	for i, t := range g.Nodes {
+		types.addNodes(t.name, t.Count)
 		add(t.tensors, i)
 	}
-	for i, e := range g.edges {
-		types.relations = append(types.relations, relation{
-			source: e.source, target: e.target, numEdges: e.csc.NumEdges(), csc: e.csc,
-			name: fmt.Sprintf("(%s, %s, %s)", e.name[0], e.name[1], e.name[2]), relation: e.name[1],
+	for i, e := range g.Edges {
+		types.Relations = append(types.Relations, Relation{
+			Source: e.Source, Target: e.Target, NumEdges: e.CSC.NumEdges(), csc: e.CSC,
+			name: fmt.Sprintf("(%s, %s, %s)", e.name[0], e.name[1], e.name[2]), Relation: e.name[1],
 		})
-		p.numEdges += e.csc.NumEdges()
+		p.NumEdges += e.CSC.NumEdges()
 		add(e.tensors, i)
 	}
 	types.finish(&p)
@@ -187,33 +187,33 @@ func (g *Graph) parts() parts {
 
 // NumTensors is the number of tensors of all types.
 func (g *Graph) NumTensors() (n int) {
-	for _, t := range g.nodes {
+	for _, t := range g.Nodes {
 		n += len(t.tensors)
 	}
-	for _, e := range g.edges {
+	for _, e := range g.Edges {
 		n += len(e.tensors)
 	}
 	return n
 }
 
 // Homogeneous reports whether the graph has one unnamed node type and one unnamed edge type.
-func (g *Graph) Homogeneous() bool { return g.nodes[0].name == "" }
+func (g *Graph) Homogeneous() bool { return g.Nodes[0].name == "" }
 
 // NumTypes is the number of node types and of edge types.
-func (g *Graph) NumTypes() (nodes, edges int) { return len(g.nodes), len(g.edges) }
+func (g *Graph) NumTypes() (nodes, edges int) { return len(g.Nodes), len(g.Edges) }
 
 // NumEdges is the number of edges of all types.
 func (g *Graph) NumEdges() (n int64) {
-	for _, e := range g.edges {
-		n += e.csc.NumEdges()
+	for _, e := range g.Edges {
+		n += e.CSC.NumEdges()
 	}
 	return n
 }
 
 // Close frees the indices; the tensors stay the user's. Idempotent.
 func (g *Graph) Close() {
-	for _, e := range g.edges {
-		e.csc.Close()
+	for _, e := range g.Edges {
+		e.CSC.Close()
 	}
-	g.edges = nil
+	g.Edges = nil
 }

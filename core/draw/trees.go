@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import (
 	"fmt"
@@ -14,8 +14,8 @@ const (
 	SeedTimeName = "seed_time"
 )
 
-// disjoint reports whether every seed has a tree of its own.
-func (o *Options) disjoint() bool { return o.Disjoint || o.TimeAttr != "" }
+// Trees reports whether every seed has a tree of its own.
+func (o *Options) Trees() bool { return o.Disjoint || o.TimeAttr != "" }
 
 // validateTrees checks what is asked for of trees and times.
 func (o *Options) validateTrees(numNodes int64) error {
@@ -29,12 +29,12 @@ func (o *Options) validateTrees(numNodes int64) error {
 	case o.TimeAttr == "" && (o.TemporalLast || o.TimeWindow > 0 || o.SeedTimes != nil):
 		return fmt.Errorf("%w: temporal_strategy, time_window and input_time need time_attr, the tensor of times",
 			ErrOption)
-	case o.disjoint() && (o.Labor != nil || o.walk()):
+	case o.Trees() && (o.Labor != nil || o.walk()):
 		return fmt.Errorf("%w: LABOR and random walks draw for all seeds together, not in disjoint trees or by time",
 			ErrOption)
-	case o.disjoint() && o.History != nil:
+	case o.Trees() && o.History != nil:
 		return fmt.Errorf("%w: a history and disjoint trees, which times make too, cannot be used together", ErrOption)
-	case o.TimeAttr != "" && o.weighted():
+	case o.TimeAttr != "" && o.Weighted():
 		return fmt.Errorf("%w: time_attr and weight_attr cannot be used together", ErrOption)
 	case o.SeedTimes != nil && o.Links == nil && int64(len(o.SeedTimes)) != numSeeds:
 		return fmt.Errorf("%w: input_time has %d times, expected one for each of %d input nodes",
@@ -46,17 +46,17 @@ func (o *Options) validateTrees(numNodes int64) error {
 // checkTreeNames refuses tensors that batches would call as they call those of trees: of node
 // types, which have the trees and times of seeds; of relations, which have the times of links; and
 // all of a homogeneous graph, which has one name for both.
-func (m *sampling) checkTreeNames() error {
+func (m *Sampling) checkTreeNames() error {
 	clash := func(name string) bool {
-		return slices.ContainsFunc(m.parts.tensors, func(t tensor) bool {
-			return t.name == name && (!t.byEdge || t.label == t.name || name == LinkTimeName)
+		return slices.ContainsFunc(m.Parts.Tensors, func(t Tensor) bool {
+			return t.Name == name && (!t.ByEdge || t.Label == t.Name || name == LinkTimeName)
 		})
 	}
 	name := SeedTimeName
-	if k := m.options.Links; k != nil && !k.Triplets {
+	if k := m.Options.Links; k != nil && !k.Triplets {
 		name = LinkTimeName
 	}
-	for name, given := range map[string]bool{TreeName: m.parts.disjoint, name: m.parts.timed} {
+	for name, given := range map[string]bool{TreeName: m.Parts.Disjoint, name: m.Parts.Timed} {
 		if given && clash(name) {
 			return fmt.Errorf("%w: the graph has a tensor %q, as the loader calls one of its own: rename the tensor",
 				ErrOption, name)

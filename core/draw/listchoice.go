@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import (
 	"context"
@@ -20,56 +20,56 @@ import (
 // hops from 240 of 4,057 authors, the out-degree would rank the lists of all authors alike.
 
 // readAlong notes that a hop draws along a type of edges of batches.
-func (s *schema) readAlong(o *Options, edge, hop int) {
+func (s *Schema) readAlong(o *Options, edge, hop int) {
 	path := []int{edge}
 	if o.Metapaths != nil {
 		path = o.Metapaths[edge].Path
 	}
 	for _, i := range path {
 		s.read[i] = true
-		if s.walked || s.subgraph == sample.Induced || hop+1 < s.hops || s.hops == 1 {
+		if s.Walked || s.Subgraph == sample.Induced || hop+1 < s.Hops || s.Hops == 1 {
 			s.leads[i] = true
 		}
 	}
 }
 
 // readInduced notes that induced batches read the lists of all their nodes.
-func (s *schema) readInduced() {
-	for i := range s.relations {
-		if s.subgraph == sample.Induced && s.reached[s.relations[i].target] {
+func (s *Schema) readInduced() {
+	for i := range s.Relations {
+		if s.Subgraph == sample.Induced && s.reached[s.Relations[i].Target] {
 			s.read[i] = true
 		}
 	}
 }
 
-// mayList reports whether lists of a relation may be cached.
-func (s *schema) mayList(i int) bool { return s.read[i] && s.relations[i].numEdges > 0 }
+// MayList reports whether lists of a relation may be cached.
+func (s *Schema) MayList(i int) bool { return s.read[i] && s.Relations[i].NumEdges > 0 }
 
 // listed is the lists to choose among, of relations whose topology is on disk, by how often each node is wanted.
-func (s *schema) listed(wanted cache.Hotness) (of []listed, lists []cache.Lists) {
-	for i := range s.relations {
-		r := &s.relations[i]
-		if !s.mayList(i) {
+func (s *Schema) listed(wanted cache.Hotness) (of []listed, lists []cache.Lists) {
+	for i := range s.Relations {
+		r := &s.Relations[i]
+		if !s.MayList(i) {
 			continue
 		}
 		one := listed{indptr: r.Indptr}
-		one.add(&r.Neighbors, r.onDisk.Indices)
-		one.add(&r.EdgeIDs, r.onDisk.EdgeIDs)
+		one.add(&r.Neighbors, r.OnDisk.Indices)
+		one.add(&r.EdgeIDs, r.OnDisk.EdgeIDs)
 		of = append(of, one)
 		lists = append(lists, cache.Lists{
-			Indptr: r.Indptr, Wanted: wanted[s.first[r.target]:s.first[r.target+1]], EdgeBytes: one.edgeBytes(),
+			Indptr: r.Indptr, Wanted: wanted[s.First[r.Target]:s.First[r.Target+1]], EdgeBytes: one.edgeBytes(),
 		})
 	}
 	return of, lists
 }
 
-// wantedLists scores all nodes by how often they are asked for lists.
-func (s *schema) wantedLists(ctx context.Context, m *sampling) (*cache.Vector, error) {
-	return cache.Counted(m.budget, m.parts.numNodes, func(counts []uint32) error {
-		led := make([]bool, s.types())
-		for i := range s.relations {
-			if r := &s.relations[i]; s.leads[i] {
-				led[r.source] = true
+// WantedLists scores all nodes by how often they are asked for lists.
+func (s *Schema) WantedLists(ctx context.Context, m *Sampling) (*cache.Vector, error) {
+	return cache.Counted(m.Budget, m.Parts.NumNodes, func(counts []uint32) error {
+		led := make([]bool, s.NumTypes())
+		for i := range s.Relations {
+			if r := &s.Relations[i]; s.leads[i] {
+				led[r.Source] = true
 				if err := s.countSources(ctx, m, r, counts); err != nil {
 					return err
 				}
@@ -81,24 +81,24 @@ func (s *schema) wantedLists(ctx context.Context, m *sampling) (*cache.Vector, e
 }
 
 // countInputs counts input nodes of types to which no draw led, and of links all nodes of such types.
-func (s *schema) countInputs(m *sampling, led []bool, counts []uint32) {
-	for _, r := range s.runs {
-		if led[r.typ] {
+func (s *Schema) countInputs(m *Sampling, led []bool, counts []uint32) {
+	for _, r := range s.Runs {
+		if led[r.Type] {
 			continue
 		}
-		for at := r.from; at < r.to; at++ {
+		for at := r.From; at < r.To; at++ {
 			v := at
-			if m.options.Seeds != nil {
-				v = m.options.Seeds[at]
+			if m.Options.Seeds != nil {
+				v = m.Options.Seeds[at]
 			}
 			if counts[v] < math.MaxUint32 {
 				counts[v]++
 			}
 		}
 	}
-	if k := m.options.Links; k != nil {
-		for _, t := range []int{s.relations[k.Relation].source, s.relations[k.Relation].target} {
-			if of := counts[s.first[t]:s.first[t+1]]; !led[t] {
+	if k := m.Options.Links; k != nil {
+		for _, t := range []int{s.Relations[k.Relation].Source, s.Relations[k.Relation].Target} {
+			if of := counts[s.First[t]:s.First[t+1]]; !led[t] {
 				for v := range of {
 					of[v] = 1
 				}

@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import (
 	"cmp"
@@ -18,38 +18,38 @@ import (
 
 // timeTensors returns the tensor of each node type or of each relation that has times, and nil of
 // the others; or nothing without times.
-func (m *sampling) timeTensors() (nodes, edges []*tensor) {
-	if m.options.TimeAttr == "" {
+func (m *Sampling) timeTensors() (nodes, edges []*Tensor) {
+	if m.Options.TimeAttr == "" {
 		return nil, nil
 	}
-	types := m.parts.types
-	nodes, edges = make([]*tensor, types.types()), make([]*tensor, len(types.relations))
-	for i := range m.parts.tensors {
-		switch t := &m.parts.tensors[i]; {
-		case t.name != m.options.TimeAttr:
-		case t.byEdge:
-			edges[t.typ] = t
+	types := m.Parts.Schema
+	nodes, edges = make([]*Tensor, types.NumTypes()), make([]*Tensor, len(types.Relations))
+	for i := range m.Parts.Tensors {
+		switch t := &m.Parts.Tensors[i]; {
+		case t.Name != m.Options.TimeAttr:
+		case t.ByEdge:
+			edges[t.Type] = t
 		default:
-			nodes[t.typ] = t
+			nodes[t.Type] = t
 		}
 	}
 	return nodes, edges
 }
 
 // checkTimes checks what depends on the tensors of the source.
-func (s *schema) checkTimes(m *sampling) error {
-	name := m.options.TimeAttr
+func (s *Schema) checkTimes(m *Sampling) error {
+	name := m.Options.TimeAttr
 	if name == "" {
 		return m.checkTreeNames()
 	}
-	if k := m.options.Links; k != nil {
-		if _, err := m.parts.linked(k); err != nil {
+	if k := m.Options.Links; k != nil {
+		if _, err := m.Parts.LinkedRelation(k); err != nil {
 			return err
 		}
 	}
 	nodes, edges := m.timeTensors()
-	var found [2]*tensor // of nodes, of edges
-	for kind, tensors := range [][]*tensor{nodes, edges} {
+	var found [2]*Tensor // of nodes, of edges
+	for kind, tensors := range [][]*Tensor{nodes, edges} {
 		for _, t := range tensors {
 			if t == nil {
 				continue
@@ -67,25 +67,25 @@ func (s *schema) checkTimes(m *sampling) error {
 	case found[0] == nil && found[1] == nil:
 		return s.noTimes(m, name)
 	}
-	if k := m.options.Links; k != nil {
+	if k := m.Options.Links; k != nil {
 		t, own := cmp.Or(edges[k.Relation], found[0], found[1]), edges[k.Relation] != nil
-		if err := m.options.validateLinkTimes(&m.parts, t, own); err != nil {
+		if err := m.Options.validateLinkTimes(&m.Parts, t, own); err != nil {
 			return err
 		}
 	}
-	for _, r := range s.runs {
-		if m.options.SeedTimes == nil && nodes[r.typ] == nil && r.from < r.to {
-			return s.noSeedTimes(r.typ, name)
+	for _, r := range s.Runs {
+		if m.Options.SeedTimes == nil && nodes[r.Type] == nil && r.From < r.To {
+			return s.NoSeedTimes(r.Type, name)
 		}
 	}
 	return m.checkTreeNames()
 }
 
 // noTimes returns the error that no tensor has the name of the times.
-func (s *schema) noTimes(m *sampling, name string) error {
+func (s *Schema) noTimes(m *Sampling, name string) error {
 	var nodes, edges []string
-	for i := range m.parts.tensors {
-		if t := &m.parts.tensors[i]; t.byEdge {
+	for i := range m.Parts.Tensors {
+		if t := &m.Parts.Tensors[i]; t.ByEdge {
 			edges = append(edges, s.fullName(t))
 		} else {
 			nodes = append(nodes, s.fullName(t))
@@ -99,51 +99,51 @@ func (s *schema) noTimes(m *sampling, name string) error {
 		ErrOption, name, append(nodes, edges...))
 }
 
-// noSeedTimes returns the error that the seeds of a type have no times.
-func (s *schema) noSeedTimes(typ int, name string) error {
+// NoSeedTimes returns the error that the seeds of a type have no times.
+func (s *Schema) NoSeedTimes(typ int, name string) error {
 	if s.unnamed() {
 		return fmt.Errorf("%w: time_attr %q has times of edges, so input_time must give a time for each input node",
 			ErrOption, name)
 	}
 	return fmt.Errorf("%w: node type %q has no time_attr %q of its own, so input_time must give a time for "+
 		"each input node",
-		ErrOption, s.names[typ], name)
+		ErrOption, s.TypeNames[typ], name)
 }
 
 // timed is the tensor that has the times of a relation's edges, or nil.
-func (s *schema) timed(relation int, nodes, edges []*tensor) *tensor {
+func (s *Schema) timed(relation int, nodes, edges []*Tensor) *Tensor {
 	if t := edges[relation]; t != nil {
 		return t
 	}
-	return nodes[s.relations[relation].source]
+	return nodes[s.Relations[relation].Source]
 }
 
 // sizeTimes returns the memory of the times of all relations, and of the largest of the tensors that they come from.
-func (s *schema) sizeTimes(m *sampling) (times, largest int64) {
+func (s *Schema) sizeTimes(m *Sampling) (times, largest int64) {
 	nodes, edges := m.timeTensors()
 	if nodes == nil {
 		return 0, 0
 	}
-	for i := range s.relations {
+	for i := range s.Relations {
 		if t := s.timed(i, nodes, edges); t != nil {
-			times, largest = times+graph.TimesBytes(s.relations[i].numEdges), max(largest, t.bytes())
+			times, largest = times+graph.TimesBytes(s.Relations[i].NumEdges), max(largest, t.Bytes())
 		}
 	}
 	return times, largest
 }
 
 // openTimes makes the times of edges, of all relations that have any, and of seeds ready, where the topology is open.
-func (s *schema) openTimes(ctx context.Context, m *sampling) ([]*sample.Temporal, error) {
+func (s *Schema) openTimes(ctx context.Context, m *Sampling) ([]*sample.Temporal, error) {
 	nodes, edges := m.timeTensors()
 	if nodes == nil {
 		return nil, nil
 	}
-	if m.seedTimes = m.options.SeedTimes; m.seedTimes == nil {
+	if m.seedTimes = m.Options.SeedTimes; m.seedTimes == nil {
 		if err := m.allocSeedTimes(); err != nil {
 			return nil, err
 		}
 	}
-	out := make([]*sample.Temporal, len(s.relations))
+	out := make([]*sample.Temporal, len(s.Relations))
 	for typ, t := range nodes {
 		if t == nil {
 			continue
@@ -165,44 +165,44 @@ func (s *schema) openTimes(ctx context.Context, m *sampling) ([]*sample.Temporal
 }
 
 // openTimesOfEdges makes ready what has the times of a relation: its edges, and links that are these.
-func (s *schema) openTimesOfEdges(ctx context.Context, m *sampling, i int, t *tensor) (*sample.Temporal, error) {
-	rows, err := m.graph.Times(ctx, t.column(), m.split.Weights, nil, 0)
+func (s *Schema) openTimesOfEdges(ctx context.Context, m *Sampling, i int, t *Tensor) (*sample.Temporal, error) {
+	rows, err := m.Graph.Times(ctx, t.column(), m.Split.Weights, nil, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Free()
-	if k := m.options.Links; k != nil && k.Relation == i && m.options.SeedTimes == nil {
-		if err := m.readSeedTimes(ctx, rows, seedRun{to: m.seeds.count()}, 0); err != nil {
+	if k := m.Options.Links; k != nil && k.Relation == i && m.Options.SeedTimes == nil {
+		if err := m.readSeedTimes(ctx, rows, SeedRun{To: m.Seeds.Count()}, 0); err != nil {
 			return nil, err
 		}
 	}
-	return s.temporal(ctx, m, i, rows, &s.relations[i].EdgeIDs)
+	return s.temporal(ctx, m, i, rows, &s.Relations[i].EdgeIDs)
 }
 
 // openTimesOfNodes makes ready what has the times of a node type: its seeds, and the edges that begin at it.
-func (s *schema) openTimesOfNodes(ctx context.Context, m *sampling, typ int, t *tensor, out []*sample.Temporal) error {
+func (s *Schema) openTimesOfNodes(ctx context.Context, m *Sampling, typ int, t *Tensor, out []*sample.Temporal) error {
 	order, err := m.orderOf(ctx, t)
 	if err != nil {
 		return err
 	}
-	rows, err := m.graph.Times(ctx, t.column(), m.split.Weights, order, t.first)
+	rows, err := m.Graph.Times(ctx, t.column(), m.Split.Weights, order, t.First)
 	if err != nil {
 		return err
 	}
 	defer rows.Free()
-	for _, r := range s.runs {
-		if r.typ != typ || m.options.SeedTimes != nil {
+	for _, r := range s.Runs {
+		if r.Type != typ || m.Options.SeedTimes != nil {
 			continue
 		}
-		if err := m.readSeedTimes(ctx, rows, r, s.first[typ]); err != nil {
+		if err := m.readSeedTimes(ctx, rows, r, s.First[typ]); err != nil {
 			return err
 		}
 	}
-	for i := range s.relations {
-		if s.relations[i].source != typ {
+	for i := range s.Relations {
+		if s.Relations[i].Source != typ {
 			continue
 		}
-		if out[i], err = s.temporal(ctx, m, i, rows, &s.relations[i].Neighbors); err != nil {
+		if out[i], err = s.temporal(ctx, m, i, rows, &s.Relations[i].Neighbors); err != nil {
 			return err
 		}
 	}
@@ -210,25 +210,25 @@ func (s *schema) openTimesOfNodes(ctx context.Context, m *sampling, typ int, t *
 }
 
 // orderOf is the row of each node of a tensor's type, counted over all types, or nil.
-func (m *sampling) orderOf(ctx context.Context, t *tensor) ([]uint32, error) {
-	if m.parts.store == nil {
+func (m *Sampling) orderOf(ctx context.Context, t *Tensor) ([]uint32, error) {
+	if m.Parts.Store == nil {
 		return nil, nil
 	}
-	if err := m.openOrder(ctx); err != nil || m.order == nil {
+	if err := m.OpenOrder(ctx); err != nil || m.Order == nil {
 		return nil, err
 	}
-	return m.order[t.first : t.first+t.numRows], nil
+	return m.Order[t.First : t.First+t.NumRows], nil
 }
 
 // temporal returns the temporal draws of a relation; ids has the rows of its times.
-func (s *schema) temporal(
-	ctx context.Context, m *sampling, relation int, rows *graph.TimeRows, ids *graph.IDs,
+func (s *Schema) temporal(
+	ctx context.Context, m *Sampling, relation int, rows *graph.TimeRows, ids *graph.IDs,
 ) (*sample.Temporal, error) {
-	times, err := m.graph.TimesOf(ctx, rows, &s.relations[relation].Lists, ids)
+	times, err := m.Graph.TimesOf(ctx, rows, &s.Relations[relation].Lists, ids)
 	if err != nil {
 		return nil, err
 	}
-	return m.options.temporal(times), nil
+	return m.Options.temporal(times), nil
 }
 
 // temporal returns the temporal draws of edges with these times.
@@ -237,60 +237,60 @@ func (o *Options) temporal(times *sample.Times) *sample.Temporal {
 }
 
 // timesOnDisk returns the loader's times as if they stayed on disk.
-func (s *schema) timesOnDisk(m *sampling) []*sample.Temporal {
+func (s *Schema) timesOnDisk(m *Sampling) []*sample.Temporal {
 	nodes, edges := m.timeTensors()
 	if nodes == nil {
 		return nil
 	}
-	out := make([]*sample.Temporal, len(s.relations))
+	out := make([]*sample.Temporal, len(s.Relations))
 	for i := range out {
 		if s.timed(i, nodes, edges) != nil {
-			out[i] = m.options.temporal(graph.StayTimes())
+			out[i] = m.Options.temporal(graph.StayTimes())
 		}
 	}
 	return out
 }
 
 // checkTime says why a tensor holds no times.
-func (t *tensor) checkTime() error {
-	if one := t.width == t.stored().Size(); !one || !t.dtype.IsInteger() || t.dtype == manifest.DType_UINT64 {
+func (t *Tensor) checkTime() error {
+	if one := t.Width == t.StoredDType().Size(); !one || !t.DType.IsInteger() || t.DType == manifest.DType_UINT64 {
 		return fmt.Errorf("%w: time_attr %q holds %s %v for each node or edge, expected one integer that int64 holds",
-			ErrOption, t.name, t.dtype.Label(), t.rowShape)
+			ErrOption, t.Name, t.DType.Label(), t.RowShape)
 	}
 	return nil
 }
 
 // seedTimesBytes returns the memory of the times of seeds, the user's or the loader's.
-func (m *sampling) seedTimesBytes() int64 {
-	if m.options.TimeAttr == "" {
+func (m *Sampling) seedTimesBytes() int64 {
+	if m.Options.TimeAttr == "" {
 		return 0
 	}
-	return m.seeds.count() * 8
+	return m.Seeds.Count() * 8
 }
 
 // allocSeedTimes makes room for the time of each seed.
-func (m *sampling) allocSeedTimes() error {
+func (m *Sampling) allocSeedTimes() error {
 	// Counted with indptr, see openIndptr.
-	block, err := mem.NewBudget(0).Alloc(mem.Topology, max(1, m.seeds.count())*8)
+	block, err := mem.NewBudget(0).Alloc(mem.Topology, max(1, m.Seeds.Count())*8)
 	if err != nil {
 		return err
 	}
-	m.onClose(block.Free)
-	m.seedTimes = mem.Slice[int64](block)[:m.seeds.count()]
+	m.OnClose(block.Free)
+	m.seedTimes = mem.Slice[int64](block)[:m.Seeds.Count()]
 	return nil
 }
 
 // readSeedTimes makes the time of each seed of a run that of the node, whose type begins with this
 // node; of links, which then are every edge, that of the edge.
-func (m *sampling) readSeedTimes(ctx context.Context, rows *graph.TimeRows, run seedRun, firstNode int64) error {
+func (m *Sampling) readSeedTimes(ctx context.Context, rows *graph.TimeRows, run SeedRun, firstNode int64) error {
 	buffer, scratch := make([]int64, graph.ScanIDs), new(graph.Scratch)
-	for first := run.from; first < run.to; first += graph.ScanIDs {
-		out := m.seedTimes[first:min(first+graph.ScanIDs, run.to)]
+	for first := run.From; first < run.To; first += graph.ScanIDs {
+		out := m.seedTimes[first:min(first+graph.ScanIDs, run.To)]
 		nodes := buffer[:len(out)]
 		for i := range nodes {
 			nodes[i] = first + int64(i)
-			if m.options.Seeds != nil {
-				nodes[i] = m.options.Seeds[nodes[i]]
+			if m.Options.Seeds != nil {
+				nodes[i] = m.Options.Seeds[nodes[i]]
 			}
 			nodes[i] -= firstNode
 		}

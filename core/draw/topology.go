@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import (
 	"context"
@@ -12,11 +12,11 @@ import (
 // The neighbour lists of all relations, and the rows of nodes, as the split puts them into memory
 // or leaves them on disk.
 
-// openIndptr loads or finds the offsets of all relations, which always stay in memory. They are counted apart from the
+// OpenIndptr loads or finds the offsets of all relations, which always stay in memory. They are counted apart from the
 // budget until the size of the working set is known, so that a budget too small is answered with the one that works.
-func (s *schema) openIndptr(ctx context.Context, m *sampling) error {
-	for i := range s.relations {
-		r := &s.relations[i]
+func (s *Schema) OpenIndptr(ctx context.Context, m *Sampling) error {
+	for i := range s.Relations {
+		r := &s.Relations[i]
 		if r.csc != nil {
 			r.Indptr = r.csc.Indptr
 			continue
@@ -24,42 +24,42 @@ func (s *schema) openIndptr(ctx context.Context, m *sampling) error {
 		if !r.used {
 			continue
 		}
-		block, err := r.onDisk.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
+		block, err := r.OnDisk.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
 		if err != nil {
 			return err
 		}
-		m.onClose(block.Free)
+		m.OnClose(block.Free)
 		r.Indptr = mem.Slice[int64](block)
 	}
 	return nil
 }
 
-// openTopology finds neighbours and edge numbers of all relations where the split puts them.
-func (s *schema) openTopology(ctx context.Context, m *sampling) error {
+// OpenTopology finds neighbours and edge numbers of all relations where the split puts them.
+func (s *Schema) OpenTopology(ctx context.Context, m *Sampling) error {
 	m.fromDisk = new(graph.Counts)
-	if !m.split.Neighbors {
+	if !m.Split.Neighbors {
 		m.dropLoaded()
 	}
-	for i := range s.relations {
-		r := &s.relations[i]
+	for i := range s.Relations {
+		r := &s.Relations[i]
 		if !r.used {
 			continue
 		}
 		if g := r.csc; g != nil {
-			r.Neighbors = graph.InMemory(unsigned(g.Indices32), g.Indices64, s.count(r.source))
-			r.EdgeIDs = graph.InMemory(g.EdgeIDs32, g.EdgeIDs64, r.numEdges)
+			r.Neighbors = graph.InMemory(Unsigned(g.Indices32), g.Indices64, s.NumNodes(r.Source))
+			r.EdgeIDs = graph.InMemory(g.EdgeIDs32, g.EdgeIDs64, r.NumEdges)
 			continue
 		}
 		var err error
 		if r.Neighbors, err = m.openNeighbors(ctx, i); err != nil {
 			return err
 		}
-		of := r.onDisk
-		r.EdgeIDs = graph.InMemory(nil, nil, r.numEdges)
-		if of.EdgeIDs == nil || s.walked || r.unnumbered {
+		of := r.OnDisk
+		r.EdgeIDs = graph.InMemory(nil, nil, r.NumEdges)
+		if of.EdgeIDs == nil || s.Walked || r.unnumbered {
 			continue
 		}
-		if r.EdgeIDs, err = m.graph.IDs(ctx, of.EdgeIDs, m.split.EdgeIDs, r.numEdges, nil, of.LoadEdgeIDs); err != nil {
+		if r.EdgeIDs, err = m.Graph.IDs(ctx, of.EdgeIDs, m.Split.EdgeIDs, r.NumEdges, nil, of.LoadEdgeIDs); err != nil {
 			return err
 		}
 	}
@@ -67,12 +67,12 @@ func (s *schema) openTopology(ctx context.Context, m *sampling) error {
 }
 
 // openNeighbors finds the neighbours of a relation. What a trial loads the loader may take over: see measure.
-func (m *sampling) openNeighbors(ctx context.Context, relation int) (ids graph.IDs, err error) {
-	types := m.parts.types
-	r := &types.relations[relation]
-	of, limit := r.onDisk, types.count(r.source)
-	if m.trial && m.split.Neighbors {
-		block, err := of.LoadIndices(ctx, m.budget, mem.NeighborCache)
+func (m *Sampling) openNeighbors(ctx context.Context, relation int) (ids graph.IDs, err error) {
+	types := m.Parts.Schema
+	r := &types.Relations[relation]
+	of, limit := r.OnDisk, types.NumNodes(r.Source)
+	if m.trial && m.Split.Neighbors {
+		block, err := of.LoadIndices(ctx, m.Budget, mem.NeighborCache)
 		if err != nil {
 			return ids, err
 		}
@@ -85,34 +85,34 @@ func (m *sampling) openNeighbors(ctx context.Context, relation int) (ids graph.I
 	}
 	loaded := m.loaded[relation]
 	delete(m.loaded, relation)
-	if ids, err = m.graph.IDs(ctx, of.Indices, m.split.Neighbors, limit, loaded, of.LoadIndices); err == nil {
+	if ids, err = m.Graph.IDs(ctx, of.Indices, m.Split.Neighbors, limit, loaded, of.LoadIndices); err == nil {
 		ids.CountIn(m.fromDisk)
 	}
 	return ids, err
 }
 
-func (m *sampling) dropLoaded() {
+func (m *Sampling) dropLoaded() {
 	for _, block := range m.loaded {
 		block.Free()
 	}
 	m.loaded = nil
 }
 
-// openOrder finds the row of every node, of a store whose rows are not in the order of the nodes. Those that measuring
+// OpenOrder finds the row of every node, of a store whose rows are not in the order of the nodes. Those that measuring
 // has found are taken over.
-func (m *sampling) openOrder(ctx context.Context) error {
-	if m.parts.store == nil || m.order != nil {
+func (m *Sampling) OpenOrder(ctx context.Context) error {
+	if m.Parts.Store == nil || m.Order != nil {
 		return nil
 	}
 	var err error
-	m.order, err = m.parts.types.rowsOfNodes(ctx, m)
+	m.Order, err = m.Parts.Schema.rowsOfNodes(ctx, m)
 	return err
 }
 
 // rowsOfNodes returns the row of every node, counted over all types, or nil where node v has row v. Its memory is
 // counted with the offsets, see openIndptr.
-func (s *schema) rowsOfNodes(ctx context.Context, m *sampling) ([]uint32, error) {
-	types := m.parts.store.NodeTypes()
+func (s *Schema) rowsOfNodes(ctx context.Context, m *Sampling) ([]uint32, error) {
+	types := m.Parts.Store.NodeTypes()
 	if !slices.ContainsFunc(types, func(t store.NodeType) bool { return t.Order != nil }) {
 		return nil, nil
 	}
@@ -121,17 +121,17 @@ func (s *schema) rowsOfNodes(ctx context.Context, m *sampling) ([]uint32, error)
 		if err != nil {
 			return nil, err
 		}
-		m.onClose(block.Free)
+		m.OnClose(block.Free)
 		return mem.Slice[uint32](block), nil
 	}
-	block, err := mem.NewBudget(0).Alloc(mem.Topology, 4*m.parts.numNodes)
+	block, err := mem.NewBudget(0).Alloc(mem.Topology, 4*m.Parts.NumNodes)
 	if err != nil {
 		return nil, err
 	}
-	m.onClose(block.Free)
+	m.OnClose(block.Free)
 	order := mem.Slice[uint32](block)
 	for i := range types {
-		if err := s.rowsOfType(ctx, i, &types[i], order[s.first[i]:s.first[i+1]]); err != nil {
+		if err := s.rowsOfType(ctx, i, &types[i], order[s.First[i]:s.First[i+1]]); err != nil {
 			return nil, err
 		}
 	}
@@ -139,8 +139,8 @@ func (s *schema) rowsOfNodes(ctx context.Context, m *sampling) ([]uint32, error)
 }
 
 // rowsOfType writes the rows of a type's nodes.
-func (s *schema) rowsOfType(ctx context.Context, typ int, of *store.NodeType, out []uint32) error {
-	first := uint32(s.first[typ])
+func (s *Schema) rowsOfType(ctx context.Context, typ int, of *store.NodeType, out []uint32) error {
+	first := uint32(s.First[typ])
 	block, err := of.RowOf(ctx, mem.NewBudget(0), mem.Staging)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import (
 	"context"
@@ -18,37 +18,37 @@ import (
 // LinkTimeName is the tensor with the time of each link and negative that pairs bring in place of SeedTimeName.
 const LinkTimeName = "edge_label_time"
 
-// linked is the relation that links are of.
-func (p *parts) linked(o *links.Options) (of links.Relation, err error) {
-	s := p.types
+// LinkedRelation is the relation that links are of.
+func (p *Parts) LinkedRelation(o *links.Options) (of links.Relation, err error) {
+	s := p.Schema
 	for _, i := range []int{o.Relation, o.Reverse} {
 		switch {
-		case i >= 0 && i < len(s.relations):
+		case i >= 0 && i < len(s.Relations):
 		case s.unnamed():
 			return of, fmt.Errorf("%w: links of relation %d, the graph has no types", ErrOption, i)
 		default:
-			return of, fmt.Errorf("%w: links of relation %d, the graph has %d", ErrOption, i, len(s.relations))
+			return of, fmt.Errorf("%w: links of relation %d, the graph has %d", ErrOption, i, len(s.Relations))
 		}
 	}
-	r, back := &s.relations[o.Relation], &s.relations[o.Reverse]
-	if o.Exclude == links.ExcludeBoth && (back.source != r.target || back.target != r.source) {
+	r, back := &s.Relations[o.Relation], &s.Relations[o.Reverse]
+	if o.Exclude == links.ExcludeBoth && (back.Source != r.Target || back.Target != r.Source) {
 		return of, fmt.Errorf("%w: the reverse of links of %s must lead from type %q to %q, %s does not", ErrOption,
-			r.name, s.names[r.target], s.names[r.source], back.name)
+			r.name, s.TypeNames[r.Target], s.TypeNames[r.Source], back.name)
 	}
 	of = links.Relation{
-		Source: r.source, Target: r.target, NumSources: s.count(r.source), NumTargets: s.count(r.target),
-		FirstSource: s.first[r.source], FirstTarget: s.first[r.target],
-		NumNodes: p.numNodes, NumEdges: r.numEdges, NumRelations: len(s.relations),
+		Source: r.Source, Target: r.Target, NumSources: s.NumNodes(r.Source), NumTargets: s.NumNodes(r.Target),
+		FirstSource: s.First[r.Source], FirstTarget: s.First[r.Target],
+		NumNodes: p.NumNodes, NumEdges: r.NumEdges, NumRelations: len(s.Relations),
 	}
 	if !s.unnamed() {
 		of.Name = r.name
-		of.OfSource = fmt.Sprintf(" of type %q", s.names[r.source])
-		of.OfTarget = fmt.Sprintf(" of type %q", s.names[r.target])
+		of.OfSource = fmt.Sprintf(" of type %q", s.TypeNames[r.Source])
+		of.OfTarget = fmt.Sprintf(" of type %q", s.TypeNames[r.Target])
 	}
 	return of, nil
 }
 
-func (o *Options) validateLinks(p *parts) error {
+func (o *Options) validateLinks(p *Parts) error {
 	k := o.Links
 	if k == nil {
 		return nil
@@ -56,7 +56,7 @@ func (o *Options) validateLinks(p *parts) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s", ErrOption, fmt.Sprintf(format, args...))
 	}
-	of, err := p.linked(k)
+	of, err := p.LinkedRelation(k)
 	if err != nil {
 		return err
 	}
@@ -83,11 +83,11 @@ func (o *Options) validateLinks(p *parts) error {
 	}
 	var names []string
 	for _, name := range k.Names() {
-		names = append(names, p.linkName(name))
+		names = append(names, p.LinkName(name))
 	}
-	for _, t := range p.tensors {
-		if slices.Contains(names, t.label) {
-			return refuse("the graph has a tensor %q, which is what a batch calls its links: rename the tensor", t.name)
+	for _, t := range p.Tensors {
+		if slices.Contains(names, t.Label) {
+			return refuse("the graph has a tensor %q, which is what a batch calls its links: rename the tensor", t.Name)
 		}
 	}
 	return nil
@@ -95,9 +95,9 @@ func (o *Options) validateLinks(p *parts) error {
 
 // validateLinkTimes checks what links, which may be every edge, have to do with times: those of t, which is the links'
 // own where that is of edges.
-func (o *Options) validateLinkTimes(p *parts, t *tensor, own bool) error {
+func (o *Options) validateLinkTimes(p *Parts, t *Tensor, own bool) error {
 	k := o.Links
-	of, err := p.linked(k)
+	of, err := p.LinkedRelation(k)
 	if err != nil {
 		return err
 	}
@@ -111,48 +111,48 @@ func (o *Options) validateLinkTimes(p *parts, t *tensor, own bool) error {
 			ErrOption, len(o.SeedTimes), numLinks)
 	case t == nil || o.SeedTimes != nil:
 		return nil
-	case !t.byEdge:
+	case !t.ByEdge:
 		return fmt.Errorf("%w: 'edge_label_time' is not set: time_attr %q has times of nodes, "+
-			"so it must give a time for each link", ErrOption, t.name)
+			"so it must give a time for each link", ErrOption, t.Name)
 	case !own:
 		return fmt.Errorf("%w: edge type %s has no time_attr %q of its own, "+
 			"so edge_label_time must give a time for each link",
-			ErrOption, of.Name, t.name)
+			ErrOption, of.Name, t.Name)
 	case k.Sources != nil:
 		return fmt.Errorf("%w: time_attr %q needs edge_label_time, a time for each link: only without edge_label_index, "+
-			"where every edge is a link, it is that of the edge", ErrOption, t.name)
+			"where every edge is a link, it is that of the edge", ErrOption, t.Name)
 	}
 	return nil
 }
 
-// linkName returns the name of a tensor of links in batches.
-func (p *parts) linkName(n links.Name) string {
-	r := &p.types.relations[p.links.Relation]
+// LinkName returns the name of a tensor of links in batches.
+func (p *Parts) LinkName(n links.Name) string {
+	r := &p.Schema.Relations[p.Links.Relation]
 	switch n.End {
 	case links.OfSources:
-		return p.types.nodeName(r.source, n.Name)
+		return p.Schema.NodeName(r.Source, n.Name)
 	case links.OfTargets:
-		return p.types.nodeName(r.target, n.Name)
+		return p.Schema.NodeName(r.Target, n.Name)
 	}
-	return p.types.edgeName(p.links.Relation, n.Name)
+	return p.Schema.EdgeName(p.Links.Relation, n.Name)
 }
 
-// timesNames are the tensors of times that batches of links bring in place of SeedTimeName.
-func (p *parts) timesNames() (names []string) {
-	of, _ := p.linked(p.links) // its error was looked at
-	for _, name := range p.links.TimeNames(&of, LinkTimeName, SeedTimeName) {
-		names = append(names, p.linkName(name))
+// TimesNames are the tensors of times that batches of links bring in place of SeedTimeName.
+func (p *Parts) TimesNames() (names []string) {
+	of, _ := p.LinkedRelation(p.Links) // its error was looked at
+	for _, name := range p.Links.TimeNames(&of, LinkTimeName, SeedTimeName) {
+		names = append(names, p.LinkName(name))
 	}
 	return names
 }
 
-// openSeeds prepares the seeds or links. Like indptr the tables of links are counted apart from the budget
+// OpenSeeds prepares the seeds or links. Like indptr the tables of links are counted apart from the budget
 // until the size of the working set is known.
-func (m *sampling) openSeeds(ctx context.Context) error {
+func (m *Sampling) OpenSeeds(ctx context.Context) error {
 	if err := m.openRequester(ctx); err != nil {
 		return err
 	}
-	weights, count := m.options.SeedWeights, m.seeds.count()
+	weights, count := m.Options.SeedWeights, m.Seeds.Count()
 	if weights == nil {
 		return nil
 	}
@@ -167,33 +167,33 @@ func (m *sampling) openSeeds(ctx context.Context) error {
 	return nil
 }
 
-func (m *sampling) openRequester(ctx context.Context) error {
-	o := m.options.Links
+func (m *Sampling) openRequester(ctx context.Context) error {
+	o := m.Options.Links
 	if o == nil {
-		m.seeds = newInputNodes(m.options.Seeds, m.parts.numNodes)
+		m.Seeds = NewInputNodes(m.Options.Seeds, m.Parts.NumNodes)
 		return nil
 	}
-	of, err := m.parts.linked(o)
+	of, err := m.Parts.LinkedRelation(o)
 	if err != nil {
 		return err
 	}
-	g := &linkGraph{of: m, graph: graph.Opened{Store: m.parts.store, Budget: mem.NewBudget(0)}}
+	g := &linkGraph{of: m, graph: graph.Opened{Store: m.Parts.Store, Budget: mem.NewBudget(0)}}
 	defer g.close()
-	k, err := links.Open(ctx, mem.NewBudget(0), o, of, m.options.disjoint(), g)
+	k, err := links.Open(ctx, mem.NewBudget(0), o, of, m.Options.Trees(), g)
 	if errors.Is(err, sample.ErrConfig) {
 		return fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	if err != nil {
 		return err
 	}
-	m.seeds = linkRequester{k}
-	m.onClose(k.Close)
+	m.Seeds = LinkRequester{k}
+	m.OnClose(k.Close)
 	return nil
 }
 
 // linkGraph is the graph for links, which read it once, before the loader has divided its memory: it is links.Graph.
 type linkGraph struct {
-	of    *sampling
+	of    *Sampling
 	graph graph.Opened
 }
 
@@ -216,7 +216,7 @@ func (g *linkGraph) NodeTimes(ctx context.Context, typ int, times []int64) error
 	if err != nil {
 		return err
 	}
-	rows, err := g.graph.Times(ctx, t.column(), true, order, t.first)
+	rows, err := g.graph.Times(ctx, t.column(), true, order, t.First)
 	if err != nil {
 		return err
 	}
@@ -226,15 +226,15 @@ func (g *linkGraph) NodeTimes(ctx context.Context, typ int, times []int64) error
 }
 
 // linked is the relation that links are of.
-func (g *linkGraph) linked() *relation {
-	return &g.of.parts.types.relations[g.of.options.Links.Relation]
+func (g *linkGraph) linked() *Relation {
+	return &g.of.Parts.Schema.Relations[g.of.Options.Links.Relation]
 }
 
 func (g *linkGraph) Edges(ctx context.Context) (links.Edges, error) {
 	l, r := g.of, g.linked()
 	lists := graph.Lists{Indptr: r.Indptr}
 	if r.csc != nil {
-		lists.Neighbors = graph.InMemory(unsigned(r.csc.Indices32), r.csc.Indices64, l.parts.types.count(r.source))
+		lists.Neighbors = graph.InMemory(Unsigned(r.csc.Indices32), r.csc.Indices64, l.Parts.Schema.NumNodes(r.Source))
 		return lists.Edges(g.graph.Budget), nil
 	}
 	split := sizing.Reading()
@@ -242,8 +242,8 @@ func (g *linkGraph) Edges(ctx context.Context) (links.Edges, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.graph.Engine, g.graph.Slot, g.graph.Checksums = engine, split.Slot, l.options.Checksums
-	of, limit := r.onDisk, l.parts.types.count(r.source)
+	g.graph.Engine, g.graph.Slot, g.graph.Checksums = engine, split.Slot, l.Options.Checksums
+	of, limit := r.OnDisk, l.Parts.Schema.NumNodes(r.Source)
 	if lists.Neighbors, err = g.graph.IDs(ctx, of.Indices, false, limit, nil, of.LoadIndices); err != nil {
 		return nil, err
 	}
@@ -252,16 +252,16 @@ func (g *linkGraph) Edges(ctx context.Context) (links.Edges, error) {
 
 func (g *linkGraph) Numbers(ctx context.Context) (number func(int64) (int64, error), free func(), err error) {
 	r, free := g.linked(), func() {}
-	ids := graph.InMemory(nil, nil, r.numEdges) // each number is the position
+	ids := graph.InMemory(nil, nil, r.NumEdges) // each number is the position
 	switch {
 	case r.csc != nil:
-		ids = graph.InMemory(r.csc.EdgeIDs32, r.csc.EdgeIDs64, r.numEdges)
-	case r.onDisk.EdgeIDs != nil:
-		block, err := r.onDisk.LoadEdgeIDs(ctx, g.graph.Budget, mem.Staging)
+		ids = graph.InMemory(r.csc.EdgeIDs32, r.csc.EdgeIDs64, r.NumEdges)
+	case r.OnDisk.EdgeIDs != nil:
+		block, err := r.OnDisk.LoadEdgeIDs(ctx, g.graph.Budget, mem.Staging)
 		if err != nil {
 			return nil, nil, err
 		}
-		ids.Hold(block, r.onDisk.EdgeIDs)
+		ids.Hold(block, r.OnDisk.EdgeIDs)
 		free = block.Free
 	}
 	one := make([]int64, 1)
@@ -272,26 +272,26 @@ func (g *linkGraph) Numbers(ctx context.Context) (number func(int64) (int64, err
 	}, free, nil
 }
 
-// linkRequester is the requester of links.
-type linkRequester struct{ *links.Links }
+// LinkRequester is the requester of links.
+type LinkRequester struct{ *links.Links }
 
-func (k linkRequester) count() int64 { return int64(len(k.Sources)) }
+func (k LinkRequester) Count() int64 { return int64(len(k.Sources)) }
 
-func (k linkRequester) bytes() int64 { return k.Bytes() }
+func (k LinkRequester) bytes() int64 { return k.Bytes() }
 
 // open reports whether the earliest link can have negatives.
-func (k linkRequester) open(ctx context.Context, m *sampling) error {
+func (k LinkRequester) open(ctx context.Context, m *Sampling) error {
 	if len(m.seedTimes) == 0 {
 		return nil
 	}
-	return k.Earliest(ctx, m.sampler.Relation(k.Options.Relation), slices.Min(m.seedTimes))
+	return k.Earliest(ctx, m.Sampler.Relation(k.Options.Relation), slices.Min(m.seedTimes))
 }
 
-func (k linkRequester) request(ctx context.Context, m *sampling, key sample.Key, r *request) (err error) {
-	edges := m.sampler.Relation(k.Options.Relation)
-	run := func() { err = k.Request(ctx, edges, key, r.inputs, &r.Request, &r.places) }
-	if m.split.Neighbors || !k.Strict() {
-		if stopped := m.compute(ctx, run); stopped != nil {
+func (k LinkRequester) Request(ctx context.Context, m *Sampling, key sample.Key, r *Request) (err error) {
+	edges := m.Sampler.Relation(k.Options.Relation)
+	run := func() { err = k.Links.Request(ctx, edges, key, r.Inputs, &r.Request, &r.Places) }
+	if m.Split.Neighbors || !k.Strict() {
+		if stopped := m.Compute(ctx, run); stopped != nil {
 			return stopped
 		}
 		return err
@@ -300,45 +300,4 @@ func (k linkRequester) request(ctx context.Context, m *sampling, key sample.Key,
 	return err
 }
 
-func (k linkRequester) idsOfType(*preparer, *Batch, int) error { return nil }
-
-// idsOfBatch adds the places of the links in the user's list of them.
-func (k linkRequester) idsOfBatch(p *preparer, b *Batch) error {
-	return p.addCounts(b, p.loader.parts.types.edgeName(k.Options.Relation, "input_id"), p.request.inputs)
-}
-
-// ofType adds the links in whose trees the nodes are.
-func (k linkRequester) ofType(p *preparer, b *Batch, typ int) error {
-	if !p.loader.parts.disjoint {
-		return nil
-	}
-	trees, err := p.addTrees(b, typ)
-	if err == nil {
-		k.LinksOfTrees(trees, b.NumSeeds)
-	}
-	return err
-}
-
-// ofBatch adds the times of the links, and where their ends are among the nodes.
-func (k linkRequester) ofBatch(p *preparer, b *Batch) error {
-	parts, inputs := &p.loader.parts, p.request.inputs
-	if parts.timed {
-		for _, name := range parts.timesNames() {
-			times, err := p.add(b, name, k.Options.NumTimes(b.NumSeeds))
-			if err != nil {
-				return err
-			}
-			for i := range times {
-				times[i] = p.of.times[inputs[i%len(inputs)]]
-			}
-		}
-	}
-	for _, t := range k.Tensors(&p.request.places, b.NumSeeds) {
-		places, err := p.add(b, parts.linkName(t.Name), t.Shape...)
-		if err != nil {
-			return err
-		}
-		copy(places, t.Places)
-	}
-	return nil
-}
+func (k LinkRequester) Linked() *links.Links { return k.Links }

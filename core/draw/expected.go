@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import (
 	"context"
@@ -10,33 +10,33 @@ import (
 // Expected visits (FGNN, section 6.2, by calculation): what core/cache makes of neighbours, fanouts
 // and weights, wherever these lie.
 
-// expected scores the nodes by the expected number of batches that have them within their first
+// Expected scores the nodes by the expected number of batches that have them within their first
 // hops: all hops for what rows of features serve, hops-layer for those of a hidden layer.
-func (m *sampling) expected(ctx context.Context, hops int) (*cache.Vector, error) {
-	o, types := &m.options, m.parts.types
+func (m *Sampling) Expected(ctx context.Context, hops int) (*cache.Vector, error) {
+	o, types := &m.Options, m.Parts.Schema
 	s := cache.Sampling{Seeds: o.Seeds, BatchSize: o.BatchSize, Replace: o.Replace}
-	relations := make([]cache.Relation, len(types.relations))
+	relations := make([]cache.Relation, len(types.Relations))
 	for i := range relations {
-		r := &types.relations[i]
+		r := &types.Relations[i]
 		relations[i] = cache.Relation{
-			Edges:  r.Edges(m.budget),
-			Source: types.first[r.source], Target: types.first[r.target], NumSources: types.count(r.source),
+			Edges:  r.Edges(m.Budget),
+			Source: types.First[r.Source], Target: types.First[r.Target], NumSources: types.NumNodes(r.Source),
 			Fanouts: o.RelationFanouts[i][:hops], Weights: m.rankedWeights(i),
 		}
 	}
-	return cache.Expected(ctx, m.budget, m.parts.numNodes, relations, s)
+	return cache.Expected(ctx, m.Budget, m.Parts.NumNodes, relations, s)
 }
 
 // rankedWeights are the weights of a relation as a ranking reads them, nil where it is drawn from uniformly.
-func (m *sampling) rankedWeights(relation int) cache.Weights {
-	if m.drawnBy == nil || m.drawnBy[relation] == nil {
+func (m *Sampling) rankedWeights(relation int) cache.Weights {
+	if m.DrawnBy == nil || m.DrawnBy[relation] == nil {
 		return nil
 	}
-	return listWeights{m.drawnBy[relation]}
+	return listWeights{m.DrawnBy[relation]}
 }
 
-// rangeWeights is weights on disk, in the order of the index array.
-type rangeWeights interface {
+// RangeWeights is weights on disk, in the order of the index array.
+type RangeWeights interface {
 	FetchFrom(ctx context.Context, first int64, out []float64) error
 }
 
@@ -47,7 +47,7 @@ type listWeights struct{ *sample.Weights }
 func (w listWeights) Fetch(ctx context.Context, first int64, out []float64) error {
 	switch {
 	case w.Source != nil:
-		return w.Source.(rangeWeights).FetchFrom(ctx, first, out)
+		return w.Source.(RangeWeights).FetchFrom(ctx, first, out)
 	case w.Narrow != nil:
 		for i, weight := range w.Narrow[first : first+int64(len(out))] {
 			out[i] = float64(weight)

@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import (
 	"errors"
@@ -15,9 +15,7 @@ import (
 // Errors of this package. Those of the parts (mem.ErrBudget, store.ErrCorrupt,
 // *ssd.PathError, ...) pass through unchanged and wrapped with context.
 var (
-	ErrOption  = errors.New("loader: invalid option")
-	ErrClosed  = errors.New("loader: closed")
-	ErrNoEpoch = errors.New("loader: no epoch is running")
+	ErrOption = errors.New("loader: invalid option")
 )
 
 // most bounds sampling threads and prefetched batches. Arbitrary: far more than make anything faster, and few enough
@@ -27,8 +25,8 @@ const most = 1024
 // Auto asks the loader to choose a size or a count itself.
 const Auto = -1
 
-// caches are the values of Options.Cache.
-var caches = append([]string{
+// CacheKinds are the values of Options.Cache.
+var CacheKinds = append([]string{
 	"auto", "none", "belady", "degree", "in-degree", "random", "presc", "expected", "oracle", "vector",
 }, cache.OnlineNames()...)
 
@@ -133,8 +131,8 @@ type Options struct {
 // walk reports whether neighbours are found by random walks.
 func (o *Options) walk() bool { return o.Walks != nil || o.Metapaths != nil }
 
-// hops returns the number of hops of a batch.
-func (o *Options) hops() int {
+// Hops returns the number of hops of a batch.
+func (o *Options) Hops() int {
 	if len(o.RelationFanouts) > 0 {
 		return len(o.RelationFanouts[0])
 	}
@@ -156,8 +154,8 @@ func (o Options) validate(numNodes int64) error {
 	case o.NeighborCache < Auto:
 		return fmt.Errorf("%w: neighbor_cache must be at least 0 bytes, got %d", ErrOption, o.NeighborCache)
 	}
-	if !slices.Contains(caches, o.Cache) {
-		return fmt.Errorf("%w: cache must be one of %q, got %q", ErrOption, caches, o.Cache)
+	if !slices.Contains(CacheKinds, o.Cache) {
+		return fmt.Errorf("%w: cache must be one of %q, got %q", ErrOption, CacheKinds, o.Cache)
 	}
 	if known := []string{"float32", "stored"}; o.FeatureDType != "" && !slices.Contains(known, o.FeatureDType) {
 		return fmt.Errorf("%w: feature_dtype must be one of %q, got %q", ErrOption, known, o.FeatureDType)
@@ -180,7 +178,7 @@ func (o Options) validate(numNodes int64) error {
 		return err
 	}
 	if o.History != nil {
-		if err := o.History.validate(o.hops()); err != nil {
+		if err := o.History.validate(o.Hops()); err != nil {
 			return err
 		}
 		if o.Labor != nil || o.walk() {

@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func (o *Options) validateSubgraph() error {
 	case o.Labor != nil && !o.NoEdgeWeight:
 		return fmt.Errorf("%w: subgraph_type: LABOR's edge_weight is for the edges that were drawn: let it give none, "+
 			"or take \"directional\"", ErrOption)
-	case o.Subgraph == sample.Induced && o.disjoint():
+	case o.Subgraph == sample.Induced && o.Trees():
 		return fmt.Errorf("%w: subgraph_type \"induced\" joins what is disjoint, and has edges of any time: "+
 			"take \"directional\" or \"bidirectional\"", ErrOption)
 	case o.History != nil:
@@ -36,9 +36,9 @@ func (o *Options) validateSubgraph() error {
 	return nil
 }
 
-// complete adds to the measured demand what edges take that were not drawn: all edges of a batch are read at once where
+// Complete adds to the measured demand what edges take that were not drawn: all edges of a batch are read at once where
 // edge numbers are on disk, and whole lists where neighbours are.
-func (o *Options) complete(d *sizing.Demand) {
+func (o *Options) Complete(d *sizing.Demand) {
 	switch o.Subgraph {
 	case sample.Bidirectional:
 		d.HopEdges = max(d.HopEdges, d.Edges)
@@ -50,29 +50,29 @@ func (o *Options) complete(d *sizing.Demand) {
 // reversed is the prefix that PyG gives to the name of a reverse relation.
 const reversed = "rev_"
 
-// reverses finds the relation whose edges go against those of each, as PyG's to_bidirectional does:
+// Reverses finds the relation whose edges go against those of each, as PyG's to_bidirectional does:
 // the one that is named after it, "rev_x" for "x" and the other way round; else itself, where its
 // edges begin and end at the same type; else the only one that leads back; else none, -1.
-func (s *schema) reverses() []int {
-	of := make([]int, len(s.relations))
-	for i := range s.relations {
-		r := &s.relations[i]
-		name, was := strings.CutPrefix(r.relation, reversed)
+func (s *Schema) Reverses() []int {
+	of := make([]int, len(s.Relations))
+	for i := range s.Relations {
+		r := &s.Relations[i]
+		name, was := strings.CutPrefix(r.Relation, reversed)
 		if !was {
-			name = reversed + r.relation
+			name = reversed + r.Relation
 		}
-		back := func(other relation) bool { return other.source == r.target && other.target == r.source }
-		named := func(other relation) bool { return back(other) && other.relation == name }
-		of[i] = slices.IndexFunc(s.relations, named)
+		back := func(other Relation) bool { return other.Source == r.Target && other.Target == r.Source }
+		named := func(other Relation) bool { return back(other) && other.Relation == name }
+		of[i] = slices.IndexFunc(s.Relations, named)
 		if of[i] >= 0 {
 			continue
 		}
-		if r.source == r.target {
+		if r.Source == r.Target {
 			of[i] = i
 			continue
 		}
-		only := slices.IndexFunc(s.relations, back)
-		if only >= 0 && !slices.ContainsFunc(s.relations[only+1:], back) {
+		only := slices.IndexFunc(s.Relations, back)
+		if only >= 0 && !slices.ContainsFunc(s.Relations[only+1:], back) {
 			of[i] = only
 		}
 	}
@@ -80,17 +80,17 @@ func (s *schema) reverses() []int {
 }
 
 // findReverses finds what bidirectional batches need.
-func (s *schema) findReverses(o *Options) {
-	s.subgraph = o.Subgraph
-	if s.subgraph == sample.Bidirectional {
-		s.reverse = s.reverses()
+func (s *Schema) findReverses(o *Options) {
+	s.Subgraph = o.Subgraph
+	if s.Subgraph == sample.Bidirectional {
+		s.reverse = s.Reverses()
 	}
 }
 
-// numbered reports whether the edges of a relation in a batch are edges of it in the graph, with
+// Numbered reports whether the edges of a relation in a batch are edges of it in the graph, with
 // numbers and tensors: not where a batch has edges against those of another relation, or of walks, or where nobody
 // wants the numbers.
-func (s *schema) numbered(relation int) bool {
-	return !s.walked && !s.relations[relation].unnumbered &&
+func (s *Schema) Numbered(relation int) bool {
+	return !s.Walked && !s.Relations[relation].unnumbered &&
 		(s.reverse == nil || s.reverse[relation] < 0 || s.reverse[relation] == relation)
 }

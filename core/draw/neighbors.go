@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import (
 	"context"
@@ -42,24 +42,24 @@ func (s *listed) edgeBytes() (total int64) {
 	return total
 }
 
-// openNeighborLists caches the lists of the most important nodes, as many as the
+// OpenNeighborLists caches the lists of the most important nodes, as many as the
 // split gives bytes to, where topology is on disk. It reads the neighbours once
 // from end to end to rank the nodes and then, in the order of the file and every
 // page checked, what is cached.
-func (m *sampling) openNeighborLists(ctx context.Context) error {
-	if m.split.NeighborLists == 0 {
+func (m *Sampling) OpenNeighborLists(ctx context.Context) error {
+	if m.Split.NeighborLists == 0 {
 		return nil
 	}
 	of, err := m.chooseLists(ctx)
 	if err != nil {
 		return err
 	}
-	for _, lists := range m.lists {
-		m.onClose(lists.Close)
+	for _, lists := range m.Lists {
+		m.OnClose(lists.Close)
 	}
-	for i, lists := range m.lists {
+	for i, lists := range m.Lists {
 		for j, a := range of[i].arrays {
-			if err := m.graph.Cache(ctx, a, of[i].files[j], lists, of[i].indptr); err != nil {
+			if err := m.Graph.Cache(ctx, a, of[i].files[j], lists, of[i].indptr); err != nil {
 				return err
 			}
 		}
@@ -68,15 +68,15 @@ func (m *sampling) openNeighborLists(ctx context.Context) error {
 }
 
 // chooseLists chooses the lists to cache, and says of what.
-func (m *sampling) chooseLists(ctx context.Context) (of []listed, err error) {
-	types := m.parts.types
-	wanted, err := types.wantedLists(ctx, m)
+func (m *Sampling) chooseLists(ctx context.Context) (of []listed, err error) {
+	types := m.Parts.Schema
+	wanted, err := types.WantedLists(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	defer wanted.Close()
 	of, lists := types.listed(wanted.Hotness)
-	m.lists, err = cache.NewNeighbors(ctx, m.budget, lists, m.split.NeighborLists)
+	m.Lists, err = cache.NewNeighbors(ctx, m.Budget, lists, m.Split.NeighborLists)
 	return of, err
 }
 
@@ -86,11 +86,11 @@ func choosingBytes(numNodes, numLists int64) int64 {
 	return numNodes*4 + 2*graph.ScanPiece + cache.NeighborScratchBytes(numLists)
 }
 
-// neighborCounts returns the numbers of neighbours of sampled edges that were found
-// in memory, and that were read, one by one or with others of their page.
-func (l *Loader) neighborCounts() (hits, misses int64) {
-	if !l.parts.types.onDisk() {
-		return l.counters.edges.Load(), 0
+// NeighborCounts returns the numbers of neighbours of sampled edges that were found in memory, and that were read, one
+// by one or with others of their page. edges is the number of sampled edges.
+func (m *Sampling) NeighborCounts(edges int64) (hits, misses int64) {
+	if !m.Parts.Schema.onDisk() {
+		return edges, 0
 	}
-	return l.fromDisk.Hits.Load(), l.fromDisk.Misses.Load()
+	return m.fromDisk.Hits.Load(), m.fromDisk.Misses.Load()
 }

@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import (
 	"context"
@@ -18,22 +18,22 @@ const measuredBatches = 8
 // a few nodes are then measured as they are, so that an error names the smallest memory that works. Arbitrary.
 const leastTrial = 16 << 20
 
-// measured holds the demand of sampled batches, and their sampler.
-type measured struct {
-	demand  sizing.Demand
-	sampler *sample.Sampler // that workers are to be sized for; nil where nothing was measured
+// Measured holds the demand of sampled batches, and their sampler.
+type Measured struct {
+	Demand  sizing.Demand
+	Sampler *sample.Sampler // that workers are to be sized for; nil where nothing was measured
 	// Estimated means that batches did not fit into the memory: the demand is extrapolated from parts of them.
-	estimated bool
+	Estimated bool
 }
 
-// measure samples batches spread over the first epoch and finds the most that one of them needed. It stays within the
+// Measure samples batches spread over the first epoch and finds the most that one of them needed. It stays within the
 // memory: a batch that finds no room beside neighbours in memory is sampled from disk, and where it still has no room
 // its demand is estimated. It frees all that it allocates, except for the neighbours: where they fit in half of
 // the memory they are loaded first, for a batch costs thousands of reads, and openTopology finds them in l.loaded.
-func (m *sampling) measure(ctx context.Context, r *sizing.Request, g *sizing.Graph) (of measured, err error) {
+func (m *Sampling) Measure(ctx context.Context, r *sizing.Request, g *sizing.Graph) (of Measured, err error) {
 	split := sizing.Measuring(r, g)
 	limit := max(r.Memory-g.Fixed, leastTrial)
-	if split.Neighbors && m.parts.store != nil {
+	if split.Neighbors && m.Parts.Store != nil {
 		of, err = m.try(ctx, split, limit, false)
 		if !errors.Is(err, mem.ErrBudget) {
 			return of, err
@@ -44,19 +44,19 @@ func (m *sampling) measure(ctx context.Context, r *sizing.Request, g *sizing.Gra
 }
 
 // try measures batches within a limit. With estimate it estimates what does not fit.
-func (m *sampling) try(ctx context.Context, split sizing.Split, limit int64, estimate bool) (of measured, err error) {
-	trial := &sampling{
-		options: m.options, parts: m.parts, budget: mem.NewBudget(limit), seeds: m.seeds, seedSums: m.seedSums,
+func (m *Sampling) try(ctx context.Context, split sizing.Split, limit int64, estimate bool) (of Measured, err error) {
+	trial := &Sampling{
+		Options: m.Options, Parts: m.Parts, Budget: mem.NewBudget(limit), Seeds: m.Seeds, seedSums: m.seedSums,
 	}
-	trial.options.Checksums = false
+	trial.Options.Checksums = false
 	trial.trial = true
-	trial.split = split
-	defer trial.undo()
-	trial.parts.types = m.parts.types.again() // what the trial opens is its own
-	trial.parts.types.atOnce = max(sample.FetchedEdges, limit/trialFetches/fetchedEdge)
+	trial.Split = split
+	defer trial.Close()
+	trial.Parts.Schema = m.Parts.Schema.again() // what the trial opens is its own
+	trial.Parts.Schema.atOnce = max(sample.FetchedEdges, limit/trialFetches/fetchedEdge)
 	a := gauge{m: trial, of: &of, share: 1}
 	if estimate {
-		most := m.mostDemand()
+		most := m.MaxDemand()
 		a.most = &most
 	}
 	err = trial.openTrial(ctx)
@@ -64,68 +64,68 @@ func (m *sampling) try(ctx context.Context, split sizing.Split, limit int64, est
 		err = a.measureBatches(ctx)
 	}
 	if estimate && errors.Is(err, mem.ErrBudget) { // not even what a batch is drawn from fits
-		of.demand, of.estimated, err = *a.most, true, nil
+		of.Demand, of.Estimated, err = *a.most, true, nil
 	}
 	if err != nil {
 		return of, err
 	}
-	if of.sampler, err = trial.samplerOnDisk(); err != nil {
+	if of.Sampler, err = trial.SamplerOnDisk(); err != nil {
 		return of, err
 	}
 	m.loaded, trial.loaded = trial.loaded, nil
-	m.parts.types.addRare(&of.demand)
-	m.options.complete(&of.demand)
+	m.Parts.Schema.addRare(&of.Demand)
+	m.Options.Complete(&of.Demand)
 	return of, nil
 }
 
 // openTrial opens what batches are drawn from.
-func (m *sampling) openTrial(ctx context.Context) error {
-	if err := m.openEngine(); err != nil {
+func (m *Sampling) openTrial(ctx context.Context) error {
+	if err := m.OpenEngine(); err != nil {
 		return err
 	}
-	if err := m.parts.types.openTopology(ctx, m); err != nil {
+	if err := m.Parts.Schema.OpenTopology(ctx, m); err != nil {
 		return err
 	}
-	return m.openSampler(ctx)
+	return m.OpenSampler(ctx)
 }
 
 // gauge samples batches for a trial.
 type gauge struct {
-	m      *sampling
-	of     *measured
+	m      *Sampling
+	of     *Measured
 	worker *sample.Worker
 	most   *sizing.Demand // what any batch may need; nil: what does not fit is an error
 	share  int            // the part of a batch's seeds that is sampled, as a divisor
-	own    batchRows
-	missed cachedTypes
+	own    BatchRows
+	missed CachedTypes
 }
 
 // measureBatches adds what batches of the first epoch need.
 func (a *gauge) measureBatches(ctx context.Context) error {
 	m := a.m
-	order, err := m.newSeedOrder(ctx, m.epochKey(0))
+	order, err := m.NewSeedOrder(ctx, m.EpochKey(0))
 	if err != nil {
 		return err
 	}
-	defer order.free()
-	a.worker = <-m.workers
+	defer order.Free()
+	a.worker = <-m.Workers
 	defer func() { a.worker.Close() }()
 	count := m.NumBatches()
 	step := max(1, count/measuredBatches)
-	var r request
-	a.missed = m.newCachedTypes(make([]bool, m.parts.types.types()))
+	var r Request
+	a.missed = m.NewCachedTypes(make([]bool, m.Parts.Schema.NumTypes()))
 	for i := int64(0); i < count; i += step {
-		if i+step >= count && m.options.TimeAttr != "" {
+		if i+step >= count && m.Options.TimeAttr != "" {
 			i = count - 1 // in the order of times the last one is the largest
 		}
-		if err := order.batch(ctx, i, &r); err != nil {
+		if err := order.Batch(ctx, i, &r); err != nil {
 			return err
 		}
-		if err := a.measure(ctx, order.batchKey(i), r.Request); err != nil {
+		if err := a.measure(ctx, order.BatchKey(i), r.Request); err != nil {
 			return err
 		}
 	}
-	return a.measureRuns(ctx, order.batchKey(0))
+	return a.measureRuns(ctx, order.BatchKey(0))
 }
 
 // sharing is the factor between the parts of a batch that are sampled where a larger part does not fit. Arbitrary.
@@ -144,15 +144,15 @@ func (a *gauge) measure(ctx context.Context, key sample.Key, r sample.Request) e
 			if a.share > 1 {
 				d = a.m.multiplied(d, float64(len(r.Seeds))/float64(len(part.Seeds)), a.most)
 			}
-			a.of.demand.Add(d)
+			a.of.Demand.Add(d)
 			return nil
 		}
 		if a.most == nil || !errors.Is(err, mem.ErrBudget) {
 			return err
 		}
-		a.of.estimated = true
+		a.of.Estimated = true
 		if len(part.Seeds) <= 1 {
-			a.of.demand.Add(*a.most)
+			a.of.Demand.Add(*a.most)
 			return nil
 		}
 		a.share *= sharing
@@ -165,10 +165,10 @@ func (a *gauge) measure(ctx context.Context, key sample.Key, r sample.Request) e
 
 // rows returns the number of rows of a batch.
 func (a *gauge) rows(g *sample.Subgraph) int64 {
-	if a.m.options.Held == nil {
+	if a.m.Options.Held == nil {
 		return int64(len(g.Nodes))
 	}
-	a.own.fillGraph(&a.missed, g)
+	a.own.FillGraph(&a.missed, g)
 	return int64(len(a.own.ids))
 }
 
@@ -200,15 +200,15 @@ func demandOf(g *sample.Subgraph, rows int64) sizing.Demand {
 	return d
 }
 
-// samplerOnDisk is the sampler that workers are sized for: as if all that a store holds stayed there, which takes the
+// SamplerOnDisk is the sampler that workers are sized for: as if all that a store holds stayed there, which takes the
 // most. Of a graph in memory it is the sampler itself, where that could be opened.
-func (m *sampling) samplerOnDisk() (*sample.Sampler, error) {
-	if m.parts.store == nil && m.sampler != nil {
-		return m.sampler, nil
+func (m *Sampling) SamplerOnDisk() (*sample.Sampler, error) {
+	if m.Parts.Store == nil && m.Sampler != nil {
+		return m.Sampler, nil
 	}
-	other := m.parts.types.again()
-	for i := range other.relations {
-		other.relations[i].Neighbors = graph.Stays()
+	other := m.Parts.Schema.again()
+	for i := range other.Relations {
+		other.Relations[i].Neighbors = graph.Stays()
 	}
 	var weights []*sample.Weights
 	for _, t := range m.weightTensors() {
@@ -219,7 +219,7 @@ func (m *sampling) samplerOnDisk() (*sample.Sampler, error) {
 		}
 		weights = append(weights, w)
 	}
-	return other.newSampler(&m.options, weights, other.timesOnDisk(m))
+	return other.newSampler(&m.Options, weights, other.timesOnDisk(m))
 }
 
 const (
@@ -230,8 +230,8 @@ const (
 	fetchedEdge = 44
 )
 
-// inPieces makes an Adjacency fetch up to atOnce edges at a time; 0: all.
-func inPieces(a sample.Adjacency, atOnce int64) sample.Adjacency {
+// InPieces makes an Adjacency fetch up to atOnce edges at a time; 0: all.
+func InPieces(a sample.Adjacency, atOnce int64) sample.Adjacency {
 	if atOnce == 0 {
 		return a
 	}
@@ -270,9 +270,9 @@ func (p pieces) Fetch(ctx context.Context, d sample.Drawn, out []int64) error {
 }
 
 // again is the schema for another loader of the same options, which shares the offsets.
-func (s *schema) again() *schema {
+func (s *Schema) again() *Schema {
 	other := *s
-	other.relations = slices.Clone(s.relations)
+	other.Relations = slices.Clone(s.Relations)
 	return &other
 }
 
@@ -281,23 +281,23 @@ func (s *schema) again() *schema {
 // other. With shuffling these are a type's share of a batch, else a whole batch.
 func (a *gauge) measureRuns(ctx context.Context, key sample.Key) error {
 	m := a.m
-	if len(m.parts.types.runs) < 2 { // every batch has nodes of the only type, or of links of both their types
+	if len(m.Parts.Schema.Runs) < 2 { // every batch has nodes of the only type, or of links of both their types
 		return nil
 	}
-	total := m.seeds.count()
-	for _, r := range m.parts.types.runs {
-		most := m.options.BatchSize
-		if m.options.Shuffle && m.seedSums == nil {
-			most = int64(float64(r.to-r.from)/float64(total)*float64(min(most, total))) + 1
+	total := m.Seeds.Count()
+	for _, r := range m.Parts.Schema.Runs {
+		most := m.Options.BatchSize
+		if m.Options.Shuffle && m.seedSums == nil {
+			most = int64(float64(r.To-r.From)/float64(total)*float64(min(most, total))) + 1
 		}
 		var seeds, times []int64
-		for at := r.from; at < r.to && int64(len(seeds)) < most; at++ {
+		for at := r.From; at < r.To && int64(len(seeds)) < most; at++ {
 			v := at
-			if m.options.Seeds != nil {
-				v = m.options.Seeds[at]
+			if m.Options.Seeds != nil {
+				v = m.Options.Seeds[at]
 			}
 			seeds = append(seeds, v)
-			if m.options.TimeAttr != "" {
+			if m.Options.TimeAttr != "" {
 				times = append(times, m.seedTimes[at])
 			}
 		}
@@ -311,25 +311,25 @@ func (a *gauge) measureRuns(ctx context.Context, key sample.Key) error {
 // addRare makes room for an edge of each relation, and a node of each type, that none of the
 // measured batches had and another may have: buffers that none of them used are not there at all,
 // and the least that a buffer takes is more than what the margin leaves.
-func (s *schema) addRare(d *sizing.Demand) {
+func (s *Schema) addRare(d *sizing.Demand) {
 	if len(d.Rooms) == 0 {
 		return // no batch was measured
 	}
-	for i, of := range s.edges {
-		if d.Rooms[i] > 0 || !s.reached[of.source] || !s.reached[of.target] ||
-			!s.walked && s.relations[i].numEdges == 0 {
+	for i, of := range s.Edges {
+		if d.Rooms[i] > 0 || !s.reached[of.Source] || !s.reached[of.target] ||
+			!s.Walked && s.Relations[i].NumEdges == 0 {
 			continue
 		}
 		d.Rooms[i]++
 		d.Edges++
 		d.HopEdges = max(d.HopEdges, 1)
-		if s.hops > 0 { // without hops a batch may still have the edges between its seeds
-			last := i*s.hops + s.hops - 1
+		if s.Hops > 0 { // without hops a batch may still have the edges between its seeds
+			last := i*s.Hops + s.Hops - 1
 			d.EdgesPerHop[last] = max(d.EdgesPerHop[last], 1)
 		}
-		for _, t := range []int{of.source, of.target} {
-			if hops := d.NodesPerHop[t*(s.hops+1) : (t+1)*(s.hops+1)]; slices.Max(hops) == 0 {
-				hops[s.hops]++
+		for _, t := range []int{of.Source, of.target} {
+			if hops := d.NodesPerHop[t*(s.Hops+1) : (t+1)*(s.Hops+1)]; slices.Max(hops) == 0 {
+				hops[s.Hops]++
 				d.Nodes++
 				d.Rows++
 			}

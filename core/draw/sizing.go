@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import (
 	"cmp"
@@ -15,33 +15,33 @@ import (
 // What package sizing is told of a loader: what the options ask for, how large the arrays of the graph are, and what
 // batches cost.
 
-// request returns the memory that the options ask for.
-func (m *sampling) request(g *sizing.Graph) sizing.Request {
-	o := &m.options
+// SizingRequest returns the memory that the options ask for.
+func (m *Sampling) SizingRequest(g *sizing.Graph) sizing.Request {
+	o := &m.Options
 	r := sizing.Request{
 		Memory: o.Memory, FeatureCache: o.FeatureCache, NeighborCache: o.NeighborCache, Cache: o.Cache,
 		Workers: min(cmp.Or(o.Workers, runtime.NumCPU()), most), Prefetch: min(o.Prefetch, most), Holds: o.Holds,
-		EpochBatches: m.seeds.count()/o.BatchSize + 1, Superbatch: o.Superbatch, Reorder: o.Reorder,
+		EpochBatches: m.Seeds.Count()/o.BatchSize + 1, Superbatch: o.Superbatch, Reorder: o.Reorder,
 		TraceMemory: o.TraceMemory, BufferMemory: o.BufferMemory,
 		History: m.historySizes(g),
 	}
 	if o.Scratch != "" {
 		r.Scratch = o.ScratchBytes
 	}
-	if why := m.parts.unplannable(); why != nil {
+	if why := m.Parts.unplannable(); why != nil {
 		r.Unplannable = why.Error()
 	}
 	return r
 }
 
 // historySizes returns the memory of the history.
-func (m *sampling) historySizes(g *sizing.Graph) (of sizing.History) {
-	o, n := m.options.History, m.parts.numNodes
+func (m *Sampling) historySizes(g *sizing.Graph) (of sizing.History) {
+	o, n := m.Options.History, m.Parts.NumNodes
 	if o == nil {
 		return of
 	}
 	of.Buffer = sizing.HistoryBuffer(o.Memory, g.Tensors)
-	c := m.options.historyConfig(&m.parts, of.Buffer, 1)
+	c := m.Options.HistoryConfig(&m.Parts, of.Buffer, 1)
 	of.Memory = history.MetadataBytes(c)
 	if c.GradFraction == 1 {
 		of.Ahead = of.Memory
@@ -49,7 +49,7 @@ func (m *sampling) historySizes(g *sizing.Graph) (of sizing.History) {
 	if !o.Outside {
 		of.Memory += of.Buffer
 	}
-	if m.weighs() {
+	if m.Weighs() {
 		for layer := 1; layer <= c.Layers; layer++ {
 			if c.Keeps(layer) {
 				of.Memory += 4 * n // expect's vector
@@ -59,46 +59,46 @@ func (m *sampling) historySizes(g *sizing.Graph) (of sizing.History) {
 	return of
 }
 
-// weighs reports whether the history's policy weighs what embeddings save.
-func (m *sampling) weighs() bool {
-	return m.options.History != nil && m.options.History.Policy == history.Performance
+// Weighs reports whether the history's policy weighs what embeddings save.
+func (m *Sampling) Weighs() bool {
+	return m.Options.History != nil && m.Options.History.Policy == history.Performance
 }
 
-// graphSizes returns the sizes of the parts of the graph.
-func (m *sampling) graphSizes() sizing.Graph {
-	p := &m.parts
-	g := graphSizes{checksums: m.options.Checksums, Graph: sizing.Graph{
-		OnDisk: p.store != nil, Nodes: p.numNodes, Stamp: sample.StampBytes(p.numNodes),
-		Fixed: m.seeds.bytes() + m.seedTimesBytes() + 8*int64(len(m.seedSums)),
+// GraphSizes returns the sizes of the parts of the graph.
+func (m *Sampling) GraphSizes() sizing.Graph {
+	p := &m.Parts
+	g := graphSizes{checksums: m.Options.Checksums, Graph: sizing.Graph{
+		OnDisk: p.Store != nil, Nodes: p.NumNodes, Stamp: sample.StampBytes(p.NumNodes),
+		Fixed: m.Seeds.bytes() + m.seedTimesBytes() + 8*int64(len(m.seedSums)),
 	}}
-	for t := range p.types.types() {
-		g.Types = append(g.Types, p.types.count(t))
+	for t := range p.Schema.NumTypes() {
+		g.Types = append(g.Types, p.Schema.NumNodes(t))
 	}
-	for i := range p.tensors {
-		g.Tensors = append(g.Tensors, p.tensorSizes(&p.tensors[i]))
+	for i := range p.Tensors {
+		g.Tensors = append(g.Tensors, p.tensorSizes(&p.Tensors[i]))
 	}
 	if m.reorders() {
-		g.Order = m.seeds.count() * 8
+		g.Order = m.Seeds.Count() * 8
 	}
 	m.weightSizes(&g)
-	if p.store == nil {
+	if p.Store == nil {
 		g.Fixed += p.inMemory.Used()
 		g.Held, g.Weights, g.UserWeights = g.Weights, 0, 0
 		return g.Graph
 	}
-	for i := range p.tensors {
-		g.read(&p.tensors[i].onDisk.Array)
+	for i := range p.Tensors {
+		g.read(&p.Tensors[i].OnDisk.Array)
 	}
 	p.topologySizes(&g)
-	g.Choosing = choosingBytes(p.numNodes, g.Lists)
+	g.Choosing = choosingBytes(p.NumNodes, g.Lists)
 	return g.Graph
 }
 
 // tensorSizes describes a tensor.
-func (p *parts) tensorSizes(t *tensor) sizing.Tensor {
-	of := sizing.Tensor{Width: t.width, Rows: t.numRows, ByEdge: t.byEdge, Type: t.typ, Used: p.reaches(t)}
-	if t.onDisk != nil {
-		of.Span = int(t.onDisk.Layout.SpanBytes())
+func (p *Parts) tensorSizes(t *Tensor) sizing.Tensor {
+	of := sizing.Tensor{Width: t.Width, Rows: t.NumRows, ByEdge: t.ByEdge, Type: t.Type, Used: p.Reaches(t)}
+	if t.OnDisk != nil {
+		of.Span = int(t.OnDisk.Layout.SpanBytes())
 	}
 	return of
 }
@@ -118,45 +118,45 @@ func (g *graphSizes) read(a *store.Array) {
 }
 
 // topologySizes counts the neighbour lists of a store and what lies beside them.
-func (p *parts) topologySizes(g *graphSizes) {
-	types := p.types
-	for i := range types.relations {
-		r := &types.relations[i]
+func (p *Parts) topologySizes(g *graphSizes) {
+	types := p.Schema
+	for i := range types.Relations {
+		r := &types.Relations[i]
 		if !r.used {
 			continue
 		}
-		g.Fixed += r.onDisk.Indptr.Bytes
-		g.read(r.onDisk.Indices)
-		g.Neighbors += r.numEdges * int64(r.onDisk.Indices.Layout.RowBytes)
-		if ids := r.onDisk.EdgeIDs; ids != nil && !types.walked && !r.unnumbered {
+		g.Fixed += r.OnDisk.Indptr.Bytes
+		g.read(r.OnDisk.Indices)
+		g.Neighbors += r.NumEdges * int64(r.OnDisk.Indices.Layout.RowBytes)
+		if ids := r.OnDisk.EdgeIDs; ids != nil && !types.Walked && !r.unnumbered {
 			g.read(ids)
-			g.EdgeIDs += r.numEdges * int64(ids.Layout.RowBytes)
+			g.EdgeIDs += r.NumEdges * int64(ids.Layout.RowBytes)
 		}
-		if types.mayList(i) {
-			g.Lists += types.count(r.target)
-			g.ListTables += cache.NeighborTableBytes(types.count(r.target))
+		if types.MayList(i) {
+			g.Lists += types.NumNodes(r.Target)
+			g.ListTables += cache.NeighborTableBytes(types.NumNodes(r.Target))
 		}
 	}
 	ordered := false
-	for _, t := range p.store.NodeTypes() {
+	for _, t := range p.Store.NodeTypes() {
 		if t.Order != nil {
 			ordered = true
 			g.Loading = max(g.Loading, t.Order.LoadBytes())
 		}
 	}
 	if ordered {
-		g.Fixed += 4 * p.numNodes // the row of every node
+		g.Fixed += 4 * p.NumNodes // the row of every node
 	}
 }
 
 // weightSizes counts the weights or times that edges are drawn by.
-func (m *sampling) weightSizes(g *graphSizes) {
+func (m *Sampling) weightSizes(g *graphSizes) {
 	for _, t := range m.weightTensors() {
 		if t == nil {
 			continue
 		}
 		g.Weights += weightBytes(t)
-		if m.parts.store != nil {
+		if m.Parts.Store != nil {
 			g.UserWeights = max(g.UserWeights, m.userWeights(t))
 			if of := m.byPosition(t); of != nil {
 				g.Checks += graph.PositionBytes(of)
@@ -165,6 +165,6 @@ func (m *sampling) weightSizes(g *graphSizes) {
 			}
 		}
 	}
-	times, largest := m.parts.types.sizeTimes(m)
+	times, largest := m.Parts.Schema.sizeTimes(m)
 	g.Weights, g.UserWeights = g.Weights+times, max(g.UserWeights, largest)
 }

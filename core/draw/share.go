@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import "fmt"
 
@@ -37,24 +37,6 @@ func (s Share) Check() error {
 	return nil
 }
 
-// Take makes the epochs that start from now on those of a share. Another share than the one so far ends the epoch that
-// runs. A history counts epochs as the share has them.
-func (l *Loader) Take(s Share) error {
-	if err := s.Check(); err != nil {
-		return err
-	}
-	if s == l.taken {
-		return nil
-	}
-	l.Stop()
-	l.taken = s
-	if h := l.options.History; h != nil {
-		count := s.count(l.NumBatches())
-		l.pruner.SetSpans(h.Stale.iterations(count), h.Start.iterations(count))
-	}
-	return nil
-}
-
 // Count returns the number of batches in the share, of an epoch of the given number, from batch first on.
 func (s Share) Count(batches, first int64) (int64, error) {
 	if err := s.Check(); err != nil {
@@ -63,7 +45,7 @@ func (s Share) Count(batches, first int64) (int64, error) {
 	if batches < 0 || first < 0 || first > batches {
 		return 0, fmt.Errorf("%w: the first batch must be within [0, %d], got %d", ErrOption, batches, first)
 	}
-	return s.count(batches - first), nil
+	return s.BatchesOf(batches - first), nil
 }
 
 // ranks returns the number of ranks that share the batches.
@@ -72,8 +54,8 @@ func (s Share) ranks() int64 { return max(1, s.Ranks) }
 // adjacent returns the number of ranks whose batches the loader makes.
 func (s Share) adjacent() int64 { return max(1, s.Adjacent) }
 
-// count returns the number of batches in the share, of the given number.
-func (s Share) count(batches int64) int64 {
+// BatchesOf returns the number of batches in the share, of the given number.
+func (s Share) BatchesOf(batches int64) int64 {
 	whole, rest := batches/s.ranks(), batches%s.ranks()
 	last := int64(0) // of the step that has too few batches
 	switch {
@@ -85,28 +67,28 @@ func (s Share) count(batches int64) int64 {
 	return whole*s.adjacent() + last
 }
 
-// shareSchedule lists the batches of an epoch that are in a share, by positions: 0 to count. An epoch that begins in
+// ShareSchedule lists the batches of an epoch that are in a share, by positions: 0 to count. An epoch that begins in
 // the middle has its last batch at the same position as a whole one, whichever ranks made the batches before.
-type shareSchedule struct {
+type ShareSchedule struct {
 	share   Share
 	first   int64 // number of the batch that the ranks begin with, at position from
 	from    int64
-	batches int64 // of the epoch, of all ranks
-	count   int64
+	Batches int64 // of the epoch, of all ranks
+	Count   int64
 }
 
-// turnsFrom returns the schedule of the loader in an epoch whose batches before first have been made, and its position.
-func (l *Loader) turnsFrom(first int64) (shareSchedule, int64) {
-	t := shareSchedule{share: l.taken, first: first, batches: l.NumBatches()}
-	t.count = l.taken.count(t.batches)
-	t.from = t.count - l.taken.count(t.batches-first)
+// Schedule returns the schedule of an epoch of the given number of batches, whose batches before first have been made,
+// and its position.
+func (s Share) Schedule(batches, first int64) (ShareSchedule, int64) {
+	t := ShareSchedule{share: s, first: first, Batches: batches, Count: s.BatchesOf(batches)}
+	t.from = t.Count - s.BatchesOf(batches-first)
 	return t, t.from
 }
 
-// number returns the number of the batch at a position, which is not before the first. The batch is a function of this
+// Number returns the number of the batch at a position, which is not before the first. The batch is a function of this
 // number, the seed and the epoch.
-func (t *shareSchedule) number(position int64) int64 {
+func (t *ShareSchedule) Number(position int64) int64 {
 	turn := position - t.from
 	adjacent := t.share.adjacent()
-	return (t.first + turn/adjacent*t.share.ranks() + t.share.Rank + turn%adjacent) % t.batches
+	return (t.first + turn/adjacent*t.share.ranks() + t.share.Rank + turn%adjacent) % t.Batches
 }

@@ -1,10 +1,8 @@
-package loader
+package draw
 
 import (
 	"fmt"
 	"math"
-
-	"freshgo/core/cache"
 )
 
 // Rows that the consumer holds, as a device holds the hottest ones (FGNN, section
@@ -18,15 +16,6 @@ import (
 
 // PlaceName is the tensor that Options.Held adds to a batch.
 const PlaceName = "place"
-
-// dropHeld makes the rows that the consumer holds the coldest of a ranking.
-func (l *Loader) dropHeld(ranked *cache.Vector) {
-	for node, at := range l.options.Held {
-		if at >= 0 {
-			ranked.Hotness[l.cachedTypes.rowOf(int64(node))] = 0
-		}
-	}
-}
 
 // validateHeld checks what the consumer says that he holds.
 func (o *Options) validateHeld(numNodes int64) error {

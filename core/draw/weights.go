@@ -1,4 +1,4 @@
-package loader
+package draw
 
 import (
 	"context"
@@ -19,26 +19,26 @@ import (
 // numbers. Where the user's edges are sorted by target those of a list lie together; else each is a
 // read of its own, but for those on a page that several are on.
 
-// edgeWeightName is the tensor of what LABOR and walks say of an edge.
-const edgeWeightName = "edge_weight"
+// EdgeWeightName is the tensor of what LABOR and walks say of an edge.
+const EdgeWeightName = "edge_weight"
 
 // weightTensors returns the tensor of each relation that is drawn by one, and nil of the others; or
 // nothing where all are drawn uniformly.
-func (m *sampling) weightTensors() []*tensor {
-	if !m.options.weighted() {
+func (m *Sampling) weightTensors() []*Tensor {
+	if !m.Options.Weighted() {
 		return nil
 	}
-	of := make([]*tensor, len(m.parts.types.relations))
-	for i := range m.parts.tensors {
-		if t := &m.parts.tensors[i]; t.byEdge && t.name == m.options.weightsOf(t.typ) {
-			of[t.typ] = t
+	of := make([]*Tensor, len(m.Parts.Schema.Relations))
+	for i := range m.Parts.Tensors {
+		if t := &m.Parts.Tensors[i]; t.ByEdge && t.Name == m.Options.weightsOf(t.Type) {
+			of[t.Type] = t
 		}
 	}
 	return of
 }
 
-// weighted says whether edges of any relation may be drawn by weights.
-func (o *Options) weighted() bool { return o.WeightAttr != "" || o.WeightAttrs != nil }
+// Weighted says whether edges of any relation may be drawn by weights.
+func (o *Options) Weighted() bool { return o.WeightAttr != "" || o.WeightAttrs != nil }
 
 // weightsOf is the name of the tensor that the edges of a relation are drawn by, if it has that.
 func (o *Options) weightsOf(relation int) string {
@@ -49,10 +49,10 @@ func (o *Options) weightsOf(relation int) string {
 }
 
 // checkWeights checks the tensors that edges are drawn by.
-func (m *sampling) checkWeights() error {
-	types := m.parts.types
-	if n := len(m.options.WeightAttrs); n > 0 && n != len(types.relations) {
-		return fmt.Errorf("%w: %d names of weights for %d relations", ErrOption, n, len(types.relations))
+func (m *Sampling) checkWeights() error {
+	types := m.Parts.Schema
+	if n := len(m.Options.WeightAttrs); n > 0 && n != len(types.Relations) {
+		return fmt.Errorf("%w: %d names of weights for %d relations", ErrOption, n, len(types.Relations))
 	}
 	found := m.weightTensors()
 	if found == nil {
@@ -60,21 +60,21 @@ func (m *sampling) checkWeights() error {
 	}
 	for i, t := range found {
 		if t == nil {
-			if m.options.WeightAttrs != nil && m.options.WeightAttrs[i] != "" {
-				return types.ofRelation(i, fmt.Errorf("%w: weight_attr %q is no edge tensor", ErrOption, m.options.WeightAttrs[i]))
+			if m.Options.WeightAttrs != nil && m.Options.WeightAttrs[i] != "" {
+				return types.OfRelation(i, fmt.Errorf("%w: weight_attr %q is no edge tensor", ErrOption, m.Options.WeightAttrs[i]))
 			}
 			continue
 		}
 		if err := t.checkWeight(); err != nil {
-			return types.ofRelation(i, err)
+			return types.OfRelation(i, err)
 		}
 	}
-	if slices.ContainsFunc(found, func(t *tensor) bool { return t != nil }) {
+	if slices.ContainsFunc(found, func(t *Tensor) bool { return t != nil }) {
 		return nil
 	}
 	var known []string
-	for i := range m.parts.tensors {
-		if t := &m.parts.tensors[i]; t.byEdge {
+	for i := range m.Parts.Tensors {
+		if t := &m.Parts.Tensors[i]; t.ByEdge {
 			known = append(known, types.fullName(t))
 		}
 	}
@@ -82,47 +82,47 @@ func (m *sampling) checkWeights() error {
 	if !types.unnamed() {
 		what = "no tensor of any edge type"
 	}
-	return fmt.Errorf("%w: weight_attr %q is %s, the edge tensors are %q", ErrOption, m.options.WeightAttr, what, known)
+	return fmt.Errorf("%w: weight_attr %q is %s, the edge tensors are %q", ErrOption, m.Options.WeightAttr, what, known)
 }
 
 // checkWeight says why a tensor holds no weights.
-func (t *tensor) checkWeight() error {
-	if one := t.width == t.stored().Size(); !one || !t.dtype.IsFloat() && !t.dtype.IsInteger() {
+func (t *Tensor) checkWeight() error {
+	if one := t.Width == t.StoredDType().Size(); !one || !t.DType.IsFloat() && !t.DType.IsInteger() {
 		return fmt.Errorf("%w: weight_attr %q holds %s %v for each edge, expected one number",
-			ErrOption, t.name, t.dtype.Label(), t.rowShape)
+			ErrOption, t.Name, t.DType.Label(), t.RowShape)
 	}
 	return nil
 }
 
 // checkSampler checks what depends on the source's tensors.
-func (m *sampling) checkSampler() error {
+func (m *Sampling) checkSampler() error {
 	if err := m.checkWeights(); err != nil {
 		return err
 	}
-	if err := m.parts.types.checkTimes(m); err != nil {
+	if err := m.Parts.Schema.checkTimes(m); err != nil {
 		return err
 	}
-	o := &m.options
+	o := &m.Options
 	if o.walk() && o.Cache == "expected" {
 		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"",
 			ErrOption)
 	}
 	if o.walk() { // whose edges are not the graph's: batches bring no edge tensors
-		m.parts.tensors = slices.DeleteFunc(slices.Clone(m.parts.tensors), func(t tensor) bool { return t.byEdge })
+		m.Parts.Tensors = slices.DeleteFunc(slices.Clone(m.Parts.Tensors), func(t Tensor) bool { return t.ByEdge })
 	}
-	clash := slices.ContainsFunc(m.parts.tensors, func(t tensor) bool {
-		return t.name == edgeWeightName && (t.byEdge || t.label == t.name)
+	clash := slices.ContainsFunc(m.Parts.Tensors, func(t Tensor) bool {
+		return t.Name == EdgeWeightName && (t.ByEdge || t.Label == t.Name)
 	})
-	m.parts.weighted = o.walk() || o.Labor != nil && !o.NoEdgeWeight
-	if m.parts.weighted && clash {
+	m.Parts.Weighted = o.walk() || o.Labor != nil && !o.NoEdgeWeight
+	if m.Parts.Weighted && clash {
 		return fmt.Errorf("%w: the graph has a tensor %q, which is what the sampler calls the weights that it gives: "+
-			"rename the tensor, or let LABOR give none", ErrOption, edgeWeightName)
+			"rename the tensor, or let LABOR give none", ErrOption, EdgeWeightName)
 	}
 	return nil
 }
 
 // openWeights prepares the weights of all relations. Their topology is open.
-func (s *schema) openWeights(ctx context.Context, m *sampling) ([]*sample.Weights, error) {
+func (s *Schema) openWeights(ctx context.Context, m *Sampling) ([]*sample.Weights, error) {
 	found := m.weightTensors()
 	if found == nil {
 		return nil, nil
@@ -133,37 +133,37 @@ func (s *schema) openWeights(ctx context.Context, m *sampling) ([]*sample.Weight
 			continue
 		}
 		var err error
-		if weights[i], err = m.graph.Weights(ctx, m.weightColumn(t), &s.relations[i].Lists); err != nil {
-			return nil, s.ofRelation(i, err)
+		if weights[i], err = m.Graph.Weights(ctx, m.weightColumn(t), &s.Relations[i].Lists); err != nil {
+			return nil, s.OfRelation(i, err)
 		}
 	}
 	return weights, nil
 }
 
 // weightColumn is a tensor of weights as package graph reads it. A trial does not look for bad ones.
-func (m *sampling) weightColumn(t *tensor) graph.WeightColumn {
+func (m *Sampling) weightColumn(t *Tensor) graph.WeightColumn {
 	return graph.WeightColumn{
-		Column: t.column(), ByPosition: m.byPosition(t), InMemory: m.split.Weights, Unchecked: m.trial,
+		Column: t.column(), ByPosition: m.byPosition(t), InMemory: m.Split.Weights, Unchecked: m.trial,
 		Bad: func(edge int64, w float64) error {
 			return fmt.Errorf("%w: weight_attr %q is %v for edge %d, expected a finite number of "+
 				"at least 0 and at most %g",
-				ErrOption, t.name, w, edge, store.MaxWeight)
+				ErrOption, t.Name, w, edge, store.MaxWeight)
 		},
 	}
 }
 
 // weightBytes returns the memory of the weights of a tensor.
-func weightBytes(t *tensor) int64 {
+func weightBytes(t *Tensor) int64 {
 	of := graph.WeightColumn{Column: t.column()}
 	return of.Bytes()
 }
 
 // byPosition is the weights of a tensor by position, nil where the store does not have them.
-func (m *sampling) byPosition(t *tensor) *store.Weights {
-	if m.parts.store == nil || t.onDisk == nil {
+func (m *Sampling) byPosition(t *Tensor) *store.Weights {
+	if m.Parts.Store == nil || t.OnDisk == nil {
 		return nil
 	}
-	if w := m.parts.store.EdgeTypes()[t.typ].Weights; w != nil && w.Of == t.name {
+	if w := m.Parts.Store.EdgeTypes()[t.Type].Weights; w != nil && w.Of == t.Name {
 		return w
 	}
 	return nil
@@ -171,9 +171,9 @@ func (m *sampling) byPosition(t *tensor) *store.Weights {
 
 // userWeights returns the memory of a tensor's weights in the user's order, while they are put into the order of
 // positions.
-func (m *sampling) userWeights(t *tensor) int64 {
+func (m *Sampling) userWeights(t *Tensor) int64 {
 	if m.byPosition(t) != nil {
 		return 0
 	}
-	return t.bytes()
+	return t.Bytes()
 }

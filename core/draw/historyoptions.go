@@ -1,0 +1,72 @@
+package draw
+
+import (
+	"fmt"
+	"math"
+
+	"freshgo/core/history"
+)
+
+// HistoryOptions ask for a cache of historical embeddings (FreshGNN, section 3).
+type HistoryOptions struct {
+	GradFraction float64 `option:"p_grad"`
+	Stale, Start Span    // t_stale, and when the cache begins
+	Policy       string  `option:"policy,performance"` // who is admitted: see history.Config
+	Memory       int64   `option:"memory"`             // bytes of the buffer, or Auto: a tenth of the features
+	// Outside means that the caller has the buffer, on another device; Memory is no part of the loader's.
+	Outside bool  `option:"outside"`
+	Levels  int64 `option:"levels"` // bit l-1 says that of hidden level l something is kept; 0: of all
+	Lag     int   `option:"lag"`    // pruning sees the cache of Lag iterations ago
+	// ProbeEvery is after how many iterations one is not pruned, and its embeddings are compared; 0: never.
+	ProbeEvery int64 `option:"probe_every"`
+}
+
+// Span is a number of iterations, or of epochs.
+type Span struct {
+	Count  float64 // not negative; math.Inf(1): for ever
+	Epochs bool
+}
+
+// Iterations is the length of a span.
+func (s Span) Iterations(perEpoch int64) int64 {
+	n := s.Count
+	if s.Epochs {
+		n *= float64(perEpoch)
+	}
+	if n >= math.MaxInt64/2 {
+		return history.Forever
+	}
+	return int64(math.Round(n))
+}
+
+func (o *HistoryOptions) validate(hops int) error {
+	switch {
+	case !(o.GradFraction >= 0 && o.GradFraction <= 1):
+		return fmt.Errorf("%w: p_grad must be within [0, 1], got %v", ErrOption, o.GradFraction)
+	case !(o.Stale.Count >= 0):
+		return fmt.Errorf("%w: t_stale must be at least 0, got %v", ErrOption, o.Stale.Count)
+	case !(o.Start.Count >= 0):
+		return fmt.Errorf("%w: start must be at least 0, got %v", ErrOption, o.Start.Count)
+	case o.Memory < Auto || o.Memory == 0:
+		return fmt.Errorf("%w: the memory of a history must be at least 1 byte, got %d", ErrOption, o.Memory)
+	case o.Levels < 0 || hops < 64 && o.Levels>>max(hops-1, 0) != 0:
+		return fmt.Errorf("%w: levels must be some of the %d hidden ones, got %b", ErrOption, hops-1, o.Levels)
+	case o.Lag < 0:
+		return fmt.Errorf("%w: lag must be at least 0, got %d", ErrOption, o.Lag)
+	case o.ProbeEvery < 0:
+		return fmt.Errorf("%w: a history is probed every 1 or more iterations, got %d", ErrOption, o.ProbeEvery)
+	case hops < 2:
+		return fmt.Errorf("%w: a history needs at least 2 layers, num_neighbors has %d", ErrOption, hops)
+	}
+	return nil
+}
+
+// HistoryConfig returns the configuration of the history, for a buffer of the given size.
+func (o *Options) HistoryConfig(p *Parts, bytes, batches int64) history.Config {
+	h := o.History
+	return history.Config{
+		NumNodes: p.NumNodes, Layers: o.Hops() - 1, Levels: h.Levels, Bytes: bytes, Policy: h.Policy,
+		Stale: h.Stale.Iterations(batches), Start: h.Start.Iterations(batches),
+		GradFraction: h.GradFraction, Lag: int64(h.Lag),
+	}
+}

@@ -1,0 +1,87 @@
+package draw
+
+import (
+	"context"
+
+	"freshgo/core/links"
+	"freshgo/core/sample"
+)
+
+// Requester makes the requests of batches: for input nodes, or for links.
+type Requester interface {
+	// Count returns their number.
+	Count() int64
+	// bytes returns their memory, without their times.
+	bytes() int64
+	// open returns an error if batches cannot be drawn for them. The sampler is open.
+	open(ctx context.Context, m *Sampling) error
+	// Request completes r, whose inputs and times are set, for the batch of key.
+	Request(ctx context.Context, m *Sampling, key sample.Key, r *Request) error
+	// Linked returns the links; nil: the inputs are nodes.
+	Linked() *links.Links
+}
+
+// Inputs lists the seeds or links of batches: of the loader, or of an Ask.
+type Inputs struct {
+	Requester
+	Runs  []SeedRun // of nodes, those of each type
+	Times []int64   // by place; none without times
+}
+
+// Inputs are the loader's inputs.
+func (m *Sampling) Inputs() Inputs { return Inputs{m.Seeds, m.Parts.Schema.Runs, m.seedTimes} }
+
+// Visit visits, in their order, the seeds of a type among those at some places: i counts them, at is the place and
+// place that among the seeds of the type.
+func (of *Inputs) Visit(typ int, places []int64, visit func(i int, at, place int64)) {
+	for _, r := range of.Runs {
+		if r.Type != typ {
+			continue
+		}
+		i := 0
+		for _, at := range places {
+			if at >= r.From && at < r.To {
+				visit(i, at, at-r.From)
+				i++
+			}
+		}
+	}
+}
+
+// Request names the seeds or links of a batch.
+type Request struct {
+	sample.Request
+	Inputs []int64      // positions of the seeds, or of the links, in the user's list
+	Places links.Places // of links
+}
+
+// inputNodes is the requester of nodes: those of a list, or the first of all.
+type inputNodes struct {
+	list []int64 // nil: every node
+	num  int64
+}
+
+func NewInputNodes(list []int64, numNodes int64) inputNodes {
+	if list == nil {
+		return inputNodes{num: numNodes}
+	}
+	return inputNodes{list, int64(len(list))}
+}
+
+func (n inputNodes) Count() int64 { return n.num }
+
+func (n inputNodes) bytes() int64 { return 8 * int64(len(n.list)) }
+
+func (n inputNodes) open(context.Context, *Sampling) error { return nil }
+
+func (n inputNodes) Request(_ context.Context, _ *Sampling, _ sample.Key, r *Request) error {
+	r.Seeds = append(r.Seeds[:0], r.Inputs...)
+	if n.list != nil {
+		for i, input := range r.Inputs {
+			r.Seeds[i] = n.list[input]
+		}
+	}
+	return nil
+}
+
+func (n inputNodes) Linked() *links.Links { return nil }

@@ -1,0 +1,176 @@
+package draw
+
+import (
+	"fmt"
+	"slices"
+
+	"freshgo/core/cache"
+	"freshgo/core/graph"
+	"freshgo/core/links"
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/store"
+)
+
+// Source is the graph of a loader: the store on disk of OpenStore, or a Graph in memory.
+type Source interface {
+	Parts() Parts
+}
+
+// Parts is a source taken apart. What is on disk has a nil memory.
+type Parts struct {
+	NumNodes, NumEdges int64
+	Store              *store.Store   // nil for a Graph
+	Tensors            []Tensor       // node tensors, then edge tensors
+	Transposed         bool           // batches bring their edges grouped by source too
+	Held               bool           // batches say where each row is, see PlaceName
+	Weighted           bool           // edges have a weight from the sampler
+	Disjoint           bool           // nodes have a tree, see TreeName
+	Timed              bool           // and seeds a time
+	Links              *links.Options // nil: batches are drawn for seeds
+	Schema             *Schema        // of a homogeneous graph: one unnamed node type, one unnamed relation
+	inMemory           *mem.Budget    // what a Graph has allocated; nil for a store
+}
+
+// Tensor is a named table of rows, one per node or one per edge.
+type Tensor struct {
+	Name     string
+	DType    manifest.DType // as batches have it, as is rowShape
+	RowShape []int64
+	Width    int             // bytes of a row, as it is stored and cached
+	Narrow   *store.Narrowed // the coding of rows of fewer bytes; nil: batches have the rows as they are
+	ByEdge   bool            // a row per edge, in the user's order of edges
+	NumRows  int64
+	Memory   []byte        // dense rows, when the user holds them in memory
+	OnDisk   *store.Tensor // else where they are
+
+	Type  int    // place of its node type, or of its relation
+	First int64  // global number of the first node of its type
+	Label string // what batches call it
+}
+
+// Choose leaves out tensors that were computed (package propagate), but for the one of this name: where a node type has
+// it, batches bring it instead of the tensor that it was made from.
+func (p *Parts) Choose(aggregate string) error {
+	computed := func(t *Tensor) *store.Aggregate {
+		if t.OnDisk == nil || t.ByEdge {
+			return nil
+		}
+		return t.OnDisk.Aggregate
+	}
+	replaced := map[int]string{} // by node type
+	for i := range p.Tensors {
+		t := &p.Tensors[i]
+		a := computed(t)
+		switch {
+		case a == nil || t.Name != aggregate:
+			continue
+		case a.Stale != "":
+			return fmt.Errorf("%w: the aggregate %s was made from %s than the store holds: propagate again", ErrOption,
+				p.Schema.Describe(t), a.Stale)
+		}
+		replaced[t.Type] = a.Tensor
+	}
+	if aggregate != "" && len(replaced) == 0 {
+		return fmt.Errorf("%w: no tensor %q that propagate has computed", ErrOption, aggregate)
+	}
+	p.Tensors = slices.DeleteFunc(p.Tensors, func(t Tensor) bool {
+		if computed(&t) != nil {
+			return t.Name != aggregate
+		}
+		name, within := replaced[t.Type]
+		return within && !t.ByEdge && t.Name == name
+	})
+	return nil
+}
+
+// CheckRows refuses rows on disk that 32 bits do not number, or that a plan cannot tell apart. Those of types are
+// numbered one after the other.
+func (p *Parts) CheckRows(cacheKind string) error {
+	read := slices.ContainsFunc(p.Tensors, func(t Tensor) bool { return t.OnDisk != nil && !t.ByEdge })
+	if read && p.NumNodes > cache.MaxRows {
+		return fmt.Errorf("%w: the graph has %d nodes, rows are read from a store of at most %d",
+			ErrOption, p.NumNodes, int64(cache.MaxRows))
+	}
+	if why := p.unplannable(); read && cacheKind == "belady" {
+		return why
+	}
+	return nil
+}
+
+// unplannable says why batches of this graph cannot be planned: a plan marks an empty slot with a number of its own.
+func (p *Parts) unplannable() error {
+	const most = cache.MaxRows - 1
+	if p.NumNodes <= most {
+		return nil
+	}
+	return fmt.Errorf("%w: cache \"belady\" plans up to %d nodes, the graph has %d", ErrOption, int64(most), p.NumNodes)
+}
+
+// column is a tensor of one number for each row as package graph reads it.
+func (t *Tensor) column() graph.Column {
+	return graph.Column{DType: t.StoredDType(), NumRows: t.NumRows, Memory: t.Memory, Disk: t.OnDisk}
+}
+
+// StoredDType is the type in which rows are stored.
+func (t *Tensor) StoredDType() manifest.DType {
+	if t.OnDisk != nil {
+		return t.OnDisk.DType
+	}
+	return t.DType
+}
+
+// AsStored makes batches bring rows as they are stored.
+func (t *Tensor) AsStored() {
+	if t.Narrow != nil {
+		t.DType, t.RowShape, t.Narrow = t.OnDisk.DType, t.OnDisk.RowShape, nil
+	}
+}
+
+// Delivered is the size of a row of batches.
+func (t *Tensor) Delivered() int64 {
+	if t.Narrow != nil {
+		return int64(t.Narrow.ValueBytes())
+	}
+	return int64(t.Width)
+}
+
+func (t *Tensor) Bytes() int64 { return t.NumRows * int64(t.Width) }
+
+// storeSource is a store on disk.
+type storeSource struct{ store *store.Store }
+
+// OpenStore makes a store a source. The loader borrows it: the caller closes the
+// store after the loader.
+func OpenStore(s *store.Store) Source { return storeSource{s} }
+
+func (s storeSource) Parts() Parts {
+	types := &Schema{First: []int64{0}}
+	p := Parts{Store: s.store, Schema: types}
+	places := map[string]int{}
+	add := func(tensors []store.Tensor, byEdge bool, typ int) {
+		for i := range tensors {
+			t := &tensors[i]
+			dtype, shape := t.Values()
+			p.Tensors = append(p.Tensors, Tensor{
+				Name: t.Name, DType: dtype, RowShape: shape, Width: t.Layout.RowBytes, Narrow: t.Narrow,
+				ByEdge: byEdge, NumRows: t.Rows, OnDisk: t, Type: typ,
+			})
+		}
+	}
+	for i, t := range s.store.NodeTypes() {
+		places[t.Name] = i
+		types.addNodes(t.Name, t.Count)
+		add(t.Tensors, false, i)
+	}
+	for i, e := range s.store.EdgeTypes() {
+		types.Relations = append(types.Relations, Relation{
+			Source: places[e.Source], Target: places[e.Target], NumEdges: e.NumEdges,
+			name: e.String(), Relation: e.Relation, OnDisk: &e,
+		})
+		p.NumEdges += e.NumEdges
+		add(e.Tensors, true, i)
+	}
+	types.finish(&p)
+	return p
+}
