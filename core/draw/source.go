@@ -9,6 +9,7 @@ import (
 	"freshgo/core/links"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/sample"
 	"freshgo/core/store"
 )
 
@@ -105,6 +106,20 @@ func (p *Parts) unplannable() error {
 		return nil
 	}
 	return fmt.Errorf("%w: cache \"belady\" plans up to %d nodes, the graph has %d", ErrOption, int64(most), p.NumNodes)
+}
+
+// RowCost returns the cost of loading a node's rows: zero where its type has none, but other types have some.
+func (p *Parts) RowCost() func(node int64) float32 {
+	costs := make([]float32, p.Schema.NumTypes())
+	for i := range p.Tensors {
+		if !p.Tensors[i].ByEdge {
+			costs[p.Tensors[i].Type] = 1
+		}
+	}
+	if len(costs) == 1 {
+		return func(int64) float32 { return 1 }
+	}
+	return func(node int64) float32 { return costs[sample.TypeOf(p.Schema.First, node)] }
 }
 
 // column is a tensor of one number for each row as package graph reads it.

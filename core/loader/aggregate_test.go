@@ -2,13 +2,13 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/draw"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/manifest"
 	"freshgo/core/propagate"
 	"freshgo/core/ssd"

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"freshgo/core/draw"
 	"slices"
 	"sync"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/prune"
@@ -31,6 +31,7 @@ type Ask struct {
 // onDemandWorkers makes batches on demand. It has a worker and scratch of its own, and no memory
 // of the loader's budget. So epochs that run have all that they were opened with.
 type onDemandWorkers struct {
+	loader *Loader
 	mu     sync.Mutex      // guards idle
 	idle   *onDemandWorker // of the last batch; others are dropped
 	asked  sync.WaitGroup
@@ -45,9 +46,9 @@ type onDemandWorker struct {
 	memory      *mem.Budget // of worker
 }
 
-// keptAnswerer is the most memory of a worker that is kept for the next batch. Arbitrary: enough for some thousand
+// keptOnDemand is the most memory of a worker that is kept for the next batch. Arbitrary: enough for some thousand
 // seeds.
-const keptAnswerer = 64 << 20
+const keptOnDemand = 64 << 20
 
 // Sample makes one batch on demand: the first batch of a loader over the seeds of ask, in their order, without pruning
 // by a history. It may be called from any goroutine and changes nothing of a running epoch: it reads rows that are not
@@ -56,7 +57,7 @@ const keptAnswerer = 64 << 20
 //
 // Errors: ErrOption and sample.ErrSeed for wrong seeds, ErrClosed, and the errors of Next.
 func (l *Loader) Sample(ctx context.Context, ask Ask) (b *Batch, err error) {
-	if err := l.beginAnswer(); err != nil {
+	if err := l.answers.begin(); err != nil {
 		return nil, err
 	}
 	defer l.answers.asked.Done()
@@ -65,7 +66,7 @@ func (l *Loader) Sample(ctx context.Context, ask Ask) (b *Batch, err error) {
 	defer context.AfterFunc(l.answers.closes, cancel)()
 
 	err = guard.Run(func() error {
-		b, err = l.answer(ctx, &ask)
+		b, err = l.answers.answer(ctx, &ask)
 		return err
 	})
 	if p := (*guard.PanicError)(nil); errors.As(err, &p) {
@@ -83,8 +84,9 @@ func (l *Loader) Sample(ctx context.Context, ask Ask) (b *Batch, err error) {
 	return nil, err
 }
 
-// beginAnswer counts a batch that is asked for, unless the loader is closed.
-func (l *Loader) beginAnswer() error {
+// begin counts a batch that is asked for, unless the loader is closed.
+func (a *onDemandWorkers) begin() error {
+	l := a.loader
 	if err := l.usable(); err != nil {
 		return err
 	}
@@ -93,13 +95,12 @@ func (l *Loader) beginAnswer() error {
 	if l.closed {
 		return ErrClosed
 	}
-	l.answers.asked.Add(1)
+	a.asked.Add(1)
 	return nil
 }
 
-// endAnswers waits until nobody makes a batch that was asked for; the loader is marked as closed.
-func (l *Loader) endAnswers() {
-	a := &l.answers
+// end waits until nobody makes a batch that was asked for; the loader is marked as closed.
+func (a *onDemandWorkers) end() {
 	a.cancel()
 	a.asked.Wait()
 	if a.idle != nil {
@@ -108,12 +109,13 @@ func (l *Loader) endAnswers() {
 	}
 }
 
-func (l *Loader) answer(ctx context.Context, ask *Ask) (made *Batch, err error) {
-	p, err := l.takeAnswerer()
+func (a *onDemandWorkers) answer(ctx context.Context, ask *Ask) (made *Batch, err error) {
+	l := a.loader
+	p, err := a.lease()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { l.giveAnswerer(p, err != nil) }()
+	defer func() { a.giveBack(p, err != nil) }()
 	// The gate admits everything: the memory of the batch comes on top of the loader's.
 	p.epoch = &epoch{loader: l, ctx: ctx, gate: newGate(mem.NewBudget(0), 0, 0)}
 	if err := p.take(ctx, ask); err != nil {
@@ -146,8 +148,9 @@ func (l *Loader) answer(ctx context.Context, ask *Ask) (made *Batch, err error) 
 	return b, nil
 }
 
-func (l *Loader) takeAnswerer() (*onDemandWorker, error) {
-	a := &l.answers
+// lease returns the idle worker, or a new one.
+func (a *onDemandWorkers) lease() (*onDemandWorker, error) {
+	l := a.loader
 	a.mu.Lock()
 	p := a.idle
 	a.idle = nil
@@ -158,18 +161,17 @@ func (l *Loader) takeAnswerer() (*onDemandWorker, error) {
 	p = &onDemandWorker{preparer: preparer{loader: l, cache: l.cache.readOnly(), cut: new(prune.Cut)},
 		memory: mem.NewBudget(0)}
 	p.preparer.cachedTypes = &p.cachedTypes
-	p.cachedTypes = l.cachedTypes
-	p.cachedTypes.Repeats = slices.Contains(l.cachedTypes.Listed, true) // any may be asked for twice
+	p.cachedTypes = l.rows.cachedTypes
+	p.cachedTypes.Repeats = slices.Contains(l.rows.cachedTypes.Listed, true) // any may be asked for twice
 	var err error
 	p.worker, err = l.draw.Sampler.NewWorker(p.memory, false, 1)
 	return p, err
 }
 
-// giveAnswerer keeps the memory for the next batch.
-func (l *Loader) giveAnswerer(p *onDemandWorker, failed bool) {
-	a := &l.answers
+// giveBack keeps the memory for the next batch.
+func (a *onDemandWorkers) giveBack(p *onDemandWorker, failed bool) {
 	a.mu.Lock()
-	keep := a.idle == nil && !failed && p.memory.Used() <= keptAnswerer
+	keep := a.idle == nil && !failed && p.memory.Used() <= keptOnDemand
 	if keep {
 		p.epoch, p.batch = nil, nil
 		a.idle = p
@@ -269,7 +271,7 @@ func (p *onDemandWorker) timesAsked(ctx context.Context, ask *Ask) ([]int64, err
 	}
 	out := make([]int64, len(ask.Seeds))
 	for _, r := range p.of.Runs {
-		t := l.timesOf(r.Type)
+		t := p.timesOf(r.Type)
 		if t == nil {
 			return nil, s.NoSeedTimes(r.Type, l.draw.Options.TimeAttr)
 		}
@@ -281,7 +283,8 @@ func (p *onDemandWorker) timesAsked(ctx context.Context, ask *Ask) ([]int64, err
 }
 
 // timesOf is the table with the times of a node type; nil where it has none.
-func (l *Loader) timesOf(typ int) *table {
+func (p *onDemandWorker) timesOf(typ int) *table {
+	l := p.loader
 	for i := range l.rows.tables {
 		if t := &l.rows.tables[i]; !t.ByEdge && t.Type == typ && t.Name == l.draw.Options.TimeAttr {
 			return t

@@ -2,13 +2,13 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/draw"
 	"slices"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/explore"
 	"freshgo/core/links"
 	"freshgo/core/manifest"

@@ -3,11 +3,11 @@ package loader
 import (
 	"cmp"
 	"fmt"
-	"freshgo/core/draw"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"freshgo/core/draw"
 	"freshgo/core/graph"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
@@ -62,7 +62,7 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 		}
 		if l.draw.Split.Reorder == 0 {
 			shareSchedule, first := s.inspector.turnsOf(s.at.epoch), s.at.position
-			n = min(n, max(sampledAtOnce, s.sharedReads.most(l)), shareSchedule.Count-first)
+			n = min(n, max(sampledAtOnce, s.sharedReads.most(s.inspector.cache)), shareSchedule.Count-first)
 			batches, err := s.sample(n, func(i int64) int64 { return shareSchedule.Number(first + i) })
 			s.at.position += int64(len(batches))
 			return batches, err
@@ -201,7 +201,7 @@ func (s *blocks) sampleOne(
 	}
 	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
 	b.perHop = hopCounts{g.NodesPerHop, g.EdgesPerHop}
-	own.batchRows.FillGraph(&l.cachedTypes, g)
+	own.batchRows.FillGraph(&l.rows.cachedTypes, g)
 	if err := s.foresee(b, g, &own.batchRows, inTurn); err != nil {
 		return nil, err
 	}

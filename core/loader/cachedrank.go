@@ -8,8 +8,8 @@ import (
 
 // rankForCache is rank, with the many ties of PreSC broken by expected visits, and
 // the rows that the consumer holds last.
-func (l *Loader) rankForCache(ctx context.Context) (*cache.Vector, error) {
-	scores, err := l.draw.Rank(ctx, l.draw.Split.Cache, &l.cachedTypes)
+func rankForCache(ctx context.Context, l *Loader) (*cache.Vector, error) {
+	scores, err := l.draw.Rank(ctx, l.draw.Split.Cache, &l.rows.cachedTypes)
 	if err != nil {
 		return nil, err
 	}
@@ -25,24 +25,24 @@ func (l *Loader) rankForCache(ctx context.Context) (*cache.Vector, error) {
 		}
 		scores.BreakTies(expected.Hotness, 1/float32(l.draw.Options.PreSCEpochs))
 	}
-	l.dropHeld(scores)
-	l.dropRowless(scores)
+	dropHeld(l, scores)
+	dropRowless(l, scores)
 	return scores, nil
 }
 
 // dropHeld makes the rows that the consumer holds the coldest of a ranking.
-func (l *Loader) dropHeld(ranked *cache.Vector) {
+func dropHeld(l *Loader, ranked *cache.Vector) {
 	for node, at := range l.draw.Options.Held {
 		if at >= 0 {
-			ranked.Hotness[l.cachedTypes.RowOf(int64(node))] = 0
+			ranked.Hotness[l.rows.cachedTypes.RowOf(int64(node))] = 0
 		}
 	}
 }
 
 // dropRowless puts the nodes of types that have no rows on disk last.
-func (l *Loader) dropRowless(scores *cache.Vector) {
+func dropRowless(l *Loader, scores *cache.Vector) {
 	first := l.draw.Parts.Schema.First
-	for t, cached := range l.cachedTypes.Listed {
+	for t, cached := range l.rows.cachedTypes.Listed {
 		if !cached {
 			clear(scores.Hotness[first[t]:first[t+1]])
 		}

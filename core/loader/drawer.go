@@ -2,9 +2,9 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/draw"
 	"time"
 
+	"freshgo/core/draw"
 	"freshgo/core/prune"
 	"freshgo/core/sample"
 )
@@ -112,7 +112,7 @@ func (d *pruningDrawer) drawAndKeep(p *preparer, b *Batch, worker *sample.Worker
 	defer p.loader.draw.GiveBack(worker)
 	var drawn sample.Subgraph
 	p.request.LastHop = nil
-	if p.loader.sparesLists {
+	if p.loader.history.sparesLists {
 		p.request.LastHop = p.cut.LastHop(b.Index)
 	}
 	if err := d.draw(p, b, worker, &drawn); err != nil {

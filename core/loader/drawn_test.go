@@ -3,12 +3,12 @@ package loader
 import (
 	"bytes"
 	"context"
-	"freshgo/core/draw"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 )

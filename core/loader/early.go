@@ -2,10 +2,10 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/draw"
 	"sync"
 	"time"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/guard"
 )
 

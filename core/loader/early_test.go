@@ -2,7 +2,6 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/draw"
 	"os"
 	"syscall"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/explore"
 	"freshgo/core/ssd"
 	"freshgo/core/ssd/faultfs"

@@ -3,9 +3,9 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/draw"
 	"time"
 
+	"freshgo/core/draw"
 	"freshgo/core/graph"
 	"freshgo/core/internal/reuse"
 	"freshgo/core/sample"

@@ -3,12 +3,12 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/draw"
 	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/guard"
 	"freshgo/core/prune"
 )
@@ -49,7 +49,7 @@ type result struct {
 	err   error
 }
 
-func (l *Loader) newEpoch(index, first int64, mode Mode) (*epoch, error) {
+func newEpoch(l *Loader, index, first int64, mode Mode) (*epoch, error) {
 	if count := l.NumBatches(); index < 0 || first < 0 || first > count {
 		return nil, fmt.Errorf("%w: epoch must be at least 0 and the first batch within [0, %d], got epoch %d, batch %d",
 			draw.ErrOption, count, index, first)
@@ -57,7 +57,7 @@ func (l *Loader) newEpoch(index, first int64, mode Mode) (*epoch, error) {
 	shareSchedule, first := l.turnsFrom(first)
 	e := &epoch{
 		loader: l, index: index, shareSchedule: shareSchedule, first: first, count: shareSchedule.Count, yielded: first,
-		turn: newTurnstile(first), decided: newTurnstile(first), pruner: l.pruner,
+		turn: newTurnstile(first), decided: newTurnstile(first), pruner: l.history.pruner,
 	}
 	inFlight := max(l.draw.Split.Prefetch, 1)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -77,7 +77,7 @@ func (l *Loader) newEpoch(index, first int64, mode Mode) (*epoch, error) {
 		e.pruner = prune.None{}
 		e.drawer, err = drawTraces(e)
 	} else {
-		l.pruner.Begin(e.first, e.count, mode == Plain) // before the inspector foresees what it prunes
+		l.history.pruner.Begin(e.first, e.count, mode == Plain) // before the inspector foresees what it prunes
 		e.drawer, err = l.cache.begin(e)
 	}
 	return e, err
@@ -100,7 +100,7 @@ func (e *epoch) begin() {
 // prepareAll is the life of a preparer.
 func (e *epoch) prepareAll() {
 	l := e.loader
-	p := &preparer{epoch: e, loader: l, cache: l.cache, cachedTypes: &l.cachedTypes, cut: e.pruner.Lend()}
+	p := &preparer{epoch: e, loader: l, cache: l.cache, cachedTypes: &l.rows.cachedTypes, cut: e.pruner.Lend()}
 	p.setInputs(l.draw.Inputs())
 	defer e.pruner.TakeBack(p.cut)
 	for {

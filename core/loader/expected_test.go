@@ -3,13 +3,13 @@ package loader
 import (
 	"cmp"
 	"context"
-	"freshgo/core/draw"
 	"math"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/manifest"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"

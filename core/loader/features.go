@@ -3,11 +3,11 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/draw"
 	"sort"
 	"sync/atomic"
 
 	"freshgo/core/cache"
+	"freshgo/core/draw"
 	"freshgo/core/graph"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
@@ -19,13 +19,14 @@ import (
 // features holds the tensors of a graph: each in memory as a whole, or on disk with some of its rows in the slots of a
 // cache.
 type features struct {
-	tables   []table
-	onDisk   []*table    // node tables that are read row by row
-	columns  []int       // of the slots of the cache: widths
-	cached   *cache.Rows // nil when no rows are cached
-	resident resident
-	threads  int // that gather the rows of one batch
-	movers   int // that copy rows between one batch and the cache
+	tables      []table
+	cachedTypes draw.CachedTypes // which rows batches need
+	onDisk      []*table         // node tables that are read row by row
+	columns     []int            // of the slots of the cache: widths
+	cached      *cache.Rows      // nil when no rows are cached
+	resident    resident
+	threads     int // that gather the rows of one batch
+	movers      int // that copy rows between one batch and the cache
 }
 
 // table is a tensor with its rows: in memory as a whole, or on disk with some of
@@ -36,6 +37,43 @@ type table struct {
 	disk   *graph.Rows // nil when memory holds all rows
 	unused bool        // no batch has rows of it
 	cached int         // its column of the cache, among the node tables on disk of its type
+}
+
+// open loads the tensors that are held whole and opens the others.
+func (f *features) open(ctx context.Context, m *draw.Sampling) error {
+	f.tables = make([]table, len(m.Parts.Tensors))
+	for i, t := range m.Parts.Tensors {
+		f.tables[i] = table{Tensor: t, index: i, cached: m.Split.ColumnOf[i], unused: !m.Parts.Reaches(&t)}
+		table := &f.tables[i]
+		switch {
+		case t.OnDisk == nil:
+		case m.Split.Resident[i]:
+			block, err := m.Parts.Store.LoadTensor(ctx, &t.OnDisk.Array, m.Budget, mem.FeatureCache)
+			if err != nil {
+				return err
+			}
+			m.OnClose(block.Free)
+			table.Memory = block.Bytes()
+		default:
+			var err error
+			if table.disk, err = m.Graph.Rows(ctx, &t.OnDisk.Array); err != nil {
+				return err
+			}
+			if !t.ByEdge && !table.unused {
+				f.onDisk = append(f.onDisk, table)
+			}
+		}
+	}
+	cached := make([]bool, m.Parts.Schema.NumTypes())
+	for _, t := range f.onDisk {
+		cached[t.Type] = true
+	}
+	f.cachedTypes = m.NewCachedTypes(cached)
+	f.cachedTypes.Order = m.Order
+	f.columns = m.Split.Columns
+	_, f.threads = m.Concurrency()
+	f.movers = f.threads
+	return nil
 }
 
 // gatherRows copies rows of a table in memory.
@@ -168,10 +206,23 @@ func (r *resident) open(budget *mem.Budget, capacity int64) error {
 	return nil
 }
 
-func (l *Loader) openResident() error {
-	err := l.rows.resident.open(l.draw.Budget, l.draw.Split.CacheRows)
+// openSlots makes the slots of the cache.
+func (f *features) openSlots(m *draw.Sampling, capacity int64) error {
+	rows, err := cache.NewRows(m.Budget, capacity, f.columns)
+	if err != nil {
+		return err
+	}
+	rows.Populate()
+	m.OnClose(rows.Close)
+	f.cached = rows
+	return nil
+}
+
+// openResident makes the record of what is in the slots.
+func (f *features) openResident(m *draw.Sampling) error {
+	err := f.resident.open(m.Budget, m.Split.CacheRows)
 	if err == nil {
-		l.draw.OnClose(l.rows.resident.block.Free)
+		m.OnClose(f.resident.block.Free)
 	}
 	return err
 }

@@ -3,8 +3,8 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/draw"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/guard"
 	"freshgo/core/prune"
 	"freshgo/core/sample"
@@ -29,7 +29,7 @@ func (l *Loader) ForecastHistory(ctx context.Context, epoch, first int64) (prune
 		return found, err
 	}
 	err := guard.Run(func() error {
-		f, err := l.beginForecast(ctx, epoch, first)
+		f, err := beginForecast(ctx, l, epoch, first)
 		if err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ func (l *Loader) ForecastHistory(ctx context.Context, epoch, first int64) (prune
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := l.forecastOne(f); err != nil {
+			if err := f.one(l); err != nil {
 				l.dropForecast()
 				return err
 			}
@@ -50,12 +50,12 @@ func (l *Loader) ForecastHistory(ctx context.Context, epoch, first int64) (prune
 }
 
 // beginForecast returns the one that has begun, or a new one.
-func (l *Loader) beginForecast(ctx context.Context, epoch, first int64) (*forecast, error) {
+func beginForecast(ctx context.Context, l *Loader, epoch, first int64) (*forecast, error) {
 	if f := l.forecast; f != nil && f.epoch == epoch && f.first == first {
 		return f, nil
 	}
 	l.dropForecast()
-	h, prunes := l.pruner.(*prune.Pruner)
+	h, prunes := l.history.pruner.(*prune.Pruner)
 	switch {
 	case !prunes:
 		return nil, fmt.Errorf("%w: the loader has no history", prune.ErrCall)
@@ -79,8 +79,8 @@ func (l *Loader) beginForecast(ctx context.Context, epoch, first int64) (*foreca
 	return f, nil
 }
 
-// forecastOne draws the next batch of a forecast and prunes it. It is not ended in between.
-func (l *Loader) forecastOne(f *forecast) error {
+// one draws the next batch of a forecast and prunes it. It is not ended in between.
+func (f *forecast) one(l *Loader) error {
 	ctx, number := context.Background(), f.shareSchedule.Number(f.at)
 	var r draw.Request
 	if err := f.order.Batch(ctx, number, &r); err != nil {
@@ -92,7 +92,7 @@ func (l *Loader) forecastOne(f *forecast) error {
 	if err := l.draw.Draw(ctx, worker, f.order.BatchKey(number), &r, &drawn); err != nil {
 		return fmt.Errorf("loader: forecast of batch %d: %w", f.at, err)
 	}
-	_, err := f.of.Next(ctx, &drawn, int64(len(r.Inputs)), l.rowCost())
+	_, err := f.of.Next(ctx, &drawn, int64(len(r.Inputs)), l.draw.Parts.RowCost())
 	return err
 }
 

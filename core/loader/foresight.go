@@ -3,11 +3,11 @@ package loader
 import (
 	"context"
 	"errors"
-	"freshgo/core/draw"
 	"slices"
 	"sync"
 	"sync/atomic"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 	"freshgo/core/prune"
@@ -29,16 +29,18 @@ type foresight struct {
 }
 
 // foresees reports whether the epoch that has begun is one whose pruning is known ahead.
-func (l *Loader) foresees() bool {
-	h, prunes := l.pruner.(*prune.Pruner)
+func (c *plannedCache) foresees() bool {
+	l := c.loader
+	h, prunes := l.history.pruner.(*prune.Pruner)
 	return prunes && l.draw.Split.Reorder == 0 && h.Follows()
 }
 
 // foresee begins with the epoch that has begun, where that is possible and there is memory for it.
-func (l *Loader) foresee(wrong *atomic.Int64) foresight {
-	f := foresight{cost: l.rowCost(), wrong: wrong}
-	if l.foresees() {
-		f.of, _ = l.pruner.(*prune.Pruner).Follow(l.draw.Budget) // an error: batches are planned as they are drawn
+func (c *plannedCache) foresee(wrong *atomic.Int64) foresight {
+	l := c.loader
+	f := foresight{cost: l.draw.Parts.RowCost(), wrong: wrong}
+	if c.foresees() {
+		f.of, _ = l.history.pruner.(*prune.Pruner).Follow(l.draw.Budget) // an error: batches are planned as they are drawn
 	}
 	return f
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"freshgo/core/draw"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/history"
 	"freshgo/core/internal/explore"
 	"freshgo/core/plan"
@@ -172,13 +172,13 @@ func TestForesightResumes(t *testing.T) {
 		}
 		state, err := r.l.SaveHistory()
 		require.NoError(t, err)
-		rows := append([]byte(nil), r.l.embeddings.Bytes()...)
+		rows := append([]byte(nil), r.l.history.embeddings.Bytes()...)
 		want := r.epoch()
 
 		resumed := f.train(t, open(t, draw.OpenStore(s), o))
 		resumed.epochOf(0)
 		require.NoError(t, resumed.l.RestoreHistory(state))
-		copy(resumed.l.embeddings.Bytes(), rows)
+		copy(resumed.l.history.embeddings.Bytes(), rows)
 		require.NoError(t, resumed.l.Start(1, gone, Train))
 		requireSame(t, want, resumed.epoch())
 		for _, of := range resumed.l.Plan().History {

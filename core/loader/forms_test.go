@@ -3,7 +3,6 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/draw"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/manifest"
 	"freshgo/core/ssd"
 	"freshgo/core/store"

@@ -2,9 +2,9 @@ package loader
 
 import (
 	"fmt"
-	"freshgo/core/draw"
 	"sync"
 
+	"freshgo/core/draw"
 	"freshgo/core/mem"
 )
 

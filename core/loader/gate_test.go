@@ -2,12 +2,12 @@ package loader
 
 import (
 	"errors"
-	"freshgo/core/draw"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/mem"
 )
 

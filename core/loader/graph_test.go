@@ -2,13 +2,13 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/draw"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"

@@ -2,12 +2,12 @@ package loader
 
 import (
 	"fmt"
-	"freshgo/core/draw"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"freshgo/core/cache"
+	"freshgo/core/draw"
 	"freshgo/core/graph"
 	"freshgo/core/history"
 	"freshgo/core/mem"
@@ -33,92 +34,100 @@ type pruner interface {
 	Stats() (prune.Stats, error)
 }
 
-// openHistory makes the history's buffer and what prunes by it, if there is to be one.
-func (l *Loader) openHistory(ctx context.Context) error {
-	o := l.draw.Options.History
-	l.pruner = prune.None{}
+// historyCache is the history of a loader: what prunes by it, and its memory.
+type historyCache struct {
+	pruner      pruner
+	embeddings  mem.Buffer      // nil: there is none, or the caller has it
+	reuse       []*cache.Vector // by hidden layer: how often a node is needed in an epoch
+	sparesLists bool            // lists on disk that would be pruned are not read
+}
+
+// open makes the buffer and what prunes by the history, if there is to be one.
+func (h *historyCache) open(ctx context.Context, m *draw.Sampling, alloc mem.Allocator) error {
+	o := m.Options.History
+	h.pruner = prune.None{}
 	if o == nil {
 		return nil
 	}
 	c := prune.Config{
-		History: l.draw.Options.HistoryConfig(&l.draw.Parts, l.draw.Split.History, l.NumBatches()),
-		Shape:   l.draw.Parts.Schema.Shape(), ProbeEvery: o.ProbeEvery,
+		History: m.Options.HistoryConfig(&m.Parts, m.Split.History, m.NumBatches()),
+		Shape:   m.Parts.Schema.Shape(), ProbeEvery: o.ProbeEvery,
 	}
-	c.History.Lag = min(int64(o.Lag), int64(l.draw.Split.Prefetch))
+	c.History.Lag = min(int64(o.Lag), int64(m.Split.Prefetch))
 	if c.History.Policy == history.Performance {
-		if err := l.openReuse(ctx, &c.History); err != nil {
+		if err := h.openReuse(ctx, m, &c.History); err != nil {
 			return err
 		}
 	}
-	if err := l.spareLists(ctx); err != nil {
+	if err := h.spareLists(ctx, m); err != nil {
 		return err
 	}
 	if !o.Outside {
-		if err := l.openHistoryBuffer(c.History.Bytes); err != nil {
+		if err := h.openBuffer(m, alloc, c.History.Bytes); err != nil {
 			return err
 		}
 	}
-	made, err := prune.New(l.draw.Budget, c)
+	made, err := prune.New(m.Budget, c)
 	if err != nil {
 		return err
 	}
-	l.draw.OnClose(made.Close)
-	l.pruner = made
+	m.OnClose(made.Close)
+	h.pruner = made
 	return nil
 }
 
-// openHistoryBuffer makes the memory of the embeddings.
-func (l *Loader) openHistoryBuffer(bytes int64) error {
-	if err := l.draw.Budget.Reserve(mem.History, bytes); err != nil {
+// openBuffer makes the memory of the embeddings.
+func (h *historyCache) openBuffer(m *draw.Sampling, alloc mem.Allocator, bytes int64) error {
+	if err := m.Budget.Reserve(mem.History, bytes); err != nil {
 		return err
 	}
-	l.draw.OnClose(func() { l.draw.Budget.Release(mem.History, bytes) })
-	buffer, err := l.alloc.Acquire(bytes)
+	m.OnClose(func() { m.Budget.Release(mem.History, bytes) })
+	buffer, err := alloc.Acquire(bytes)
 	if err != nil {
 		return err
 	}
 	clear(buffer.Bytes())
-	l.embeddings = buffer
-	l.draw.OnClose(buffer.Release)
+	h.embeddings = buffer
+	m.OnClose(buffer.Release)
 	return nil
 }
 
 // openReuse computes how often rows are needed, for the policy that weighs them: the expected number of times in an
 // iteration that a node is within the hops in which a layer is computed.
-func (l *Loader) openReuse(ctx context.Context, c *history.Config) error {
-	perIteration := 1 / float32(l.NumBatches())
-	c.Reuse = func(layer int, node int64) float32 { return l.reuse[layer-1].Hotness[node] * perIteration }
-	l.reuse = make([]*cache.Vector, c.Layers)
+func (h *historyCache) openReuse(ctx context.Context, m *draw.Sampling, c *history.Config) error {
+	perIteration := 1 / float32(m.NumBatches())
+	c.Reuse = func(layer int, node int64) float32 { return h.reuse[layer-1].Hotness[node] * perIteration }
+	h.reuse = make([]*cache.Vector, c.Layers)
 	for layer := 1; layer <= c.Layers; layer++ {
 		if !c.Keeps(layer) {
 			continue
 		}
-		v, err := l.draw.Expected(ctx, l.draw.Options.Hops()-layer)
+		v, err := m.Expected(ctx, m.Options.Hops()-layer)
 		if err != nil {
 			return err
 		}
-		l.draw.OnClose(v.Close)
-		l.reuse[layer-1] = v
+		m.OnClose(v.Close)
+		h.reuse[layer-1] = v
 	}
 	return nil
 }
 
 // spareLists decides whether lists on disk that would be pruned are left unread: see prune.LastHop. Edges of a node to
 // itself are counted where history.Batch.Degrees are known, so these are looked for.
-func (l *Loader) spareLists(ctx context.Context) error {
-	if l.draw.Split.Cache == "belady" || l.draw.Options.Weighted() {
+func (h *historyCache) spareLists(ctx context.Context, m *draw.Sampling) error {
+	if m.Split.Cache == "belady" || m.Options.Weighted() {
 		return nil
 	}
 	onDisk := false
-	for i := range l.draw.Parts.Schema.Relations {
-		onDisk = onDisk || l.draw.Parts.Schema.Relations[i].Neighbors.OnDisk()
+	for i := range m.Parts.Schema.Relations {
+		onDisk = onDisk || m.Parts.Schema.Relations[i].Neighbors.OnDisk()
 	}
-	if shape := l.draw.Parts.Schema.Shape(); !onDisk || !shape.Single() {
-		l.sparesLists = onDisk
+	if shape := m.Parts.Schema.Shape(); !onDisk || !shape.Single() {
+		h.sparesLists = onDisk
 		return nil
 	}
-	found, err := hasLoops(ctx, l.draw.Parts.Schema.Relations[0].Edges(l.draw.Budget))
-	l.sparesLists = err == nil && !found
+	found, err := hasLoops(ctx, m.Parts.Schema.Relations[0].Edges(m.Budget))
+	h.sparesLists = err == nil && !found
 	return err
 }
 
@@ -146,18 +155,20 @@ func hasLoops(ctx context.Context, edges *graph.Edges) (bool, error) {
 func (l *Loader) UpdateHistory(
 	ctx context.Context, i, rowBytes int64, norms []prune.Norms,
 ) ([]history.Admitted, error) {
-	return l.pruner.Update(ctx, i, rowBytes, norms)
+	return l.history.pruner.Update(ctx, i, rowBytes, norms)
 }
 
 // SkipHistory is prune.Pruner.SkipUpdate.
-func (l *Loader) SkipHistory(ctx context.Context, i int64) error { return l.pruner.SkipUpdate(ctx, i) }
+func (l *Loader) SkipHistory(ctx context.Context, i int64) error {
+	return l.history.pruner.SkipUpdate(ctx, i)
+}
 
 // SaveHistory is prune.Pruner.Save.
-func (l *Loader) SaveHistory() ([]byte, error) { return l.pruner.Save() }
+func (l *Loader) SaveHistory() ([]byte, error) { return l.history.pruner.Save() }
 
 // RestoreHistory takes over a saved state, and ends the epoch that runs: see prune.Pruner.Restore.
 func (l *Loader) RestoreHistory(data []byte) error {
-	return l.pruner.Restore(data, func() {
+	return l.history.pruner.Restore(data, func() {
 		l.Stop()
 		l.cache.stop() // it has foreseen what the history would keep
 	})
@@ -171,13 +182,13 @@ type HistoryStats struct {
 
 // HistoryStats returns the figures so far.
 func (l *Loader) HistoryStats() (HistoryStats, error) {
-	of, err := l.pruner.Stats()
+	of, err := l.history.pruner.Stats()
 	return HistoryStats{Stats: of, Bytes: l.draw.Split.History}, err
 }
 
 // HistoryBuffer is the memory of the embeddings, the loader's until Close: whoever holds it longer takes a reference.
 // It is nil where the caller has it.
 func (l *Loader) HistoryBuffer() (mem.Buffer, error) {
-	_, err := l.pruner.Stats()
-	return l.embeddings, err
+	_, err := l.history.pruner.Stats()
+	return l.history.embeddings, err
 }

@@ -3,7 +3,6 @@ package loader
 import (
 	"cmp"
 	"fmt"
-	"freshgo/core/draw"
 	"maps"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/history"
 	"freshgo/core/internal/explore"
 	"freshgo/core/sample"

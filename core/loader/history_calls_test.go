@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"freshgo/core/draw"
 	"math"
 	"math/rand/v2"
 	"syscall"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/history"
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"

@@ -91,14 +91,14 @@ func TestFiguresAreOfBatchesHandedOver(t *testing.T) {
 			require.Positive(t, want.hits[0])
 			state, err := r.l.SaveHistory()
 			require.NoError(t, err)
-			rows := slices.Clone(r.l.embeddings.Bytes())
+			rows := slices.Clone(r.l.history.embeddings.Bytes())
 			r.l.Stop()
 			want.require(r)
 
 			resumed := f.train(t, open(t, g, o))
 			for _, leave := range []bool{true, false} { // what was ahead is given up, or handed over
 				require.NoError(t, resumed.l.RestoreHistory(state))
-				copy(resumed.l.embeddings.Bytes(), rows)
+				copy(resumed.l.history.embeddings.Bytes(), rows)
 				want.require(resumed)
 				before := tally{slices.Clone(want.hits), slices.Clone(want.misses), slices.Clone(want.ages)}
 				part(resumed, 4, 5, 1)

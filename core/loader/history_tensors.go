@@ -2,8 +2,8 @@ package loader
 
 import (
 	"fmt"
-	"freshgo/core/draw"
 
+	"freshgo/core/draw"
 	"freshgo/core/history"
 	"freshgo/core/sample"
 )
@@ -112,7 +112,7 @@ func (p *preparer) addNarrow(b *Batch, name string, values []int32) error {
 
 // HistoryTensors returns the most tensors that a history adds to a batch.
 func (l *Loader) HistoryTensors() int {
-	if !l.pruner.Prunes() {
+	if !l.history.pruner.Prunes() {
 		return 0
 	}
 	return 3 + (7+(3+len(TransposedNames))*len(l.draw.Parts.Schema.Shape().Relations))*l.draw.Options.Hops()

@@ -2,12 +2,12 @@ package loader
 
 import (
 	"fmt"
-	"freshgo/core/draw"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/history"
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
@@ -82,7 +82,7 @@ func (r *trainer) requirePlainCounts(want, got *seen) {
 	}
 	for _, k := range at {
 		require.LessOrEqual(r, counts[k], exact[k])
-		require.True(r, r.l.sparesLists || counts[k] == exact[k])
+		require.True(r, r.l.history.sparesLists || counts[k] == exact[k])
 		counts[k] = exact[k]
 	}
 }
@@ -146,7 +146,7 @@ func TestHistoryResumes(t *testing.T) {
 					state, err = r.l.SaveHistory() // while batches are prepared
 					require.NoError(t, err)
 				}
-				rows := slices.Clone(r.l.embeddings.Bytes())
+				rows := slices.Clone(r.l.history.embeddings.Bytes())
 				want := r.epoch()
 
 				resumed := f.train(t, open(t, g, o))
@@ -160,7 +160,7 @@ func TestHistoryResumes(t *testing.T) {
 				again, err := resumed.l.SaveHistory()
 				require.NoError(t, err)
 				require.Equal(t, state, again)
-				copy(resumed.l.embeddings.Bytes(), rows)
+				copy(resumed.l.history.embeddings.Bytes(), rows)
 				require.NoError(t, resumed.l.Start(1, gone, Train))
 				requireSame(t, want, resumed.epoch())
 				require.Positive(t, resumed.hits)
@@ -199,7 +199,7 @@ func TestListsThatAreNotRead(t *testing.T) {
 				epochOf(t, plain, epoch)
 			}
 			require.Positive(t, r.hits)
-			require.Equal(t, !loops, r.l.sparesLists)
+			require.Equal(t, !loops, r.l.history.sparesLists)
 			fetched := func(l *Loader) int64 { return l.Stats().NeighborHits + l.Stats().NeighborMisses }
 			if loops {
 				require.Equal(t, fetched(plain), fetched(r.l))

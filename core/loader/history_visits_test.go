@@ -1,12 +1,12 @@
 package loader
 
 import (
-	"freshgo/core/draw"
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/history"
 	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
@@ -78,14 +78,14 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 		o.WeightAttr = ""
 		evenly := countedVisits(t, g, o)
 		for layer := 1; layer < o.Hops(); layer++ {
-			require.Equal(t, weighted.reuse[layer-1].Hotness, onDisk.reuse[layer-1].Hotness)
+			require.Equal(t, weighted.history.reuse[layer-1].Hotness, onDisk.history.reuse[layer-1].Hotness)
 			for _, of := range []struct {
 				l           *Loader
 				want, other []float64
 			}{{weighted, byWeight[layer], evenly[layer]}, {uniform, evenly[layer], byWeight[layer]}} {
 				expected, counted := 0., 0.
 				for v, n := range of.want {
-					expected, counted = expected+float64(of.l.reuse[layer-1].Hotness[v]), counted+n
+					expected, counted = expected+float64(of.l.history.reuse[layer-1].Hotness[v]), counted+n
 				}
 				require.InEpsilon(t, counted, expected, .03)
 				own, other := errorOf(of.l, layer, of.want), errorOf(of.l, layer, of.other)
@@ -102,7 +102,7 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 func errorOf(l *Loader, layer int, counted []float64) float64 {
 	off, all := 0., 0.
 	for v, n := range counted {
-		off, all = off+math.Abs(float64(l.reuse[layer-1].Hotness[v])-n), all+n
+		off, all = off+math.Abs(float64(l.history.reuse[layer-1].Hotness[v])-n), all+n
 	}
 	return off / all
 }

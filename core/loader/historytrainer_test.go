@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"freshgo/core/draw"
 	"io"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/history"
 	"freshgo/core/mem"
 	"freshgo/core/prune"
@@ -82,7 +82,7 @@ func (r *trainer) next() *seen {
 
 // row returns the contents of a slot.
 func (r *trainer) row(slot int64) []byte {
-	return r.l.embeddings.Bytes()[slot*embedding:][:embedding]
+	return r.l.history.embeddings.Bytes()[slot*embedding:][:embedding]
 }
 
 // levels holds the levels of a batch: the global number of each row's node, and the targets.

@@ -2,12 +2,12 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/draw"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/ssd"
 )
 

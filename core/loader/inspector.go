@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"freshgo/core/draw"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
@@ -96,7 +96,7 @@ func (c *plannedCache) inspect(at place, t draw.ShareSchedule) *inspector {
 	in.planLost.Store(nonePlanLost)
 	in.blocks = newBlocks(in, at)
 	c.foreknown.begin(at.epoch)
-	in.foresees, in.foresight = l.foresees(), l.foresee(&in.unforeseen)
+	in.foresees, in.foresight = c.foresees(), c.foresee(&in.unforeseen)
 	in.ctx, in.cancel = context.WithCancel(context.Background())
 	c.planner.Reset(l.rows.resident.all)
 	in.done.Add(1)
@@ -275,7 +275,7 @@ func (in *inspector) continues(at place, t draw.ShareSchedule) bool {
 	defer in.mu.Unlock()
 	whole, _ := in.loader.turnsFrom(0)
 	return passed && n == in.next && t == *in.turnsOf(at.epoch) && whole == in.whole && !in.shut && in.err == nil &&
-		!in.isPlanLost(n) && in.foresees == in.loader.foresees() && in.unforeseen.Load() == 0
+		!in.isPlanLost(n) && in.foresees == in.cache.foresees() && in.unforeseen.Load() == 0
 }
 
 // superbatchOf waits for the superbatch that holds batch n.

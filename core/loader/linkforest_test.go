@@ -1,13 +1,13 @@
 package loader
 
 import (
-	"freshgo/core/draw"
 	"math"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/links"
 	"freshgo/core/sample"
 )

@@ -2,7 +2,6 @@ package loader
 
 import (
 	"fmt"
-	"freshgo/core/draw"
 	"maps"
 	"math"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/explore"
 	"freshgo/core/links"
 	"freshgo/core/sample"

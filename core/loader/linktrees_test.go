@@ -3,7 +3,6 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/draw"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/explore"
 	"freshgo/core/links"
 	"freshgo/core/manifest"

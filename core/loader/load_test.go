@@ -1,7 +1,6 @@
 package loader
 
 import (
-	"freshgo/core/draw"
 	"runtime"
 	"slices"
 	"testing"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/plan"
 	"freshgo/core/ssd"
 )

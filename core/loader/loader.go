@@ -3,12 +3,11 @@ package loader
 import (
 	"context"
 	"errors"
-	"freshgo/core/draw"
 	"io"
 	"sync"
 	"time"
 
-	"freshgo/core/cache"
+	"freshgo/core/draw"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/sizing"
@@ -24,18 +23,14 @@ var (
 // and Close belong to one consumer and must not run concurrently with one
 // another; Sample and Stats may be called from anywhere.
 type Loader struct {
-	draw        draw.Sampling
-	rows        features
-	cachedTypes draw.CachedTypes // which rows batches need
-	alloc       mem.Allocator
+	draw  draw.Sampling
+	rows  features
+	alloc mem.Allocator
 
-	cache       rowCache
-	pruner      pruner
-	forecast    *forecast       // of what it will do; nil: none has begun
-	embeddings  mem.Buffer      // the history's; nil: there is none, or the caller has it
-	reuse       []*cache.Vector // by hidden layer: how often a node is needed in an epoch
-	sparesLists bool            // lists on disk that would be pruned are not read
-	taken       draw.Share      // of the epochs that start; the zero value is all batches
+	cache    rowCache
+	history  historyCache
+	forecast *forecast  // of what it will do; nil: none has begun
+	taken    draw.Share // of the epochs that start; the zero value is all batches
 
 	counters counters
 	offers   func() []sizing.Offer // what epochs would move with more memory
@@ -72,7 +67,7 @@ func (l *Loader) Start(epochIndex, firstBatch int64, mode Mode) error {
 		return err
 	}
 	l.Stop()
-	e, err := l.newEpoch(epochIndex, firstBatch, mode)
+	e, err := newEpoch(l, epochIndex, firstBatch, mode)
 	if err != nil {
 		return err
 	}
@@ -140,7 +135,7 @@ func (l *Loader) Close() error {
 	if closed {
 		return nil
 	}
-	l.endAnswers()
+	l.answers.end()
 	l.cache.stop()
 	l.draw.Close()
 	return nil
@@ -159,7 +154,7 @@ func (l *Loader) Take(s draw.Share) error {
 	l.taken = s
 	if h := l.draw.Options.History; h != nil {
 		count := s.BatchesOf(l.NumBatches())
-		l.pruner.SetSpans(h.Stale.Iterations(count), h.Start.Iterations(count))
+		l.history.pruner.SetSpans(h.Stale.Iterations(count), h.Start.Iterations(count))
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/draw"
 	"io"
 	"math"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/guard"
 	"freshgo/core/links"
 	"freshgo/core/mem"

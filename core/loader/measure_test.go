@@ -2,11 +2,11 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/draw"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/explore"
 	"freshgo/core/links"
 	"freshgo/core/mem"

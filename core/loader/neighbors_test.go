@@ -2,7 +2,6 @@ package loader
 
 import (
 	"fmt"
-	"freshgo/core/draw"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/cache"
+	"freshgo/core/draw"
 	"freshgo/core/history"
 	"freshgo/core/internal/explore"
 	"freshgo/core/links"

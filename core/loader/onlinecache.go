@@ -11,17 +11,17 @@ type onlineCache struct {
 	policy cache.Policy // nil: it was dropped, and the cache is empty
 }
 
-func (l *Loader) openOnline() (rowCache, error) {
+func openOnline(l *Loader) (rowCache, error) {
 	l.rows.movers = l.draw.Split.Workers // batches take turns at the cache
 	c := &onlineCache{loader: l, kind: l.draw.Split.Cache}
 	if err := c.restart(); err != nil {
 		return nil, err
 	}
 	l.draw.OnClose(c.drop)
-	if err := l.openResident(); err != nil {
+	if err := l.rows.openResident(&l.draw); err != nil {
 		return nil, err
 	}
-	return c, l.openSlots(l.draw.Split.CacheRows)
+	return c, l.rows.openSlots(&l.draw, l.draw.Split.CacheRows)
 }
 
 // restart begins with an empty cache.

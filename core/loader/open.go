@@ -3,10 +3,10 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/draw"
 	"sync"
 	"time"
 
+	"freshgo/core/draw"
 	"freshgo/core/mem"
 	"freshgo/core/sizing"
 	"freshgo/core/store"
@@ -32,6 +32,7 @@ func Open(ctx context.Context, src draw.Source, o draw.Options, alloc mem.Alloca
 	if err := l.draw.Check(); err != nil {
 		return nil, err
 	}
+	l.answers.loader = l
 	l.answers.closes, l.answers.cancel = context.WithCancel(context.Background())
 	start := time.Now()
 	if err := l.open(ctx); err != nil {
@@ -53,10 +54,9 @@ func (l *Loader) open(ctx context.Context) error {
 		func(ctx context.Context) error { return types.OpenTopology(ctx, &l.draw) },
 		l.draw.OpenNeighborLists,
 		l.draw.OpenOrder,
-		l.openTables,
+		func(ctx context.Context) error { return l.rows.open(ctx, &l.draw) },
 		l.draw.OpenSampler,
-		l.openHistory,
-		func(context.Context) error { l.shareRows(); return nil },
+		func(ctx context.Context) error { return l.history.open(ctx, &l.draw, l.alloc) },
 		l.openCache,
 	} {
 		if err := step(ctx); err != nil {
@@ -67,12 +67,6 @@ func (l *Loader) open(ctx context.Context) error {
 		return l.draw.Parts.Store.CheckCurrent()
 	}
 	return nil
-}
-
-// shareRows sets the number of threads that copy the rows of a batch to the threads of the batch.
-func (l *Loader) shareRows() {
-	_, l.rows.threads = l.draw.Concurrency()
-	l.rows.movers = l.rows.threads
 }
 
 // divide divides the memory, by measured batches where it is limited.
@@ -99,7 +93,7 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 	}
 	l.draw.Split = *split
 	l.offers = sync.OnceValue(func() []sizing.Offer { return sizing.Offers(r, g, costs) })
-	if err := l.boundScratch(&g); err != nil {
+	if err := boundScratch(&l.draw, &g); err != nil {
 		return err
 	}
 	return l.draw.ReserveFixed(&g)
@@ -107,53 +101,18 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 
 // boundScratch compares the scratch file with the free space: one whose size was chosen gets no more than there is, one
 // whose size was given must have room for what it may hold.
-func (l *Loader) boundScratch(g *sizing.Graph) error {
-	if l.draw.Split.Scratch == 0 {
+func boundScratch(m *draw.Sampling, g *sizing.Graph) error {
+	if m.Split.Scratch == 0 {
 		return nil
 	}
-	free, err := l.draw.Parts.Store.FS().Space(l.draw.Options.Scratch)
+	free, err := m.Parts.Store.FS().Space(m.Options.Scratch)
 	if err != nil {
 		return nil // opening the file will say it
 	}
-	if l.draw.Options.ScratchBytes == draw.Auto {
-		l.draw.Split.Scratch = min(l.draw.Split.Scratch, free)
-	} else if need := min(l.draw.Split.Scratch, sizing.MostScratch(g)); need > free {
-		return fmt.Errorf("loader: scratch_size: %w", &store.SpaceError{Dir: l.draw.Options.Scratch, Need: need, Free: free})
+	if m.Options.ScratchBytes == draw.Auto {
+		m.Split.Scratch = min(m.Split.Scratch, free)
+	} else if need := min(m.Split.Scratch, sizing.MostScratch(g)); need > free {
+		return fmt.Errorf("loader: scratch_size: %w", &store.SpaceError{Dir: m.Options.Scratch, Need: need, Free: free})
 	}
-	return nil
-}
-
-// openTables loads the tensors that are held whole and opens the others.
-func (l *Loader) openTables(ctx context.Context) error {
-	l.rows.tables = make([]table, len(l.draw.Parts.Tensors))
-	for i, t := range l.draw.Parts.Tensors {
-		l.rows.tables[i] = table{Tensor: t, index: i, cached: l.draw.Split.ColumnOf[i], unused: !l.draw.Parts.Reaches(&t)}
-		table := &l.rows.tables[i]
-		switch {
-		case t.OnDisk == nil:
-		case l.draw.Split.Resident[i]:
-			block, err := l.draw.Parts.Store.LoadTensor(ctx, &t.OnDisk.Array, l.draw.Budget, mem.FeatureCache)
-			if err != nil {
-				return err
-			}
-			l.draw.OnClose(block.Free)
-			table.Memory = block.Bytes()
-		default:
-			var err error
-			if table.disk, err = l.draw.Graph.Rows(ctx, &t.OnDisk.Array); err != nil {
-				return err
-			}
-			if !t.ByEdge && !table.unused {
-				l.rows.onDisk = append(l.rows.onDisk, table)
-			}
-		}
-	}
-	cached := make([]bool, l.draw.Parts.Schema.NumTypes())
-	for _, t := range l.rows.onDisk {
-		cached[t.Type] = true
-	}
-	l.cachedTypes = l.draw.NewCachedTypes(cached)
-	l.cachedTypes.Order = l.draw.Order
-	l.rows.columns = l.draw.Split.Columns
 	return nil
 }

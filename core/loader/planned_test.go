@@ -3,7 +3,6 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/draw"
 	"slices"
 	"syscall"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/cache"
+	"freshgo/core/draw"
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/plan"

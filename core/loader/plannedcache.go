@@ -5,11 +5,11 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"freshgo/core/draw"
 	"slices"
 	"sync"
 	"time"
 
+	"freshgo/core/draw"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
 	"freshgo/core/sizing"
@@ -40,9 +40,9 @@ type plannedCache struct {
 const leastBuffers = 20 * sizing.MinSlot
 
 // openPlanned makes the slots, the record of what is in them, the planner, and the pool for packs and traces.
-func (l *Loader) openPlanned(ctx context.Context) (rowCache, error) {
+func openPlanned(ctx context.Context, l *Loader) (rowCache, error) {
 	l.rows.movers = l.draw.Split.Workers // batches take turns at the cache
-	if err := l.openSlots(l.draw.Split.CacheRows); err != nil {
+	if err := l.rows.openSlots(&l.draw, l.draw.Split.CacheRows); err != nil {
 		return nil, err
 	}
 	o := &l.draw.Options
@@ -53,7 +53,7 @@ func (l *Loader) openPlanned(ctx context.Context) (rowCache, error) {
 		return nil, err
 	}
 	l.draw.OnClose(func() { _ = pool.Close() }) // it only gives back
-	if err := l.openResident(); err != nil {
+	if err := l.rows.openResident(&l.draw); err != nil {
 		return nil, err
 	}
 	c := &plannedCache{

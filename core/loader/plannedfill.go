@@ -2,9 +2,9 @@ package loader
 
 import (
 	"fmt"
-	"freshgo/core/draw"
 	"time"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/reuse"
 	"freshgo/core/scratch"
 )

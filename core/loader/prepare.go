@@ -2,10 +2,9 @@ package loader
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"freshgo/core/draw"
 
+	"freshgo/core/draw"
 	"freshgo/core/graph"
 	"freshgo/core/plan"
 	"freshgo/core/prune"
@@ -62,30 +61,6 @@ func (p *preparer) prepare() (int64, *Batch, error) {
 	}
 	whole = true
 	return i, b, nil
-}
-
-// sampleAgain samples a batch whose trace is lost, and passes it to use in a worker's memory.
-func (l *Loader) sampleAgain(ctx context.Context, t *sampled, r *draw.Request, use func(g *sample.Subgraph)) error {
-	l.counters.resampled.Add(1)
-	order, err := l.draw.NewSeedOrder(ctx, l.draw.EpochKey(t.epoch))
-	if err != nil {
-		return err
-	}
-	defer order.Free()
-	if err := order.Batch(ctx, t.index, r); err != nil {
-		return err
-	}
-	worker, err := l.draw.Lease(ctx)
-	if err != nil {
-		return err
-	}
-	defer l.draw.GiveBack(worker)
-	var g sample.Subgraph
-	if err := l.draw.Draw(ctx, worker, order.BatchKey(t.index), r, &g); err != nil {
-		return err
-	}
-	use(&g)
-	return nil
 }
 
 // take makes a subgraph the one that the batch delivers.

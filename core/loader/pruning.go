@@ -13,19 +13,4 @@ func keep(to, from *sample.Subgraph) {
 }
 
 // estimate computes what each new embedding would have saved, for the update.
-func (p *preparer) estimate() error { return p.cut.Estimate(p.loader.rowCost()) }
-
-// rowCost returns the cost of loading a node's rows: zero where its type has none, but other types have some.
-func (l *Loader) rowCost() func(node int64) float32 {
-	first := l.draw.Parts.Schema.First
-	costs := make([]float32, l.draw.Parts.Schema.NumTypes())
-	for i := range l.rows.tables {
-		if !l.rows.tables[i].ByEdge {
-			costs[l.rows.tables[i].Type] = 1
-		}
-	}
-	if len(costs) == 1 {
-		return func(int64) float32 { return 1 }
-	}
-	return func(node int64) float32 { return costs[sample.TypeOf(first, node)] }
-}
+func (p *preparer) estimate() error { return p.cut.Estimate(p.loader.draw.Parts.RowCost()) }

@@ -3,7 +3,6 @@ package loader
 import (
 	"bytes"
 	"context"
-	"freshgo/core/draw"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"

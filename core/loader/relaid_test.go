@@ -3,13 +3,13 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/draw"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/explore"
 	"freshgo/core/ssd"
 	"freshgo/core/store"

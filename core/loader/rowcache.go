@@ -32,25 +32,13 @@ func (l *Loader) openCache(ctx context.Context) (err error) {
 	case kind == "none":
 		l.cache = uncached{}
 	case kind == "belady":
-		l.cache, err = l.openPlanned(ctx)
+		l.cache, err = openPlanned(ctx, l)
 	case slices.Contains(cache.OnlineNames(), kind):
-		l.cache, err = l.openOnline()
+		l.cache, err = openOnline(l)
 	default:
-		l.cache, err = l.openFixed(ctx)
+		l.cache, err = openFixed(ctx, l)
 	}
 	return err
-}
-
-// openSlots makes the slots of the cache.
-func (l *Loader) openSlots(capacity int64) error {
-	rows, err := cache.NewRows(l.draw.Budget, capacity, l.rows.columns)
-	if err != nil {
-		return err
-	}
-	rows.Populate()
-	l.draw.OnClose(rows.Close)
-	l.rows.cached = rows
-	return nil
 }
 
 // passive is the part of a rowCache that runs nothing ahead of the batches.
@@ -102,17 +90,17 @@ func (c *fixedCache) fill(p *preparer, _ *Batch, tensors [][]byte) error {
 }
 
 // openFixed ranks the nodes and reads the rows of the hottest. The reads count as I/O in the statistics.
-func (l *Loader) openFixed(ctx context.Context) (rowCache, error) {
+func openFixed(ctx context.Context, l *Loader) (rowCache, error) {
 	if l.draw.Split.CacheRows == 0 {
 		return uncached{}, nil
 	}
-	ranked, err := l.rankForCache(ctx)
+	ranked, err := rankForCache(ctx, l)
 	if err != nil {
 		return nil, err
 	}
 	policy := ranked.Static(l.draw.Split.CacheRows)
 	l.draw.OnClose(policy.Close)
-	if err := l.openSlots(policy.Len()); err != nil {
+	if err := l.rows.openSlots(&l.draw, policy.Len()); err != nil {
 		return nil, err
 	}
 	wanted, first := make([]int64, 0, fillChunk), 0 // the slot of the first of wanted

@@ -3,11 +3,11 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/draw"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/explore"
 	"freshgo/core/ssd"
 )
@@ -121,7 +121,7 @@ func TestSharedSpansOfHistory(t *testing.T) {
 	l := open(t, d.graph(t), o)
 	for ranks, start := range map[int64]int64{1: 32, 2: 16, 3: 12, 5: 8} {
 		require.NoError(t, l.Take(draw.Share{Ranks: ranks}))
-		st, err := l.pruner.Stats()
+		st, err := l.history.pruner.Stats()
 		require.NoError(t, err)
 		require.Equal(t, start, st.Start)
 	}

@@ -28,23 +28,24 @@ const (
 )
 
 // atOnce returns the number of neighbours that are read at once, in a quarter of the memory for shared reads.
-func (l *Loader) atOnce() int {
-	return int(min(l.draw.Split.Together/4/graph.TogetherBytes(1), mostAtOnce))
+func (c *plannedCache) atOnce() int {
+	return int(min(c.loader.draw.Split.Together/4/graph.TogetherBytes(1), mostAtOnce))
 }
 
 // most returns the number of batches that may share reads; 0: none.
-func (t *sharedReads) most(l *Loader) int64 {
+func (t *sharedReads) most(c *plannedCache) int64 {
+	l := c.loader
 	k := l.draw.Options.Links
 	excludes := k != nil && k.Exclude != links.ExcludeNone // and fetches lists for that
 	if t.each == 0 || l.draw.Split.Together == 0 || excludes || !l.draw.Sampler.FetchesOnce() {
 		return 0
 	}
-	return min(mostShared, l.wantedRoom()/t.each)
+	return min(mostShared, c.wantedRoom()/t.each)
 }
 
 // wantedRoom returns the memory for the requests of batches.
-func (l *Loader) wantedRoom() int64 {
-	return l.draw.Split.Together - graph.TogetherBytes(l.atOnce())
+func (c *plannedCache) wantedRoom() int64 {
+	return c.loader.draw.Split.Together - graph.TogetherBytes(c.atOnce())
 }
 
 // learn estimates the requests of a batch from batches that did not share their reads.
@@ -55,12 +56,12 @@ func (t *sharedReads) learn(batches, read int64) { t.each = max(t.each, 10*read/
 func (s *blocks) readShared(count int64, number func(i int64) int64) []*graph.Wanted {
 	l, t := s.inspector.loader, &s.sharedReads
 	wanted := make([]*graph.Wanted, count)
-	most := min(t.most(l), count)
+	most := min(t.most(s.inspector.cache), count)
 	if most < 2 {
 		return wanted
 	}
 	pending, room := make([]int64, most), new(atomic.Int64)
-	room.Store(l.wantedRoom())
+	room.Store(s.inspector.cache.wantedRoom())
 	for i := range pending {
 		wanted[i], pending[i] = graph.NewWanted(l.draw.Budget, room), int64(i)
 	}
@@ -72,7 +73,7 @@ func (s *blocks) readShared(count int64, number func(i int64) int64) []*graph.Wa
 		for i, at := range pending {
 			asking[i] = wanted[at]
 		}
-		if err := t.reading.Read(s.inspector.ctx, asking, l.atOnce()); err != nil {
+		if err := t.reading.Read(s.inspector.ctx, asking, s.inspector.cache.atOnce()); err != nil {
 			freeWanted(wanted)
 			clear(wanted)
 			return wanted

@@ -2,7 +2,6 @@ package loader
 
 import (
 	"fmt"
-	"freshgo/core/draw"
 	"io"
 	"path/filepath"
 	"sync/atomic"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/ssd/faultfs"

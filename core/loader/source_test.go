@@ -1,12 +1,12 @@
 package loader
 
 import (
-	"freshgo/core/draw"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/cache"
+	"freshgo/core/draw"
 	"freshgo/core/store"
 )
 

@@ -85,7 +85,7 @@ func (l *Loader) Stats() Stats {
 		SecondsFirst:    seconds(&c.firstBatch),
 		SecondsEpoch:    seconds(&c.epoch),
 		Engine:          l.draw.EngineName, EngineWhy: l.draw.EngineWhy,
-		Cache: split.Cache, CacheWhy: split.CacheWhy, CachedRows: l.cachedRows(), CacheCapacity: split.CacheRows,
+		Cache: split.Cache, CacheWhy: split.CacheWhy, CachedRows: l.rows.resident.held.Load(), CacheCapacity: split.CacheRows,
 		Resampled: c.resampled.Load(), PackErrors: c.packErrors.Load(),
 		TopologyOnDisk: !split.Neighbors || !split.EdgeIDs,
 		IDMap:          "hash",
@@ -113,6 +113,3 @@ func byPurpose(bytes [mem.NumPurposes]int64) map[string]int64 {
 	}
 	return named
 }
-
-// cachedRows returns the number of cached rows.
-func (l *Loader) cachedRows() int64 { return l.rows.resident.held.Load() }

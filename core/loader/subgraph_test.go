@@ -1,11 +1,11 @@
 package loader
 
 import (
-	"freshgo/core/draw"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/sample"
 )
 

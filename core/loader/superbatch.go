@@ -3,12 +3,12 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/draw"
 	"slices"
 	"sort"
 	"sync/atomic"
 	"time"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/guard"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"

@@ -2,7 +2,6 @@ package loader
 
 import (
 	"fmt"
-	"freshgo/core/draw"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/ssd"

@@ -1,12 +1,12 @@
 package loader
 
 import (
-	"freshgo/core/draw"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/ssd"
 )
 

@@ -3,10 +3,10 @@ package loader
 import (
 	"context"
 	"errors"
-	"freshgo/core/draw"
 	"math"
 	"unsafe"
 
+	"freshgo/core/draw"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
@@ -52,11 +52,36 @@ func (s *sampled) Load(ctx context.Context) (plan.Batch, func(), error) {
 	}
 	var r draw.Request
 	var found draw.BatchRows
-	err = s.loader.sampleAgain(ctx, s, &r, func(g *sample.Subgraph) { found.FillGraph(&s.loader.cachedTypes, g) })
+	err = s.again(ctx, &r, func(g *sample.Subgraph) { found.FillGraph(&s.loader.rows.cachedTypes, g) })
 	if set := s.planned.set(); err == nil && set != nil {
 		found.Keep(set)
 	}
 	return found.Rows, func() {}, err
+}
+
+// again samples a batch whose trace is lost, and passes it to use in a worker's memory.
+func (s *sampled) again(ctx context.Context, r *draw.Request, use func(g *sample.Subgraph)) error {
+	l := s.loader
+	l.counters.resampled.Add(1)
+	order, err := l.draw.NewSeedOrder(ctx, l.draw.EpochKey(s.epoch))
+	if err != nil {
+		return err
+	}
+	defer order.Free()
+	if err := order.Batch(ctx, s.index, r); err != nil {
+		return err
+	}
+	worker, err := l.draw.Lease(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.draw.GiveBack(worker)
+	var g sample.Subgraph
+	if err := l.draw.Draw(ctx, worker, order.BatchKey(s.index), r, &g); err != nil {
+		return err
+	}
+	use(&g)
+	return nil
 }
 
 // dropRows frees what only the planner needs.

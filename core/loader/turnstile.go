@@ -1,9 +1,10 @@
 package loader
 
 import (
-	"freshgo/core/draw"
 	"math"
 	"sync"
+
+	"freshgo/core/draw"
 )
 
 // turnstile lets batches through one at a time and in their order.

@@ -3,9 +3,9 @@ package loader
 import (
 	"cmp"
 	"context"
-	"freshgo/core/draw"
 	"time"
 
+	"freshgo/core/draw"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 )
@@ -108,7 +108,7 @@ func (d *windowDrawer) unpack(p *preparer, t *sampled) error {
 			return draw.ErrStopped
 		}
 	}
-	return e.loader.sampleAgain(e.ctx, t, &p.request, func(g *sample.Subgraph) { keep(&p.graph, g) })
+	return t.again(e.ctx, &p.request, func(g *sample.Subgraph) { keep(&p.graph, g) })
 }
 
 func (d *windowDrawer) takeWhole(p *preparer, _ *Batch) error { return p.takeWhole(&p.graph) }

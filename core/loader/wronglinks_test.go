@@ -2,13 +2,13 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/draw"
 	"math"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/draw"
 	"freshgo/core/links"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
