@@ -49,6 +49,8 @@ def append(
     written once, in order; new edges are sorted within ``memory``. What does not grow shares its files with ``store``,
     as after :func:`freshgo.update`.
 
+    What belongs to the graph as a whole (:meth:`Store.attributes`) stays as it is; :func:`freshgo.update` changes it.
+
     Where the rows of nodes are in the order of their use (:func:`freshgo.relayout`), those of new nodes come last. A
     tensor that :func:`freshgo.propagate` has computed is left out if what it was computed from grows.
 
@@ -134,8 +136,9 @@ def _check_rows(label: str, others: Mapping[str, Any]) -> None:
     """Refuse what has no row for each new node or edge."""
     for name in others:
         raise InvalidArgumentError(
-            f"{label}{name} has no row for each new node or edge: append() adds these alone; what belongs to the graph "
-            "as a whole comes with convert(), and labelled links with update(links=...)"
+            f"{label}{name} has no row for each new node or edge, and append() adds these alone: what belongs to the "
+            "graph as a whole stays as it is in the store until update(attributes=...) changes it, and labelled links "
+            "come with update(links=...)"
         )
 
 

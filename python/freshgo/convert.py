@@ -169,7 +169,7 @@ def convert(
         raise DTypeError(f"data is already the store {data.path!r}: pass it to a Loader, or copy it with relayout")
     allowed = None if allow_pickle is None else flag("allow_pickle", allow_pickle)
     overwrite = flag("overwrite", overwrite)
-    with progress_of(progress) as report, Opening(path, allowed, overwrite, report) as opening:
+    with progress_of(progress) as report, Opening(path, allowed, overwrite, report, n_bytes) as opening:
         graph = graph_of(data, opening, source)
         parts = graph_parts(graph.data, levels)
         if not flag("isolated_nodes", isolated_nodes):

@@ -74,7 +74,8 @@ class Loader(Generic[BatchType]):
     first, as given, then the other nodes in the order of discovery), ``edge_index`` (row 0 the neighbour, row 1 the
     target; hops one after the other), ``e_id`` (the user's edge numbers), ``input_id`` (positions in ``input_nodes``),
     ``batch_size``, ``num_sampled_nodes``, ``num_sampled_edges``, and the rows of every node-level tensor (``x``, ``y``,
-    ...) and every edge-level tensor. ``batch.blocks()`` splits it by layers.
+    ...) and every edge-level tensor. What belongs to the graph as a whole (``class_weights``, :meth:`Store.attributes`)
+    comes with every batch as it is. ``batch.blocks()`` splits it by layers.
 
     A heterogeneous graph gives a PyG ``HeteroData``, or a :class:`freshgo.HeteroBatch`, with all of this for each type:
     ``batch["paper"].x``, ``batch["author", "writes", "paper"].edge_index``. Node types with input nodes have

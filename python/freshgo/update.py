@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from freshgo._args import checks
-from freshgo._args.arrays import Array
+from freshgo._args import checks, whole
+from freshgo._args.arrays import Array, NpyFile
 from freshgo._args.entry import entry
 from freshgo._args.hints import among
-from freshgo._args.named import check_name, named_arrays, named_splits
+from freshgo._args.named import as_array, check_name, named_arrays, named_splits
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
 from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
@@ -34,6 +34,7 @@ def update(
     tensors: Mapping[Any, Any] | None = None,
     splits: Mapping[str, Any] | None = None,
     links: Mapping[str, Any] | None = None,
+    attributes: Mapping[Any, Any] | None = None,
     drop: Sequence[str] | Mapping[Any, Sequence[str]] = (),
     memory: int | str = "1GiB",
     overwrite: bool = False,
@@ -62,7 +63,10 @@ def update(
             the labelled links alone are taken: ``store.links("val")``. The edges of the store stay its own. Or, by
             name, a mapping with ``edge_label_index``, ``edge_label`` and ``edge_label_time``, in a heterogeneous graph
             by edge type. None leaves out a split of links.
-        drop: names of tensors and splits to leave out; in a heterogeneous graph by type.
+        attributes: what belongs to the graph as a whole, by name (:meth:`Store.attributes`): numbers, strings, tensors
+            of any shape, and lists, tuples and dicts of these: ``{"class_weights": weights}``. In a heterogeneous graph
+            the attributes of a type are given as ``{"paper": {"mean": mean}}``. None leaves one out.
+        drop: names of tensors, splits and attributes to leave out; in a heterogeneous graph by type.
         memory: bytes, or a string such as ``"8GiB"``. Where rows are in an order of their own, 4 bytes a node are
             needed while tensors of nodes are written.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.
@@ -73,7 +77,8 @@ def update(
 
     Raises:
         InvalidArgumentError: rows that do not fit, a type or a name to drop that the store does not have, a name that
-            is both given and dropped, the tensor that ``weight_attr`` of :func:`freshgo.convert` stored by target too.
+            is both given and dropped, or is both a tensor and an attribute, the tensor that ``weight_attr`` of
+            :func:`freshgo.convert` stored by target too.
         DTypeError: dtypes that cannot be used.
         StoreExistsError, BudgetError, BusyError, StoreNotFoundError, FormatError, CorruptError, StorePermissionError,
             ReadError, WriteError: as for :func:`freshgo.convert`.
@@ -84,7 +89,9 @@ def update(
         changes.add_tensors({} if tensors is None else tensors)
         changes.add_splits({} if splits is None else splits)
         changes.add_links({} if links is None else links)
+        changes.add_attributes({} if attributes is None else attributes)
         changes.add_drops(drop)
+        changes.attach_attributes()
         with progress_of(progress) as report:
             native_convert.update(
                 source._native,
@@ -108,6 +115,8 @@ class _Changes:
         self.drops: list[tuple[str, int, str]] = []
         """Kind, place among the types of ``parts``, and name."""
         self.attachments: dict[str, Array] = {}
+        self._kept = store._attributes()
+        self._changed = False  # of these
 
     def add_tensors(self, given: Any) -> None:
         for key, items in self._by_type("tensors", given):
@@ -156,6 +165,71 @@ class _Changes:
             gone = [full for full in self._store._link_arrays(name).values() if full not in self.attachments]
             self.drops += [("attachment", 0, full) for full in gone]
 
+    def add_attributes(self, given: Any) -> None:
+        if not isinstance(given, Mapping):
+            raise DTypeError(f"attributes must be a mapping from names to values, got {checks.shown(given)}")
+        for key, value in given.items():
+            if self._flat:
+                self._change("", key, value)
+            elif isinstance(key, tuple) or key in self._store._nodes:
+                self._store._of_type(key)
+                if not isinstance(value, Mapping):
+                    raise DTypeError(f"attributes[{key!r}] must be a mapping, got {checks.shown(value)}")
+                for name, own in value.items():
+                    self._change(key, name, own)
+            else:
+                self._change(None, key, value)
+
+    def _change(self, owner: whole.Owner, name: Any, value: Any) -> None:
+        """Replace, add or leave out one attribute."""
+        label = "" if owner is None else label_of(owner)
+        if not isinstance(name, str):
+            raise DTypeError(f"the names in attributes must be strings, got {checks.shown(name)}")
+        check_name(name, f"the name {label + name!r}")
+        of, self._changed = self._kept.setdefault(owner, {}), True
+        if value is None:
+            if name not in of:
+                raise InvalidArgumentError(
+                    f"attributes leaves out {label + name!r}, which is not in the store: it has {among(name, of)}"
+                )
+            del of[name]
+            return
+        array = as_array(f"{label}{name}", value)
+        of[name] = array if isinstance(array, NpyFile) else value
+        if not whole.is_plain(of[name]):
+            raise DTypeError(
+                f"{label}{name} must be a number, a string, a tensor, or a list, tuple or dict of these, got "
+                f"{checks.shown(value)}"
+            )
+
+    def attach_attributes(self) -> None:
+        """Write all attributes again if one has changed; they are small."""
+        for owner, of in self._kept.items():
+            for name in of:
+                if name in self._tensors_after(owner):
+                    label = "" if owner is None else label_of(owner)
+                    raise InvalidArgumentError(
+                        f"{label + name!r} is both a tensor and an attribute: leave one out, by drop or by "
+                        f"attributes={{{name!r}: None}}"
+                    )
+        if not self._changed:
+            return
+        self.attachments.update(whole.written(self._kept))
+        gone = [name for name in self._store._attachments if whole.is_attached(name) and name not in self.attachments]
+        self.drops += [("attachment", 0, name) for name in gone]
+
+    def _tensors_after(self, owner: whole.Owner) -> set[str]:
+        """The names of the tensors of a type after the update."""
+        if owner is None:
+            return set()
+        names: set[str] = set()
+        types = ("", UNNAMED) if self._flat else (owner,)
+        for of in types:
+            stored = self._store._nodes[of] if isinstance(of, str) else self._store._edges[of]
+            parts: Any = self.parts.nodes.get(of) if isinstance(of, str) else self.parts.edges.get(of)
+            names |= set(stored.tensors) | set(parts.tensors if parts else ())
+        return names - {name for kind, _, name in self.drops if kind in ("node", "edge")}
+
     def add_drops(self, given: Any) -> None:
         if isinstance(given, str):
             raise DTypeError(f"drop must be a list of names, got {given!r}")
@@ -190,7 +264,7 @@ class _Changes:
         if rows not in (num_nodes, num_edges):
             raise InvalidArgumentError(
                 f"{name!r} has shape {list(array.shape)}, but the store has {num_nodes} nodes and {num_edges} edges: "
-                "expected one row per node or one per edge"
+                f"expected one row per node or one per edge, or attributes={{{name!r}: ...}} for the graph as a whole"
             )
         return UNNAMED if rows == num_edges and (rows != num_nodes or "edge" in name) else ""
 
@@ -198,6 +272,7 @@ class _Changes:
         stored: list[StoredNodes | StoredEdges] = (
             [self._store._nodes[""], self._store._edges[UNNAMED]] if self._flat else [self._store._of_type(key)]
         )
+        owner: whole.Owner = "" if self._flat else key
         for of in stored:
             if isinstance(of, StoredNodes) and (name in of.tensors or name in of.splits):
                 self._nodes(of._info["name"])
@@ -210,7 +285,12 @@ class _Changes:
                 self._edges(edge_type)
                 self.drops.append(("edge", list(self.parts.edges).index(edge_type), name))
                 return
-        known = among(name, [one for of in stored for one in (*of.tensors, *getattr(of, "splits", ()))])
+        if name in self._kept.get(owner, {}):
+            del self._kept[owner][name]
+            self._changed = True
+            return
+        names = [one for of in stored for one in (*of.tensors, *getattr(of, "splits", ()))]
+        known = among(name, [*names, *self._kept.get(owner, {})])
         raise InvalidArgumentError(f"drop has {checks.shown(name)}, which is not in the store: it has {known}")
 
     def _tensors_of(self, owner: str | EdgeType) -> dict[str, Array]:

@@ -144,7 +144,12 @@ def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
+def is_attached(name: str) -> bool:
+    """Whether an attachment of a store is the description of attributes or one of their tensors."""
+    return name == ATTACHMENT or name.startswith(f"{ATTACHMENT}/")
+
+
 def n_bytes(attachments: Mapping[str, Mapping[str, Any]]) -> int:
     """Return the bytes of attributes among the attachments of a store."""
-    of = [array for name, array in attachments.items() if name == ATTACHMENT or name.startswith(f"{ATTACHMENT}/")]
+    of = [array for name, array in attachments.items() if is_attached(name)]
     return sum(torch.Size(array["shape"]).numel() * getattr(torch, array["dtype"]).itemsize for array in of)

@@ -13,10 +13,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from freshgo._args.size import too_small
 from freshgo._sources.edges import read_matrix
 from freshgo._sources.networkx_graphs import read_networkx
 from freshgo._sources.opening import Graph, Opening
-from freshgo.errors import FormatError, FreshgoError, LibraryError, StoreNotFoundError, StorePermissionError
+from freshgo.errors import (
+    BudgetError,
+    FormatError,
+    FreshgoError,
+    LibraryError,
+    StoreNotFoundError,
+    StorePermissionError,
+)
+
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+
+_PIECE = 1 << 20
 
 
 class Format(NamedTuple):
@@ -26,6 +38,9 @@ class Format(NamedTuple):
     words: str
     library: str
     read: Callable[[Path, Opening], Graph]
+    memory: int
+    """The most memory that reading took in measurements, as a multiple of the size of the file: of graphs with 2 to 50
+    edges a node, with weights and without. ``docs/data.md`` has the figures."""
 
 
 def _matrix_market(path: Path, opening: Opening) -> Graph:
@@ -83,21 +98,24 @@ def _pajek(path: Path, opening: Opening) -> Graph:
             f"{path}: NetworkX makes {graph.number_of_nodes()} nodes of its {given} vertices: each vertex "
             "needs a line with a label of its own"
         )
+    if all({"x", "y"} <= of.keys() for of in graph.nodes.values()):  # coordinates, not features and labels
+        for of in graph.nodes.values():
+            of["pos"] = [of.pop("x"), of.pop("y")]
     return read_networkx(graph, opening)
 
 
 def _lines(path: Path) -> Iterator[str]:
-    opening: Any = {".gz": gzip.open, ".bz2": bz2.open}.get(path.suffix.lower(), open)
+    opening = _OPENERS.get(path.suffix.lower(), open)
     with opening(path, "rt", encoding="utf-8") as lines:
         yield from (line.strip() for line in lines)
 
 
 FORMATS = {
-    "mtx": Format((".mtx",), "MatrixMarket", "scipy", _matrix_market),
-    "graphml": Format((".graphml",), "GraphML", "networkx", _networkx("read_graphml")),
-    "gml": Format((".gml",), "GML", "networkx", _gml),
-    "gexf": Format((".gexf",), "GEXF", "networkx", _networkx("read_gexf")),
-    "pajek": Format((".net", ".paj", ".pajek"), "Pajek", "networkx", _pajek),
+    "mtx": Format((".mtx",), "MatrixMarket", "scipy", _matrix_market, 3),
+    "graphml": Format((".graphml",), "GraphML", "networkx", _networkx("read_graphml"), 35),
+    "gml": Format((".gml",), "GML", "networkx", _gml, 18),
+    "gexf": Format((".gexf",), "GEXF", "networkx", _networkx("read_gexf"), 30),
+    "pajek": Format((".net", ".paj", ".pajek"), "Pajek", "networkx", _pajek, 65),
 }
 """The formats by what ``source=`` calls them."""
 
@@ -152,6 +170,7 @@ def read_graph_file(path: Path, of: str, opening: Opening) -> Graph:
     except ImportError as error:
         raise LibraryError(f"{path}: {known.words} needs {known.library}: pip install {known.library}") from error
     try:
+        _check_memory(path, known, opening.memory)
         graph = known.read(path, opening)
     except FreshgoError as error:
         if str(path) in str(error):
@@ -167,6 +186,23 @@ def read_graph_file(path: Path, of: str, opening: Opening) -> Graph:
         said = str(error).partition("\n")[0]
         raise FormatError(f"{path}: not a whole file of {known.words}: {said or type(error).__name__}") from error
     return dataclasses.replace(graph, words=f"{known.words}: {graph.words}")
+
+
+def _check_memory(path: Path, known: Format, memory: int | None) -> None:
+    """Refuse a file that its library would read into more memory than there is."""
+    if memory is None:
+        return
+    size = path.stat().st_size
+    if path.suffix.lower() in _OPENERS:
+        with _OPENERS[path.suffix.lower()](path, "rb") as content:
+            size = sum(len(piece) for piece in iter(lambda: content.read(_PIECE), b""))
+    least = known.memory * size
+    if least > memory:
+        raise BudgetError(
+            f"{path}: {too_small(memory, least, f'{known.library} reads {known.words} as a whole, and needs')}, "
+            f"{known.memory} times the size of the file; convert_tables reads CSV and Parquet within any memory",
+            least,
+        )
 
 
 def unknown_file(path: Path) -> str:

@@ -47,7 +47,10 @@ class Opening:
         allow_pickle: bool | None = None,
         overwrite: bool = False,
         progress: Progress | None = None,
+        memory: int | None = None,
     ) -> None:
+        self.memory = memory
+        """What a source that is read as a whole may take, in bytes; None: as much as it takes."""
         self._path, self._overwrite, self._progress = path, overwrite, progress
         self.allow_pickle = allow_pickle
         self._stack = contextlib.ExitStack()

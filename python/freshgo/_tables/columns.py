@@ -110,6 +110,7 @@ def _tensor(source: Source, name: str, names: list[str]) -> Tensor:
         kind, element = kind_of(source, column), elements_of[column]
         lists = kind in LISTS
         if element not in allowed or (lists and (as_time or name == "edge_weight" or element in TEXT)):
+            source.check_typed(column)
             hint = ""
             if floats and element in TEXT:
                 hint = ": tensors= stores strings as numbers of categories"

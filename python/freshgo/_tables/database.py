@@ -146,9 +146,16 @@ class Database:
         except (self._module.Error, RuntimeError, ValueError, TypeError) as error:
             if "INTERRUPT" in str(error).upper():
                 raise KeyboardInterrupt from error
+            large = _LARGE.search(str(error))
+            if large:
+                raise InvalidArgumentError(
+                    f"{label}, column {large[3]!r}: {large[1]} does not fit {large[2]}, the type that all columns of "
+                    f"these values share: types={{{large[3]!r}: 'VARCHAR'}} of the Table makes text of them"
+                ) from error
             raise InvalidArgumentError(f"{label}: {_first(error)}") from error
 
 
+_LARGE = re.compile(r"with value (\S+) can't be cast because .* destination type (\w+) when casting .* column (\w+)")
 _CLASS = re.compile(r"^(?:[A-Z]\w+ )+(?:Error|Exception): ")
 """How DuckDB's messages begin: ``Invalid Input Error: ``."""
 
@@ -158,7 +165,7 @@ def _first(error: Exception) -> str:
     lines = [_CLASS.sub("", line.strip()) for line in str(error).splitlines()]
     said = []
     for line in lines:
-        if line.startswith(("Possible", "LINE ", "Candidate")):
+        if line.startswith(("Possible", "LINE ", "Candidate", "Try setting")):
             break
         said.append(line)
     said += [line for line in lines[len(said) :] if line.startswith("file = ")]

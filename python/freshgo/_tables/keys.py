@@ -86,6 +86,7 @@ def key_type(named: list[tuple[Source, str]]) -> str:
         if source.empty:
             continue
         if kind not in (WHOLE | TEXT) - {"boolean"}:
+            source.check_typed(column)
             raise DTypeError(
                 f"{source.spec.label}, column {column!r}, holds {source.type_of(column)}, expected integers, strings "
                 f"or UUIDs as keys (types={{{column!r}: 'VARCHAR'}} of the Table makes it text, 'BIGINT' takes whole "

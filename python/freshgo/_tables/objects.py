@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from freshgo._args.checks import shown
+from freshgo._args.size import format_size, too_small
 from freshgo._tables.database import Database
 from freshgo._tables.files import FILE, literal, partition_types, quoted
 from freshgo._tables.table import Spec
-from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
 
 _BATCH = 1 << 13
 """Rows that pass through memory at a time. Arbitrary: 4 MiB of rows of 128 floats."""
@@ -32,9 +33,28 @@ def rows_of_files(db: Database, spec: Spec, files: list[str], form: str) -> str:
     try:
         if form == "arrow" and any(_is_stream(file) for file in files):
             return _copied(db, spec, _streamed(spec, files))
+        if form == "orc":
+            _check_stripes(db, spec, files)
         return _of_dataset(db, spec, _dataset(files, "ipc" if form == "arrow" else form))
     except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
         raise InvalidArgumentError(f"{spec.label}: not files of {words} with equal columns: {error}") from error
+
+
+def _check_stripes(db: Database, spec: Spec, files: list[str]) -> None:
+    """Refuse files of ORC whose stripes pyarrow would read into more memory than there is: twice a stripe, beside what
+    DuckDB may use."""
+    orc = importlib.import_module("pyarrow.orc")
+    for file in files:
+        with Path(file).open("rb") as content:
+            opened = orc.ORCFile(content)
+            stripe = opened.content_length // max(1, opened.nstripes - 1)  # all but the last are of one size
+        least = 2 * stripe * 8 // 3
+        if least > db.memory:
+            raise BudgetError(
+                f"{spec.label}: {file}: {too_small(db.memory, least, f'stripes of {format_size(stripe)} need')}; "
+                "pyarrow.orc.write_table(stripe_size=) writes smaller ones, and Parquet is read in smaller pieces",
+                least,
+            )
 
 
 def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
@@ -58,9 +78,14 @@ def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
         read = getattr(chosen, "to_arrow_reader", None) or chosen.fetch_record_batch
         return _copied(db, spec, read(_BATCH)), False
     if module == "pandas" and kind == "DataFrame":
-        if not all(isinstance(name, str) for name in given.columns):
-            raise DTypeError(f"{spec.label}: the columns of a frame must have strings as names")
-        spec.check_columns(given.columns)
+        for name in given.columns:
+            if not isinstance(name, str):
+                raise DTypeError(
+                    f"{spec.label}: the columns of a frame must have strings as names, got {shown(name)}: give others, "
+                    "such as frame.columns = ['src', 'dst']"
+                )
+        of_index = [name for name in given.index.names if name in spec.columns and name not in given.columns]
+        spec.check_columns(given.columns, f"; {of_index[0]!r} is of its index: frame.reset_index()" if of_index else "")
         _check_objects(spec, given)
         if any("halffloat" in str(of) for of in given.dtypes):
             given = pyarrow.Table.from_pandas(given[spec.columns], preserve_index=False)
@@ -72,7 +97,7 @@ def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
         return _of_lazy_frame(db, spec, given), False
     if module == "polars" and kind == "DataFrame":
         spec.check_columns(given.columns)
-        given = given.select(spec.columns).to_arrow()
+        given = _arrow_of_polars(spec, given)
     elif isinstance(given, Mapping):
         given = _of_columns(spec, given)
     elif isinstance(given, pyarrow.RecordBatch):
@@ -94,6 +119,20 @@ def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
         f"{spec.label}: source must be a path, a pattern, a list of these, a mapping from names to columns, a pyarrow "
         f"dataset, table or reader, a DuckDB relation, or a pandas or polars frame, got {shown(given)}"
     )
+
+
+def _arrow_of_polars(spec: Spec, frame: Any) -> Any:
+    """Return the columns of a polars frame that are used as a table of pyarrow."""
+    import pyarrow
+
+    try:
+        return frame.select(spec.columns).to_arrow()
+    except (pyarrow.ArrowException, NotImplementedError) as error:
+        held = ", ".join(f"{name!r} of {frame[name].dtype}" for name in spec.columns)
+        raise DTypeError(
+            f"{spec.label}: pyarrow does not have the type of one of the columns {held}: cast it, such as "
+            "frame.cast({...: polars.Int64})"
+        ) from error
 
 
 def _check_objects(spec: Spec, given: Any) -> None:
@@ -212,6 +251,10 @@ def _of_columns(spec: Spec, given: Mapping[Any, Any]) -> Any:
             else:
                 arrays[name] = pa.array(values)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            if "Unsupported numpy type" in str(error):
+                raise DTypeError(
+                    f"{label}: expected numbers of up to 64 bits, strings or dates, got {values.dtype}"
+                ) from error
             raise DTypeError(
                 f"{label}: expected a list or an array of numbers, strings or lists, got {shown(column)}: "
                 f"{str(error).splitlines()[0]}"

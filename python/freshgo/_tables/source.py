@@ -44,6 +44,14 @@ class Source:
         """Return the type of a column for messages."""
         return str(self.types[column])
 
+    def check_typed(self, column: str) -> None:
+        """Refuse a column of nulls alone, where they have no type."""
+        if self.type_of(column) == '"NULL"':
+            raise DTypeError(
+                f"{self.spec.label}: the column {column!r} holds nulls alone, which have no type: types={{{column!r}: "
+                "'DOUBLE'}, 'BIGINT' or 'VARCHAR' of the Table gives one"
+            )
+
     def count(self, db: Database) -> int:
         """Return how many rows there are."""
         return int(db.rows(self.spec.label, f"SELECT count(*) FROM ({self.sql})")[0][0])

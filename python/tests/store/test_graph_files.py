@@ -19,6 +19,7 @@ pytest.importorskip("scipy")
 from tables import checksums  # noqa: E402
 
 from freshgo import Store, cli, convert, errors  # noqa: E402
+from freshgo._sources.graph_files import FORMATS  # noqa: E402
 
 SMALL: dict[str, Any] = {"memory": "64MiB", "progress": False}
 
@@ -122,13 +123,29 @@ def test_graphs_of_networkx(form: str, kind: str, packed: str, tmp_path: Path, r
         warnings.simplefilter("ignore", UserWarning)
         got = convert(path, tmp_path / "got", **SMALL)
     if form == "pajek":  # which adds the places of nodes in a picture
-        assert set(got.tensors) == {"x", "y", "edge_weight"}
+        assert set(got.tensors) == {"pos", "edge_weight"} and got["pos"].shape == (40, 2)
         assert got.ids().keys(range(40)) == want.ids().keys(range(40))
         assert sorted(zip(edges_of(got), got["edge_weight"].tolist(), strict=True)) == sorted(
             zip(edges_of(want), want["edge_weight"].tolist(), strict=True)
         )
     else:
         assert checksums(got) == checksums(want)
+
+
+@pytest.mark.parametrize("packed", ["", ".gz", ".bz2"])
+@pytest.mark.parametrize("form", ["graphml", "gml", "gexf", "pajek"])
+def test_a_file_that_memory_cannot_hold(form: str, packed: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{form}{packed}"
+    getattr(networkx, f"write_{form}")(networkx.gnm_random_graph(200, 4000, seed=1, directed=True), path)
+    whole = tmp_path / f"b.{form}"
+    getattr(networkx, f"write_{form}")(networkx.gnm_random_graph(200, 4000, seed=1, directed=True), whole)
+    least = FORMATS[form].memory * whole.stat().st_size
+    with pytest.raises(errors.BudgetError, match=rf"a\.{form}.* too small: networkx reads .* convert_tables") as raised:
+        convert(path, tmp_path / "g", memory=least - 1, progress=False)
+    assert raised.value.minimum == least and not (tmp_path / "g").exists()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        convert(path, tmp_path / "g", memory=least, progress=False).close()
 
 
 def test_gml_without_labels(tmp_path: Path) -> None:

@@ -1,0 +1,131 @@
+"""Odd tables: what they hold is kept as it stands, or an error says what came and what to do."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+from freshgo import Table, convert_tables, errors  # noqa: E402
+
+Source = Callable[[Path], Any]
+
+
+def text(written: str | bytes, name: str = "e.csv") -> Source:
+    def write(directory: Path) -> Path:
+        path = directory / name
+        path.write_bytes(written if isinstance(written, bytes) else written.encode())
+        return path
+
+    return write
+
+
+def lines(*rows: dict[str, Any]) -> Source:
+    return text("\n".join(map(json.dumps, rows)), "e.jsonl")
+
+
+def frame(**columns: Any) -> Source:
+    return lambda _: pytest.importorskip("pandas").DataFrame(columns)
+
+
+def indexed(_: Path) -> Any:
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame({"w": [1.0]}, index=pandas.MultiIndex.from_tuples([(1, 2)], names=["s", "d"]))
+
+
+def unnamed(_: Path) -> Any:
+    return pytest.importorskip("pandas").DataFrame({0: [1], 1: [2]})
+
+
+def of_128_bits(_: Path) -> Any:
+    polars = pytest.importorskip("polars")
+    return polars.DataFrame({"s": polars.Series([2**70], dtype=polars.Int128), "d": [1]})
+
+
+def enumerated(_: Path) -> Any:
+    polars = pytest.importorskip("polars")
+    return polars.DataFrame({"s": polars.Series(["a", "b"], dtype=polars.Enum(["b", "a"])), "d": ["b", "c"]})
+
+
+def converted(source: Any, path: Path, **options: Any) -> Any:
+    table = Table(source, src="s", dst="d", **options)
+    return convert_tables(None, table, path, missing="add", memory="128MiB", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("source", "keys"),
+    [
+        (text("\ufeffs,d\n1,2\n"), [1, 2]),
+        (text(b"s,d\na\x00b,c\n"), ["a\0b", "c"]),
+        (text("s,d,\n1,2,\n"), [1, 2]),
+        (text("s,S,d\n1,9,2\n"), [1, 2]),
+        (
+            text("s,d\n12345678901234567890,1\n12345678901234567891,2\n"),
+            ["1", "12345678901234567890", "12345678901234567891", "2"],
+        ),
+        (text("s,d\n1_000,1\n"), ["1", "1_000"]),
+        (text("s,d\n\u0661\u0662,12\n"), ["12", "\u0661\u0662"]),
+        (text("s,d\n+5,5\n"), ["+5", "5"]),
+        (text("s,d\n 5 ,5\n"), [" 5 ", "5"]),
+        (text("s,d\ne\u0301,\u00e9\n"), ["e\u0301", "\u00e9"]),
+        (text(gzip.compress(b"s,d\n1,2\n") + gzip.compress(b"3,4\n"), "e.csv.gz"), [1, 2, 3, 4]),
+        (lines({"s": "2020-01-01", "d": "2020-1-1"}), ["2020-01-01", "2020-1-1"]),
+        (frame(s=np.array([1, 2], object), d=[2, 3]), [1, 2, 3]),
+        (lambda _: {"s": np.array([2**64 - 1], np.uint64), "d": np.array([1], np.uint64)}, [1, 2**64 - 1]),
+        (enumerated, ["a", "b", "c"]),
+    ],
+)
+def test_keys_are_what_stands_there(source: Source, keys: list[Any], tmp_path: Path) -> None:
+    with converted(source(tmp_path), tmp_path / "g") as store:
+        found = store.ids().keys(range(store.num_nodes))
+        got = found if isinstance(found, list) else found.tolist()
+        assert got == keys
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "words"),
+    [
+        (lambda _: pa.table({"s": [1], "d": [2], "w": pa.nulls(1)}), {"weight": "w"}, "'w' holds nulls alone, which"),
+        (lambda _: pa.table({"s": [1], "d": pa.nulls(1)}), {}, "'d' holds nulls alone.*types={'d': 'DOUBLE'}"),
+        (
+            lines({"s": 2**63 + 7, "d": 1}),
+            {},
+            r"column 's': 9223372036854775815 does not fit INT64.*types=\{'s'",
+        ),
+        (text('{"s":1,"s":5,"d":2}\n', "e.jsonl"), {}, 'has duplicate key "s"$'),
+        (indexed, {}, r"no column 's', it has \['w'\]; 's' is of its index: frame.reset_index\(\)"),
+        (unnamed, {}, "must have strings as names, got 0: give others"),
+        (of_128_bits, {}, "pyarrow does not have the type of one of the columns 's' of Int128"),
+        (lambda _: {"s": [1], "d": [2], "w": np.array([1.5j])}, {"weight": "w"}, "64 bits.*got complex128"),
+        (text("s,d,w\n1,2,0x1p3\n"), {"weight": "w"}, "line 2 of .*e.csv: '0x1p3', expected a number"),
+        (text("s,d\n1,2\n"), {"types": {"w": "DOUBLE"}}, "types names the column 'w', which is not used; in use are"),
+    ],
+)
+def test_what_is_refused(source: Source, options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises((errors.InvalidArgumentError, errors.DTypeError), match=words):
+        converted(source(tmp_path), tmp_path / "g", **options)
+    assert not (tmp_path / "g").exists()
+
+
+def test_stripes_that_memory_cannot_hold(tmp_path: Path) -> None:
+    orc = pytest.importorskip("pyarrow.orc")
+    ends = np.random.default_rng(0).integers(0, 2**62, (2, 2_000_000))
+    table = pa.table({"s": ends[0], "d": ends[1]})
+    orc.write_table(table, tmp_path / "e.orc", stripe_size=1 << 30)
+    with pytest.raises(errors.BudgetError, match=r"e.orc: memory=\"128MiB\" is too small: stripes of .*write_table"):
+        converted(tmp_path / "e.orc", tmp_path / "g")
+    assert not (tmp_path / "g").exists()
+
+
+def test_a_column_of_nulls_with_a_type(tmp_path: Path) -> None:
+    table = pa.table({"s": [1], "d": [2], "w": pa.nulls(1)})
+    with converted(table, tmp_path / "g", weight="w", types={"w": "DOUBLE"}, nulls={"w": 0.5}) as store:
+        assert store["edge_weight"].tolist() == [0.5]
