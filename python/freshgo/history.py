@@ -25,7 +25,7 @@ from freshgo._args import checks
 from freshgo._args.choices import Kept, Pruning
 from freshgo._args.entry import entry
 from freshgo._args.size import format_size, parse_size
-from freshgo._args.types import UNNAMED
+from freshgo._args.types import UNNAMED, Layout
 from freshgo._batch.structure import HeteroBlock, Levels
 from freshgo._history import by_hand, saved_state
 from freshgo._history import checks as history_checks
@@ -223,15 +223,22 @@ class History:
 
         Args:
             model: a model of PyG's ``BasicGNN`` family (``GraphSAGE``, ``GCN``, ``GAT``, ``GIN``, ``PNA``,
-                ``EdgeCNN``), or any model with ``layers``. It may be compiled and accelerated (:mod:`freshgo.nn`).
-            layers: the model's message-passing layers, one for each hop, in the order in which the model calls each of
+                ``EdgeCNN``); a model of yours, once there is a loader with this history: its layers are found as
+                ``forward`` is recorded (:mod:`torch.fx`, in the mode ``eval()``) over a small random graph with tensors
+                like the loader's; or any model with ``layers``. It may be compiled and accelerated
+                (:mod:`freshgo.nn`).
+            layers: None finds the message-passing layers: each reads what the one before has computed and nothing else,
+                changed row by row, and so do the rows that the model returns; one that is called several times is a
+                layer for each call. Residuals, jumping knowledge and layers side by side are refused, and the message
+                names the line. Else the layers, one for each hop, in the order in which the model calls each of
                 them once as ``layer(h, edge_index, ...)``, with the batch's own edges. Layers must accept a pair of
                 tensors for ``h``, except GCNConv and PNAConv. In a heterogeneous graph layers are called as ``layer(h,
                 batch.edge_index_dict, ...)``, with dicts: ``HeteroConv``, which is given pairs, or any layer that
                 returns a row for each row of ``h``, such as ``HGTConv``; the rows of the targets are kept.
 
         Raises:
-            InvalidArgumentError: a layer or a model that cannot be attached; the message says why.
+            InvalidArgumentError: a layer or a model that cannot be attached, or whose layers cannot be found; the
+                message says why, and at which line of the model.
         """
         if self._attached is not None:
             raise InvalidArgumentError("a model is already attached to this history: call detach() first")
@@ -449,6 +456,10 @@ class History:
         """Raise an error if a model with this number of layers lacks a level that is kept."""
         what = f"the model has {num_layers} message-passing layers"
         history_checks.levels_of_model(self._keeps.levels, num_layers, what)
+
+    def _batches(self) -> Layout | None:
+        loader = self._live()
+        return None if loader is None else loader._layout()
 
     def _evaluating(self) -> bool:
         return not self.training or (self._attached is not None and not self._attached.model.training)

@@ -141,7 +141,8 @@ def infer(
         StoreNotFoundError, FormatError, CorruptError, ReadError, WriteError: as for :func:`convert`.
     """
     from freshgo._infer.outputs import output_of
-    from freshgo._infer.planning import check_model, plan_of, uncached
+    from freshgo._infer.planning import check_model, plan_of
+    from freshgo._traced.states import uncached
 
     replace = checks.flag("overwrite", overwrite)
     if dtype not in (torch.float32, torch.float16):

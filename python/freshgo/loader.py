@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, cast
 from freshgo._args import checks
 from freshgo._args.choices import EdgeIndexForm, FeatureDType, Subgraph, Temporal, Uneven
 from freshgo._args.entry import entry
-from freshgo._args.types import EdgeType
+from freshgo._args.types import EdgeType, Layout
 from freshgo._batch.blocks import levels_of
 from freshgo._data.narrow import Delivered
 from freshgo._data.source import Source, StoreSource, open_source
@@ -582,6 +582,9 @@ class Loader(Generic[BatchType]):
             at.lock.release()
 
     # What its history calls.
+
+    def _layout(self) -> Layout:
+        return self._source.layout()
 
     def _rewind(self) -> None:
         self._seek(self._at.epoch, self._at.done)

@@ -173,6 +173,21 @@ class Types:
         return [edge_type for edge_type in self.edge_types if not reverse(*edge_type)]
 
 
+Row = tuple[torch.dtype, tuple[int, ...]]
+"""The dtype and the shape of a row of a tensor."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What batches of a graph may have: types, and tensors without their data."""
+
+    types: Types
+    nodes: Mapping[tuple[Any, str], Row]
+    """By node type and name."""
+    edges: Mapping[tuple[Any, str], Row]
+    """By edge type and name."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Inputs:
     """The nodes that batches are made for, type after type in the order of the graph."""

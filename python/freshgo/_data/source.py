@@ -18,7 +18,7 @@ from freshgo._args.frames import Frames
 from freshgo._args.levels import Levels
 from freshgo._args.parts import EdgeParts, GraphParts, NodeParts, graph_parts
 from freshgo._args.size import available_memory
-from freshgo._args.types import UNNAMED, EdgeType, Types, counts_shown, label_of
+from freshgo._args.types import UNNAMED, EdgeType, Layout, Row, Types, counts_shown, label_of
 from freshgo._args.whole import Attributes
 from freshgo._data.narrow import Narrow
 from freshgo._native.graph import Graph as NativeGraph
@@ -71,6 +71,9 @@ class Source(Protocol):
 
     def calibration(self, engine: str) -> Path | None:
         """Return the file that keeps what the device was found to do with this engine; None where there is none."""
+
+    def layout(self) -> Layout:
+        """Return the types and the tensors that batches may have."""
 
     def fingerprint(self) -> str:
         """Identify the graph, so that a saved state is not resumed on another."""
@@ -150,6 +153,13 @@ class StoreSource:
     def calibration(self, engine: str) -> Path | None:
         return checks.calibration_file(self.store.uuid, engine)
 
+    def layout(self) -> Layout:
+        nodes, edges = (
+            {(key, name): (info.dtype, info.shape[1:]) for key, part in of for name, info in part.tensors.items()}
+            for of in (self.store._nodes.items(), self.store._edges.items())
+        )
+        return Layout(self.types, nodes, edges)
+
     def fingerprint(self) -> str:
         return f"store {self.store.uuid}"
 
@@ -195,6 +205,11 @@ class MemorySource:
                 nodes.num_nodes = 1 + self._max_id(node_type)
             counts[node_type] = nodes.num_nodes
         self.types = Types(counts, list(parts.edges))
+        rows, edge_rows = (
+            {(key, name): _row(cast(Tensor, row)) for key, part in of for name, row in part.tensors.items()}
+            for of in (parts.nodes.items(), parts.edges.items())
+        )
+        self._layout = Layout(self.types, rows, edge_rows)
         self.row_bytes = {
             self.types.node_name(i, name): cast(Tensor, rows).shape[1:].numel() * cast(Tensor, rows).dtype.itemsize
             for i, nodes in enumerate(parts.nodes.values())
@@ -238,6 +253,9 @@ class MemorySource:
     def calibration(self, engine: str) -> Path | None:
         return None
 
+    def layout(self) -> Layout:
+        return self._layout
+
     def shown(self) -> str:
         return f"graph in memory, {counts_shown(self.types, self.num_edges)}"
 
@@ -256,6 +274,10 @@ class MemorySource:
 
     def close(self) -> None:
         self.native.close()
+
+
+def _row(rows: Tensor) -> Row:
+    return rows.dtype, rows.shape[1:]
 
 
 def _choose(parts: GraphParts, first_layer: object) -> tuple[GraphParts, dict[str, Aggregate]]:

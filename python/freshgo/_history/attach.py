@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
-from freshgo._args.types import UNNAMED
+from freshgo._args.types import UNNAMED, Layout
 from freshgo._batch.structure import Levels
 from freshgo._history.aggregates import Merge, adds_up, merge_of, merged_output, over_merged
 from freshgo._history.batch_norms import hook_batch_norms
 from freshgo._history.interfaces import Rows
 from freshgo._history.layer_call import LayerCall, by_edge_type, levels_of, of_targets
-from freshgo._history.layer_forms import GCN, form_of, is_precomputed, layers_of, origin, parameters
+from freshgo._history.layer_forms import GCN, form_of, is_precomputed, origin, parameters, passing
 from freshgo._history.training_step import Step
 from freshgo._ops.eager import eager
 from freshgo.errors import InvalidArgumentError
@@ -36,25 +36,31 @@ class Attachment:
             raise InvalidArgumentError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         self.model = _uncompiled(model)
         basic = origin(self.model) == "BasicGNN"
-        convs = [_uncompiled(layer) for layer in (layers_of(self.model) if layers is None else layers)]
+        given = _layers_of(self.model, history._batches()) if layers is None else layers
+        convs = [_uncompiled(layer) for layer in given]
         if not convs:
             raise InvalidArgumentError("layers must name at least one message-passing layer, got none")
-        if len({id(conv) for conv in convs}) != len(convs):
+        places: dict[nn.Module, list[int]] = {}
+        for i, conv in enumerate(convs):
+            places.setdefault(conv, []).append(i)
+        if layers is not None and len(places) != len(convs):
             raise InvalidArgumentError("layers lists a layer twice: each layer must compute one hop")
-        forms = [form_of(f"layer {i + 1}", conv) for i, conv in enumerate(convs)]
+        forms = {conv: form_of(f"layer {at[0] + 1}", conv) for conv, at in places.items()}
         history._check_levels(len(convs))
         self._handles: list[Any] = hook_batch_norms(history, self.model)
         self._after: list[_After] = []
         reached = _Reached()
         dropout = getattr(self.model, "dropout", None)
+        if len(places) != len(convs):
+            self._hook(self.model, _Start(reached))
         if basic:
             self._hook(self.model, _Model(history, reached))
             if isinstance(dropout, nn.Module):
                 self._hook(dropout, _Dropout(history, reached))
-        for i, (conv, form) in enumerate(zip(convs, forms, strict=True)):
+        for conv, at in places.items():
             after = _After(reached)
             self._after.append(after)
-            self._hook(conv, _Before(history, i, len(convs), form, after, reached))
+            self._hook(conv, _Before(history, at, len(convs), forms[conv], after, reached))
             self._handles.append(conv.register_forward_hook(after))
 
     def _hook(self, module: nn.Module, hook: Any) -> None:
@@ -76,6 +82,7 @@ class _Reached:
 
     def start(self) -> None:
         """Begin a pass."""
+        self.calls: dict[_Before, int] = {}  # of layers that are called several times
         self.computed: tuple[Levels, int] | None = None  # a layer has returned the computed rows of this level
         self.merged: int | None = None  # the rows of this level are whole already
 
@@ -105,6 +112,17 @@ class _Hook:
         if step is None or step.done or self.history is None or self.history._evaluating():
             return None
         return step.recognise(edge_index, edges)
+
+
+class _Start:
+    """Before a model that calls a layer several times."""
+
+    def __init__(self, reached: _Reached) -> None:
+        self._reached = reached
+
+    @eager
+    def __call__(self, *_: Any) -> None:
+        self._reached.start()
 
 
 class _Model(_Hook):
@@ -151,19 +169,25 @@ class _Dropout(_Hook):
 class _Before(_Hook):
     """Before a layer: its rows, and its bipartite graph."""
 
-    def __init__(self, history: Rows, level: int, num_layers: int, form: str, after: _After, reached: _Reached) -> None:
+    def __init__(
+        self, history: Rows, places: list[int], num_layers: int, form: str, after: _After, reached: _Reached
+    ) -> None:
+        """``places`` are the layers of the model that the module is, from 0 on: several where it is called again."""
         self.history = history
         self._reached = reached
-        self._level, self._num_layers, self._form, self._after = level, num_layers, form, after
+        self._places, self._level = places, places[0]
+        self._num_layers, self._form, self._after = num_layers, form, after
 
     @eager
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._after.restore()  # what a call that raised left behind
-        call = LayerCall(f"layer {self._level + 1}", module, args, kwargs)
+        call = LayerCall(f"layer {self._places[0] + 1}", module, args, kwargs)
         levels = self.levels(call.edge_index)
         if levels is None:
             self._refuse_pruned(call)
             return None
+        self._level = self._place(module)
+        call.where = f"layer {self._level + 1}"
         assert self.history is not None  # as levels() has found some
         level = self._level_in(levels, module)
         if level < 0:
@@ -184,6 +208,17 @@ class _Before(_Hook):
             return over_merged(computed, self._form, block, levels, level + 1, merge)
         self._after.expect(block, levels, level + 1, pairs=call.takes_pairs(self._form), merge=merge)
         return replaced
+
+    def _place(self, module: nn.Module) -> int:
+        """Which of the model's layers is called."""
+        number = self._reached.calls.get(self, 0)
+        if len(self._places) > 1:
+            if number == len(self._places):
+                raise InvalidArgumentError(
+                    f"{type(module).__name__} is called more often than when the history was attached, {number} times"
+                )
+            self._reached.calls[self] = number + 1
+        return self._places[number]
 
     def _level_in(self, levels: Levels, module: nn.Module) -> int:
         """The level that the layer reads of a batch: -1 of a precomputed first layer, whose rows are level 0."""
@@ -208,7 +243,7 @@ class _Before(_Hook):
     def _refuse_pruned(self, call: LayerCall) -> None:
         """Nobody knows these edges: they must not be those of the pruned batch, changed."""
         step = None if self.history is None else self.history._step
-        if step is None or step.done or self._level != 0 or self.history is None or self.history._evaluating():
+        if step is None or step.done or self._places[0] != 0 or self.history is None or self.history._evaluating():
             return
         rows = call.rows
         if isinstance(rows, dict) and all(isinstance(of, Tensor) for of in rows.values()) and step.has_gaps(rows):
@@ -259,6 +294,39 @@ class _After:
             return merged_output(rows, levels, self._level, merge)
         self._reached.computed = (levels, self._level) if self._level < levels.num_layers else None
         return rows
+
+
+def _layers_of(model: Any, layout: Layout | None) -> Iterable[nn.Module]:
+    """Return the message-passing layers of a model, in the order of their calls. Those of a model that users write are
+    found over a graph with the tensors of ``layout``, those of the loader's batches.
+
+    Raises:
+        InvalidArgumentError: there are no layers that can be attached to; the message says why.
+    """
+    if isinstance(model, fx.GraphModule):
+        raise InvalidArgumentError(
+            "a model that to_hetero made has no layers that are called with the rows of all types: let to_hetero make "
+            "each of its layers, or take HeteroConv"
+        )
+    if origin(model) != "BasicGNN":
+        named = ", ".join(passing(model)) or "model.conv1, model.conv2"
+        if layout is None:
+            raise InvalidArgumentError(
+                f"{type(model).__name__} is not a model of PyG's BasicGNN family, and its layers are found with the "
+                "tensors of the loader's graph: make the loader first, as Loader(..., history=history), or name the "
+                f"layers in the order of their calls, as attach(model, layers=[{named}]), or do without attach() and "
+                "call h = history(h, block) before every layer of batch.blocks()"
+            )
+        from freshgo._history.found import found_layers  # which few programs need
+
+        return found_layers(model, layout, named)
+    if hasattr(model, "jk"):
+        raise InvalidArgumentError(
+            f"jk={model.jk_mode!r} reads the rows of all layers side by side, but with history each layer computes "
+            "other rows: use jk=None or jk='last'"
+        )
+    convs: Iterable[nn.Module] = model.convs
+    return convs
 
 
 def _uncompiled(module: nn.Module) -> nn.Module:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from freshgo._args.types import Layout
 from freshgo._batch.structure import Levels
 from freshgo._history.training_step import Step
 
@@ -25,6 +26,9 @@ class Rows(Protocol):
 
     def _check_levels(self, num_layers: int) -> None:
         """Raise an error if a model with this number of layers lacks a level that is kept."""
+
+    def _batches(self) -> Layout | None:
+        """The types and the tensors of the loader's batches; None while there is no loader."""
 
     def _evaluating(self) -> bool:
         """Whether history is neither read nor written now."""
@@ -61,6 +65,9 @@ class Feeder(Protocol):
     @property
     def _native(self) -> Decisions:
         """What decides over the entries."""
+
+    def _layout(self) -> Layout:
+        """The types and the tensors of its batches."""
 
     def _rank(self, *, take: bool) -> list[int] | None:
         """The rank, and the number of ranks, of the epochs that begin now; None where there is one. With ``take`` spans

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import nn
 
 from freshgo.errors import InvalidArgumentError
@@ -46,30 +44,7 @@ def parameters(module: nn.Module) -> list[str]:
     return list(inspect.signature(module.forward).parameters)
 
 
-def layers_of(model: Any) -> Iterable[nn.Module]:
-    """Return the message-passing layers of a model of PyG, in their order."""
-    if isinstance(model, torch.fx.GraphModule):
-        raise InvalidArgumentError(
-            "a model that to_hetero made has no layers that are called with the rows of all types: let to_hetero make "
-            "each of its layers, or take HeteroConv, and name them, as attach(model, layers=[model.conv1, model.conv2])"
-        )
-    if origin(model) != "BasicGNN":
-        raise InvalidArgumentError(
-            f"{type(model).__name__} is not a model of PyG's BasicGNN family: name its message-passing layers in the "
-            f"order in which it calls them, each on the rows of the one before, as attach(model, layers=["
-            f"{', '.join(_passing(model)) or 'model.conv1, model.conv2'}]), or do without attach() and call "
-            "h = history(h, block) before every layer of batch.blocks()"
-        )
-    if hasattr(model, "jk"):
-        raise InvalidArgumentError(
-            f"jk={model.jk_mode!r} reads the rows of all layers side by side, but with history each layer computes "
-            "other rows: use jk=None or jk='last'"
-        )
-    convs: Iterable[nn.Module] = model.convs
-    return convs
-
-
-def _passing(model: nn.Module) -> list[str]:
+def passing(model: nn.Module) -> list[str]:
     """The message-passing layers of a model, as its code names them; a HeteroConv for those inside it."""
     found: dict[str, nn.Module] = {}
     for name, module in model.named_modules():

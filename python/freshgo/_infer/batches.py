@@ -12,9 +12,9 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.types import Types
 from freshgo._infer.layers import Key, Work, ends_of
-from freshgo._infer.levels import EDGES, ROWS, tensors
-from freshgo._infer.sample import Given, Sample
-from freshgo._infer.traced import call_model
+from freshgo._traced.levels import EDGES, ROWS, tensors
+from freshgo._traced.recording import call_model
+from freshgo._traced.sample import Given, Sample
 from freshgo.errors import InvalidArgumentError
 
 _MOST = 16

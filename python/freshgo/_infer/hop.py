@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, fx
 
 from freshgo._args.types import EdgeType
-from freshgo._infer.levels import CONSTANT, EDGES, ENDS, ROWS, level, mapped
 from freshgo._infer.norm import Norm, norm_of
+from freshgo._traced.levels import CONSTANT, EDGES, ENDS, ROWS, level, mapped
 
 _OF_PAIRS = ("SAGEConv", "GINConv", "GraphConv")
 """Convolutions that give the same rows from sources and targets apart, and so compute none for the neighbours."""

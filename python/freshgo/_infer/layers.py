@@ -12,10 +12,10 @@ from torch import Tensor, fx
 from freshgo._args import checks
 from freshgo._args.types import UNNAMED, EdgeType, Types
 from freshgo._infer.hop import Hop
-from freshgo._infer.levels import Level, level
 from freshgo._infer.norm import Norm
 from freshgo._infer.program import Program
 from freshgo._infer.stream import Stream
+from freshgo._traced.levels import Level, level
 from freshgo.errors import DTypeError
 
 Key = tuple[str, str | None]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,13 +15,15 @@ from freshgo._data.source import StoreSource
 from freshgo._infer.batches import Whole, check_depth
 from freshgo._infer.dtypes import one_dtype
 from freshgo._infer.layers import Layer, Plan, functions_plan, program_plan
-from freshgo._infer.levels import EDGES, ENDS, ROWS, level
-from freshgo._infer.lines import line_of
 from freshgo._infer.program import Program
-from freshgo._infer.sample import Given, Sample, sample_of
+from freshgo._infer.sample import sample_of
 from freshgo._infer.stream import stream_of
-from freshgo._infer.traced import ENTRY, Traced, UntraceableError, call_model, trace_model
-from freshgo._infer.trials import check_hop, check_rows, check_same
+from freshgo._infer.trials import check_hop
+from freshgo._traced.levels import EDGES, ENDS, ROWS, level
+from freshgo._traced.lines import line_of
+from freshgo._traced.recording import ENTRY, Traced, UntraceableError, call_model, trace_model
+from freshgo._traced.sample import Given, Sample
+from freshgo._traced.trials import check_rows, check_same
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.store import Store
 
@@ -65,7 +66,10 @@ def plan_of(
         return _traced(model, store, types, given, tensor, by_option, output, memory, device)
     except UntraceableError as error:
         if fallback is None:
-            raise InvalidArgumentError(str(error)) from error.__cause__
+            raise InvalidArgumentError(
+                f"{error}; infer() computes ranges of nodes between message-passing layers: change the model, give its "
+                'layers by layers=, or pass fallback="batches"'
+            ) from error.__cause__
     return _in_batches(model, store, types, given, output, depth, memory, device)
 
 
@@ -85,25 +89,6 @@ def check_model(model: Any) -> None:
     for name, parameter in model.named_parameters():
         if torch.nn.parameter.is_lazy(parameter):
             raise InvalidArgumentError(f"{name} of the model has no shape yet: call the model once, or load its state")
-
-
-@contextlib.contextmanager
-def uncached(model: torch.nn.Module | None) -> Iterator[None]:
-    """Take away what layers have kept of a graph (``cached=True``), so that they neither use it here nor keep more."""
-    kept = []
-    for module in () if model is None else model.modules():
-        if getattr(module, "cached", False) is True:
-            names = [name for name in vars(module) if name.startswith("_cached_")]
-            kept.append((module, {"cached": True, **{name: getattr(module, name) for name in names}}))
-            for name in names:
-                setattr(module, name, None)
-            module.cached = False  # type: ignore[assignment]  # a flag of PyG's layers
-    try:
-        yield
-    finally:
-        for module, values in kept:
-            for name, value in values.items():
-                setattr(module, name, value)
 
 
 def bound(

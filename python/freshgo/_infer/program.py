@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, fx
 
 from freshgo._infer.hop import Convolution, Hop
-from freshgo._infer.levels import CONSTANT, COUNT, OTHER, ROWS, STACKED, Level, level, mapped
-from freshgo._infer.traced import Traced, compute, refused
+from freshgo._traced.levels import CONSTANT, COUNT, OTHER, ROWS, STACKED, Level, level, mapped
+from freshgo._traced.recording import Traced, compute, refused
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from freshgo._infer.levels import ROWS, STACKED, level
 from freshgo._infer.linear import Linear, linear
 from freshgo._infer.norm import Norm
 from freshgo._infer.program import Program
-from freshgo._infer.rowwise import columns_of, is_columnwise
-from freshgo._infer.traced import refused
+from freshgo._traced.levels import ROWS, STACKED, level
+from freshgo._traced.recording import refused
+from freshgo._traced.rowwise import columns_of, is_columnwise
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 
 import torch_geometric.nn as pyg
-from torch import fx, nn
+from torch import nn
+
+from freshgo._traced.threads import ThreadTracer
 
 
-class _Tracer(fx.Tracer):
+class _Tracer(ThreadTracer):
     """Enters what has message-passing layers inside."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:

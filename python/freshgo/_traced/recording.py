@@ -9,17 +9,18 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from freshgo._infer.levels import CONSTANT, COUNT, EDGES, ENDS, OTHER, ROWS, STACKED, Level, level, mapped, tensors
-from freshgo._infer.lines import Line, line_here, line_of
-from freshgo._infer.rowwise import METADATA, is_identity, name_of, why_not_rowwise
-from freshgo._infer.sample import Given, Sample
-from freshgo._infer.value import Value
+from freshgo._traced.levels import CONSTANT, COUNT, EDGES, ENDS, OTHER, ROWS, STACKED, Level, level, mapped, tensors
+from freshgo._traced.lines import Line, line_here, line_of
+from freshgo._traced.rowwise import METADATA, is_identity, name_of, why_not_rowwise
+from freshgo._traced.sample import Given, Sample
+from freshgo._traced.threads import ThreadTracer
+from freshgo._traced.value import Value
 from freshgo.errors import FreshgoError, InvalidArgumentError
 
 ENTRY = "trace_model"
@@ -38,7 +39,7 @@ _CONTAINERS = (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict)
 
 
 class UntraceableError(InvalidArgumentError):
-    """A model that is not taken as it is, which batches with all neighbours may compute."""
+    """A model that cannot be computed for some rows at a time as it is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,11 +70,14 @@ def compute(node: fx.Node, module: Any, args: Any, kwargs: Any) -> Any:
     return target(*args, **kwargs)
 
 
-class _Tracer(fx.Tracer):
+class _Tracer(ThreadTracer):
     """Records a model over a sample."""
 
-    def __init__(self, sample: Sample, given: Mapping[str, Given]) -> None:
+    def __init__(
+        self, sample: Sample, given: Mapping[str, Given], layers: Callable[[torch.nn.Module], bool] | None
+    ) -> None:
         super().__init__()
+        self._layers = layers
         self._sample, self._given = sample, given
         self._computing = False
         self._constants: list[Tensor] = []
@@ -83,7 +87,7 @@ class _Tracer(fx.Tracer):
     # What the base class asks.
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        if isinstance(m, self._passing):
+        if self._passes(m):
             return True
         contains = isinstance(m, _CONTAINERS) or type(m).__name__ == "HeteroDictLinear"
         return type(m).__module__.startswith(_LEAVES) and not contains
@@ -125,7 +129,7 @@ class _Tracer(fx.Tracer):
         return node
 
     def call_module(self, m: torch.nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        if self._computing:
+        if self._computing or not self.here():
             return forward(*args, **kwargs)
         original: Any = m.__dict__.get("_modules", {}).get("_orig_mod")
         if original is not None:  # of torch.compile
@@ -156,6 +160,10 @@ class _Tracer(fx.Tracer):
 
     # What a value is.
 
+    def _passes(self, module: torch.nn.Module) -> bool:
+        """Whether a module is a message-passing layer, or taken as one."""
+        return isinstance(module, self._passing) or (self._layers is not None and self._layers(module))
+
     def _module(self, node: fx.Node) -> Any:
         return self.root.get_submodule(str(node.target)) if node.op == "call_module" else None
 
@@ -164,7 +172,7 @@ class _Tracer(fx.Tracer):
         read = [level(of) for of in node.all_input_nodes]
         if any(of.kind == OTHER for of in read):
             raise self._refused(node, "reads what is neither a row for each node nor the same for all")
-        if module is not None and isinstance(module, self._passing):
+        if module is not None and self._passes(module):
             return self._of_convolution(node, module)
         kinds = {of for of in read if of.kind != CONSTANT}
         if not kinds:
@@ -215,7 +223,7 @@ class _Tracer(fx.Tracer):
             value = compute(node, module, *again)
         finally:
             self._computing = False
-        if isinstance(module, self._passing):
+        if module is not None and self._passes(module):
             if isinstance(value, Tensor):
                 self._check_rows(node, module, value)
         elif level(node).kind in (ROWS, EDGES):
@@ -287,22 +295,24 @@ def _is_metadata(node: fx.Node) -> bool:
 
 
 def refused(why: str, line: Line | None) -> UntraceableError:
-    """The error of a model that infer does not take as it is."""
+    """The error of a model that is not taken as it is."""
     at = f"{line}: " if line is not None else ""
-    return UntraceableError(
-        f"{at}{why}; infer() computes ranges of nodes between message-passing layers: change the model, give its "
-        'layers by layers=, or pass fallback="batches"'
-    )
+    return UntraceableError(f"{at}{why}")
 
 
-def trace_model(model: torch.nn.Module, sample: Sample, given: Mapping[str, Given]) -> Traced:
-    """Record a model over a sample.
+def trace_model(
+    model: torch.nn.Module,
+    sample: Sample,
+    given: Mapping[str, Given],
+    layers: Callable[[torch.nn.Module], bool] | None = None,
+) -> Traced:
+    """Record a model over a sample. Modules of which ``layers`` is true are taken as message-passing layers.
 
     Raises:
         UntraceableError: it has an operation that needs all nodes, or one that cannot be recorded.
         InvalidArgumentError: it fails on rows of these shapes.
     """
-    tracer = _Tracer(sample, given)
+    tracer = _Tracer(sample, given, layers)
     try:
         graph = tracer.trace(model)
     except FreshgoError:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from freshgo._infer.levels import CONSTANT, level
+from freshgo._traced.levels import CONSTANT, level
 
 
 class Value(fx.Proxy):
