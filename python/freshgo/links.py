@@ -72,7 +72,9 @@ class LinkLoader(Loader[BatchType]):
         data: as for :class:`Loader`.
         num_neighbors: as for :class:`Loader`.
         edge_label_index: integers ``[2, num_links]``; or the name of a split of links (:attr:`Store.link_splits`),
-            which brings its labels, and its times with ``time_attr``. The labelled links that PyG's
+            which brings its labels, and its times with ``time_attr`` (of triples of OGB the relations; negatives of
+            each link, as OGB's validation has them, are refused by name: see :meth:`sample`). The labelled links that
+            PyG's
             ``RandomLinkSplit`` adds to a graph in memory are the split ``"train"``. None makes every edge of the graph
             a link, in the user's order, which takes 16 bytes of memory for each. In a heterogeneous graph ``(edge
             type, integers or name)``, or an edge type for all of its edges: ``("user", "rates", "item")``, or only the

@@ -28,6 +28,8 @@ OWN = "train"
 
 _INDEX, _TIME = "_index", "_time"
 _SIDES = ("pos_", "neg_")
+_ENDS = (("source_node", "target_node"), ("head", "tail"))
+"""What OGB calls the ends of links, one array each: of citations, and of the triples of knowledge graphs."""
 _KEY = "edge_label"
 
 
@@ -120,8 +122,10 @@ def assembled(arrays: Mapping[str, Tensor], split: str) -> tuple[Tensor, Tensor 
         return torch.cat([index, negatives.t()], 1), label, None
     if "seeds" in arrays and arrays["seeds"].dim() == 2:  # GraphBolt
         return arrays["seeds"].t(), arrays.get("labels"), None
-    if {"source_node", "target_node"} == arrays.keys():  # OGB's citations, without negatives
-        return torch.stack([arrays["source_node"], arrays["target_node"]]), None, None
+    ends = next((pair for pair in _ENDS if set(pair) <= arrays.keys()), None)
+    if ends is not None and "head_type" not in arrays:
+        _check_no_negatives(arrays, split, ends)
+        return torch.stack([arrays[name] for name in ends]), arrays.get("relation"), None
     bases = [name.removesuffix(_INDEX) for name in arrays if name.endswith(_INDEX)]
     keys = {base.removeprefix("pos_").removeprefix("neg_") for base in bases}
     both = any(base in keys for base in bases) and len(bases) > 1
@@ -133,6 +137,18 @@ def assembled(arrays: Mapping[str, Tensor], split: str) -> tuple[Tensor, Tensor 
     bases.sort(key=lambda base: base.startswith("neg_"))
     index = torch.cat([arrays[base + _INDEX] for base in bases], 1)
     return index, _joined(arrays, bases, ""), _joined(arrays, bases, _TIME)
+
+
+def _check_no_negatives(arrays: Mapping[str, Tensor], split: str, ends: tuple[str, str]) -> None:
+    """Refuse negatives of each link, which together may be a thousand times as many as the links."""
+    name = next((name for name in arrays if name.endswith("_neg")), None)
+    if name is not None:
+        links = f"store.links({split!r})"
+        raise InvalidArgumentError(
+            f"the split of links {split!r} has {name} {list(arrays[name].shape)}, negatives of each link, which no "
+            f"loader takes by name: make it with edge_label_index=torch.stack([{links}[{ends[0]!r}], "
+            f"{links}[{ends[1]!r}]]), and score links with their negatives some at a time, by loader.sample(pairs)"
+        )
 
 
 def _joined(arrays: Mapping[str, Tensor], bases: list[str], ending: str) -> Tensor | None:

@@ -173,9 +173,17 @@ def test_splits_of_other_sources() -> None:
     assert (index.tolist(), label.tolist() if label is not None else None) == (pairs.t().tolist(), [1, 0, 1])
     index, label, _ = assembled({"source_node": pairs[:, 0], "target_node": pairs[:, 1]}, "train")
     assert (index.tolist(), label) == (pairs.t().tolist(), None)
-    for arrays in ({"head": pairs[:, 0], "tail": pairs[:, 1], "relation": pairs[:, 0]}, {}):
+    triples = {"head": pairs[:, 0], "tail": pairs[:, 1], "relation": torch.tensor([7, 8, 7])}
+    index, label, _ = assembled(triples, "train")
+    assert (index.tolist(), label.tolist() if label is not None else None) == (pairs.t().tolist(), [7, 8, 7])
+    for arrays in ({**triples, "head_type": pairs[:, 0]}, {"head": pairs[:, 0]}, {}):
         with pytest.raises(errors.InvalidArgumentError, match="give edge_label_index=links"):
             assembled(arrays, "train")
+    citations = {"source_node": pairs[:, 0], "target_node": pairs[:, 1]}
+    for arrays, name in ((triples, "head_neg"), (citations, "target_node_neg")):
+        words = rf"the split of links 'valid' has {name} \[3, 500\], .* by loader\.sample\(pairs\)"
+        with pytest.raises(errors.InvalidArgumentError, match=words):
+            assembled({**arrays, name: torch.zeros(3, 500, dtype=torch.long)}, "valid")
 
 
 def change(name: str, value: Any) -> Any:
