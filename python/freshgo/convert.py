@@ -11,6 +11,7 @@ from typing import Any
 from freshgo._args import frames, whole
 from freshgo._args.arrays import Array
 from freshgo._args.checks import flag
+from freshgo._args.choices import Order, SourceName
 from freshgo._args.entry import entry
 from freshgo._args.hints import among, no_weights
 from freshgo._args.levels import Levels
@@ -35,10 +36,10 @@ def convert(
     data: object,
     path: str | os.PathLike[str],
     *,
-    source: str | None = None,
+    source: SourceName | None = None,
     allow_pickle: bool | None = None,
     memory: int | str = "1GiB",
-    relayout: str | Mapping[str, Any] | None = None,
+    relayout: Order | Mapping[str, Any] | None = None,
     weight_attr: str | Mapping[EdgeType, str] | None = None,
     node_level: Sequence[str] = (),
     edge_level: Sequence[str] = (),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from freshgo._args.checks import choice, flag, shown
-from freshgo._args.choices import Missing
+from freshgo._args.choices import Missing, Order
 from freshgo._args.entry import entry
 from freshgo._args.hints import did_you_mean
 from freshgo._args.progress import Progress, progress_of
@@ -34,13 +34,13 @@ ANY = "*"
 
 @entry
 def convert_tables(
-    nodes: Table | Mapping[str, Table],
+    nodes: Table | Mapping[str, Table | None] | None,
     edges: Table | Mapping[EdgeType, Table],
     path: str | os.PathLike[str],
     *,
     missing: Missing = "error",
     memory: int | str = "1GiB",
-    relayout: str | Mapping[str, Any] | None = None,
+    relayout: Order | Mapping[str, Any] | None = None,
     weight_attr: str | Mapping[EdgeType, str] | None = None,
     dtype: Mapping[Any, Any] | None = None,
     clip: bool = False,

@@ -31,6 +31,40 @@ Pruning = Literal["performance", "gradient", "gas"]
 """Which rows a :class:`freshgo.History` keeps."""
 Reduction = Literal["mean", "sum", "gcn"]
 """How :func:`freshgo.propagate` aggregates."""
+SourceName = Literal[
+    "ogb",
+    "mag240m",
+    "igb",
+    "graphbolt",
+    "npz",
+    "mtx",
+    "graphml",
+    "gml",
+    "gexf",
+    "pajek",
+    "npy",
+    "pyg",
+    "networkx",
+    "matrix",
+    "edges",
+    "csr",
+    "csc",
+    "coo",
+    "tensors",
+    "ogbn-proteins",
+    "ogbn-products",
+    "ogbn-arxiv",
+    "ogbn-mag",
+    "ogbn-papers100M",
+    "ogbl-ppa",
+    "ogbl-collab",
+    "ogbl-citation2",
+    "ogbl-wikikg2",
+    "ogbl-ddi",
+    "ogbl-biokg",
+    "ogbl-vessel",
+]
+"""What :func:`freshgo.convert` reads."""
 Subgraph = Literal["directional", "bidirectional", "induced"]
 """In the order of the library's numbers."""
 TableFormat = Literal["parquet", "csv", "json", "arrow", "orc", "sqlite", "duckdb"]

@@ -29,6 +29,8 @@ _CLASS = re.compile(rf"^(?:{'|'.join(_CLASSES)}): |: (?:{'|'.join(_CLASSES)})(?=
 _LEAST = re.compile(r"(?:.*: )?(.*) needs a memory budget of at least (\d+) bytes: .* budget's (\d+)")
 _LEFT = re.compile(r"(.*) needs (\d+) bytes, (\d+) of the budget's (\d+) are left$")
 _NOTHING = re.compile(r"not found: \w+ .*: (no such file or directory|not a directory)")
+_AGAIN = re.compile(r": not found: stat [^:]*: (?:no such file or directory|not a directory)$")
+"""What follows a message that says so itself."""
 _EXISTS = re.compile(r"(.* has the tensor .*?|(.*)): already exists; overwrite replaces it")
 _REPLACE = "already; pass overwrite=True to replace it"
 
@@ -52,6 +54,7 @@ def spoken(message: str) -> str:
     nothing = _NOTHING.fullmatch(short)
     if nothing:
         return nothing[1]
+    short = _AGAIN.sub("", short)
     short = _EXISTS.sub(lambda found: f"{found[1]} {OVERWRITE if found[2] is not None else _REPLACE}", short)
     return _suggesting(_in_python(short))
 

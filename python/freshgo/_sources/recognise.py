@@ -6,9 +6,10 @@ import errno
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast, get_args
 
 from freshgo._args.checks import shown
+from freshgo._args.choices import SourceName
 from freshgo._args.hints import did_you_mean
 from freshgo._args.npy_files import is_of_types, read_directory, read_types
 from freshgo._args.parts import Levelled
@@ -110,7 +111,7 @@ SOURCES = (
 )
 """All kinds, the most particular first."""
 
-NAMES = (*dict.fromkeys(source.name for source in SOURCES if source.name), *KNOWN)
+NAMES = get_args(SourceName)
 """What ``source=`` may be: a kind, or a data set of OGB whose directory is not named after it."""
 
 

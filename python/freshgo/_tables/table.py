@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from freshgo._args import fields
 from freshgo._args.checks import choice, flag, shown
@@ -94,7 +94,7 @@ class Table:
     weight: str | None = None
     tensors: Mapping[str, str | Sequence[str]] = dataclasses.field(default_factory=dict)
     reverse: bool = False
-    nulls: Any = "error"
+    nulls: Literal["error"] | float | Mapping[str, str | float] = "error"
     types: Mapping[str, str] = dataclasses.field(default_factory=dict)
     format: TableFormat | None = None
     table: str | None = None
@@ -104,7 +104,7 @@ class Table:
     quote: str | None = '"'
     escape: str | None = None
     comment: str | None = None
-    decimal: str = "."
+    decimal: Literal[".", ","] = "."
     null: str | Sequence[str] | Mapping[str, str | Sequence[str]] = ()
     date_format: str | None = None
     encoding: str = "utf-8"

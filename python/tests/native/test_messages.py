@@ -37,6 +37,11 @@ from freshgo._native.messages import of_budget, spoken
             "store: x has shape [200 0], expected rows of 1 to 268435456 bytes: invalid input",
             "x has shape [200, 0], expected rows of 1 to 256 MiB",
         ),
+        (
+            "store: there is no directory /a to write a store in, create it first: not found: ssd: stat /a: no such "
+            "file or directory",
+            "there is no directory /a to write a store in, create it first",
+        ),
         ("store: p.npy has 1000001 bytes, expected 1000008", "p.npy has 1000001 bytes, expected 1000008"),
         (
             "store: /p is in the way and no directory: already exists",

@@ -29,6 +29,8 @@ from freshgo import (
     Online,
     Ranks,
     Store,
+    Table,
+    convert,
     convert_tables,
     hotness,
     propagate,
@@ -140,6 +142,15 @@ def others(store: Store) -> None:
     wrapped(store, bach_size=10)  # type: ignore[call-arg]
     wrapped_links(store, neg_sampling="binray")  # type: ignore[arg-type]
     pyg.stores(store, cash="degree")  # type: ignore[call-arg]
+    convert({}, "to", source="mtx", relayout="hot")
+    convert({}, "to", source="csr", relayout={"order": "hot"})
+    convert({}, "to", source="mtxx")  # type: ignore[arg-type]
+    convert({}, "to", relayout="cold")  # type: ignore[arg-type]
+    convert_tables(Table("n.csv", id="n"), Table("e.csv", src="s", dst="d"), "to", relayout="community")
+    convert_tables(None, Table("e.csv", src="s", dst="d"), "to", relayout="cold")  # type: ignore[arg-type]
+    Table("e.csv", src="s", dst="d", nulls={"w": 0.5, "n": "none"}, decimal=",")
+    Table("e.csv", src="s", dst="d", nulls="eror")  # type: ignore[arg-type]
+    Table("e.csv", src="s", dst="d", decimal=";")  # type: ignore[arg-type]
     relayout(store, "to", order="cold")  # type: ignore[arg-type]
     relayout(store, "to", hotness="degrees")  # type: ignore[arg-type]
     propagate(store, reduce="avg")  # type: ignore[arg-type]

@@ -20,6 +20,8 @@ from tables import checksums  # noqa: E402
 
 from freshgo import Store, cli, convert, errors  # noqa: E402
 from freshgo._sources.graph_files import FORMATS  # noqa: E402
+from freshgo._sources.ogb_names import KNOWN  # noqa: E402
+from freshgo._sources.recognise import NAMES, SOURCES  # noqa: E402
 
 SMALL: dict[str, Any] = {"memory": "64MiB", "progress": False}
 
@@ -222,3 +224,8 @@ def test_a_format_that_is_named(tmp_path: Path) -> None:
         assert edges_of(store) == [(0, 1)]
     with pytest.raises(errors.InvalidArgumentError, match="source='gml' expects a path of a file in GML, got"):
         convert({"edge_index": [[0], [1]]}, tmp_path / "h", source="gml", **SMALL)
+
+
+def test_what_source_may_be() -> None:
+    """The choices that editors show are the kinds that there are."""
+    assert set(NAMES) == {kind.name for kind in SOURCES if kind.name} | set(KNOWN)
