@@ -102,6 +102,7 @@ def test_a_loader_that_lends_its_memory_lets_go(store: Store) -> None:
     before = waiting()
     budget = MemoryBudget("64MiB")
     options: dict[str, Any] = {"batch_size": 4, "cache": "belady", "feature_cache": "4KiB", "memory": budget}
+    options["input_nodes"] = range(400)
     with Loader(store, [3, 3], **options) as one, Loader(store, [3, 3], **options) as other:
         list(one)
         list(other)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+import warm
 from flat_options import grouped
 from torch.nn.parallel import DistributedDataParallel
 
@@ -304,3 +305,12 @@ def works(file: str, rank: int, world: int, ways: Ways, way: str, actions: Seque
                 loader = begun(action)
                 loader.load_state_dict(state)
     return found
+
+
+def torchrun(count: int, *arguments: object, restarts: int = 0) -> str:
+    """Run a script by so many processes, and return what they printed."""
+    options = [f"--nproc-per-node={count}", f"--max-restarts={restarts}", "--standalone"]
+    agent = warm.start("import sys; from torch.distributed.run import main; main(sys.argv[1:])", *options, *arguments)
+    printed, said = agent.communicate(300)
+    assert agent.returncode == 0, said
+    return printed

@@ -8,15 +8,12 @@ pages of the interpreter that were dropped meanwhile. So the kernel may count a 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import warm
 from seeds import seed as seed_of
 
 import freshgo
@@ -40,6 +37,7 @@ LOADERS: dict[str, dict[str, Any]] = {
 MEASURE = """
     import json, mmap, os, re, sys, time
     from pathlib import Path
+    sys.dont_write_bytecode = True
     import freshgo
 
     def counted():
@@ -124,17 +122,9 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("io", ["io_uring", "pread"])
-def test_the_kernel_counts_the_same(wide: Path, io: str) -> None:
-    given = [str(wide), io, str(wide.parent), json.dumps(list(LOADERS.values()))]
-    answer = subprocess.run(
-        [sys.executable, "-B", "-c", textwrap.dedent(MEASURE), *given],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "XDG_CACHE_HOME": str(wide.parent)},
-    )
-    assert answer.returncode == 0, answer.stderr
-    told = json.loads(answer.stdout)
+def test_the_kernel_counts_the_same(wide: Path, io: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(wide.parent))
+    told = json.loads(warm.run(MEASURE, wide, io, wide.parent, json.dumps(list(LOADERS.values()))))
     if isinstance(told, dict):
         pytest.skip(told["skip"])
     for name, loader in zip(LOADERS, told, strict=True):

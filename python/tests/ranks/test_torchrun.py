@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rank_jobs import digest, open_loader
+import warm
+from rank_jobs import digest, open_loader, torchrun
 from share_jobs import servers, wait_until
 
 from freshgo import convert
@@ -20,14 +18,7 @@ EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "ddp.py"
 LINE = re.compile(r"epoch (\d): loss [\d.]+, accuracy ([\d.]+)% of (\d+) seeds")
 
 
-def torchrun(count: int, *arguments: object, restarts: int = 0) -> str:
-    """What a job of so many processes prints."""
-    options = [f"--nproc-per-node={count}", f"--max-restarts={restarts}", "--standalone"]
-    command = [sys.executable, "-I", "-m", "torch.distributed.run", *options, *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
-    assert run.returncode == 0, run.stderr
-    return run.stdout
+SCRIPT = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
 def test_the_example_trains_and_goes_on_with_other_processes(tmp_path: Path) -> None:
@@ -37,10 +28,10 @@ def test_the_example_trains_and_goes_on_with_other_processes(tmp_path: Path) -> 
     options = ["--nodes=4000", f"--directory={tmp_path}", f"--state={tmp_path / 'state.pt'}"]
     first = LINE.findall(torchrun(2, EXAMPLE, *options, "--epochs=2", "--share"))
     assert [(epoch, seeds) for epoch, _, seeds in first] == [("0", "800"), ("1", "800")]
-    alone = subprocess.run(
-        [sys.executable, "-I", EXAMPLE, *options, "--epochs=4"], capture_output=True, text=True, timeout=300, check=True
-    )
-    rest = LINE.findall(alone.stdout)
+    alone = warm.start(SCRIPT, EXAMPLE, *options, "--epochs=4")
+    printed, said = alone.communicate()
+    assert alone.returncode == 0, said
+    rest = LINE.findall(printed)
     assert [(epoch, seeds) for epoch, _, seeds in rest] == [("2", "800"), ("3", "800")]
     assert float(rest[-1][1]) > 35  # of eight classes, by a model that two processes have begun and one has ended
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rank_jobs import digest, open_loader
+from rank_jobs import digest, open_loader, torchrun
 from seeds import seed as seed_of
 
 from freshgo import convert
@@ -96,18 +93,14 @@ with open_loader(path) as loader:  # is not prepared: it knows its rank, and whe
 )
 
 
-def torchrun(tmp_path: Path, script: str) -> list[str]:
+def by_two(tmp_path: Path, script: str) -> list[str]:
     """Run a script by two processes; the batches of an epoch in one."""
     rng = np.random.default_rng(seed_of(0))
     graph = {"edge_index": rng.integers(300, size=(2, 2000)), "x": rng.random((300, 4), dtype=np.float32)}
     convert(graph, tmp_path / "graph", progress=False).close()
     (tmp_path / "job.py").write_text(script)
     oracles = Path(__file__).resolve().parents[1] / "oracles"
-    command = [sys.executable, "-I", "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-    arguments = map(str, [tmp_path / "job.py", oracles, tmp_path / "graph", tmp_path])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    run = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=300, env=environment)
-    assert run.returncode == 0, run.stderr
+    torchrun(2, tmp_path / "job.py", oracles, tmp_path / "graph", tmp_path)
     with open_loader(tmp_path / "graph") as loader:
         return [digest(batch) for _ in range(2) for batch in loader]
 
@@ -119,7 +112,7 @@ def noted(tmp_path: Path, name: str) -> list[list[str]]:
 @pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed")
 def test_lightning_resumes_within_an_epoch(tmp_path: Path) -> None:
     """Its own checkpoints hold the position: of a loader that it is given, and of a data module's."""
-    expected = torchrun(tmp_path, LIGHTNING)
+    expected = by_two(tmp_path, LIGHTNING)
     assert len(expected) == 28
     assert noted(tmp_path, "loaders") == [expected[rank:6:2] for rank in range(2)]
     assert noted(tmp_path, "begun") == [expected[6 + rank : 12 : 2] for rank in range(2)]
@@ -130,6 +123,6 @@ def test_lightning_resumes_within_an_epoch(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed")
 def test_accelerate_saves_a_loader_that_is_registered(tmp_path: Path) -> None:
-    expected = torchrun(tmp_path, ACCELERATE)
+    expected = by_two(tmp_path, ACCELERATE)
     assert noted(tmp_path, "whole") == [expected[rank:14:2] for rank in range(2)]
     assert noted(tmp_path, "rest") == [expected[6 + rank : 14 : 2] for rank in range(2)]
