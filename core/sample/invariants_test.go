@@ -29,8 +29,7 @@ func TestChecksFindWrongBatches(t *testing.T) {
 			"is at ":                      func(g *Subgraph) { g.Pos[0] = g.Pos[g.Ptr[1]] },
 			"of relation 0 is at 1000000": func(g *Subgraph) { g.Pos[0] = 1000000 },
 		} {
-			var sub Subgraph
-			require.NoError(t, w.Sample(context.Background(), Key{}, []int64{1, 2, 97}, &sub))
+			sub := drawSpoilable(t, w)
 			sub.Ptr, sub.Pos, sub.Row = slices.Clone(sub.Ptr), slices.Clone(sub.Pos), slices.Clone(sub.Row)
 			spoil(&sub)
 			if name == "" {
@@ -43,6 +42,23 @@ func TestChecksFindWrongBatches(t *testing.T) {
 			}()
 		}
 	}
+}
+
+// drawSpoilable draws a batch that has what TestChecksFindWrongBatches spoils: two seeds have edges, the first hop
+// finds several nodes, and the second finds more.
+func drawSpoilable(t *testing.T, w *Worker) (sub Subgraph) {
+	for seed := int64(0); seed < 290; seed++ {
+		require.NoError(t, w.Sample(context.Background(), Key{}, []int64{seed, seed + 1, seed + 7}, &sub))
+		perHop, ptr := sub.NodesPerHop, sub.Ptr
+		if !(perHop[1] > 1 && perHop[2] > 0 && ptr[0] < ptr[1] && ptr[1] < ptr[2]) {
+			continue
+		}
+		if sub.Nodes[3] != sub.Nodes[4] {
+			return sub
+		}
+	}
+	require.Fail(t, "no batch can be spoilt")
+	return sub
 }
 
 // repeatTree puts the last node into the tree of the first.
