@@ -7,10 +7,11 @@ import (
 	"freshgo/core/ssd"
 )
 
-// How Divide chooses among ways to divide. Each way to work, with batches planned or not, and with each way to hold
-// neighbour lists, is a candidate whose epochs move fewer bytes the more memory it has. What a smaller memory chooses
-// from, a larger one does too, so that the best candidate never gets worse. Candidates are ordered by how willingly
-// they are taken: Divide takes the first that moves hardly more than the best.
+// How Divide chooses among ways to divide. Each way to work, with batches planned or not, with lists read together or
+// not, and with each way to hold neighbour lists and rows, is a candidate whose epochs move fewer bytes the more memory
+// it has. What a smaller memory chooses from, a larger one does too, so that the best candidate never gets worse.
+// Candidates are ordered by how willingly they are taken: Divide takes the first that moves hardly more than the best,
+// if possible with a longer window than the best one.
 
 // hardlyMoreBytes is the factor by which an epoch may move more bytes than with the best candidate. Arbitrary: more
 // batches in flight hide more waiting, but bytes that are not moved are certain.
@@ -31,8 +32,11 @@ const (
 type candidate struct {
 	Working
 	holding
-	planned bool
-	byRow   bool // no tensor of nodes is held whole unless all are
+	planned    bool
+	unweighted bool    // weights or times of edges are not held
+	apart      bool    // planned batches do not read lists together
+	less       int64   // bytes by which tensors are held as with less room: the rest is for rows
+	longer     float64 // the factor by which an epoch may cost more with a longer window than with the best one
 }
 
 // candidates lists what fits into the memory, the most willingly taken first.
@@ -48,13 +52,15 @@ func (z *division) candidates(s *Split) (all []candidate) {
 	if z.graph.OnDisk && z.ask.NeighborCache == Auto && z.topology() > 0 {
 		holdings = []holding{asDivided, holdWhole, holdNeighbors, holdSome, holdNone}
 	}
-	several := len(z.byWidth(false)) > 1
+	weights := []bool{false}
+	if z.graph.Weights > 0 {
+		weights = []bool{false, true}
+	}
 	for _, planned := range kinds {
 		for _, w := range z.ways(z.room(s, planned)) {
 			for _, h := range holdings {
-				all = append(all, candidate{w, h, planned, false})
-				if several {
-					all = append(all, candidate{w, h, planned, true})
+				for _, unweighted := range weights {
+					all = append(all, candidate{Working: w, holding: h, planned: planned, unweighted: unweighted, longer: 1})
 				}
 			}
 		}
@@ -91,44 +97,60 @@ func (z *division) ways(room int64) (ways []Working) {
 
 // best is the division that Divide takes.
 func (z *division) best(s *Split) *Split {
-	candidates := z.candidates(s)
-	splits := make([]*Split, len(candidates))
+	var splits []*Split
+	var candidates []candidate
 	least := math.Inf(1)
-	for i, c := range candidates {
-		splits[i] = z.with(*s, c)
-		least = min(least, splits[i].predicted)
+	try := func(c candidate) *Split {
+		split := z.with(*s, c)
+		splits, candidates, least = append(splits, split), append(candidates, c), min(least, split.predicted)
+		return split
 	}
-	return splits[slices.IndexFunc(splits, func(of *Split) bool { return of.predicted <= hardlyMoreBytes*least })]
+	for _, c := range z.candidates(s) {
+		for _, c.apart = range []bool{false, true} {
+			split := try(c)
+			together := split.Together > 0
+			for fewer := c; split.slack >= 0 && split.predicted > 0; {
+				fewer.less += split.slack + 1
+				split = try(fewer)
+			}
+			if !together {
+				break
+			}
+		}
+	}
+	limit := hardlyMoreBytes * least
+	for i, c := range candidates {
+		split := splits[i]
+		if split.Stored {
+			c.longer = hardlyMore
+			split = z.with(*s, c)
+		}
+		if split.predicted <= limit {
+			return split
+		}
+	}
+	return splits[slices.IndexFunc(splits, func(of *Split) bool { return of.predicted <= limit })]
 }
 
-// predict returns the bytes that an epoch is predicted to move.
+// predict returns the bytes that an epoch is predicted to move, where bytes that are read on demand count byPage times.
 func (z *division) predict(s *Split) float64 {
 	if !z.graph.OnDisk {
 		return 0
 	}
 	batches := float64(max(1, z.ask.EpochBatches))
-	missed := 1.0
-	if rows := z.cacheable(s); rows > 0 && s.Cache == "belady" {
-		m := z.movement(s)
-		missed = m.missed(s.window(z), s.CacheRows)
-	} else if rows > 0 {
-		missed -= float64(s.CacheRows) / float64(rows)
-	}
-	var rows, edges float64
+	var edges float64
 	for i := range z.graph.Tensors {
-		t := &z.graph.Tensors[i]
-		switch {
-		case !t.Used || s.Resident[i]:
-		case t.ByEdge:
+		if t := &z.graph.Tensors[i]; t.ByEdge && t.Used && !s.Resident[i] {
 			edges += batches * readBytes(expected(z.costs.Edges), t)
-		default:
-			rows += batches * readBytes(missed*expected(z.costs.NodesOfType[t.Type]), t)
 		}
 	}
-	if s.Cache == "belady" { // which reads rows for each batch where that moves less
-		rows = min(rows, float64(s.EpochBytes))
+	m := z.movement(s)
+	apart := z.listBytes(s, batches) + edges
+	if s.Cache != "belady" {
+		return byPage * (apart + m.onDemand(1-float64(s.CacheRows)/m.rows))
 	}
-	return z.listBytes(s, batches) + edges + rows
+	_, rows := m.planned(s.window(z), s.CacheRows)
+	return byPage*apart + rows
 }
 
 // listBytes predicts the bytes of neighbour lists, and of weights beside them, that an epoch reads. Planned batches

@@ -2,6 +2,7 @@ package sizing
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"freshgo/core/cache"
@@ -9,7 +10,7 @@ import (
 )
 
 // holdFeatures decides which tensors are held whole and how many rows of the others are cached, by what.
-func (z *division) holdFeatures(s *Split, byRow bool, rest int64) {
+func (z *division) holdFeatures(s *Split, c *candidate, rest int64) {
 	z.layOut(s)
 	if !z.graph.OnDisk || z.ask.Cache == "none" {
 		return
@@ -18,25 +19,13 @@ func (z *division) holdFeatures(s *Split, byRow bool, rest int64) {
 	if room == Auto {
 		room, shared = rest, 0
 	}
-	order := z.byWidth(false)
-	for _, i := range order {
-		t := &z.graph.Tensors[i]
-		if !byRow && t.Width <= smallRow && t.bytes() <= room/2 {
-			s.Resident[i] = true
-			room -= t.bytes()
-		}
-	}
-	room = z.holdAll(s, order, room)
-	room = z.holdAll(s, z.byWidth(true), room)
-	if !byRow {
-		room = z.holdTypes(s, room)
-	}
+	room = z.holdTensors(s, c.less, room)
 	z.layOut(s)
 	switch {
 	case len(s.Columns) == 0:
 		s.unplanned("everything is held in memory")
 	case s.Cache == "belady":
-		z.plan(s, room, shared)
+		z.plan(s, c, room, shared)
 	default:
 		if s.Cache = z.ask.Cache; s.Cache == "auto" {
 			s.Cache = "degree" // the ranking that costs least
@@ -49,6 +38,55 @@ func (z *division) holdFeatures(s *Split, byRow bool, rest int64) {
 			s.Cache = "none"
 		}
 	}
+}
+
+// holdTensors holds tensors whole as if there were less room by the given bytes, and returns the room that is left. It
+// notes the slack: by how much less room it would hold others.
+func (z *division) holdTensors(s *Split, less, room int64) int64 {
+	s.slack = math.MaxInt64
+	fits := func(bytes, share int64) bool { // where it takes no more than a share of the room
+		slack := (room - less) - share*bytes
+		if slack >= 0 && bytes > 0 {
+			s.slack = min(s.slack, slack)
+		}
+		return slack >= 0
+	}
+	hold := func(tensors []int) {
+		room -= z.bytesOf(s, tensors)
+		for _, i := range tensors {
+			s.Resident[i] = true
+		}
+	}
+	nodes, edges := z.byWidth(false), z.byWidth(true)
+	for _, i := range nodes {
+		if t := &z.graph.Tensors[i]; t.Width <= smallRow && fits(t.bytes(), 2) {
+			hold([]int{i})
+		}
+	}
+	for _, all := range [][]int{nodes, edges} {
+		if fits(z.bytesOf(s, all), 1) {
+			hold(all)
+		}
+	}
+	for _, of := range z.types(s) {
+		if fits(z.bytesOf(s, of), 2) { // what does not fit is worth more than the type that does
+			hold(of)
+		}
+	}
+	if s.slack == math.MaxInt64 {
+		s.slack = -1 // nothing is held
+	}
+	return room
+}
+
+// bytesOf returns the bytes of those of the tensors that are not held.
+func (z *division) bytesOf(s *Split, tensors []int) (total int64) {
+	for _, i := range tensors {
+		if !s.Resident[i] {
+			total += z.graph.Tensors[i].bytes()
+		}
+	}
+	return total
 }
 
 // byWidth is the tensors of nodes, or of edges, by rising width.
@@ -64,52 +102,20 @@ func (z *division) byWidth(edges bool) (order []int) {
 	return order
 }
 
-// holdAll holds all of these tensors where there is room for all, and returns the room that is left.
-func (z *division) holdAll(s *Split, which []int, room int64) int64 {
-	var need int64
-	for _, i := range which {
-		if !s.Resident[i] {
-			need += z.graph.Tensors[i].bytes()
-		}
-	}
-	if need > room {
-		return room
-	}
-	for _, i := range which {
-		s.Resident[i] = true
-	}
-	return room - need
-}
-
-// holdTypes holds all rows of a node type where they have room, the type with the narrowest rows first, and returns the
-// room that is left. Types that come later have slots as narrow as they are themselves.
-func (z *division) holdTypes(s *Split, room int64) int64 {
-	type share struct {
-		typ          int
-		width, bytes int64
-	}
-	shares := make([]share, len(z.graph.Types))
-	for t := range shares {
-		shares[t].typ = t
-	}
+// types returns the tensors that are cached, of each node type, the type with the narrowest rows first: types that come
+// later have slots as narrow as they are themselves.
+func (z *division) types(s *Split) [][]int {
+	types, widths := make([][]int, len(z.graph.Types)), make([]int, len(z.graph.Types))
 	for _, i := range z.cached(s) {
 		t := &z.graph.Tensors[i]
-		shares[t.Type].width += int64(t.Width)
-		shares[t.Type].bytes += t.bytes()
+		types[t.Type] = append(types[t.Type], i)
+		widths[t.Type] += t.Width
 	}
-	slices.SortStableFunc(shares, func(a, b share) int { return cmp.Compare(a.width, b.width) })
-	for _, of := range shares {
-		if of.bytes > room/2 {
-			continue // what does not fit is worth more than the type that does
-		}
-		for _, i := range z.cached(s) {
-			if z.graph.Tensors[i].Type == of.typ {
-				s.Resident[i] = true
-			}
-		}
-		room -= of.bytes
-	}
-	return room
+	types = slices.DeleteFunc(types, func(of []int) bool { return len(of) == 0 })
+	slices.SortStableFunc(types, func(a, b []int) int {
+		return cmp.Compare(widths[z.graph.Tensors[a[0]].Type], widths[z.graph.Tensors[b[0]].Type])
+	})
+	return types
 }
 
 // cached is the node tensors that are cached row by row, by falling width.

@@ -51,7 +51,8 @@ func anyLoader(rng *rand.Rand) (Request, Graph, Costs) {
 }
 
 // TestMoreMemoryMovesNoMore: an epoch is predicted to move at most hardlyMoreBytes times as many bytes as with any
-// smaller memory, from the smallest that works to one that holds everything.
+// smaller memory, from the smallest that works to one that holds everything. Bytes that are read on demand count
+// byPage times.
 func TestMoreMemoryMovesNoMore(t *testing.T) {
 	rng := explore.Rand(t, 5, 5)
 	for range 30 {

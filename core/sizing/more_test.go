@@ -12,10 +12,16 @@ import (
 func TestOffers(t *testing.T) {
 	rng := explore.Rand(t, 3, 1)
 	offered, held := 0, 0
-	for range 500 {
+	for range 1000 {
 		r, g, c := anyDivision(rng)
-		least := smallest(t, r, g, c)
-		r.Memory = least + rng.Int64N(1+least)
+		if rng.IntN(4) > 0 {
+			r.Cache, r.FeatureCache = "belady", Auto
+		}
+		least, rows := smallest(t, r, g, c), int64(0)
+		for i := range g.Tensors {
+			rows += g.Tensors[i].bytes()
+		}
+		r.Memory = least + rng.Int64N(1+max(least, rows))
 		offers := Offers(r, g, c)
 		for i, offer := range offers {
 			require.Equal(t, r.Memory+r.Memory/10*int64(i), offer.Memory)
@@ -34,6 +40,7 @@ func TestOffers(t *testing.T) {
 		require.Empty(t, Offers(r, g, c))
 	}
 	require.Greater(t, offered, 100)
+	t.Logf("%d offers, %d end with everything in memory", offered, held)
 	require.Positive(t, held)
 }
 

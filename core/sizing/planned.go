@@ -9,7 +9,6 @@ import (
 	"freshgo/core/cache"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
-	"freshgo/core/ssd"
 )
 
 // How a planned loader divides what topology and batches leave (Ginex, section 3.5, sizes the superbatch by the room
@@ -103,7 +102,7 @@ func (s *Split) unplanned(why string) {
 
 // plan sizes a planned loader. Of room for the features and of shared, what the caller's own sizes leave beside them,
 // more is given to traces and packs.
-func (z *division) plan(s *Split, room, shared int64) {
+func (z *division) plan(s *Split, c *candidate, room, shared int64) {
 	ask := &z.ask
 	pot := &room // what they are taken from
 	if ask.FeatureCache != Auto {
@@ -136,14 +135,15 @@ func (z *division) plan(s *Split, room, shared int64) {
 	}
 	more(&s.Packs, ask.BufferMemory, min(packs, unlimitedPacks))
 	s.TracesHeld = s.Traces / z.tracesShare()
-	z.store(s, total, &room, pot)
+	z.store(s, c, total, &room, pot)
 	s.CacheRows = z.plannedRows(s, room)
 	if s.Reorder = ask.Reorder; s.Reorder == Auto {
 		s.Reorder = max(1, min(reorderBatches, s.Superbatch, s.Traces/z.traceBytes(1)))
 	}
 	s.Scratch = z.scratch(s)
 	m := z.movement(s)
-	s.EpochBytes = int64(m.bytes(s.window(z), s.CacheRows))
+	moved, _ := m.planned(s.window(z), s.CacheRows)
+	s.EpochBytes = int64(moved)
 }
 
 // scratch is the size of the scratch file.
@@ -192,10 +192,10 @@ const (
 	// moreBuffers is the part of them, a divisor, that there is beside them for what a batch sets aside at once.
 	moreBuffers = 8
 
-	// worthStoring is by how much windows must move less that are planned in the file. Arbitrary.
+	// worthStoring is the factor of the cost of windows in memory that windows in the file must reach. Arbitrary.
 	worthStoring = 1.00
 
-	// hardlyMore is the factor by which a longer window may move more bytes than the best one. From
+	// hardlyMore is the factor by which an epoch may cost more with a longer window than with the best one. From
 	// TestDivisionsAreNearTheBest.
 	hardlyMore = 1.125
 
@@ -207,7 +207,7 @@ const (
 // store gives plans to the scratch file, where that allows for longer windows: they then take memory for a few batches,
 // and little for each of a window (see plan.StoredBytes). Of total, what is more than traces and packs have comes from
 // pot, which may be room, what rows have. Of all windows that fit, it takes the best (see bestWindow).
-func (z *division) store(s *Split, total int64, room, pot *int64) {
+func (z *division) store(s *Split, c *candidate, total int64, room, pot *int64) {
 	ask, nodes := &z.ask, max(1, z.costs.Nodes)
 	if ask.Scratch == 0 || ask.Memory == 0 || ask.Reorder > 0 || ask.Reorder == Auto {
 		return
@@ -235,51 +235,48 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 		n = min(n, ask.Superbatch)
 	}
 	n = int64(sort.Search(int(max(n, 0)), func(i int) bool { return !fits(int64(i) + 1) }))
+	held := func(n int64) int64 { // for records and traces that stay in memory
+		return min(mostHeld, mostTraces-traces(n), *pot-more(n), total/heldShare)
+	}
 	left := func(n int64) int64 { // for rows, with a window of n batches
 		if pot == room {
-			return *room - more(n)
+			return *room - more(n) - held(n)
 		}
 		return *room
-	}
-	stored := *s
-	stored.Stored = true
-	if ask.Superbatch == Auto {
-		n = z.bestWindow(&stored, n, left)
 	}
 	if n < worthBatches {
 		return
 	}
+	stored := *s
+	stored.Stored = true
+	if ask.Superbatch == Auto {
+		n = z.bestWindow(&stored, c.longer, n, left)
+	}
 	// Windows in memory as long as these are better, since nothing but packs goes to the file then.
-	held, inFile := z.movement(s), z.movement(&stored)
-	inMemory := held.bytes(s.window(z), z.plannedRows(s, *room))
-	if inFile.bytes(n, z.plannedRows(s, left(n))) > worthStoring*inMemory {
+	inMemory, inFile := z.movement(s), z.movement(&stored)
+	_, most := inMemory.planned(s.window(z), z.plannedRows(s, *room))
+	if _, cost := inFile.planned(n, z.plannedRows(s, left(n))); cost > worthStoring*most {
 		return
 	}
-	s.Stored, s.Superbatch, s.Buffers = true, n, packs(n)
-	give := func(part *int64, want int64) { // what was given for windows in memory comes back
-		*pot -= want - *part
-		*part = want
-	}
-	give(&s.Packs, packs(n))
-	s.TracesHeld = min(mostHeld, mostTraces-traces(n), *pot+s.Traces-traces(n), total/heldShare)
-	give(&s.Traces, traces(n)+s.TracesHeld)
+	s.Stored, s.Superbatch, s.Buffers, s.TracesHeld = true, n, packs(n), held(n)
+	*pot -= more(n) + s.TracesHeld // the memory that was given for windows in memory comes back
+	s.Traces, s.Packs = traces(n)+s.TracesHeld, packs(n)
 }
 
-// bestWindow is the longest window, of up to most batches, with which an epoch moves hardly more than the fewest bytes,
-// where each leaves room for rows. The prediction takes all rows to be wanted alike; the more they differ, the better
-// are long windows.
-func (z *division) bestWindow(s *Split, most int64, room func(n int64) int64) (best int64) {
-	least, moved, m := math.Inf(1), make([]float64, most+1), z.movement(s)
-	for n := int64(1); n <= most; n++ {
-		moved[n] = m.bytes(n, z.plannedRows(s, room(n)))
-		least = min(least, moved[n])
+// bestWindow is the longest window, of worthBatches up to most batches, with which an epoch costs at most longer times
+// the least, where each leaves room for rows. The prediction takes all rows to be wanted alike; the more they differ,
+// the better are long windows.
+func (z *division) bestWindow(s *Split, longer float64, most int64, room func(n int64) int64) (best int64) {
+	least, costs, m := math.Inf(1), make([]float64, most+1), z.movement(s)
+	for n := int64(worthBatches); n <= most; n++ {
+		_, costs[n] = m.planned(n, z.plannedRows(s, room(n)))
+		least = min(least, costs[n])
 	}
-	for n := most; n > 0; n-- {
-		if moved[n] <= hardlyMore*least {
-			return n
-		}
+	best = most
+	for costs[best] > longer*least {
+		best--
 	}
-	return 0
+	return best
 }
 
 // window returns the number of batches that are planned at a time.
@@ -290,69 +287,8 @@ func (s *Split) window(z *division) int64 {
 	return max(1, min(s.Superbatch, s.SuperbatchRoom()/PlannedBytes(max(1, z.costs.Nodes))))
 }
 
-// movement holds the quantities that determine the bytes of an epoch, beside its windows and the rows in the cache.
-type movement struct {
-	row, scan   float64 // bytes of the rows of a node in the cache, and of all rows
-	rows, drawn float64 // rows that may be cached, and rows that a batch has
-	batches     float64 // of an epoch
-	file        float64 // bytes of the scratch file for the packs of a window
-}
-
-func (z *division) movement(s *Split) (m movement) {
-	for _, i := range z.cached(s) {
-		t := &z.graph.Tensors[i]
-		m.row += float64(t.Width)
-		m.scan += float64(t.bytes())
-	}
-	m.batches, m.rows = float64(max(1, z.ask.EpochBatches)), float64(max(1, z.cacheable(s)))
-	m.drawn, m.file = expected(z.costs.Nodes), float64(PackFile(z.scratch(s)))/2
-	return m
-}
-
-// bytes predicts the bytes that an epoch moves, by the batches of a window and the rows in the cache: a scan for each
-// window, no more of it than the pages of its cold rows, and each cold row written and read. One window fills packs
-// while the packs of another are read; rows that have no room in the scratch file then are read by the page.
-func (m *movement) bytes(window, cached int64) float64 {
-	n := m.window(window)
-	missed := m.missed(window, cached) * m.drawn
-	packed := min(1, m.file/max(1, n*missed*m.row))
-	each := packed*2*m.row + (1-packed)*max(2*m.row, ssd.PageBytes)
-	return m.batches/n*min(m.scan, n*missed*ssd.PageBytes) + m.batches*missed*each
-}
-
-// missed is the share of rows that the cache does not have.
-func (m *movement) missed(window, cached int64) float64 {
-	ahead := 1.5 * m.window(window) * m.drawn / m.rows // a window and half of the next, in the mean
-	return 1 - hits(float64(cached)/m.rows, ahead)
-}
-
-func (m *movement) window(n int64) float64 { return min(float64(max(1, n)), m.batches) }
-
 // PackFile returns the part of a scratch file that plans use for packs: the rest is for traces.
 func PackFile(scratch int64) int64 { return scratch * 3 / 4 }
-
-// hits is the share of accesses that a cache answers which has a share of all rows and sees ahead so far, in mean times
-// between two uses of a row, if all rows are wanted alike: the times until their next uses are exponential, and it
-// keeps a row until that where it is near. What room is left is for rows whose next use it does not see. Where some
-// rows are wanted more than others, it answers more: on graphs with degrees of a power law up to 1.7 times as many.
-func hits(share, ahead float64) float64 {
-	if share >= 1 {
-		return 1
-	}
-	room := func(near float64) float64 { return 1 - math.Exp(-near)*(1+near) } // that rows take which are wanted so soon
-	if seen := room(ahead); seen < share {
-		return 1 - math.Exp(-ahead)*(1-share)/(1-seen)
-	}
-	least, most := 0.0, ahead
-	for range 50 {
-		if at := (least + most) / 2; room(at) < share {
-			least = at
-		} else {
-			most = at
-		}
-	}
-	return 1 - math.Exp(-least)
-}
 
 // PlannedBytes returns the memory of plans for a batch of this many rows: a third of the memory of three superbatches,
 // one executed, one planned and one ahead. A row has its id until it is planned, the planner's tables for the last two,

@@ -65,7 +65,8 @@ func TestRecordedDivisions(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			got.reserved, got.EpochBytes, got.predicted = 0, 0, 0 // which are nobody else's, and no part of the division
+			// Which are nobody else's, and no part of the division.
+			got.reserved, got.EpochBytes, got.predicted, got.slack = 0, 0, 0, 0
 			require.Equal(t, r.Split, got)
 		})
 	}

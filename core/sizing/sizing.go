@@ -141,7 +141,8 @@ type Split struct {
 	Shares   Shares
 
 	reserved  int64   // what planning takes at least, set aside before shares are given out
-	predicted float64 // bytes that an epoch is predicted to move in all, see predict
+	predicted float64 // what an epoch is predicted to move in all, see predict
+	slack     int64   // the room beyond which other tensors would be held whole, see holdTensors; -1: none would
 }
 
 // Shares are the bytes of the parts of a Split that are not fields of it, for reports.
@@ -184,7 +185,7 @@ func Divide(r Request, g Graph, c Costs) (*Split, error) {
 		return nil, err
 	}
 	if r.Memory == 0 {
-		return z.with(s, candidate{Working: generous(&r), planned: s.Cache == "belady"}), nil
+		return z.with(s, candidate{Working: generous(&r), planned: s.Cache == "belady", longer: hardlyMore}), nil
 	}
 	if err := z.check(&s); err != nil {
 		return nil, err
@@ -197,7 +198,7 @@ func (z *division) with(s Split, c candidate) *Split {
 	if !c.planned && s.Cache == "belady" {
 		s.unplanned("a fixed cache is predicted to move fewer bytes")
 	}
-	s.Working, s.Resident = c.Working, make([]bool, len(z.graph.Tensors))
+	s.Working, s.Resident, s.slack = c.Working, make([]bool, len(z.graph.Tensors)), -1
 	rest := int64(unlimited)
 	s.Pool = maxPool
 	if z.ask.Memory > 0 {
@@ -206,8 +207,8 @@ func (z *division) with(s Split, c candidate) *Split {
 		s.Pool = min(maxPool, z.ask.Memory/poolShare, s.Batches/batchShare, rest)
 		rest -= s.Pool
 	}
-	rest = z.holdTopology(&s, c.holding, rest)
-	z.holdFeatures(&s, c.byRow, rest)
+	rest = z.holdTopology(&s, &c, rest)
+	z.holdFeatures(&s, &c, rest)
 	z.sumUp(&s)
 	s.predicted = z.predict(&s)
 	return &s

@@ -79,7 +79,7 @@ func TestTopologyShare(t *testing.T) {
 				c.change(&z.ask)
 			}
 			got := Reading()
-			require.Equal(t, c.left, z.holdTopology(&got, asDivided, c.rest))
+			require.Equal(t, c.left, z.holdTopology(&got, &candidate{}, c.rest))
 			require.Equal(t, max(0, c.lists), got.NeighborLists)
 			require.Equal(t, c.lists == -1, got.EdgeIDs)
 			require.Equal(t, c.lists < 0, got.Neighbors)
@@ -94,7 +94,7 @@ func TestWeightsShare(t *testing.T) {
 		z.graph.EdgeIDs, z.graph.Weights, z.graph.UserWeights = 0, 300, 200
 		z.ask.NeighborCache = memory
 		got := Reading()
-		left := z.holdTopology(&got, asDivided, 1000)
+		left := z.holdTopology(&got, &candidate{}, 1000)
 		require.Equal(t, want, got.Weights)
 		if want {
 			require.EqualValues(t, 1000+200, left) // the user's order is given back

@@ -26,8 +26,8 @@ func (z *division) topology() int64 { return z.graph.Neighbors + z.graph.EdgeIDs
 // 1 us a KiB: what a further megabyte of either saves falls fast and alike. Halves saved at least 0.9 of what the best
 // of halves, lists alone and rows alone did in the cases summed up; neighbours first, as in Ginex, down to 0.4 of it.
 // Everything is held from three quarters on: that saves up to a tenth less, but no sampling waits for the disk.
-func (z *division) holdTopology(s *Split, how holding, rest int64) int64 {
-	if s.Cache == "belady" {
+func (z *division) holdTopology(s *Split, c *candidate, rest int64) int64 {
+	if s.Cache == "belady" && !c.apart {
 		if s.Together = min(rest/togetherShare, mostTogether); s.Together < leastTogether {
 			s.Together = 0
 		}
@@ -37,7 +37,7 @@ func (z *division) holdTopology(s *Split, how holding, rest int64) int64 {
 	if lists == Auto {
 		spare := rest - z.wanted()
 		room, lists = max(rest/4*3, spare), max(rest/2, spare)
-		switch how {
+		switch c.holding {
 		case holdWhole, holdNeighbors:
 			room = max(0, rest)
 		case holdSome:
@@ -51,10 +51,10 @@ func (z *division) holdTopology(s *Split, how holding, rest int64) int64 {
 	}
 	var held int64
 	switch {
-	case z.topology() <= room && how != holdNeighbors:
+	case z.topology() <= room && c.holding != holdNeighbors:
 		s.Neighbors, s.EdgeIDs = true, true
 		held = z.topology()
-	case how != holdNeighbors && z.canChoose(s) && lists >= z.graph.ListTables+widestEdge:
+	case c.holding != holdNeighbors && z.canChoose(s) && lists >= z.graph.ListTables+widestEdge:
 		s.NeighborLists = lists
 		held = lists
 		rest = max(0, rest-int64(s.Workers)*z.costs.FetchWorker-inFlight(s.Working)*z.costs.FetchBatch)
@@ -62,7 +62,7 @@ func (z *division) holdTopology(s *Split, how holding, rest int64) int64 {
 		s.Neighbors = true
 		held = z.graph.Neighbors
 	}
-	if z.graph.Weights > 0 && s.Neighbors && z.graph.Weights+z.graph.UserWeights <= room-held {
+	if z.graph.Weights > 0 && !c.unweighted && s.Neighbors && z.graph.Weights+z.graph.UserWeights <= room-held {
 		s.Weights = true
 		held += z.graph.Weights
 	}
