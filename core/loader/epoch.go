@@ -80,7 +80,11 @@ func newEpoch(l *Loader, index, first int64, mode Mode) (*epoch, error) {
 		l.history.pruner.Begin(e.first, e.count, mode == Plain) // before the inspector foresees what it prunes
 		e.drawer, err = l.cache.begin(e)
 	}
-	return e, err
+	if err != nil {
+		e.cancel()
+		return nil, err
+	}
+	return e, nil
 }
 
 func (e *epoch) begin() {

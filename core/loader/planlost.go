@@ -15,7 +15,7 @@ import (
 // nonePlanLost is the number of the first batch without a plan where no plan is lost.
 const nonePlanLost = math.MaxInt64
 
-// isBlind reports whether the plan is lost for batch n.
+// isPlanLost reports whether the plan is lost for batch n.
 func (in *inspector) isPlanLost(n int64) bool { return n >= in.planLost.Load() }
 
 // markPlanLost records that the plan is lost from batch n on, if the error is that a part of the plan is lost or that
