@@ -40,7 +40,7 @@ type onDemandWorkers struct {
 }
 
 type onDemandWorker struct {
-	preparer
+	preparer    preparer
 	cachedTypes draw.CachedTypes
 	worker      *sample.Worker
 	memory      *mem.Budget // of worker
@@ -117,31 +117,31 @@ func (a *onDemandWorkers) answer(ctx context.Context, ask *Ask) (made *Batch, er
 	}
 	defer func() { a.giveBack(p, err != nil) }()
 	// The gate admits everything: the memory of the batch comes on top of the loader's.
-	p.epoch = &epoch{loader: l, ctx: ctx, gate: newGate(mem.NewBudget(0), 0, 0)}
+	p.preparer.epoch = &epoch{loader: l, ctx: ctx, gate: newGate(mem.NewBudget(0), 0, 0)}
 	if err := p.take(ctx, ask); err != nil {
 		return nil, err
 	}
-	b, whole := new(Batch), false
+	b, whole := &Batch{alloc: l.alloc}, false
 	defer func() { // also when a broken invariant panics
 		if !whole {
 			b.Release()
 		}
 	}()
 	key := l.draw.EpochKey(0)
-	if err := p.of.Request(ctx, &l.draw, key, &p.request); err != nil {
+	if err := p.preparer.drawn.of.Request(ctx, &l.draw, key, &p.preparer.drawn.request); err != nil {
 		return nil, err
 	}
 	var drawn sample.Subgraph
-	if err := l.draw.Draw(ctx, p.worker, key, &p.request, &drawn); err != nil {
+	if err := l.draw.Draw(ctx, p.worker, key, &p.preparer.drawn.request, &drawn); err != nil {
 		return nil, err
 	}
-	if err := p.takeWhole(&drawn); err != nil {
+	if err := p.preparer.takeWhole(&drawn); err != nil {
 		return nil, err
 	}
-	if err := p.makeTensors(b); err != nil {
+	if err := p.preparer.makeTensors(b); err != nil {
 		return nil, err
 	}
-	if err := p.fill(b); err != nil {
+	if err := p.preparer.fill(b); err != nil {
 		return nil, err
 	}
 	whole = true
@@ -158,9 +158,11 @@ func (a *onDemandWorkers) lease() (*onDemandWorker, error) {
 	if p != nil {
 		return p, nil
 	}
-	p = &onDemandWorker{preparer: preparer{loader: l, cache: l.cache.readOnly(), cut: new(prune.Cut)},
-		memory: mem.NewBudget(0)}
-	p.preparer.cachedTypes = &p.cachedTypes
+	drawn := drawnBatch{loader: l, cut: new(prune.Cut)}
+	p = &onDemandWorker{
+		preparer: preparer{loader: l, drawn: drawn, cache: l.cache.readOnly()}, memory: mem.NewBudget(0),
+	}
+	p.preparer.drawn.cachedTypes = &p.cachedTypes
 	p.cachedTypes = l.rows.cachedTypes
 	p.cachedTypes.Repeats = slices.Contains(l.rows.cachedTypes.Listed, true) // any may be asked for twice
 	var err error
@@ -173,7 +175,7 @@ func (a *onDemandWorkers) giveBack(p *onDemandWorker, failed bool) {
 	a.mu.Lock()
 	keep := a.idle == nil && !failed && p.memory.Used() <= keptOnDemand
 	if keep {
-		p.epoch, p.batch = nil, nil
+		p.preparer.epoch, p.preparer.drawn.batch = nil, nil
 		a.idle = p
 	}
 	a.mu.Unlock()
@@ -184,9 +186,9 @@ func (a *onDemandWorkers) giveBack(p *onDemandWorker, failed bool) {
 
 // take sets the preparer's inputs to the seeds of ask, all of them in one batch.
 func (p *onDemandWorker) take(ctx context.Context, ask *Ask) (err error) {
-	l := p.loader
-	p.setInputs(l.draw.Inputs())
-	r := &p.request
+	l := p.preparer.loader
+	p.preparer.drawn.setInputs(l.draw.Inputs())
+	r := &p.preparer.drawn.request
 	r.Inputs, r.Times = r.Inputs[:0], r.Times[:0]
 	linked := l.draw.Options.Links != nil
 	switch {
@@ -206,15 +208,15 @@ func (p *onDemandWorker) take(ctx context.Context, ask *Ask) (err error) {
 	if err != nil {
 		return err
 	}
-	for i := range p.of.Count() {
+	for i := range p.preparer.drawn.of.Count() {
 		r.Inputs = append(r.Inputs, i)
 	}
-	r.Times = append(r.Times, p.of.Times...)
+	r.Times = append(r.Times, p.preparer.drawn.of.Times...)
 	return nil
 }
 
 func (p *onDemandWorker) takeInputs(inputs []int64) error {
-	r, count := &p.request, p.of.Count()
+	r, count := &p.preparer.drawn.request, p.preparer.drawn.of.Count()
 	if len(inputs) == 0 {
 		return fmt.Errorf("%w: index is empty, expected at least one place", draw.ErrOption)
 	}
@@ -222,8 +224,8 @@ func (p *onDemandWorker) takeInputs(inputs []int64) error {
 		if uint64(input) >= uint64(count) {
 			return fmt.Errorf("%w: index[%d] is %d, expected a place in [0, %d)", draw.ErrOption, i, input, count)
 		}
-		if len(p.of.Times) > 0 {
-			r.Times = append(r.Times, p.of.Times[input])
+		if len(p.preparer.drawn.of.Times) > 0 {
+			r.Times = append(r.Times, p.preparer.drawn.of.Times[input])
 		}
 	}
 	r.Inputs = append(r.Inputs, inputs...)
@@ -231,7 +233,7 @@ func (p *onDemandWorker) takeInputs(inputs []int64) error {
 }
 
 func (p *onDemandWorker) takeNodes(ctx context.Context, ask *Ask) (err error) {
-	l, s := p.loader, p.loader.draw.Parts.Schema
+	l, s := p.preparer.loader, p.preparer.loader.draw.Parts.Schema
 	for i, v := range ask.Seeds {
 		if uint64(v) >= uint64(l.draw.Parts.NumNodes) {
 			return fmt.Errorf("%w: ids[%d] is %d, expected a node in [0, %d)", sample.ErrSeed, i, v, l.draw.Parts.NumNodes)
@@ -250,14 +252,14 @@ func (p *onDemandWorker) takeNodes(ctx context.Context, ask *Ask) (err error) {
 				s.TypeNames[r.Type])
 		}
 	}
-	p.setInputs(draw.Inputs{Requester: draw.NewInputNodes(ask.Seeds, 0), Runs: runs})
-	p.of.Times, err = p.timesAsked(ctx, ask)
+	p.preparer.drawn.setInputs(draw.Inputs{Requester: draw.NewInputNodes(ask.Seeds, 0), Runs: runs})
+	p.preparer.drawn.of.Times, err = p.timesAsked(ctx, ask)
 	return err
 }
 
 // timesAsked are the times of the nodes that are asked for.
 func (p *onDemandWorker) timesAsked(ctx context.Context, ask *Ask) ([]int64, error) {
-	l, s := p.loader, p.loader.draw.Parts.Schema
+	l, s := p.preparer.loader, p.preparer.loader.draw.Parts.Schema
 	switch {
 	case l.draw.Options.TimeAttr == "" && ask.Times != nil:
 		return nil, fmt.Errorf("%w: a time is given, and the loader has no time_attr", draw.ErrOption)
@@ -270,7 +272,7 @@ func (p *onDemandWorker) timesAsked(ctx context.Context, ask *Ask) ([]int64, err
 		return ask.Times, nil
 	}
 	out := make([]int64, len(ask.Seeds))
-	for _, r := range p.of.Runs {
+	for _, r := range p.preparer.drawn.of.Runs {
 		t := p.timesOf(r.Type)
 		if t == nil {
 			return nil, s.NoSeedTimes(r.Type, l.draw.Options.TimeAttr)
@@ -284,7 +286,7 @@ func (p *onDemandWorker) timesAsked(ctx context.Context, ask *Ask) ([]int64, err
 
 // timesOf is the table with the times of a node type; nil where it has none.
 func (p *onDemandWorker) timesOf(typ int) *table {
-	l := p.loader
+	l := p.preparer.loader
 	for i := range l.rows.tables {
 		if t := &l.rows.tables[i]; !t.ByEdge && t.Type == typ && t.Name == l.draw.Options.TimeAttr {
 			return t
@@ -300,7 +302,7 @@ func (p *onDemandWorker) readTimes(ctx context.Context, t *table, nodes, out []i
 		rows[i] = int64(p.cachedTypes.RowOf(v)) - t.First
 	}
 	if t.disk != nil {
-		return t.disk.Read(ctx, &p.scratch.Merger, rows, func(i int32, row []byte) error {
+		return t.disk.Read(ctx, &p.preparer.scratch.Merger, rows, func(i int32, row []byte) error {
 			store.DecodeIntegers(t.StoredDType(), row, out[i:i+1])
 			return nil
 		})
@@ -312,7 +314,7 @@ func (p *onDemandWorker) readTimes(ctx context.Context, t *table, nodes, out []i
 }
 
 func (p *onDemandWorker) takeLinks(ask *Ask) error {
-	l, n := p.loader, len(ask.Sources)
+	l, n := p.preparer.loader, len(ask.Sources)
 	own := l.draw.Seeds.Linked()
 	o := *own.Options
 	o.Sources, o.Targets = ask.Sources, ask.Targets
@@ -336,6 +338,6 @@ func (p *onDemandWorker) takeLinks(ask *Ask) error {
 	}
 	links := *own // the tables of negatives are the loader's
 	links.Sources, links.Targets = ask.Sources, ask.Targets
-	p.setInputs(draw.Inputs{Requester: draw.LinkRequester{Links: &links}, Times: ask.Times})
+	p.preparer.drawn.setInputs(draw.Inputs{Requester: draw.LinkRequester{Links: &links}, Times: ask.Times})
 	return nil
 }

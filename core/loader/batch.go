@@ -32,6 +32,7 @@ type Batch struct {
 	NumSeeds int64
 	Arrays   []Array
 	bytes    int64 // what the gate counted for it
+	alloc    mem.Allocator
 }
 
 // Release hands every buffer back; for batches nobody will take.
@@ -54,3 +55,45 @@ func (b *Batch) Array(name string) *Array {
 
 // int64s views the memory of an int64 array.
 func int64s(p []byte) []int64 { return mem.View[int64](p) }
+
+// add appends an int64 tensor to the batch and returns its elements.
+func (b *Batch) add(name string, shape ...int64) ([]int64, error) {
+	data, err := b.addTensor(name, manifest.DType_INT64, shape)
+	if err != nil {
+		return nil, err
+	}
+	return int64s(data), nil
+}
+
+// addTensor appends a tensor to the batch and returns its memory.
+func (b *Batch) addTensor(name string, dtype manifest.DType, shape []int64) ([]byte, error) {
+	n := int64(dtype.Size())
+	for _, d := range shape {
+		n *= d
+	}
+	buffer, err := b.alloc.Acquire(n)
+	if err != nil {
+		return nil, err
+	}
+	b.Arrays = append(b.Arrays, Array{Name: name, DType: dtype, Shape: shape, Buffer: buffer})
+	return buffer.Bytes(), nil
+}
+
+// addCounts appends a copy of counts to the batch.
+func (b *Batch) addCounts(name string, counts []int64) error {
+	to, err := b.add(name, int64(len(counts)))
+	copy(to, counts)
+	return err
+}
+
+// addNarrow appends a list as an int64 tensor.
+func (b *Batch) addNarrow(name string, values []int32) error {
+	data, err := b.add(name, int64(len(values)))
+	if err != nil {
+		return err
+	}
+	for i, v := range values {
+		data[i] = int64(v)
+	}
+	return nil
+}

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"freshgo/core/internal/invariants"
-	"freshgo/core/plan"
 )
 
 // copyCached copies the rows that are in slots into the tensors of a batch, and then the rows of repeated seeds within
@@ -31,11 +30,11 @@ func (p *preparer) copyCached(tensors [][]byte) {
 
 // hitsOf returns the rows of a table's tensor that are in the cache, and their slots.
 func (p *preparer) hitsOf(t *table) (to, slots []int32) {
-	k, of := &p.lookup, p.typeOffsets.Rows
+	k, of := &p.lookup, p.drawn.typeOffsets.Rows
 	if len(of) == 2 {
 		return k.hitRows, k.hitSlots // of one type: all rows
 	}
-	base := p.base(t)
+	base := p.drawn.base(t)
 	lo, _ := slices.BinarySearch(k.hitRows, base)
 	hi, _ := slices.BinarySearch(k.hitRows, int32(of[t.Type+1]))
 	k.hitsOfType = k.hitsOfType[:0]
@@ -47,8 +46,8 @@ func (p *preparer) hitsOf(t *table) (to, slots []int32) {
 
 // repeatRows copies the rows of repeated seeds within the tensor of a table.
 func (p *preparer) repeatRows(t *table, dst []byte) {
-	base, end := p.base(t), p.typeOffsets.Nodes[t.Type+1]
-	for _, c := range p.batchRows.Copies {
+	base, end := p.drawn.base(t), p.drawn.typeOffsets.Nodes[t.Type+1]
+	for _, c := range p.drawn.batchRows.Copies {
 		if row := c.Row - base; row >= 0 && int64(c.Row) < end {
 			p.deliver(t, dst, row, dst[int(c.Of-base)*t.Width:])
 		}
@@ -63,41 +62,17 @@ func (p *preparer) enterRows(tensors [][]byte) {
 	l := p.loader
 	k := &p.lookup // its hits are copied already
 	for _, t := range l.rows.onDisk {
-		base := p.base(t)
+		base := p.drawn.base(t)
 		k.hitRows, k.hitSlots = k.hitRows[:0], k.hitSlots[:0]
 		for _, in := range p.step.In {
-			if t.has(p.batchRows.Rows[in.Pos]) {
-				k.hitRows = append(k.hitRows, p.batchRows.TensorRow(in.Pos)-base)
+			if t.has(p.drawn.batchRows.Rows[in.Pos]) {
+				k.hitRows = append(k.hitRows, p.drawn.batchRows.TensorRow(in.Pos)-base)
 				k.hitSlots = append(k.hitSlots, in.Slot)
 			}
 		}
 		l.rows.toSlots(t, k.hitSlots, tensors[t.index], k.hitRows)
 	}
 	for _, in := range p.step.In {
-		l.rows.resident.set(in.Slot, p.batchRows.Rows[in.Pos])
+		l.rows.resident.set(in.Slot, p.drawn.batchRows.Rows[in.Pos])
 	}
-}
-
-// leaving finds those rows that a table has: in slots, or in the batch's own tensor.
-func (p *preparer) leaving(t *table, leave []plan.Forward, slots, own *rowCopies) {
-	slots.clear()
-	own.clear()
-	base, all := p.base(t), t.hasAll(p.loader.draw.Parts.NumNodes)
-	for _, f := range leave {
-		switch {
-		case !all && !p.forwards(t, f):
-		case f.From >= 0:
-			slots.add(f.Pos, f.From)
-		default:
-			own.add(f.Pos, p.batchRows.TensorRow(^f.From)-base)
-		}
-	}
-}
-
-// forwards reports whether a table has the row that is forwarded.
-func (p *preparer) forwards(t *table, f plan.Forward) bool {
-	if f.From >= 0 {
-		return t.has(p.loader.rows.resident.rows[f.From])
-	}
-	return t.has(p.batchRows.Rows[^f.From])
 }

@@ -66,7 +66,7 @@ func (d *nowDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error {
 func (d *nowDrawer) makeTensors(p *preparer, b *Batch, worker *sample.Worker) error {
 	defer p.loader.draw.GiveBack(worker)
 	var drawn sample.Subgraph
-	p.request.LastHop = nil
+	p.drawn.request.LastHop = nil
 	if err := d.draw(p, b, worker, &drawn); err != nil {
 		return err
 	}
@@ -80,11 +80,11 @@ func (d *nowDrawer) makeTensors(p *preparer, b *Batch, worker *sample.Worker) er
 func (d *nowDrawer) draw(p *preparer, b *Batch, worker *sample.Worker, drawn *sample.Subgraph) error {
 	e, l := d.epoch, d.epoch.loader
 	number := e.shareSchedule.Number(b.Index)
-	if err := d.order.Batch(e.ctx, number, &p.request); err != nil {
+	if err := d.order.Batch(e.ctx, number, &p.drawn.request); err != nil {
 		return err
 	}
 	defer since(&l.counters.sampling, time.Now())
-	return l.draw.Draw(e.ctx, worker, d.order.BatchKey(number), &p.request, drawn)
+	return l.draw.Draw(e.ctx, worker, d.order.BatchKey(number), &p.drawn.request, drawn)
 }
 
 // pruningDrawer draws each batch when a preparer asks for it, and takes out of it what the history makes needless.
@@ -94,11 +94,12 @@ func (d *pruningDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error
 	if err := d.drawAndKeep(p, b, worker); err != nil {
 		return err
 	}
-	if err := p.cut.Prune(p.epoch.ctx, b.Index, &p.graph, int64(len(p.request.Inputs)), func() {}); err != nil {
+	if err := p.drawn.cut.Prune(p.epoch.ctx, b.Index, &p.drawn.graph, int64(len(p.drawn.request.Inputs)),
+		func() {}); err != nil {
 		return err
 	}
-	if places := p.takeCut(); places != nil {
-		p.batchRows.Cut(places)
+	if places := p.drawn.takeCut(); places != nil {
+		p.drawn.batchRows.Cut(places)
 	}
 	if err := p.makeTensors(b); err != nil {
 		return err
@@ -111,14 +112,14 @@ func (d *pruningDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error
 func (d *pruningDrawer) drawAndKeep(p *preparer, b *Batch, worker *sample.Worker) error {
 	defer p.loader.draw.GiveBack(worker)
 	var drawn sample.Subgraph
-	p.request.LastHop = nil
+	p.drawn.request.LastHop = nil
 	if p.loader.history.sparesLists {
-		p.request.LastHop = p.cut.LastHop(b.Index)
+		p.drawn.request.LastHop = p.drawn.cut.LastHop(b.Index)
 	}
 	if err := d.draw(p, b, worker, &drawn); err != nil {
 		return err
 	}
-	keep(&p.graph, &drawn)
+	keep(&p.drawn.graph, &drawn)
 	return nil
 }
 
@@ -137,11 +138,11 @@ func drawTraces(e *epoch) (drawer, error) {
 func (d *traceDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error {
 	defer p.loader.draw.GiveBack(worker)
 	var drawn sample.Subgraph
-	p.request.LastHop = nil
+	p.drawn.request.LastHop = nil
 	if err := d.draw(p, b, worker, &drawn); err != nil {
 		return err
 	}
-	p.take(&drawn)
+	p.drawn.take(&drawn)
 	return p.makeTrace(b)
 }
 

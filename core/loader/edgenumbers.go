@@ -32,15 +32,15 @@ func (ids *batchIDs) begin(s *draw.Schema) {
 
 // numberEdges replaces positions in the arrays of neighbours by the user's edge numbers.
 func (p *preparer) numberEdges() error {
-	s, ids := p.loader.draw.Parts.Schema, &p.ids
+	s, ids := p.loader.draw.Parts.Schema, &p.drawn.ids
 	for i, edges := range ids.edges {
 		if !edges.numbered {
 			continue
 		}
 		r := &s.Relations[i]
-		d := sample.Drawn{Targets: ids.nodes[r.Target][:p.typeOffsets.Expanded[i]], Ptr: edges.ptr, Pos: edges.numbers}
+		d := sample.Drawn{Targets: ids.nodes[r.Target][:p.drawn.typeOffsets.Expanded[i]], Ptr: edges.ptr, Pos: edges.numbers}
 		if s.Subgraph == sample.Bidirectional && r.EdgeIDs.Cached() { // its reverse is itself or none
-			d = p.owners(r.Indptr, d, ids.nodes[r.Source], edges.index)
+			d = p.drawn.owners(r.Indptr, d, ids.nodes[r.Source], edges.index)
 		}
 		if err := p.replacePositions(&r.EdgeIDs, d); err != nil {
 			return s.OfRelation(i, fmt.Errorf("numbering edges: %w", err))
@@ -75,13 +75,13 @@ func owningBytes(o *draw.Options, d *sizing.Demand) int64 {
 
 // owners regroups bidirectional edges, each alone: an edge against one that was drawn has its position, which is in the
 // list of its source.
-func (p *preparer) owners(indptr []int64, d sample.Drawn, nID, edgeIndex []int64) sample.Drawn {
-	o := &p.owning
-	o.targets, o.ptr = reuse.Slice(o.targets, len(d.Pos)), reuse.Slice(o.ptr, len(d.Pos)+1)
-	for i, v := range d.Targets {
-		for e := d.Ptr[i]; e < d.Ptr[i+1]; e++ {
+func (d *drawnBatch) owners(indptr []int64, of sample.Drawn, nID, edgeIndex []int64) sample.Drawn {
+	o := &d.owning
+	o.targets, o.ptr = reuse.Slice(o.targets, len(of.Pos)), reuse.Slice(o.ptr, len(of.Pos)+1)
+	for i, v := range of.Targets {
+		for e := of.Ptr[i]; e < of.Ptr[i+1]; e++ {
 			o.targets[e] = v
-			if pos := d.Pos[e]; pos < indptr[v] || pos >= indptr[v+1] {
+			if pos := of.Pos[e]; pos < indptr[v] || pos >= indptr[v+1] {
 				o.targets[e] = nID[edgeIndex[e]]
 			}
 		}
@@ -89,5 +89,5 @@ func (p *preparer) owners(indptr []int64, d sample.Drawn, nID, edgeIndex []int64
 	for e := range o.ptr {
 		o.ptr[e] = int64(e)
 	}
-	return sample.Drawn{Targets: o.targets, Ptr: o.ptr, Pos: d.Pos}
+	return sample.Drawn{Targets: o.targets, Ptr: o.ptr, Pos: of.Pos}
 }

@@ -104,9 +104,10 @@ func (e *epoch) begin() {
 // prepareAll is the life of a preparer.
 func (e *epoch) prepareAll() {
 	l := e.loader
-	p := &preparer{epoch: e, loader: l, cache: l.cache, cachedTypes: &l.rows.cachedTypes, cut: e.pruner.Lend()}
-	p.setInputs(l.draw.Inputs())
-	defer e.pruner.TakeBack(p.cut)
+	drawn := drawnBatch{loader: l, cachedTypes: &l.rows.cachedTypes, cut: e.pruner.Lend()}
+	p := &preparer{loader: l, drawn: drawn, epoch: e, cache: l.cache}
+	p.drawn.setInputs(l.draw.Inputs())
+	defer e.pruner.TakeBack(p.drawn.cut)
 	for {
 		select {
 		case <-e.ctx.Done():

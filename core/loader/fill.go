@@ -29,7 +29,7 @@ func (p *preparer) fill(b *Batch) error {
 func (p *preparer) finish(tensors [][]byte) error {
 	for i := range p.loader.rows.tables {
 		t := &p.loader.rows.tables[i]
-		unread := p.cut.On() && !t.ByEdge
+		unread := p.drawn.cut.On() && !t.ByEdge
 		if tensors[i] == nil || t.Narrow == nil && !unread {
 			continue
 		}
@@ -38,7 +38,7 @@ func (p *preparer) finish(tensors [][]byte) error {
 				t.Narrow.Widen(p.wide[i])
 			}
 			if unread {
-				p.clearUnloaded(p.wide[i], t)
+				p.drawn.clearUnloaded(p.wide[i], t)
 			}
 		})
 		if err != nil {
@@ -57,36 +57,17 @@ func (p *preparer) rowTensors(b *Batch) ([][]byte, error) {
 	p.wide = reuse.Slice(p.wide, len(l.rows.tables))
 	for i := range l.rows.tables {
 		t := &l.rows.tables[i]
-		if t.ByEdge && !p.ids.edges[t.Type].numbered {
+		if t.ByEdge && !p.drawn.ids.edges[t.Type].numbered {
 			continue
 		}
-		count := int64(len(p.idsOf(t)))
+		count := int64(len(p.drawn.idsOf(t)))
 		var err error
-		if p.wide[i], err = p.addTensor(b, t.Label, t.DType, append([]int64{count}, t.RowShape...)); err != nil {
+		if p.wide[i], err = b.addTensor(t.Label, t.DType, append([]int64{count}, t.RowShape...)); err != nil {
 			return nil, err
 		}
 		tensors[i] = p.wide[i][int64(len(p.wide[i]))-count*int64(t.Width):]
 	}
 	return tensors, nil
-}
-
-// idsOf returns the ids of a table's rows in the batch.
-func (p *preparer) idsOf(t *table) []int64 {
-	if t.ByEdge {
-		return p.ids.edges[t.Type].numbers
-	}
-	return p.batchRows.Delivered(t.Type, p.ids.nodes[t.Type])
-}
-
-// clearUnloaded zeroes the rows of a node tensor that are not loaded. Seeds are, so that none of these was copied.
-func (p *preparer) clearUnloaded(dst []byte, t *table) {
-	next, width := 0, int(t.Delivered())
-	loaded, base := p.cut.Batch.LoadedOf(t.Type)
-	for _, at := range loaded {
-		clear(dst[next*width : int(at-base)*width])
-		next = int(at-base) + 1
-	}
-	clear(dst[next*width:])
 }
 
 // timed computes and counts the time as gathering.

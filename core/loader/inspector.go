@@ -75,8 +75,8 @@ var firstSuperbatches = []int64{1, 16, 64, 256, 1024, 4096}
 // superbatchLength is the length of superbatch k. Where plans are in the scratch
 // file, the second is as long as they come: what a shorter one reads, the next
 // would read again.
-func (c *plannedCache) superbatchLength(k int) int64 {
-	l := c.loader
+func (in *inspector) superbatchLength(k int) int64 {
+	l := in.loader
 	if l.draw.Split.Stored && k > 0 {
 		return l.draw.Split.Superbatch
 	}
@@ -111,7 +111,7 @@ func (c *plannedCache) inspect(at place, t draw.ShareSchedule) *inspector {
 // sampling fails, which ends the stream before the batch that failed.
 func (in *inspector) run() error {
 	defer in.foresight.end(nil)
-	current := in.sampleAhead(in.cache.superbatchLength(0))
+	current := in.sampleAhead(in.superbatchLength(0))
 	var ahead []*sampled
 	defer func() {
 		freeAll(current)
@@ -119,7 +119,7 @@ func (in *inspector) run() error {
 	}()
 	for k := 0; len(current) > 0; k++ {
 		if k > 0 && len(ahead) == 0 && in.foresight.free(1) > 0 {
-			ahead = in.sampleAhead(in.cache.superbatchLength(k + 1))
+			ahead = in.sampleAhead(in.superbatchLength(k + 1))
 		}
 		s, err := in.plan(&current, &ahead)
 		if err != nil {
@@ -133,7 +133,7 @@ func (in *inspector) run() error {
 			s.runEarly(in.ctx)
 		}
 		if len(current) == 0 {
-			current = in.sampleAhead(in.cache.superbatchLength(k + 1))
+			current = in.sampleAhead(in.superbatchLength(k + 1))
 		}
 		if !in.waitBegun(s.first) {
 			return nil

@@ -12,8 +12,9 @@ import (
 // TestDeliveriesFindRowsThatAreWrittenTwiceOrNever: the tests that run with the tag rely on it.
 func TestDeliveriesFindRowsThatAreWrittenTwiceOrNever(t *testing.T) {
 	x := &table{Tensor: draw.Tensor{Label: "x"}}
-	p := &preparer{loader: &Loader{rows: features{onDisk: []*table{x}}}, cut: new(prune.Cut)}
-	p.typeOffsets.Rows = []int64{0, 2}
+	l := &Loader{rows: features{onDisk: []*table{x}}}
+	p := &preparer{loader: l, drawn: drawnBatch{loader: l, cut: new(prune.Cut)}}
+	p.drawn.typeOffsets.Rows = []int64{0, 2}
 	for message, rows := range map[string][]int32{
 		"": {1, 0}, `loader: row 1 of "x" was written 0 times, not 1`: {0},
 		`loader: row 0 of "x" was written 2 times, not 1`: {0, 1, 0},

@@ -55,7 +55,7 @@ func (c *onlineCache) fill(p *preparer, b *Batch, tensors [][]byte) error {
 	if err := p.epoch.decided.enter(b.Index); err != nil {
 		return err
 	}
-	c.policy.Step(p.batchRows.Rows, &p.step.Step)
+	c.policy.Step(p.drawn.batchRows.Rows, &p.step.Step)
 	p.epoch.decided.leave()
 	if err := p.readMissing(p.step.Slots, tensors); err != nil {
 		return err

@@ -66,7 +66,8 @@ func (k *rowCopies) add(pos, from int32) { k.pos, k.from = append(k.pos, pos), a
 func (k *rowCopies) clear() { k.pos, k.from = k.pos[:0], k.from[:0] }
 
 // takeFrom copies rows of a pack, which are so wide, into the tensors of the batch, but for those that are delivered.
-func (p *preparer) takeFrom(column, width int, tensors [][]byte, delivered []bool, pos scratch.Positions, data []byte) {
+func (c *plannedCache) takeFrom(p *preparer, column, width int, tensors [][]byte, delivered []bool,
+	pos scratch.Positions, data []byte) {
 	var to, from [256]int32 // on the stack; a chunk of wide rows has fewer
 	var t *table
 	n := 0
@@ -79,10 +80,10 @@ func (p *preparer) takeFrom(column, width int, tensors [][]byte, delivered []boo
 			continue
 		}
 		of := t
-		if row := p.batchRows.Rows[at]; of == nil || !of.has(row) {
+		if row := p.drawn.batchRows.Rows[at]; of == nil || !of.has(row) {
 			of = p.loader.rows.tableOf(column, row)
 		}
-		row := p.batchRows.TensorRow(at)
+		row := p.drawn.batchRows.TensorRow(at)
 		if of == nil || row < 0 {
 			continue
 		}
@@ -91,7 +92,7 @@ func (p *preparer) takeFrom(column, width int, tensors [][]byte, delivered []boo
 			n = 0
 		}
 		t = of
-		to[n], from[n] = row-p.base(t), int32(i)
+		to[n], from[n] = row-p.drawn.base(t), int32(i)
 		n++
 		delivered[at] = true // different positions of a batch: no two calls write the same
 	}

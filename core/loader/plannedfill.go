@@ -6,6 +6,7 @@ import (
 
 	"freshgo/core/draw"
 	"freshgo/core/internal/reuse"
+	"freshgo/core/plan"
 	"freshgo/core/scratch"
 )
 
@@ -51,7 +52,7 @@ func (c *plannedCache) fill(p *preparer, b *Batch, tensors [][]byte) error {
 // readPacks copies what the packs of a batch hold into its tensors. A pack that fails has not brought its rows, which
 // are then read from the store.
 func (c *plannedCache) readPacks(p *preparer, tensors [][]byte) error {
-	l, k, rows := c.loader, &p.lookup, len(p.batchRows.Rows)
+	l, k, rows := c.loader, &p.lookup, len(p.drawn.batchRows.Rows)
 	k.delivered = reuse.Slice(k.delivered, len(l.rows.columns)*rows)
 	clear(k.delivered)
 	for _, packs := range p.window.super.packsFor(p.window.number) {
@@ -63,7 +64,7 @@ func (c *plannedCache) readPacks(p *preparer, tensors [][]byte) error {
 			err := pack.Seal()
 			if err == nil {
 				err = pack.Read(p.epoch.ctx, func(pos scratch.Positions, rows []byte) error {
-					p.takeFrom(column, l.rows.columns[column], tensors, delivered, pos, rows)
+					c.takeFrom(p, column, l.rows.columns[column], tensors, delivered, pos, rows)
 					return nil
 				})
 			}
@@ -82,11 +83,11 @@ func (c *plannedCache) readPacks(p *preparer, tensors [][]byte) error {
 // same pages for later batches.
 func (c *plannedCache) readRows(p *preparer, t *table, dst []byte) error {
 	l, k, s := c.loader, &p.lookup, p.window.super
-	cold, base, delivered := p.coldOf(t), p.base(t), k.deliveredTo(t.cached, len(p.batchRows.Rows))
+	cold, base, delivered := p.coldOf(t), p.drawn.base(t), k.deliveredTo(t.cached, len(p.drawn.batchRows.Rows))
 	k.wanted, k.from = k.wanted[:0], k.from[:0]
 	for _, pos := range cold {
 		if !delivered[pos] {
-			k.wanted = append(k.wanted, int64(p.batchRows.Rows[pos])-t.First)
+			k.wanted = append(k.wanted, int64(p.drawn.batchRows.Rows[pos])-t.First)
 			k.from = append(k.from, pos)
 		}
 	}
@@ -103,7 +104,7 @@ func (c *plannedCache) readRows(p *preparer, t *table, dst []byte) error {
 	}
 	return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, k.wanted, func(i int32, row []byte) error {
 		if from := k.from[i]; from >= 0 {
-			p.deliver(t, dst, p.batchRows.TensorRow(from)-base, row)
+			p.deliver(t, dst, p.drawn.batchRows.TensorRow(from)-base, row)
 		} else {
 			e := &p.step.Extra[^from]
 			s.packs[e.Batch].add(t.cached, e.Pos, row)
@@ -117,10 +118,10 @@ func (c *plannedCache) repair(p *preparer, tensors [][]byte) error {
 	l, k := c.loader, &p.lookup
 	k.hitRows, k.hitSlots, k.cold = k.hitRows[:0], k.hitSlots[:0], k.cold[:0]
 	for i, slot := range p.step.Slots {
-		to := p.batchRows.TensorRow(int32(i))
+		to := p.drawn.batchRows.TensorRow(int32(i))
 		switch {
 		case slot < 0 || to < 0:
-		case l.rows.resident.rows[slot] == p.batchRows.Rows[i]:
+		case l.rows.resident.rows[slot] == p.drawn.batchRows.Rows[i]:
 			k.hitRows, k.hitSlots = append(k.hitRows, to), append(k.hitSlots, slot)
 		default:
 			k.cold = append(k.cold, int32(i))
@@ -158,7 +159,7 @@ func (c *plannedCache) setAside(p *preparer, tensors [][]byte) {
 			}
 			packs := p.window.super.packs[leave[0].Batch]
 			for _, t := range l.rows.onDisk {
-				p.leaving(t, leave[:n], &slots, &own)
+				c.leaving(p, t, leave[:n], &slots, &own)
 				packs.addRows(t.cached, slots, l.rows.cached.Table(t.cached), l.rows.columns[t.cached])
 				packs.addRows(t.cached, own, tensors[t.index], t.Width)
 			}
@@ -166,4 +167,28 @@ func (c *plannedCache) setAside(p *preparer, tensors [][]byte) {
 		}
 	})
 	c.timeline.add(spanPacking, p.window.number, start)
+}
+
+// leaving finds those rows that a table has: in slots, or in the batch's own tensor.
+func (c *plannedCache) leaving(p *preparer, t *table, leave []plan.Forward, slots, own *rowCopies) {
+	slots.clear()
+	own.clear()
+	base, all := p.drawn.base(t), t.hasAll(p.loader.draw.Parts.NumNodes)
+	for _, f := range leave {
+		switch {
+		case !all && !forwards(p, t, f):
+		case f.From >= 0:
+			slots.add(f.Pos, f.From)
+		default:
+			own.add(f.Pos, p.drawn.batchRows.TensorRow(^f.From)-base)
+		}
+	}
+}
+
+// forwards reports whether a table has the row that is forwarded.
+func forwards(p *preparer, t *table, f plan.Forward) bool {
+	if f.From >= 0 {
+		return t.has(p.loader.rows.resident.rows[f.From])
+	}
+	return t.has(p.drawn.batchRows.Rows[^f.From])
 }

@@ -18,22 +18,11 @@ type lookup struct {
 // lookup, batchRows and step, and the read plan's sort keys, ranges and positions.
 func lookupBytes(rows int64) int64 { return rows * (4 + 4 + 4 + 1 + 8 + 4 + 4 + 4 + 8 + 2*16 + 12) }
 
-// countRows counts the rows of a batch, and returns the number of rows that the consumer does not hold.
-func (p *preparer) countRows() int64 {
-	c, n := &p.loader.counters, int64(len(p.batch.Nodes))
-	if p.cut.On() {
-		n = int64(len(p.cut.Batch.Loaded()))
-	}
-	c.rows.Add(n)
-	c.held.Add(p.batchRows.Held)
-	return n - p.batchRows.Held
-}
-
 // lookUp sorts the rows of a batch into those in slots, by position, and those that are cold, once for all tables.
 func (p *preparer) lookUp(slots []int32) error {
 	k := &p.lookup
-	err := p.loader.draw.Compute(p.epoch.ctx, func() { k.sort(slots, &p.batchRows) })
-	p.loader.counters.hits.Add(p.countRows() - int64(len(k.cold)))
+	err := p.loader.draw.Compute(p.epoch.ctx, func() { k.sort(slots, &p.drawn.batchRows) })
+	p.loader.counters.hits.Add(p.drawn.countRows() - int64(len(k.cold)))
 	return err
 }
 
@@ -51,6 +40,3 @@ func (k *lookup) sort(slots []int32, r *draw.BatchRows) {
 		}
 	}
 }
-
-// base returns the first tensor row of a table, counted over all types.
-func (p *preparer) base(t *table) int32 { return int32(p.typeOffsets.Rows[t.Type]) }

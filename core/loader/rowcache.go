@@ -57,7 +57,7 @@ type allInMemory struct{ passive }
 func (c allInMemory) readOnly() rowCache { return c }
 
 func (allInMemory) fill(p *preparer, _ *Batch, tensors [][]byte) error {
-	p.loader.counters.hits.Add(p.countRows())
+	p.loader.counters.hits.Add(p.drawn.countRows())
 	return p.readTables(tensors, nil)
 }
 
@@ -82,7 +82,7 @@ type fixedCache struct {
 func (c *fixedCache) readOnly() rowCache { return c }
 
 func (c *fixedCache) fill(p *preparer, _ *Batch, tensors [][]byte) error {
-	c.policy.Step(p.batchRows.Rows, &p.step.Step)
+	c.policy.Step(p.drawn.batchRows.Rows, &p.step.Step)
 	if err := p.readMissing(p.step.Slots, tensors); err != nil {
 		return err
 	}

@@ -14,80 +14,80 @@ import (
 // does not reach are there, and empty. A trace has n_id and input_id alone.
 
 // copyOut widens the sampler's compact output into the batch's tensors.
-func (p *preparer) copyOut(b *Batch) error {
-	s := p.loader.draw.Parts.Schema
-	p.ids.begin(s)
+func (d *drawnBatch) copyOut(b *Batch) error {
+	s := d.loader.draw.Parts.Schema
+	d.ids.begin(s)
 	for t := range s.NumTypes() {
-		if err := p.copyNodes(b, t); err != nil {
+		if err := d.copyNodes(b, t); err != nil {
 			return err
 		}
 	}
-	if err := p.described.idsOfBatch(p, b); err != nil {
+	if err := d.described.idsOfBatch(d, b); err != nil {
 		return err
 	}
-	if err := p.described.ofBatch(p, b); err != nil {
+	if err := d.described.ofBatch(d, b); err != nil {
 		return err
 	}
 	for i := range s.Edges {
-		if err := p.copyRelation(b, i); err != nil {
+		if err := d.copyRelation(b, i); err != nil {
 			return err
 		}
 	}
-	if p.cut.On() {
-		if err := p.estimate(); err != nil {
+	if d.cut.On() {
+		if err := d.estimate(); err != nil {
 			return err
 		}
-		return p.levelTensors(b)
+		return d.levelTensors(b)
 	}
 	return nil
 }
 
 // copyIDs copies the ids of nodes and inputs alone.
-func (p *preparer) copyIDs(b *Batch) error {
-	s := p.loader.draw.Parts.Schema
-	p.ids.begin(s)
+func (d *drawnBatch) copyIDs(b *Batch) error {
+	s := d.loader.draw.Parts.Schema
+	d.ids.begin(s)
 	for t := range s.NumTypes() {
-		if err := p.copyNodeIDs(b, t); err != nil {
+		if err := d.copyNodeIDs(b, t); err != nil {
 			return err
 		}
 	}
-	return p.described.idsOfBatch(p, b)
+	return d.described.idsOfBatch(d, b)
 }
 
 // copyNodeIDs adds the ids of the nodes and of the inputs of a node type.
-func (p *preparer) copyNodeIDs(b *Batch, t int) error {
-	s, c := p.loader.draw.Parts.Schema, &p.typeOffsets
-	nodes := p.batch.Nodes[c.Nodes[t]:c.Nodes[t+1]]
-	nID, err := p.add(b, s.NodeName(t, "n_id"), int64(len(nodes)))
+func (d *drawnBatch) copyNodeIDs(b *Batch, t int) error {
+	s, c := d.loader.draw.Parts.Schema, &d.typeOffsets
+	nodes := d.batch.Nodes[c.Nodes[t]:c.Nodes[t+1]]
+	nID, err := b.add(s.NodeName(t, "n_id"), int64(len(nodes)))
 	if err != nil {
 		return err
 	}
 	withinType(nID, nodes, s.First[t])
-	p.ids.nodes[t] = nID
-	return p.described.idsOfType(p, b, t)
+	d.ids.nodes[t] = nID
+	return d.described.idsOfType(d, b, t)
 }
 
 // copyNodes adds the tensors of a node type that are not the user's.
-func (p *preparer) copyNodes(b *Batch, t int) error {
-	s, c := p.loader.draw.Parts.Schema, &p.typeOffsets
-	if err := p.copyNodeIDs(b, t); err != nil {
+func (d *drawnBatch) copyNodes(b *Batch, t int) error {
+	s, c := d.loader.draw.Parts.Schema, &d.typeOffsets
+	if err := d.copyNodeIDs(b, t); err != nil {
 		return err
 	}
-	if err := p.described.ofType(p, b, t); err != nil {
+	if err := d.described.ofType(d, b, t); err != nil {
 		return err
 	}
-	if p.loader.draw.Parts.Held {
+	if d.loader.draw.Parts.Held {
 		n := c.Nodes[t+1] - c.Nodes[t]
-		place, err := p.addTensor(b, s.NodeName(t, draw.PlaceName), manifest.DType_INT32, []int64{n})
+		place, err := b.addTensor(s.NodeName(t, draw.PlaceName), manifest.DType_INT32, []int64{n})
 		if err != nil {
 			return err
 		}
-		copy(mem.View[int32](place), p.batchRows.Place[c.Nodes[t]:c.Nodes[t+1]])
+		copy(mem.View[int32](place), d.batchRows.Place[c.Nodes[t]:c.Nodes[t+1]])
 	}
 	if s.Subgraph != sample.Directional {
 		return nil // its edges are not in the order of hops
 	}
-	return p.addCounts(b, s.NodeName(t, "num_sampled_nodes"), s.NodesPerHop(p.batch, t))
+	return b.addCounts(s.NodeName(t, "num_sampled_nodes"), s.NodesPerHop(d.batch, t))
 }
 
 // withinType writes the numbers that nodes of a type have within it, whose first node has this global number.
@@ -101,16 +101,9 @@ func withinType(out, nodes []int64, first int64) {
 	}
 }
 
-// addCounts appends a copy of counts to the batch.
-func (p *preparer) addCounts(b *Batch, name string, counts []int64) error {
-	to, err := p.add(b, name, int64(len(counts)))
-	copy(to, counts)
-	return err
-}
-
 // relationOf returns one relation of a batch as a Subgraph of its own: its nodes are the nodes of the source type.
-func (p *preparer) relationOf(i int) sample.Subgraph {
-	g, s, c := p.batch, p.loader.draw.Parts.Schema, &p.typeOffsets
+func (d *drawnBatch) relationOf(i int) sample.Subgraph {
+	g, s, c := d.batch, d.loader.draw.Parts.Schema, &d.typeOffsets
 	lo, hi, source := c.Edges[i], c.Edges[i+1], s.Edges[i].Source
 	one := sample.Subgraph{
 		Nodes: g.Nodes[c.Nodes[source]:c.Nodes[source+1]], Ptr: g.Ptr[c.Ptr[i]:c.Ptr[i+1]], Row: g.Row[lo:hi],
@@ -126,44 +119,44 @@ func (p *preparer) relationOf(i int) sample.Subgraph {
 }
 
 // copyRelation adds the tensors of a relation that are not the user's.
-func (p *preparer) copyRelation(b *Batch, i int) error {
-	g := p.relationOf(i)
-	types := p.loader.draw.Parts.Schema
+func (d *drawnBatch) copyRelation(b *Batch, i int) error {
+	g := d.relationOf(i)
+	types := d.loader.draw.Parts.Schema
 	edges := int64(len(g.Row))
-	edgeIndex, err := p.add(b, types.EdgeName(i, "edge_index"), 2, edges)
+	edgeIndex, err := b.add(types.EdgeName(i, "edge_index"), 2, edges)
 	if err != nil {
 		return err
 	}
 	fillEdgeIndex(edgeIndex, g.Row, g.Ptr)
-	ptr, err := p.add(b, types.EdgeName(i, "ptr"), int64(len(g.Ptr)))
+	ptr, err := b.add(types.EdgeName(i, "ptr"), int64(len(g.Ptr)))
 	if err != nil {
 		return err
 	}
 	copy(ptr, g.Ptr)
 	if types.Subgraph == sample.Directional {
-		if err := p.addCounts(b, types.EdgeName(i, "num_sampled_edges"), g.EdgesPerHop); err != nil {
+		if err := b.addCounts(types.EdgeName(i, "num_sampled_edges"), g.EdgesPerHop); err != nil {
 			return err
 		}
 	}
-	if p.loader.draw.Parts.Weighted {
-		data, err := p.addTensor(b, types.EdgeName(i, draw.EdgeWeightName), manifest.DType_FLOAT32, []int64{edges})
+	if d.loader.draw.Parts.Weighted {
+		data, err := b.addTensor(types.EdgeName(i, draw.EdgeWeightName), manifest.DType_FLOAT32, []int64{edges})
 		if err != nil {
 			return err
 		}
 		copy(mem.View[float32](data), g.Weight)
 	}
-	ids := &p.ids.edges[i]
+	ids := &d.ids.edges[i]
 	*ids = edgeIDs{numbered: types.Numbered(i), index: edgeIndex, ptr: ptr}
 	if ids.numbered {
-		if ids.numbers, err = p.add(b, types.EdgeName(i, "e_id"), edges); err != nil {
+		if ids.numbers, err = b.add(types.EdgeName(i, "e_id"), edges); err != nil {
 			return err
 		}
 		copy(ids.numbers, g.Pos) // positions, until numberEdges
 	}
-	if p.cut.On() {
+	if d.cut.On() {
 		return nil
 	}
-	return p.transposeGraph(b, &g, types.EdgeName(i, ""), "")
+	return d.transposeGraph(b, &g, types.EdgeName(i, ""), "")
 }
 
 // fillEdgeIndex writes edges that are grouped by target, with their sources, as
@@ -178,27 +171,4 @@ func fillEdgeIndex[T int32 | uint32](edgeIndex []int64, sources []T, ptr []int64
 			targets[e] = int64(t)
 		}
 	}
-}
-
-// add appends an int64 tensor to the batch and returns its elements.
-func (p *preparer) add(b *Batch, name string, shape ...int64) ([]int64, error) {
-	data, err := p.addTensor(b, name, manifest.DType_INT64, shape)
-	if err != nil {
-		return nil, err
-	}
-	return int64s(data), nil
-}
-
-// addTensor appends a tensor to the batch and returns its memory.
-func (p *preparer) addTensor(b *Batch, name string, dtype manifest.DType, shape []int64) ([]byte, error) {
-	n := int64(dtype.Size())
-	for _, d := range shape {
-		n *= d
-	}
-	buffer, err := p.loader.alloc.Acquire(n)
-	if err != nil {
-		return nil, err
-	}
-	b.Arrays = append(b.Arrays, Array{Name: name, DType: dtype, Shape: shape, Buffer: buffer})
-	return buffer.Bytes(), nil
 }

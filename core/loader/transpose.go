@@ -17,17 +17,17 @@ func transposedBytes(nodes, edges int64) int64 { return (nodes+1)*8 + edges*8 }
 
 // transposeGraph adds a graph grouped by source, where that was asked for, under names between a prefix and a suffix.
 // It runs in a thread of the loader where the batch is copied out, so that the backward pass finds it ready.
-func (p *preparer) transposeGraph(b *Batch, g *sample.Subgraph, prefix, suffix string) error {
-	if edges := int64(len(g.Row)); !p.loader.draw.Parts.Transposed || edges > math.MaxInt32 {
+func (d *drawnBatch) transposeGraph(b *Batch, g *sample.Subgraph, prefix, suffix string) error {
+	if edges := int64(len(g.Row)); !d.loader.draw.Parts.Transposed || edges > math.MaxInt32 {
 		return nil
 	}
-	ptr, err := p.add(b, prefix+TransposedNames[0]+suffix, int64(len(g.Nodes))+1)
+	ptr, err := b.add(prefix+TransposedNames[0]+suffix, int64(len(g.Nodes))+1)
 	if err != nil {
 		return err
 	}
 	var lists [2][]int32
 	for i, name := range TransposedNames[1:] {
-		data, err := p.addTensor(b, prefix+name+suffix, manifest.DType_INT32, []int64{int64(len(g.Row))})
+		data, err := b.addTensor(prefix+name+suffix, manifest.DType_INT32, []int64{int64(len(g.Row))})
 		if err != nil {
 			return err
 		}

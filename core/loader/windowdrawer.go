@@ -99,7 +99,7 @@ func (d *windowDrawer) unpack(p *preparer, t *sampled) error {
 	if t.trace != nil {
 		data, release, err := t.trace.Load(e.ctx)
 		if err == nil {
-			t.unpack(data, &p.graph, &p.request)
+			t.unpack(data, &p.drawn.graph, &p.drawn.request)
 			release()
 			t.dropTrace()
 			return nil
@@ -108,17 +108,17 @@ func (d *windowDrawer) unpack(p *preparer, t *sampled) error {
 			return draw.ErrStopped
 		}
 	}
-	return t.again(e.ctx, &p.request, func(g *sample.Subgraph) { keep(&p.graph, g) })
+	return t.again(e.ctx, &p.drawn.request, func(g *sample.Subgraph) { keep(&p.drawn.graph, g) })
 }
 
-func (d *windowDrawer) takeWhole(p *preparer, _ *Batch) error { return p.takeWhole(&p.graph) }
+func (d *windowDrawer) takeWhole(p *preparer, _ *Batch) error { return p.takeWhole(&p.drawn.graph) }
 
 // takePruned prunes a batch and adapts its step of the plan in the batch's turn: what the cache will hold depends on
 // it, batch by batch.
 func (d *windowDrawer) takePruned(p *preparer, b *Batch) error {
 	var failed error
-	err := p.cut.Prune(p.epoch.ctx, b.Index, &p.graph, int64(len(p.request.Inputs)), func() {
-		d.cutToPlan(p, p.takeCut())
+	err := p.drawn.cut.Prune(p.epoch.ctx, b.Index, &p.drawn.graph, int64(len(p.drawn.request.Inputs)), func() {
+		d.cutToPlan(p, p.drawn.takeCut())
 		failed = d.adapt(p)
 	})
 	return cmp.Or(err, failed)
@@ -129,19 +129,19 @@ func (d *windowDrawer) takePruned(p *preparer, b *Batch) error {
 func (d *windowDrawer) cutToPlan(p *preparer, places []int32) {
 	w := &p.window
 	if places != nil {
-		p.batchRows.MoveTo(places)
+		p.drawn.batchRows.MoveTo(places)
 	}
 	batch := w.super.batches[w.number-w.super.first]
 	if !batch.planned.known {
 		return // all that were drawn are planned
 	}
 	var needed, wrong int64
-	w.now, w.moved, needed, wrong = p.batchRows.CutToPlan(batch.planned.set(), w.now)
+	w.now, w.moved, needed, wrong = p.drawn.batchRows.CutToPlan(batch.planned.set(), w.now)
 	batch.planned.free()
 	d.inspector.unforeseen.Add(wrong)
 	d.cache.foreknown.add(Foreseen{Epoch: batch.epoch, ReadRows: needed, UnforeseenRows: wrong})
 	if w.moved {
-		w.planned.MoveTo(w.now, len(p.batchRows.Rows))
+		w.planned.MoveTo(w.now, len(p.drawn.batchRows.Rows))
 		p.step = w.planned
 	}
 }
@@ -161,7 +161,7 @@ func (d *windowDrawer) adapt(p *preparer) error {
 			return err
 		}
 	}
-	needs := func(pos int32) bool { return p.batchRows.TensorRow(pos) >= 0 }
+	needs := func(pos int32) bool { return p.drawn.batchRows.TensorRow(pos) >= 0 }
 	presence.Adapt(&w.planned, needs, &w.adapted)
 	p.step = w.adapted.Step
 	return nil
