@@ -28,7 +28,7 @@ PAGES = {  # how many pieces of code a page has
     "docs/types.md": 8,
     "docs/how-to/budgets.md": 3,
     "docs/how-to/from-tables.md": 6,
-    "docs/how-to/link-splits.md": 2,
+    "docs/how-to/link-splits.md": 3,
     "docs/how-to/remote.md": 2,
     "docs/how-to/reproduce.md": 2,
     "docs/how-to/from-neighborloader.md": 2,
