@@ -53,7 +53,7 @@ func TestHeteroBatchesBecomeTensors(t *testing.T) {
 		NeighborCache: draw.Auto, IO: ssd.Auto,
 		Cache: "auto", Superbatch: draw.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: draw.Auto,
 		BufferMemory: draw.Auto,
-		Transpose:    true, Labor: &sample.Labor{BatchDependency: 1},
+		Transpose:    true, Sampler: &sample.Labor{BatchDependency: 1},
 	}
 	h, err := openLoader(t.Context(), s.opened(), o, csrc.Allocator{})
 	require.NoError(t, err)

@@ -67,7 +67,7 @@ func TestEveryMemberIsTaken(t *testing.T) {
 		byHand       []string // in options.go
 	}{
 		{"loader_options", "fg_loader_options", draw.Options{}, []string{
-			"num_hops", "num_relations", "fanouts", "walks", "metapaths", "labor", "batch_dependency", "layer_dependency",
+			"num_hops", "num_relations", "fanouts", "walks", "metapaths", "sampler", "sampler_options",
 			"all_nodes", "history", "links", "lock_memory", "weight_attrs",
 		}},
 		{"loader_options", "fg_links", links.Options{}, nil},

@@ -26,9 +26,10 @@ func options(in *C.fg_loader_options, homogeneous bool) (draw.Options, error) {
 	out.PreSCEpochs = cmp.Or(out.PreSCEpochs, 1)
 	t.relations(&o, homogeneous, &out)
 	out.Links = t.links(o.links)
-	if o.labor != 0 {
-		out.Labor = &sample.Labor{LayerDependency: o.layer_dependency != 0, BatchDependency: int64(o.batch_dependency)}
-		out.NoEdgeWeight = o.labor == 2
+	if o.sampler != nil {
+		if out.Sampler, err = sample.ByKey(text(o.sampler, ""), text(o.sampler_options, "")); err != nil {
+			return out, err
+		}
 	}
 	switch {
 	case o.all_nodes != 0:

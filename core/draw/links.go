@@ -63,16 +63,8 @@ func (o *Options) validateLinks(p *Parts) error {
 	switch err := k.Check(&of); {
 	case o.Seeds != nil:
 		return refuse("seeds and links cannot be used together")
-	case o.History != nil:
-		return refuse("a history keeps embeddings of the nodes that an output layer gives, which links have none of: " +
-			"history cannot be used with links")
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrOption, err)
-	case k.Exclude != links.ExcludeNone && (o.Labor != nil || o.walk()):
-		return refuse("seed edges can be excluded from even draws and draws by weight, not from LABOR and random walks")
-	case k.Exclude != links.ExcludeNone && o.Subgraph != sample.Directional:
-		return refuse("seed edges can be excluded from what is drawn, not from edges that subgraph_type adds: " +
-			"take \"directional\"")
 	case k.Strict && k.Negatives == 0:
 		return refuse("strict negatives without negatives")
 	}

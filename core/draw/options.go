@@ -26,9 +26,7 @@ const most = 1024
 const Auto = -1
 
 // CacheKinds are the values of Options.Cache.
-var CacheKinds = append([]string{
-	"auto", "none", "belady", "degree", "in-degree", "random", "presc", "expected", "oracle", "vector",
-}, cache.OnlineNames()...)
+var CacheKinds = slices.Concat([]string{"auto", "none", "belady"}, Metrics, []string{"vector"}, cache.OnlineNames())
 
 // Options selects the batches and the way to load them. The zero value of a field has its own meaning; Auto lets the
 // loader choose. The tag of a field is the name of the option for callers, and in messages: package capi fills the
@@ -92,8 +90,8 @@ type Options struct {
 	// WeightAttr: edge tensor that edges are drawn in proportion to; "": uniformly
 	WeightAttr   string        `option:"weight_attr"`
 	WeightAttrs  []string      // the same by relation, where tensors have several names
-	Labor        *sample.Labor // draw layer by layer
-	NoEdgeWeight bool          // batches do not bring LABOR's weights
+	Sampler      sample.Named  // a sampler that is chosen by name; nil: the one that other options imply
+	NoEdgeWeight bool          `option:"no_edge_weight"` // batches bring no weights that the sampler gives edges
 	Walks        []sample.Walk // for each hop, random walks that find neighbours; Fanouts bounds how many are kept
 
 	// FeatureDType is the delivered form of floats that are stored in fewer bytes (see store.Narrowed): "float32", or
@@ -180,10 +178,6 @@ func (o Options) validate(numNodes int64) error {
 	if o.History != nil {
 		if err := o.History.validate(o.Hops()); err != nil {
 			return err
-		}
-		if o.Labor != nil || o.walk() {
-			return fmt.Errorf("%w: a history prunes what is drawn by node, uniformly or by weights, "+
-				"not layers (LABOR) or walks", ErrOption)
 		}
 	}
 	if o.History != nil && o.NoEdgeIDs {

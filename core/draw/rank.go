@@ -48,7 +48,7 @@ func Hotness(ctx context.Context, src Source, o Options, scores []float32) error
 	return nil
 }
 
-// Metrics are the kinds of cache that rank nodes.
+// Metrics are the kinds of hotness: caches of these names rank nodes by them.
 var Metrics = []string{"degree", "in-degree", "random", "presc", "expected", "oracle"}
 
 // scoreAll opens what a metric needs, the neighbours in memory where they take

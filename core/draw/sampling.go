@@ -29,6 +29,7 @@ type Sampling struct {
 	Engine     *ssd.Engine // nil when everything is in memory
 	EngineName string
 	EngineWhy  string
+	Kind       *sample.Kind // of the sampler
 	Sampler    *sample.Sampler
 	Workers    chan *sample.Worker // free sampling workers
 	cpu        chan struct{}       // tokens: threads that may compute at a time
@@ -57,6 +58,9 @@ func (m *Sampling) Check() error {
 	o := &m.Options
 	m.Parts.Disjoint, m.Parts.Timed, m.Parts.Links = o.Trees(), o.TimeAttr != "", o.Links
 	m.Parts.Transposed, m.Parts.Held = o.Transpose, o.Held != nil
+	if err := m.chooseKind(); err != nil {
+		return err
+	}
 	if err := o.validate(m.Parts.NumNodes); err != nil {
 		return err
 	}
@@ -205,7 +209,7 @@ func (s *Schema) newSampler(o *Options, weights []*sample.Weights, times []*samp
 		g.Relations = append(g.Relations, of)
 	}
 	cfg := sample.Config{
-		Fanouts: o.RelationFanouts, Replace: o.Replace, Weights: weights, Labor: o.Labor, Metapaths: o.Metapaths,
+		Fanouts: o.RelationFanouts, Replace: o.Replace, Weights: weights, Sampler: o.Sampler, Metapaths: o.Metapaths,
 		Disjoint: o.Trees(), Temporal: times, Subgraph: o.Subgraph, Reverse: s.reverse,
 	}
 	if o.Walks != nil { // along the only relation

@@ -30,19 +30,8 @@ func (m *Sampling) checkTypes() error {
 
 // validate checks what the options ask of each type, and finds the seeds of each.
 func (s *Schema) validate(o *Options) error {
-	refused := func(what string) error {
-		return fmt.Errorf("%w: %s, expected none with a heterogeneous graph", ErrOption, what)
-	}
-	switch {
-	case o.Walks != nil && !s.unnamed():
-		return refused("random walks without a metapath")
-	case o.Metapaths != nil && o.Subgraph != sample.Directional:
-		return refused("subgraph_type other than \"directional\" with metapaths")
-	case o.Metapaths != nil && o.Trees():
-		return refused("disjoint trees and times with metapaths")
-	case o.Metapaths != nil && o.Cache == "expected":
-		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"",
-			ErrOption)
+	if o.Walks != nil && !s.unnamed() {
+		return fmt.Errorf("%w: random walks without a metapath, expected none with a heterogeneous graph", ErrOption)
 	}
 	if err := s.findEdges(o); err != nil {
 		return err
@@ -106,7 +95,7 @@ func (p *Parts) Reaches(t *Tensor) bool {
 // findEdges finds the types of edges that batches have.
 func (s *Schema) findEdges(o *Options) error {
 	metapaths := o.Metapaths
-	s.Edges, s.Walked = nil, o.walk()
+	s.Edges = nil
 	if metapaths == nil {
 		for i := range s.Relations {
 			r := &s.Relations[i]

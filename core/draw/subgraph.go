@@ -12,26 +12,11 @@ import (
 // What a batch of bidirectional or induced edges asks of the loader beside what the sampler makes of it: little, for to
 // caches, plans and traces it is a batch like any other.
 
-// validateSubgraph checks what goes together with edges that were not drawn.
+// validateSubgraph checks the type of subgraph.
 func (o *Options) validateSubgraph() error {
-	switch {
-	case o.Subgraph > sample.Induced:
+	if o.Subgraph > sample.Induced {
 		return fmt.Errorf("%w: subgraph_type must be 0 (directional), 1 (bidirectional) or 2 (induced), got %d",
 			ErrOption, o.Subgraph)
-	case o.Subgraph == sample.Directional:
-	case o.walk():
-		return fmt.Errorf("%w: subgraph_type: random walks give no edges of the graph that could be completed, "+
-			"only \"directional\"",
-			ErrOption)
-	case o.Labor != nil && !o.NoEdgeWeight:
-		return fmt.Errorf("%w: subgraph_type: LABOR's edge_weight is for the edges that were drawn: let it give none, "+
-			"or take \"directional\"", ErrOption)
-	case o.Subgraph == sample.Induced && o.Trees():
-		return fmt.Errorf("%w: subgraph_type \"induced\" joins what is disjoint, and has edges of any time: "+
-			"take \"directional\" or \"bidirectional\"", ErrOption)
-	case o.History != nil:
-		return fmt.Errorf("%w: subgraph_type: a history prunes edges hop by hop, which only \"directional\" has",
-			ErrOption)
 	}
 	return nil
 }

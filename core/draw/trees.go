@@ -29,13 +29,6 @@ func (o *Options) validateTrees(numNodes int64) error {
 	case o.TimeAttr == "" && (o.TemporalLast || o.TimeWindow > 0 || o.SeedTimes != nil):
 		return fmt.Errorf("%w: temporal_strategy, time_window and input_time need time_attr, the tensor of times",
 			ErrOption)
-	case o.Trees() && (o.Labor != nil || o.walk()):
-		return fmt.Errorf("%w: LABOR and random walks draw for all seeds together, not in disjoint trees or by time",
-			ErrOption)
-	case o.Trees() && o.History != nil:
-		return fmt.Errorf("%w: a history and disjoint trees, which times make too, cannot be used together", ErrOption)
-	case o.TimeAttr != "" && o.Weighted():
-		return fmt.Errorf("%w: time_attr and weight_attr cannot be used together", ErrOption)
 	case o.SeedTimes != nil && o.Links == nil && int64(len(o.SeedTimes)) != numSeeds:
 		return fmt.Errorf("%w: input_time has %d times, expected one for each of %d input nodes",
 			ErrOption, len(o.SeedTimes), numSeeds)

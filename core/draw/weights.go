@@ -19,7 +19,7 @@ import (
 // numbers. Where the user's edges are sorted by target those of a list lie together; else each is a
 // read of its own, but for those on a page that several are on.
 
-// EdgeWeightName is the tensor of what LABOR and walks say of an edge.
+// EdgeWeightName is the tensor of the weights that a sampler gives edges.
 const EdgeWeightName = "edge_weight"
 
 // weightTensors returns the tensor of each relation that is drawn by one, and nil of the others; or
@@ -102,21 +102,15 @@ func (m *Sampling) checkSampler() error {
 	if err := m.Parts.Schema.checkTimes(m); err != nil {
 		return err
 	}
-	o := &m.Options
-	if o.walk() && o.Cache == "expected" {
-		return fmt.Errorf("%w: cache \"expected\" follows draws from neighbour lists, not walks: use \"presc\"",
-			ErrOption)
-	}
-	if o.walk() { // whose edges are not the graph's: batches bring no edge tensors
+	if !m.Gives(sample.CanEdgeIDs) { // batches bring no tensors of edges that are not the graph's
 		m.Parts.Tensors = slices.DeleteFunc(slices.Clone(m.Parts.Tensors), func(t Tensor) bool { return t.ByEdge })
 	}
 	clash := slices.ContainsFunc(m.Parts.Tensors, func(t Tensor) bool {
 		return t.Name == EdgeWeightName && (t.ByEdge || t.Label == t.Name)
 	})
-	m.Parts.Weighted = o.walk() || o.Labor != nil && !o.NoEdgeWeight
 	if m.Parts.Weighted && clash {
 		return fmt.Errorf("%w: the graph has a tensor %q, which is what the sampler calls the weights that it gives: "+
-			"rename the tensor, or let LABOR give none", ErrOption, EdgeWeightName)
+			"rename the tensor, or let the sampler give none", ErrOption, EdgeWeightName)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func TestSampleIsTheFirstBatchOfALoader(t *testing.T) {
 	s := d.store(t, ssd.OS)
 	ways := d.form("").treeOptions()
 	ways["plain"] = func(*draw.Options) {}
-	ways["labor"] = func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 3} }
+	ways["labor"] = func(o *draw.Options) { o.Sampler = &sample.Labor{BatchDependency: 3} }
 	ids := []int64{500, 3, 3, 17, 599, 20}
 	for name, change := range ways {
 		caches := []string{"belady"}

@@ -22,8 +22,8 @@ type Array struct {
 // (positions in the seed list), num_sampled_nodes int64[hops+1],
 // num_sampled_edges int64[hops], and every node tensor by n_id and every
 // edge tensor by e_id; with Options.Held also PlaceName, and node tensors hold the
-// rows that the consumer does not. LABOR and walks bring edge_weight float32[edges], see
-// sample.Labor and sample.Walk; walks have neither e_id nor edge tensors. With
+// rows that the consumer does not. Samplers that weigh edges bring edge_weight
+// float32[edges], see sample.CanEdgeWeight; walks have neither e_id nor edge tensors. With
 // Options.Subgraph other than Directional all nodes are targets, and edges are not
 // counted by hop. A trace holds n_id and input_id only. A heterogeneous graph has
 // these for each node type and relation, see copyOut.

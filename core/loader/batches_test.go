@@ -74,7 +74,7 @@ func TestBatchesAreWhatTheSamplerDraws(t *testing.T) {
 			"few seeds, repeated": func(o *draw.Options) {
 				o.Seeds, o.BatchSize, o.Shuffle = []int64{7, 3, 3, 499, 0, 120, 7, 55, 90}, 4, false
 			},
-			"labor": func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
+			"labor": func(o *draw.Options) { o.Sampler = &sample.Labor{BatchDependency: 1} },
 		} {
 			o := f.options()
 			change(&o)
@@ -177,7 +177,7 @@ func TestBudgets(t *testing.T) {
 		}
 		for name, change := range map[string]func(o *draw.Options){
 			"plain":   func(*draw.Options) {},
-			"labor":   func(o *draw.Options) { o.Labor, o.Transpose = &sample.Labor{BatchDependency: 1}, true },
+			"labor":   func(o *draw.Options) { o.Sampler, o.Transpose = &sample.Labor{BatchDependency: 1}, true },
 			"weights": func(o *draw.Options) { o.WeightAttr = weights },
 		} {
 			o := f.options()
@@ -251,7 +251,7 @@ func requireCounted(t *testing.T, l *Loader) {
 func TestBatchesAreCounted(t *testing.T) {
 	for _, f := range forms(newDataset(500, 6000)) {
 		o := f.options()
-		o.Labor, o.Transpose = &sample.Labor{BatchDependency: 1}, true
+		o.Sampler, o.Transpose = &sample.Labor{BatchDependency: 1}, true
 		requireCounted(t, open(t, f.graph(t), o))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"freshgo/core/cache"
+	"freshgo/core/sample"
 )
 
 // rankForCache is rank, with the many ties of PreSC broken by expected visits, and
@@ -13,7 +14,7 @@ func rankForCache(ctx context.Context, l *Loader) (*cache.Vector, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l.draw.Split.Cache == "presc" && l.draw.Options.Walks == nil {
+	if l.draw.Split.Cache == "presc" && l.draw.Gives(sample.CanExpected) {
 		expected, err := l.draw.Score(ctx, "expected")
 		if err != nil {
 			scores.Close()

@@ -66,7 +66,7 @@ func expanded(m *draw.Sampling, d *sizing.Demand) (nodes []int64) {
 // fetched is the edges that a batch of a demand fetches at once.
 func fetched(m *draw.Sampling, d *sizing.Demand) int64 {
 	o, n := &m.Options, d.HopEdges
-	if o.Weighted() || o.TimeAttr != "" || o.Labor != nil {
+	if m.Kind.WholeLists {
 		n = max(n, sample.FetchedEdges) // of whole lists
 	}
 	if k := o.Links; k != nil && (k.Strict || k.Exclude != links.ExcludeNone) { // which lists are looked through for

@@ -105,7 +105,7 @@ func (f *form) check(t *testing.T, g *draw.Graph, w *sample.Worker, o draw.Optio
 		same(name("e_id"), ids)
 		names += len(f.edges[i].Tensors)
 	}
-	if o.Labor == nil && !o.Transpose {
+	if o.Sampler == nil && !o.Transpose {
 		require.Len(t, b.arrays, names)
 	}
 	f.requireRight(t, o, b)
@@ -198,7 +198,7 @@ func (f *form) fanouts(o draw.Options) [][]int64 {
 
 func (f *form) worker(t *testing.T, g *draw.Graph, o draw.Options) *sample.Worker {
 	t.Helper()
-	s, err := sample.New(sampledGraph(g), sample.Config{Fanouts: f.fanouts(o), Replace: o.Replace, Labor: o.Labor})
+	s, err := sample.New(sampledGraph(g), sample.Config{Fanouts: f.fanouts(o), Replace: o.Replace, Sampler: o.Sampler})
 	require.NoError(t, err)
 	w, err := s.NewWorker(mem.NewBudget(0), false, 1)
 	require.NoError(t, err)

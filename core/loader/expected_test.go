@@ -108,5 +108,6 @@ func TestExpectedDoesNotFollowWalks(t *testing.T) {
 	o := plain()
 	o.Cache, o.Walks = "expected", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
 	d := newDataset(100, 300)
-	require.ErrorContains(t, draw.Hotness(context.Background(), d.graph(t), o, make([]float32, 100)), "not walks")
+	require.ErrorContains(t, draw.Hotness(context.Background(), d.graph(t), o, make([]float32, 100)),
+		`random walks cannot be combined with cache="expected"`)
 }

@@ -135,8 +135,8 @@ func TestWrongTimesOfLinks(t *testing.T) {
 			o.TimeAttr, o.SeedTimes, o.Links.Sources, o.Links.Targets = "time", make([]int64, 9), nil, nil
 		}, "expected one for each of 2200 links"},
 		"no time_attr": {d, func(o *draw.Options) { o.SeedTimes = make([]int64, 321) }, "need time_attr"},
-		"labor": {d, func(o *draw.Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} },
-			"LABOR and random walks"},
+		"labor": {d, func(o *draw.Options) { o.Disjoint, o.Sampler = true, &sample.Labor{BatchDependency: 1} },
+			"LABOR cannot be combined with disjoint=True; uniform draws, weight_attr and time_attr can"},
 		"name taken": {taken, func(o *draw.Options) {
 			o.TimeAttr, o.SeedTimes = "time", make([]int64, 321)
 		}, `the graph has a tensor "edge_label_time"`},

@@ -212,7 +212,7 @@ func TestWrongOptions(t *testing.T) {
 		"holds":          {func(o *draw.Options) { o.Holds = -1 }, draw.ErrOption},
 		"no subgraph":    {func(o *draw.Options) { o.Subgraph = sample.Induced + 1 }, draw.ErrOption},
 		"labor induced": {
-			func(o *draw.Options) { o.Subgraph, o.Labor = sample.Induced, &sample.Labor{BatchDependency: 1} }, draw.ErrOption,
+			func(o *draw.Options) { o.Subgraph, o.Sampler = sample.Induced, &sample.Labor{BatchDependency: 1} }, draw.ErrOption,
 		},
 		"walks induced": {
 			func(o *draw.Options) { o.Subgraph, o.Walks = sample.Induced, make([]sample.Walk, len(o.Fanouts)) }, draw.ErrOption,

@@ -111,7 +111,8 @@ func TestMetapathsThatAreRefused(t *testing.T) {
 		{func(o *draw.Options) { o.Cache = "expected" }, draw.ErrOption, "presc"},
 		{func(o *draw.Options) { o.Disjoint = true }, draw.ErrOption, "walks"},
 		{func(o *draw.Options) { o.Subgraph = sample.Induced }, draw.ErrOption, "walks"},
-		{func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 1} }, sample.ErrConfig, "uniform"},
+		{func(o *draw.Options) { o.Sampler = &sample.Labor{BatchDependency: 1} }, sample.ErrConfig,
+			"random walks cannot be combined with LABOR"},
 	} {
 		o := d.walked()
 		tt.change(&o)

@@ -41,7 +41,7 @@ func TestListsOfRelationsWithinTheBudget(t *testing.T) {
 	g, s := f.graph(t), f.store(t, ssd.OS)
 	for name, change := range map[string]func(o *draw.Options){
 		"uniform": func(*draw.Options) {},
-		"labor":   func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
+		"labor":   func(o *draw.Options) { o.Sampler = &sample.Labor{BatchDependency: 1} },
 		"walks":   func(o *draw.Options) { *o = f.walked() },
 	} {
 		t.Run(name, func(t *testing.T) {

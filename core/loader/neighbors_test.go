@@ -101,7 +101,7 @@ func (f *form) requireLists(t *testing.T, s *store.Store, o draw.Options, want [
 	requireSame(t, want, epochOf(t, l, 1))
 	require.LessOrEqual(t, l.draw.Budget.Live()[mem.NeighborCache], o.NeighborCache)
 	hits, misses := l.draw.NeighborCounts(l.counters.edges.Load())
-	if o.Labor == nil && o.Subgraph == sample.Directional {
+	if o.Sampler == nil && o.Subgraph == sample.Directional {
 		require.Equal(t, l.Stats().Edges, hits+misses, "%d bytes, %d workers", o.NeighborCache, o.Workers)
 	}
 }
@@ -134,7 +134,7 @@ func TestListsChangeNoBatch(t *testing.T) {
 			o.Replace, o.BatchSize = rng.IntN(3) == 0, 1+rng.Int64N(90)
 			switch rng.IntN(4) {
 			case 0:
-				o.Labor, o.Replace = &sample.Labor{BatchDependency: 1}, false
+				o.Sampler, o.Replace = &sample.Labor{BatchDependency: 1}, false
 			case 1:
 				o.Disjoint = true
 			case 2:
@@ -174,7 +174,7 @@ func TestListsOfAllSamplers(t *testing.T) {
 		"uniform":             func(*draw.Options) {},
 		"replaced":            func(o *draw.Options) { o.Replace = true },
 		"weighted":            func(o *draw.Options) { o.WeightAttr = "w" },
-		"labor":               func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
+		"labor":               func(o *draw.Options) { o.Sampler = &sample.Labor{BatchDependency: 1} },
 		"bidirectional":       func(o *draw.Options) { o.Subgraph = sample.Bidirectional },
 		"bidirectional trees": func(o *draw.Options) { o.Subgraph, o.Disjoint = sample.Bidirectional, true },
 		"induced":             func(o *draw.Options) { o.Subgraph = sample.Induced },

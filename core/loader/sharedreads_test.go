@@ -36,7 +36,7 @@ func TestListsAreReadTogether(t *testing.T) {
 			"uniform":  func(*draw.Options) {},
 			"replace":  func(o *draw.Options) { o.Replace = true },
 			"disjoint": func(o *draw.Options) { o.Disjoint = true },
-			"labor":    func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 1} }, // of whole lists: apart
+			"labor":    func(o *draw.Options) { o.Sampler = &sample.Labor{BatchDependency: 1} }, // of whole lists: apart
 		} {
 			for _, lists := range few(f, 0, f.listBytes(t, s, f.options())/3) {
 				t.Run(fmt.Sprintf("%s, %s, %d", name, f, lists), func(t *testing.T) {

@@ -161,14 +161,15 @@ func TestWrongTimes(t *testing.T) {
 			`expected one for each of 2 input nodes`},
 		"window":   {d, func(o *draw.Options) { o.TimeAttr, o.TimeWindow = "y", -1 }, `time_window must be at least 1`},
 		"no times": {d, func(o *draw.Options) { o.TemporalLast = true }, `need time_attr`},
-		"weights":  {d, func(o *draw.Options) { o.TimeAttr, o.WeightAttr = "y", "weight" }, `time_attr and weight_attr`},
-		"labor": {d, func(o *draw.Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} },
-			`LABOR and random walks`},
+		"weights": {d, func(o *draw.Options) { o.TimeAttr, o.WeightAttr = "y", "weight" },
+			`time_attr cannot be combined with weight_attr`},
+		"labor": {d, func(o *draw.Options) { o.Disjoint, o.Sampler = true, &sample.Labor{BatchDependency: 1} },
+			`LABOR cannot be combined with disjoint=True; uniform draws, weight_attr and time_attr can`},
 		"walks": {d, func(o *draw.Options) {
 			o.TimeAttr, o.Walks = "y", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
-		}, `LABOR and random walks`},
+		}, `random walks cannot be combined with time_attr`},
 		"history": {d, func(o *draw.Options) { o.Disjoint, o.History = true, &draw.HistoryOptions{} },
-			`a history and disjoint trees`},
+			`disjoint=True cannot be combined with history: trees, which time_attr makes too,`},
 		"name taken": {taken, func(o *draw.Options) { o.Disjoint = true }, `the graph has a tensor "batch"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -205,7 +206,9 @@ func TestWrongTimesOfTypes(t *testing.T) {
 		`expected one for each of 452 input nodes`: func(o *draw.Options) {
 			o.TimeAttr, o.SeedTimes = "born", make([]int64, 3)
 		},
-		`LABOR and random walks`: func(o *draw.Options) { o.Disjoint, o.Labor = true, &sample.Labor{BatchDependency: 1} },
+		`LABOR cannot be combined with disjoint=True`: func(o *draw.Options) {
+			o.Disjoint, o.Sampler = true, &sample.Labor{BatchDependency: 1}
+		},
 		`joins what is disjoint`: func(o *draw.Options) { o.Disjoint, o.Subgraph = true, sample.Induced },
 	} {
 		o := d.options()

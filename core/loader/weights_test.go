@@ -52,10 +52,10 @@ func samplerOptions() map[string]func(o *draw.Options) {
 		"weighted":         func(o *draw.Options) { o.WeightAttr = "weight" },
 		"weighted replace": func(o *draw.Options) { o.WeightAttr, o.Replace = "weight", true },
 		"weighted all":     func(o *draw.Options) { o.WeightAttr, o.Fanouts = "weight", []int64{-1, 2} },
-		"labor":            func(o *draw.Options) { o.Labor = &sample.Labor{BatchDependency: 1} },
-		"labor dependent":  func(o *draw.Options) { o.Labor = &sample.Labor{LayerDependency: true, BatchDependency: 5} },
+		"labor":            func(o *draw.Options) { o.Sampler = &sample.Labor{BatchDependency: 1} },
+		"labor dependent":  func(o *draw.Options) { o.Sampler = &sample.Labor{LayerDependency: true, BatchDependency: 5} },
 		"labor weighted": func(o *draw.Options) {
-			o.WeightAttr, o.Labor = "weight", &sample.Labor{BatchDependency: 1}
+			o.WeightAttr, o.Sampler = "weight", &sample.Labor{BatchDependency: 1}
 		},
 		"walks": func(o *draw.Options) {
 			o.Walks = []sample.Walk{{Walks: 4, Length: 3, Restart: .5}, {Walks: 2, Length: 2}}
@@ -152,7 +152,7 @@ func TestTensorsOfSamplers(t *testing.T) {
 				_, hasEdges := b.arrays["e_id"]
 				_, hasWeights := b.arrays[draw.EdgeWeightName]
 				require.Equal(t, o.Walks == nil, hasEdges)
-				require.Equal(t, o.Walks != nil || o.Labor != nil, hasWeights)
+				require.Equal(t, o.Walks != nil || o.Sampler != nil, hasWeights)
 				require.Contains(t, b.arrays, TransposedNames[0])
 				if hasWeights {
 					require.Equal(t, b.shapes["edge_index"][1:], b.shapes[draw.EdgeWeightName])
@@ -244,13 +244,13 @@ func TestWrongSamplerOptions(t *testing.T) {
 		"bool": {d, func(o *draw.Options) { o.WeightAttr = "flag" }, draw.ErrOption,
 			`weight_attr "flag" holds bool [] for each edge, expected one number`},
 		"name taken": {taken, func(o *draw.Options) {
-			o.Labor = &sample.Labor{BatchDependency: 1}
+			o.Sampler = &sample.Labor{BatchDependency: 1}
 		}, draw.ErrOption, `has a tensor "edge_weight"`},
 		"expected": {d, func(o *draw.Options) {
 			o.Cache, o.Walks = "expected", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
 		}, draw.ErrOption, `use "presc"`},
 		"length 0":   {d, func(o *draw.Options) { o.Walks = []sample.Walk{{Walks: 1}, {Walks: 1}} }, sample.ErrConfig, "0"},
-		"dependency": {d, func(o *draw.Options) { o.Labor = &sample.Labor{} }, sample.ErrConfig, "dependency"},
+		"dependency": {d, func(o *draw.Options) { o.Sampler = &sample.Labor{} }, sample.ErrConfig, "dependency"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := plain()
@@ -263,7 +263,7 @@ func TestWrongSamplerOptions(t *testing.T) {
 	// As a name it is like any other.
 	for _, change := range []func(o *draw.Options){
 		func(*draw.Options) {},
-		func(o *draw.Options) { o.Labor, o.NoEdgeWeight = &sample.Labor{BatchDependency: 1}, true },
+		func(o *draw.Options) { o.Sampler, o.NoEdgeWeight = &sample.Labor{BatchDependency: 1}, true },
 		func(o *draw.Options) {
 			o.WeightAttr, o.Walks = "", []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}}
 		},

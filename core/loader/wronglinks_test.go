@@ -44,7 +44,7 @@ func TestWrongLinks(t *testing.T) {
 		"strict":    {func(o *draw.Options) { o.Links.Strict = true }, draw.ErrOption, "without negatives"},
 		"exclusion": {func(o *draw.Options) { o.Links.Exclude = 3 }, draw.ErrOption, "exclusion"},
 		"labor": {func(o *draw.Options) {
-			o.Links.Exclude, o.Labor = links.ExcludeLinks,
+			o.Links.Exclude, o.Sampler = links.ExcludeLinks,
 				&sample.Labor{BatchDependency: 1}
 		}, draw.ErrOption, "LABOR"},
 		"history": {func(o *draw.Options) { o.History = &draw.HistoryOptions{} }, draw.ErrOption, "history"},
@@ -88,7 +88,7 @@ func TestWrongLinksOfRelations(t *testing.T) {
 			"(none, r5, item) has none"},
 		"seeds": {func(o *draw.Options) { o.Seeds = []int64{1} }, draw.ErrOption, "seeds and links"},
 		"labor": {func(o *draw.Options) {
-			o.Links.Exclude, o.Labor = links.ExcludeLinks,
+			o.Links.Exclude, o.Sampler = links.ExcludeLinks,
 				&sample.Labor{BatchDependency: 1}
 		}, draw.ErrOption, "LABOR"},
 	} {

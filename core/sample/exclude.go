@@ -46,6 +46,9 @@ func (w *Worker) checkExclude(exclude [][]Link) error {
 		if len(links) == 0 {
 			continue
 		}
+		if err := w.sampler.kind.check(w.sampler.asked | CanExclude); err != nil {
+			return fmt.Errorf("sample: %w", err)
+		}
 		if err := w.edges[i].canExclude(links); err != nil {
 			return w.sampler.in(i, err)
 		}
@@ -55,16 +58,6 @@ func (w *Worker) checkExclude(exclude [][]Link) error {
 
 // canExclude returns an error if links cannot be excluded from the draws of a relation.
 func (r *relation) canExclude(links []Link) error {
-	switch r.method.(type) {
-	case nil, *weighted, *temporalLists:
-	default:
-		return fmt.Errorf("sample: edges can be excluded from even draws and draws by weight, not from LABOR and walks: %w",
-			ErrConfig)
-	}
-	if r.subgraph != Directional {
-		return fmt.Errorf("sample: edges can be excluded from what is drawn, not from edges added to a batch: %w",
-			ErrConfig)
-	}
 	if !slices.IsSortedFunc(links, Link.compare) {
 		return fmt.Errorf("sample: excluded edges are not sorted by target and source: %w", ErrConfig)
 	}

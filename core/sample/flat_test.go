@@ -23,7 +23,7 @@ func TestMixedSeeds(t *testing.T) {
 	for form := range 3 {
 		for _, cfg := range []Config{
 			{Fanouts: fanouts([]int64{5, 3}, map[int][]int64{2: {0, -1}})},
-			{Fanouts: fanouts([]int64{5, 3}, nil), Labor: &Labor{BatchDependency: 1}},
+			{Fanouts: fanouts([]int64{5, 3}, nil), Sampler: &Labor{BatchDependency: 1}},
 		} {
 			w := newTypesWorker(t, g.form(form), cfg, true, 2)
 			require.Equal(t, first, w.sampler.First())
@@ -46,7 +46,7 @@ func TestMixedSeeds(t *testing.T) {
 						slices.Equal(r.Weight, e.Weight)
 					require.True(t, same && slices.Equal(r.EdgesPerHop, e.EdgesPerHop), "relation %d", i)
 				}
-				require.Equal(t, cfg.Labor != nil, flat.Weight != nil)
+				require.Equal(t, cfg.Sampler != nil, flat.Weight != nil)
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func TestTypeOf(t *testing.T) {
 // Within its demand a worker that draws flat batches allocates nothing.
 func TestReservedFlatWorkers(t *testing.T) {
 	g := citations(7)
-	s, err := New(g.form(2), Config{Fanouts: fanouts([]int64{5, 5}, nil), Labor: &Labor{BatchDependency: 1}})
+	s, err := New(g.form(2), Config{Fanouts: fanouts([]int64{5, 5}, nil), Sampler: &Labor{BatchDependency: 1}})
 	require.NoError(t, err)
 	budget, stamp := mem.NewBudget(0), false
 	w, err := s.NewWorker(budget, stamp, 1)

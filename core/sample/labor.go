@@ -1,6 +1,7 @@
 package sample
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
 	"slices"
@@ -28,11 +29,34 @@ import (
 // first ones of them where the fanout ends among them. Only there the probabilities above do not hold.
 type Labor struct {
 	// LayerDependency gives a source the same variate in all hops.
-	LayerDependency bool
+	LayerDependency bool `json:"layer_dependency"`
 	// BatchDependency is for how many batches a source keeps its variate; 1 is a new one for each. Sources change
 	// theirs at different batches, so that of any two that follow each other a share of 1/BatchDependency differs. Each
 	// batch by itself is as random as without.
-	BatchDependency int64
+	BatchDependency int64 `json:"batch_dependency"`
+}
+
+var layers = Kind{
+	Name: "LABOR",
+	Can: CanWeights | CanTypes | CanLinks | CanBidirectional | CanInduced | CanTranspose | CanDisk | CanAggregate |
+		CanExpected | CanEdgeIDs | CanEdgeWeight,
+	WholeLists: true,
+	Key:        "labor",
+	Options:    func() Named { return &Labor{BatchDependency: 1} },
+	along: func(c *Config, relation int, r *Relation) (method, error) {
+		weights, err := c.weightsOf(relation, r)
+		return &labor{Labor: *c.Sampler.(*Labor), weights: weights}, err
+	},
+}
+
+// Kind implements Named.
+func (l *Labor) Kind() *Kind { return &layers }
+
+func (l *Labor) check() error {
+	if l.BatchDependency < 1 || l.BatchDependency > math.MaxInt32 {
+		return fmt.Errorf("sample: batch dependency %d, want 1 to %d: %w", l.BatchDependency, math.MaxInt32, ErrConfig)
+	}
+	return nil
 }
 
 // labor is Labor on weights, which may be nil.
@@ -51,6 +75,7 @@ func (m *labor) scratch(_ int, widest, k int64) (set, entries int64) {
 }
 
 func (m *labor) gives() gives               { return gives{pos: true, ids: true, weight: true} }
+func (m *labor) once() bool                 { return false }
 func (m *labor) exact() (*Weights, bool)    { return m.weights, m.weights == nil || m.weights.Positive }
 func (m *labor) wants() (ids, weights bool) { return true, m.weights != nil }
 

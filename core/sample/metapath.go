@@ -31,6 +31,12 @@ type metapath struct {
 	fetched bool // one of them is not in memory
 }
 
+var walks = Kind{
+	Name: "random walks",
+	For:  CanWalks,
+	Can:  CanTypes | CanWalks | CanMetapaths | CanLinks | CanTranspose | CanDisk | CanEdgeWeight,
+}
+
 // walk makes r a metapath, from its sources to its targets.
 func (r *relation) walk(g *Graph, of Metapath, hops int) error {
 	m, repeated := metapath{walks: slices.Clone(of.Walks)}, false
@@ -87,6 +93,7 @@ func (m metapath) most(hop int, deg, k int64) int64 {
 
 func (m metapath) scratch(int, int64, int64) (set, entries int64) { return 0, 0 }
 func (m metapath) gives() gives                                   { return gives{ids: true, weight: true} }
+func (m metapath) once() bool                                     { return false }
 
 func (m metapath) bytes(*relation, size) (most int64) {
 	for _, w := range m.walks {

@@ -312,7 +312,7 @@ func TestMetapathFaults(t *testing.T) {
 	g := citations(3)
 	walk := []Walk{{4, 3, .5}}
 	again := onePath([]int64{5}, walk, 1, 2)
-	again.Labor = &Labor{BatchDependency: 1}
+	again.Sampler = &Labor{BatchDependency: 1}
 	for _, tt := range []struct {
 		cfg   Config
 		err   error
@@ -331,7 +331,7 @@ func TestMetapathFaults(t *testing.T) {
 		{Config{Metapaths: again.Metapaths}, ErrFanout, "fanouts of 0 metapaths, want 1"},
 		{Config{Metapaths: append(again.Metapaths, again.Metapaths...), Fanouts: [][]int64{{5}, {5, 5}}}, ErrFanout,
 			"2 fanouts of relation 1"},
-		{again, ErrConfig, "uniform"},
+		{again, ErrConfig, "random walks cannot be combined with LABOR"},
 	} {
 		_, err := New(g.form(0), tt.cfg)
 		require.ErrorIs(t, err, tt.err)

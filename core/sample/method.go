@@ -1,14 +1,9 @@
 package sample
 
-import (
-	"fmt"
-	"math"
-
-	"freshgo/core/mem"
-)
+import "freshgo/core/mem"
 
 // method draws the neighbours of a hop where draws are not uniform; hop.go fuses uniform draws with loading. There is
-// one file for each: weighted.go, labor.go, metapath.go, temporallists.go. Numbering, layout and the sequence of hops
+// one file for each, which also states what its Kind can do. Numbering, layout and the sequence of hops
 // are the same for all.
 type method interface {
 	// most is the number of edges that a target of this degree gets at most.
@@ -22,69 +17,20 @@ type method interface {
 	expand(h *hop) error
 	// gives names the outputs that it fills: pos, sources, weight.
 	gives() gives
+	// once reports whether it names its edges before anything is fetched, and so fetches once in a hop.
+	once() bool
 	// bytes returns the memory that a Worker needs in addition, for batches of this size along the relation.
 	bytes(r *relation, d size) int64
 }
 
 type gives struct{ pos, ids, weight bool }
 
-// checkMethod returns an error if the configured ways to draw cannot be combined.
-func (c *Config) checkMethod() error {
-	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("sample: %s: %w", fmt.Sprintf(format, args...), ErrConfig)
+// weightsOf returns the checked weights of a relation, or nil.
+func (c *Config) weightsOf(relation int, r *Relation) (*Weights, error) {
+	if len(c.Weights) == 0 || c.Weights[relation] == nil {
+		return nil, nil
 	}
-	walk, trees := len(c.Metapaths) > 0, c.Disjoint || len(c.Temporal) > 0
-	switch {
-	case c.Subgraph > Induced:
-		return refuse("subgraph type %d, want %d to %d", c.Subgraph, Directional, Induced)
-	case c.Subgraph != Directional && walk:
-		return refuse("random walks give no edges of the graph that could be completed")
-	case c.Subgraph == Induced && trees:
-		return refuse("an induced subgraph joins what is disjoint, and has edges of any time")
-	case trees && (c.Labor != nil || walk):
-		return refuse("LABOR and random walks draw for all seeds together: " +
-			"they have no trees of single seeds and no times")
-	case walk && (len(c.Weights) > 0 || c.Labor != nil || c.Replace):
-		return refuse("random walks are uniform: they have no weights, no LABOR and no draws with replacement")
-	case c.Labor != nil && c.Replace:
-		return refuse("LABOR draws without replacement")
-	case c.Labor != nil && (c.Labor.BatchDependency < 1 || c.Labor.BatchDependency > math.MaxInt32):
-		return refuse("batch dependency %d, want 1 to %d", c.Labor.BatchDependency, math.MaxInt32)
-	}
-	return nil
-}
-
-// method returns what the Config asks for along a relation, nil for uniform draws.
-func (c *Config) method(relation int, r *Relation) (method, error) {
-	var weights *Weights
-	if len(c.Weights) > 0 {
-		weights = c.Weights[relation]
-	}
-	if weights != nil {
-		if err := weights.check(r); err != nil {
-			return nil, err
-		}
-	}
-	var temporal *Temporal
-	if len(c.Temporal) > 0 {
-		temporal = c.Temporal[relation]
-	}
-	if temporal != nil {
-		if err := temporal.check(r); err != nil {
-			return nil, err
-		}
-	}
-	switch {
-	case temporal != nil && weights != nil:
-		return nil, fmt.Errorf("sample: weights and times, want one of them: %w", ErrConfig)
-	case temporal != nil && temporal.Times.Source != nil:
-		return &temporalLists{Temporal: temporal, replace: c.Replace}, nil
-	case c.Labor != nil:
-		return &labor{Labor: *c.Labor, weights: weights}, nil
-	case weights != nil:
-		return &weighted{weights: weights, replace: c.Replace}, nil
-	}
-	return nil, nil
+	return c.Weights[relation], c.Weights[relation].check(r)
 }
 
 // HasPositions reports whether the edges of batches are edges of the graph: Subgraph.Pos is not nil.

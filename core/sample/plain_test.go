@@ -30,8 +30,11 @@ type plainConfig struct {
 }
 
 func (c plainConfig) config() Config {
-	out := Config{Fanouts: [][]int64{c.Fanouts}, Replace: c.Replace, Labor: c.Labor, Subgraph: c.Subgraph,
+	out := Config{Fanouts: [][]int64{c.Fanouts}, Replace: c.Replace, Subgraph: c.Subgraph,
 		Disjoint: c.Disjoint}
+	if c.Labor != nil {
+		out.Sampler = c.Labor
+	}
 	if c.Weights != nil {
 		out.Weights = []*Weights{c.Weights}
 	}

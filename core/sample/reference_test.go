@@ -65,7 +65,7 @@ func (g *testTypes) reference(cfg Config, key Key, seeds, times [][]int64, seedT
 					if cfg.Metapaths == nil {
 						out.Pos = append(out.Pos, e.pos)
 					}
-					if cfg.Labor != nil || cfg.Metapaths != nil {
+					if cfg.Sampler != nil || cfg.Metapaths != nil {
 						out.Weight = append(out.Weight, e.weight)
 					}
 					out.Row = append(out.Row, uint32(local[r.source][u]))
@@ -137,8 +137,8 @@ func (g *testTypes) referenceEdges(
 	switch {
 	case cfg.Metapaths != nil:
 		return referenceWalks(r.indptr, r.wide, cfg.Metapaths[relation].Walks[hop], key, hop, v, k)
-	case cfg.Labor != nil:
-		return referenceLabor(r.wide[begin:end], referenceWeights(weights, begin, end), begin, *cfg.Labor,
+	case cfg.Sampler != nil:
+		return referenceLabor(r.wide[begin:end], referenceWeights(weights, begin, end), begin, *cfg.Sampler.(*Labor),
 			g.key(relation, key), hop, k)
 	case weights != nil:
 		if k != 0 {

@@ -20,11 +20,11 @@ type relation struct {
 }
 
 // setMethod takes the method of the Config.
-func (r *relation) setMethod(cfg *Config, i int) (err error) {
+func (r *relation) setMethod(k *Kind, cfg *Config, i int) (err error) {
 	if len(cfg.Temporal) > 0 {
 		r.temporal = cfg.Temporal[i]
 	}
-	if r.method, err = cfg.method(i, &r.Relation); err != nil || r.method == nil {
+	if r.method, err = k.along(cfg, i, &r.Relation); err != nil || r.method == nil {
 		return err
 	}
 	for v := range r.numTargets() {

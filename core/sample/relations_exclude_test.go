@@ -127,7 +127,7 @@ func TestWhatCannotBeExcludedOfRelations(t *testing.T) {
 		return out
 	}
 	even := Config{Fanouts: fanouts([]int64{2}, nil)}
-	labor := Config{Fanouts: fanouts([]int64{2}, nil), Labor: &Labor{BatchDependency: 1}}
+	labor := Config{Fanouts: fanouts([]int64{2}, nil), Sampler: &Labor{BatchDependency: 1}}
 	for name, tt := range map[string]struct {
 		cfg  Config
 		r    Request

@@ -161,14 +161,16 @@ func TestWrongTreesOfTypes(t *testing.T) {
 		message string
 	}{
 		"relations": {Config{Temporal: temporal[1:]}, "times of 7 relations, want 8"},
-		"labor": {Config{Disjoint: true, Labor: &Labor{BatchDependency: 1}},
-			"sample: LABOR and random walks draw for all seeds"},
+		"labor": {Config{Disjoint: true, Sampler: &Labor{BatchDependency: 1}},
+			"sample: LABOR cannot be combined with disjoint=True; uniform draws, weight_attr and time_attr can"},
 		"labor, where others have times": {
-			Config{Temporal: append(make([]*Temporal, 7), temporal[7]), Labor: &Labor{BatchDependency: 1}}, "sample: LABOR",
+			Config{Temporal: append(make([]*Temporal, 7), temporal[7]), Sampler: &Labor{BatchDependency: 1}},
+			"sample: LABOR cannot be combined with time_attr",
 		},
 		"window": {Config{Temporal: append([]*Temporal{{Times: temporal[0].Times, Window: -1}}, temporal[1:]...)},
 			"relation 0: sample: a window of -1"},
-		"induced": {Config{Disjoint: true, Subgraph: Induced}, "an induced subgraph joins"},
+		"induced": {Config{Disjoint: true, Subgraph: Induced},
+			`subgraph_type="induced" cannot be combined with disjoint=True: it joins`},
 	} {
 		c.cfg.Fanouts = base
 		_, err := New(g.form(0), c.cfg)

@@ -55,10 +55,7 @@ func TestHeteroDrawsAsTheHomogeneousSampler(t *testing.T) {
 				var one Subgraph
 				require.NoError(t, newWorker(t, graph, cfg, true, 2).Sample(context.Background(), relationKey(key, 0), seeds, &one))
 				hetero := Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{graph.relation()}, Named: true}
-				config := Config{Fanouts: [][]int64{cfg.Fanouts}, Replace: cfg.Replace, Labor: cfg.Labor}
-				if cfg.Weights != nil {
-					config.Weights = []*Weights{cfg.Weights}
-				}
+				config := cfg.config()
 				var got cutBatch
 				require.NoError(t, newTypesWorker(t, hetero, config, false, 2).Sample(context.Background(), key, [][]int64{seeds},
 					&got))
@@ -187,7 +184,7 @@ func TestReservedHeteroWorkersAllocateWhatWorkerBytesSays(t *testing.T) {
 	for _, form := range []int{0, 1, 2} {
 		cfg := Config{Fanouts: fanouts([]int64{5, 5}, nil)}
 		if form == 0 {
-			cfg.Labor = &Labor{BatchDependency: 1}
+			cfg.Sampler = &Labor{BatchDependency: 1}
 		}
 		s, err := New(g.form(form), cfg)
 		require.NoError(t, err)

@@ -6,8 +6,7 @@
 // The package guarantees
 //   - exact uniform draws: without replacement every in-edge of a target is drawn with probability min(1, k/degree),
 //     with replacement the k draws are independent; a fanout of -1 takes all in-edges in order;
-//   - or what Config asks for instead: draws in proportion to weights (weighted), layer by layer (Labor), random walks
-//     (Metapath);
+//   - or what Config asks for instead, see kinds: draws by weight, by time, layer by layer, random walks;
 //   - PyG's directional layout: the in-edges of a node are drawn once, in the hop after the one that first reached it;
 //   - pyg-lib's order of work: in every hop the nodes that the hop before reached, of all types, are expanded along
 //     every relation that ends at theirs, in the order of the graph, and nodes of a type are numbered as they are
@@ -108,7 +107,7 @@ type Config struct {
 	Replace bool // draw with replacement
 
 	Weights []*Weights // of each relation: draw in proportion to these, or uniformly where it has nil; or none at all
-	Labor   *Labor     // draw layer by layer, every relation by itself
+	Sampler Named      // a sampler that is chosen by its name, such as Labor; nil: what the other fields imply
 	// Metapaths draw neighbours by random walks instead. They take the place of relations in a batch and in Fanouts,
 	// which then gives the number of neighbours that a target keeps.
 	Metapaths []Metapath
@@ -137,6 +136,8 @@ type Sampler struct {
 	timed    bool // trees have times
 	subgraph SubgraphType
 	reverse  []int // as Config.Reverse
+	kind     *Kind
+	asked    Capability
 }
 
 // New checks the shape of g (in constant time for a relation: see Relation for what it trusts; with a sampler that is
@@ -154,6 +155,9 @@ func New(g Graph, cfg Config) (*Sampler, error) {
 		first: []int64{0}, groups: make([][]int, len(g.NumNodes)), moved: make([]bool, len(g.NumNodes)),
 		hops: len(cfg.Fanouts[0]), named: g.Named, subgraph: cfg.Subgraph, reverse: cfg.Reverse,
 		disjoint: cfg.Disjoint || len(cfg.Temporal) > 0, timed: len(cfg.Temporal) > 0,
+	}
+	if err := s.choose(&cfg, &g); err != nil {
+		return nil, err
 	}
 	for t, n := range g.NumNodes {
 		if n < 0 {
@@ -192,10 +196,10 @@ func (c *Config) check(g *Graph) error {
 		return fmt.Errorf("sample: times of %d relations, want %d as there are, or none: %w",
 			len(c.Temporal), len(g.Relations), ErrConfig)
 	}
-	if err := c.checkReverse(g); err != nil {
-		return err
+	if c.Subgraph > Induced {
+		return fmt.Errorf("sample: subgraph type %d, want %d to %d: %w", c.Subgraph, Directional, Induced, ErrConfig)
 	}
-	return c.checkMethod()
+	return c.checkReverse(g)
 }
 
 // add adds what is drawn along a relation or a metapath.
@@ -222,7 +226,7 @@ func (s *Sampler) add(g *Graph, cfg *Config, i int) error {
 		if err := s.checkFanouts(i, cfg.Fanouts[i]); err != nil {
 			return err
 		}
-		if err := r.setMethod(cfg, i); err != nil {
+		if err := r.setMethod(s.kind, cfg, i); err != nil {
 			return s.in(i, err)
 		}
 	}
@@ -237,8 +241,7 @@ func (s *Sampler) add(g *Graph, cfg *Config, i int) error {
 // nothing else is fetched except for the edges that requests exclude.
 func (s *Sampler) FetchesOnce() bool {
 	return s.subgraph == Directional && !slices.ContainsFunc(s.relations, func(r relation) bool {
-		m, weighted := r.method.(*weighted)
-		return r.method != nil && (!weighted || m.weights.Source != nil)
+		return r.method != nil && !r.method.once()
 	})
 }
 

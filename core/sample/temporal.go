@@ -28,6 +28,27 @@ type Temporal struct {
 	Window int64
 }
 
+var temporal = Kind{
+	Name: "time_attr",
+	Can: CanTimes | CanTrees | CanReplace | CanTypes | CanLinks | CanExclude | CanBidirectional | CanTranspose |
+		CanDisk | CanExpected | CanEdgeIDs,
+	WholeLists: true,
+	For:        CanTimes,
+	along: func(c *Config, relation int, r *Relation) (method, error) {
+		t := c.Temporal[relation]
+		if t == nil {
+			return nil, nil
+		}
+		if err := t.check(r); err != nil {
+			return nil, err
+		}
+		if t.Times.Source != nil {
+			return &temporalLists{Temporal: t, replace: c.Replace}, nil
+		}
+		return nil, nil // uniform draws from narrowed lists
+	},
+}
+
 // Times is the times of edges: Ascending with at most one order, or Source.
 type Times struct {
 	// Ascending holds the times of each list in ascending order, equal ones by position: element i of a list that

@@ -28,6 +28,7 @@ func (m *temporalLists) scratch(_ int, widest, k int64) (set, entries int64) {
 }
 
 func (m *temporalLists) gives() gives { return gives{pos: true} }
+func (m *temporalLists) once() bool   { return false }
 
 func (m *temporalLists) bytes(r *relation, d size) int64 {
 	n := max(FetchedEdges, r.widest)

@@ -39,6 +39,20 @@ const (
 	triesEach, triesMore = 2, 16
 )
 
+var byWeight = Kind{
+	Name:       "weight_attr",
+	Can:        uniform.Can | CanWeights,
+	WholeLists: true,
+	For:        CanWeights,
+	along: func(c *Config, relation int, r *Relation) (method, error) {
+		weights, err := c.weightsOf(relation, r)
+		if err != nil || weights == nil {
+			return nil, err
+		}
+		return &weighted{weights: weights, replace: c.Replace}, nil
+	},
+}
+
 func (m *weighted) most(_ int, deg, k int64) int64 { return edges(deg, k, m.replace) }
 
 func (m *weighted) scratch(_ int, widest, k int64) (set, entries int64) {
@@ -50,6 +64,7 @@ func (m *weighted) scratch(_ int, widest, k int64) (set, entries int64) {
 }
 
 func (m *weighted) gives() gives               { return gives{pos: true} }
+func (m *weighted) once() bool                 { return m.weights.Source == nil }
 func (m *weighted) exact() (*Weights, bool)    { return m.weights, m.weights.Positive }
 func (m *weighted) wants() (ids, weights bool) { return false, true }
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from freshgo._native import loader as native_loader
 from freshgo._native.options import loader_options, relations
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.policies import Policy, Resolved, resolve
-from freshgo.samplers import Labor, RandomWalk
+from freshgo.samplers import NeighborSampler, RandomWalk
 
 if TYPE_CHECKING:
     from freshgo._args.choices import Metric
@@ -190,7 +190,7 @@ def hotness(
     shuffle: bool = False,
     replace: bool = False,
     weight_attr: str | None = None,
-    neighbor_sampler: Labor | Literal["labor"] | None = None,
+    neighbor_sampler: NeighborSampler | None = None,
     k: int = 1,
     seed: int = 0,
     memory: int | str | None = None,
@@ -234,7 +234,6 @@ def hotness(
         [1] if num_neighbors is None else num_neighbors,
         neighbor_sampler,
         weight_attr,
-        checks.flag("replace", replace),
     )
     options: dict[str, Any] = {
         **drawn.options(),

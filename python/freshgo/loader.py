@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
 
 from freshgo._args import checks
 from freshgo._args.choices import EdgeIndexForm, FeatureDType, Subgraph, Temporal, Uneven
@@ -36,7 +36,7 @@ from freshgo.memory import Lending, MemoryBudget
 from freshgo.options import Disk, PyGOptions, Ranks
 from freshgo.plan import Plan
 from freshgo.policies import Policy
-from freshgo.samplers import Labor, RandomWalk
+from freshgo.samplers import NeighborSampler, RandomWalk
 
 if TYPE_CHECKING:
     import torch
@@ -259,7 +259,7 @@ class Loader(Generic[BatchType]):
         drop_last: bool = False,
         replace: bool = False,
         weight_attr: str | Mapping[EdgeType, str] | None = None,
-        neighbor_sampler: Labor | Literal["labor"] | None = None,
+        neighbor_sampler: NeighborSampler | None = None,
         sampler: torch.utils.data.Sampler[int] | None = None,
         input_weight: Any = None,
         disjoint: bool = False,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from freshgo.history import History
     from freshgo.memory import MemoryBudget
     from freshgo.policies import Policy, Scores
-    from freshgo.samplers import Labor
+    from freshgo.samplers import NeighborSampler
 
     class NegativeSampling(Protocol):
         """PyG's class of this name."""
@@ -194,7 +194,7 @@ class CommonOptions(PyGOptions, total=False):
     drop_last: bool
     replace: bool
     weight_attr: str | Mapping[EdgeType, str] | None
-    neighbor_sampler: Labor | Literal["labor"] | None
+    neighbor_sampler: NeighborSampler | None
     sampler: torch.utils.data.Sampler[int] | None
     input_weight: Any
     disjoint: bool

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from freshgo._args import checks
 from freshgo._args.entry import entry
@@ -47,6 +48,14 @@ class Labor:
         checks.flag("layer_dependency", self.layer_dependency)
         checks.count("batch_dependency", self.batch_dependency, 1, 2**31 - 1)
         checks.flag("edge_weight", self.edge_weight)
+
+
+NeighborSampler = Labor | Literal["labor"]
+"""A sampler with its options, or its name."""
+
+NAMED: dict[str, type[Labor]] = {"labor": Labor}
+"""The samplers by name, as the library knows them. Their fields are its options of the sampler, except for
+``edge_weight``."""
 
 
 @entry

@@ -17,8 +17,8 @@
  * num_sampled_edges     [hops]                    `subgraph_type` 0: edges of each hop
  * NAME of a node tensor [nodes, ...], its dtype   always: the rows of n_id. With `held` only those that are not held
  * NAME of an edge tensor [edges, ...], its dtype  not with `walks`: the rows of e_id
- * edge_weight           [edges] float32           `labor` 1: weights that estimate the mean over all neighbours;
- *                                                 `walks`: numbers of visits
+ * edge_weight           [edges] float32           not with `no_edge_weight`; `sampler` "labor": weights that
+ *                                                 estimate the mean over all neighbours; `walks`: numbers of visits
  * source_ptr            [nodes + 1]               `transpose`, with fewer than 2^31 edges, not pruned: where the
  *                                                 edges of each source begin in the next two
  * source_target         [edges] int32             likewise: the targets, by source

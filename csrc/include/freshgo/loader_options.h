@@ -60,11 +60,12 @@ typedef struct fg_loader_options {
                                    it; NULL: uniformly, or by `weight_attrs` */
   FG_IN fg_name *weight_attrs;  /* [num_relations]: the same by relation; NULL: see `weight_attr` */
   uint64_t seed;                /* everything random follows from it */
+  FG_IN char *sampler;          /* "labor": draw layer by layer, the sources of a hop have one variate for all targets;
+                                   NULL: what other options ask for */
+  FG_IN char *sampler_options;  /* of `sampler`, as a JSON object. "labor": "batch_dependency", for how many batches a
+                                   source keeps its variate, and "layer_dependency", whether all hops share it; NULL:
+                                   {"batch_dependency": 1, "layer_dependency": false} */
   int32_t replace;              /* draw with replacement */
-  int32_t labor;                /* 1: draw layer by layer: the sources of a hop have one variate for all targets;
-                                   2: the same, without edge_weight */
-  int64_t batch_dependency;     /* `labor`: for how many batches a source keeps its variate, at least 1 */
-  int32_t layer_dependency;     /* `labor`: the variate is that of all hops */
   int32_t subgraph_type;        /* edges of a batch. 0: those drawn; 1: also one against each; 2: all among its nodes */
 
   /* Batches. */
@@ -79,6 +80,7 @@ typedef struct fg_loader_options {
   int32_t drop_last;    /* leave out a last batch that is not full */
   int32_t transpose;    /* batches also bring their edges grouped by source */
   int32_t no_edge_ids;  /* batches bring no e_id of edge types without tensors, whose numbers are not read */
+  int32_t no_edge_weight; /* batches bring no edge_weight */
   int32_t num_workers;  /* sampling threads; 0: chosen; more than 1024 count as 1024 */
   int32_t prefetch;     /* batches prepared ahead; more than 1024 count as 1024 */
 

@@ -102,8 +102,7 @@ class Asked:
         if ranks.share is not None and given("num_workers") == 0:
             options["num_workers"] = host.threads(1)  # of the process that serves all local ranks
         history = given("history")
-        how = given("neighbor_sampler")
-        drawn = sampling(given("num_neighbors"), how, given("weight_attr"), given("replace"))
+        drawn = sampling(given("num_neighbors"), given("neighbor_sampler"), given("weight_attr"))
         order = seed_order(given("shuffle"), given("input_weight"), given("sampler"))
         workers = checks.count("transform_workers", given("transform_workers"), 0, 1024)
         may_be_left = {**keywords, "scratch of cache": policy.plan.scratch}
@@ -118,7 +117,7 @@ class Asked:
                 "history": _history_options(history),
                 "no_edge_ids": not checks.flag("return_edge_id", given("return_edge_id")),
                 "holds": workers + 1,  # those that are being transformed, beside the loop's
-                "subgraph_type": subgraph_type(given("subgraph_type"), drawn, history),
+                "subgraph_type": subgraph_type(given("subgraph_type"), history),
             },
             left={name: value for name, value in _CHOSEN.items() if may_be_left[name] == value},
             input_nodes=given("input_nodes"),
@@ -293,6 +292,7 @@ class Request:
             **self.config(),
             **{name: options[name] for name in _OF_ALL},
             "return_edge_id": not options["no_edge_ids"],
+            "edge_weight": not options.get("no_edge_weight", False),
             "cache": self.policy.name,
             **policy,
             **{f"{name} of disk": value for name, value in self.asked.disk._options().items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -12,7 +13,7 @@ from freshgo._args.types import ByRelation, EdgeType, Types, by_relation
 from freshgo._loader import walks as random_walks
 from freshgo._loader.walks import Walks
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.samplers import Labor, RandomWalk
+from freshgo.samplers import NAMED, Labor, RandomWalk
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Sampling:
     """Neighbours per hop, of every edge type alike or by edge type; empty with walks."""
     walks: Walks | None
     """Random walks by the edge type that they make."""
-    labor: Labor | None
+    sampler: Labor | None
+    """The sampler that was chosen by name; None: the one that other options ask for."""
     weight_attr: str | None
     weight_attrs: Mapping[EdgeType, str] | None = None
     """The same by edge type."""
@@ -43,6 +45,8 @@ class Sampling:
         """
         if self.weight_attrs is None:
             return {}
+        if self.walks is not None:
+            return {"weight_attrs": [{"name": None} for _ in self.walks]}  # which the library refuses
         if types.homogeneous:
             raise DTypeError("weight_attr is a dict: that is for the edge types of a heterogeneous graph")
         for edge_type in self.weight_attrs:
@@ -53,19 +57,32 @@ class Sampling:
 
     def options(self) -> dict[str, Any]:
         """Return the options of the library that do not depend on the graph."""
-        options: dict[str, Any] = {"weight_attr": self.weight_attr}
-        if self.labor is not None:
-            options["labor"] = 1 if self.labor.edge_weight else 2
-            options["layer_dependency"] = bool(self.labor.layer_dependency)
-            options["batch_dependency"] = int(self.labor.batch_dependency)
-        return options
+        if self.sampler is None:
+            return {"weight_attr": self.weight_attr}
+        return {
+            "weight_attr": self.weight_attr,
+            "sampler": self._key,
+            "sampler_options": json.dumps(self._options),
+            "no_edge_weight": not getattr(self.sampler, "edge_weight", True),
+        }
+
+    @property
+    def _key(self) -> str:
+        """The name of the sampler that was chosen by name."""
+        return next(key for key, kind in NAMED.items() if type(self.sampler) is kind)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """The options of the sampler that was chosen by name, as JSON takes them."""
+        values = {name: value for name, value in vars(self.sampler).items() if name != "edge_weight"}
+        return {name: value.item() if hasattr(value, "item") else value for name, value in values.items()}
 
     def config(self) -> dict[str, object]:
         """Return what a batch depends on besides the fanouts; every value is None if draws are uniform."""
-        labor = self.labor
         return {
             "weight_attr": self._config_of_weights(),
-            "labor": None if labor is None else [bool(labor.layer_dependency), int(labor.batch_dependency)],
+            "labor": None,  # which states of all loaders have
+            **({} if self.sampler is None else {self._key: list(self._options.values())}),
             "walks": None if self.walks is None else random_walks.config(self.walks),
         }
 
@@ -75,45 +92,40 @@ class Sampling:
         return self.weight_attr if by_type is None else [[list(of), by_type[of]] for of in sorted(by_type)]
 
 
-def subgraph_type(value: object, sampling: Sampling, history: object) -> int:
-    """Check which edges a batch gets besides those that are drawn, and return the number that the library uses for
-    it."""
+def subgraph_type(value: object, history: object) -> int:
+    """Check which edges a batch gets besides those that are drawn, and return the number that the library uses for it.
+
+    The library is not told of a history that keeps nothing, but its model takes the hops of a batch all the same.
+    """
     name = checks.choice("subgraph_type", getattr(value, "value", value), choices.Subgraph)  # PyG's is an enum
-    if name != "directional":
-        if sampling.walks is not None:
-            raise InvalidArgumentError(
-                f"subgraph_type={name!r} adds edges of the graph, but those of a RandomWalk are not edges of the graph"
-            )
-        if sampling.labor is not None and sampling.labor.edge_weight:
-            raise InvalidArgumentError(
-                f"subgraph_type={name!r} has edges that were not drawn, and LABOR's edge_weight is for those that "
-                "were: use Labor(edge_weight=False)"
-            )
-        if history is not None:
-            raise InvalidArgumentError(f"history prunes batches hop by hop, but subgraph_type={name!r} has no hops")
+    if name != "directional" and history is not None:
+        raise InvalidArgumentError(f"history prunes batches hop by hop, but subgraph_type={name!r} has no hops")
     return get_args(choices.Subgraph).index(name)
 
 
-def sampling(num_neighbors: object, neighbor_sampler: object, weight_attr: object, replace: bool) -> Sampling:
-    """Check the sampling options of a loader, each and together."""
+def sampling(num_neighbors: object, neighbor_sampler: object, weight_attr: object) -> Sampling:
+    """Check the sampling options of a loader, each by itself: the library knows which go together."""
     if isinstance(num_neighbors, RandomWalk):
         raise DTypeError(f"num_neighbors must be a list with a RandomWalk for each hop, such as [{num_neighbors!r}]")
     walks = random_walks.walks(num_neighbors)
     if isinstance(neighbor_sampler, RandomWalk):
         raise DTypeError("a RandomWalk goes into num_neighbors, one for each hop, not into neighbor_sampler")
-    labor = Labor() if neighbor_sampler == "labor" else neighbor_sampler
-    if labor is not None and not isinstance(labor, Labor):
-        raise DTypeError(f"neighbor_sampler must be 'labor', a freshgo.Labor or None, got {neighbor_sampler!r}")
     name, by_type = _weights(weight_attr)
-    if replace and (labor is not None or walks):
-        raise InvalidArgumentError(f"replace=True cannot be combined with {'a RandomWalk' if walks else 'LABOR'}")
-    if walks and (labor is not None or weight_attr is not None):
-        other = "neighbor_sampler" if labor is not None else "weight_attr"
-        raise InvalidArgumentError(f"random walks are uniform: they cannot be combined with {other}")
-    if walks:
-        return Sampling([], walks, None, None)
-    fanouts, default = _fanouts(num_neighbors)
-    return Sampling(fanouts, None, labor, name, by_type, default)
+    fanouts, default = ([], None) if walks else _fanouts(num_neighbors)
+    return Sampling(fanouts, walks, _sampler(neighbor_sampler), name, by_type, default)
+
+
+def _sampler(value: object) -> Labor | None:
+    """Check neighbor_sampler: a name, or a sampler with its options."""
+    if value is None:
+        return None
+    for kind in NAMED.values():
+        if isinstance(value, kind):
+            return value
+    if isinstance(value, str) and value in NAMED:
+        return NAMED[value]()
+    known = ", ".join(f"{name!r}, a freshgo.{kind.__name__}" for name, kind in NAMED.items())
+    raise DTypeError(f"neighbor_sampler must be {known} or None, got {value!r}")
 
 
 def _weights(value: object) -> tuple[str | None, dict[EdgeType, str] | None]:

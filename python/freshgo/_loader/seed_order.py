@@ -14,7 +14,7 @@ from torch.utils import data
 from freshgo._args import checks
 from freshgo._args.arrays import as_tensor
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.samplers import Labor
+from freshgo.samplers import NAMED
 
 _KNOWN = "WeightedRandomSampler (PyG's ImbalancedSampler is one), RandomSampler or SequentialSampler"
 
@@ -57,7 +57,7 @@ def seed_order(shuffle: object, input_weight: object, sampler: object) -> SeedOr
     if sampler is None:
         return _weighted(shuffled, input_weight)
     if not isinstance(sampler, data.Sampler):
-        draws = isinstance(sampler, Labor | str)
+        draws = isinstance(sampler, (str, *NAMED.values()))
         hint = ": how neighbours are drawn is neighbor_sampler=" if draws else ""
         raise DTypeError(
             f"sampler must be one of torch.utils.data, such as {_KNOWN}, got {checks.shown(sampler)}{hint}"

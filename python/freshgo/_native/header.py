@@ -24,7 +24,7 @@ from ctypes import (
 )
 from typing import Any
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 AUTO = -1
 OK = 0
 TIMEOUT = 1
@@ -417,10 +417,9 @@ class LoaderOptions(Structure):
         ("weight_attr", c_char_p),
         ("weight_attrs", POINTER(Name)),
         ("seed", c_uint64),
+        ("sampler", c_char_p),
+        ("sampler_options", c_char_p),
         ("replace", c_int32),
-        ("labor", c_int32),
-        ("batch_dependency", c_int64),
-        ("layer_dependency", c_int32),
         ("subgraph_type", c_int32),
         ("seeds", POINTER(c_int64)),
         ("num_seeds", c_int64),
@@ -432,6 +431,7 @@ class LoaderOptions(Structure):
         ("drop_last", c_int32),
         ("transpose", c_int32),
         ("no_edge_ids", c_int32),
+        ("no_edge_weight", c_int32),
         ("num_workers", c_int32),
         ("prefetch", c_int32),
         ("memory", c_int64),

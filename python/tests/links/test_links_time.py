@@ -415,7 +415,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({**WHEN, "time_attr": 3}, TypeError, "time_attr must be the name"),
     ({**WHEN, "time_window": 0}, ValueError, "time_window must be at least 1"),
     ({**WHEN, "temporal_strategy": "first"}, ValueError, "'uniform', 'last'"),
-    ({**WHEN, "weight_attr": "weight"}, ValueError, "time_attr and weight_attr"),
+    ({**WHEN, "weight_attr": "weight"}, ValueError, "time_attr cannot be combined with weight_attr"),
     ({**WHEN, "neighbor_sampler": "labor"}, ValueError, "LABOR"),
     ({"disjoint": True, "num_neighbors": [freshgo.RandomWalk()]}, ValueError, "random walks"),
     ({"disjoint": 1}, TypeError, "disjoint"),
@@ -493,7 +493,7 @@ def test_a_graph_without_edges() -> None:
             "as early as",
         ),
         (WRITES, {"disjoint": True, "neighbor_sampler": "labor"}, "LABOR"),
-        (WRITES, {**WHEN, "weight_attr": "weight"}, "time_attr and weight_attr"),
+        (WRITES, {**WHEN, "weight_attr": "weight"}, "time_attr cannot be combined with weight_attr"),
         (WRITES, {"disjoint": True, "subgraph_type": "induced"}, "induced"),
     ],
 )

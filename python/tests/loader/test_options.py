@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import re
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -15,10 +16,13 @@ from flat_options import grouped
 from torch.utils.data import RandomSampler
 
 import freshgo
-from freshgo import Auto, Belady, Disk, History, LinkLoader, Loader, Ranks, errors
+from freshgo import Auto, Belady, Disk, History, Labor, LinkLoader, Loader, Ranks, errors
+from freshgo._args import choices
 from freshgo._loader import keywords
-from freshgo._native.options import raw_options
+from freshgo._native import loader as native_loader
+from freshgo._native.options import loader_options, raw_options
 from freshgo.options import LinkOptions, LoaderOptions, ModuleOptions, PyGOptions
+from freshgo.samplers import NAMED
 
 GRAPH: dict[str, Any] = {
     "edge_index": torch.arange(120).view(2, 60) % 37,
@@ -94,6 +98,49 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
 """Every option: others that it needs, itself with another value, and who knows of it."""
 
 
+LINKS = {"edge_label_index": torch.tensor([[1, 2, 3], [4, 5, 6]])}
+TIMED = {**LINKS, "time_attr": "t", "edge_label_time": torch.arange(3)}
+LINK_CASES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
+    "edge_label_index": (LINKS, {"edge_label_index": torch.tensor([[1, 2, 3], [4, 5, 7]])}, BATCHES),
+    "edge_label": (LINKS, {"edge_label": torch.tensor([1, 0, 1])}, BATCHES - {"library"}),
+    "edge_label_time": (TIMED, {"edge_label_time": torch.arange(3) + 1}, BATCHES),
+    "neg_sampling": (LINKS, {"neg_sampling": "triplet"}, BATCHES),
+    "neg_sampling_ratio": (LINKS, {"neg_sampling_ratio": 2.0}, BATCHES),
+    "strict_negatives": ({**LINKS, "neg_sampling": "binary"}, {"strict_negatives": True}, BATCHES),
+    "exclude_seed_edges": (LINKS, {"exclude_seed_edges": "reverse"}, BATCHES),
+}
+"""The options that only a LinkLoader has."""
+SAMPLER_CASES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
+    f"{field.name} of {name}": ({"neighbor_sampler": kind()}, {"neighbor_sampler": changed}, expected)
+    for name, kind, given in [("labor", Labor, {"batch_dependency": 3, "layer_dependency": True, "edge_weight": False})]
+    for field in dataclasses.fields(kind)
+    for changed in [kind(**{field.name: given[field.name]})]
+    for expected in [MADE if field.name == "edge_weight" else BATCHES]
+}
+"""The options of samplers that are chosen by name."""
+
+HOW = "batches are made so, and are the same: the library makes them, and for all ranks of a host"
+BRINGS = "batches bring more or less of the same draws: a loop that goes on may ask for something else"
+WHERE = "it says which batches of the same ones a process takes, or where it has them"
+OWN = "each process does this by itself with batches that it has"
+GROUP = "its fields are options of their own"
+WHY: dict[str, str] = {
+    **dict.fromkeys(("return_edge_id", "transpose", "feature_dtype", "edge_weight of labor"), BRINGS),
+    **dict.fromkeys(("num_workers", "prefetch", "memory", "feature_cache", "neighbor_cache", "cache"), HOW),
+    **dict.fromkeys(("superbatch", "carry_over", "lookahead", "transfer", "trace_memory", "buffer_memory"), HOW),
+    **dict.fromkeys(("scratch", "scratch_size", "io", "checksums"), HOW),
+    **dict.fromkeys(("rank", "world_size", "share", "features", "exchange", "device", "pin_memory"), WHERE),
+    "device_cache": WHERE,
+    **dict.fromkeys(("disk", "ranks"), GROUP),
+    **dict.fromkeys(("transform", "edge_index"), OWN),
+    "transform_workers": f"{OWN}; the library learns how many it holds at a time",
+    "uneven": "ranks agree on it, each epoch anew: a state is of any number of ranks",
+    "history": "a history has a state of its own, and no two ranks of a host share one",
+    "edge_label": "labels are given to batches in Python",
+}
+"""Why not all of state, ranks, host and library know of an option."""
+
+
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("options") / "graph"
@@ -110,10 +157,18 @@ def test_every_option_has_a_case() -> None:
     assert len(names | {"data"}) <= 37
 
 
-def known(path: Path, options: dict[str, Any]) -> dict[str, str]:
+def test_every_option_is_known_or_has_a_reason() -> None:
+    cases = {**CASES, **LINK_CASES, **SAMPLER_CASES}
+    assert {option for option, (*_, expected) in cases.items() if expected != BATCHES} == WHY.keys()
+    own = inspect.signature(LinkLoader).parameters.keys() - inspect.signature(Loader).parameters.keys()
+    assert own == LINK_CASES.keys()
+    assert {name.rpartition(" of ")[2] for name in SAMPLER_CASES} == NAMED.keys()
+
+
+def known(path: Path, options: dict[str, Any], kind: Any = Loader) -> dict[str, str]:
     """What is known of a loader's options, by who knows it."""
     said: list[Any] = []
-    with Loader(path, **grouped(**{"num_neighbors": [2], "memory": "64MiB", **options})) as loader:
+    with kind(path, **grouped(**{"num_neighbors": [2], "memory": "64MiB", **options})) as loader:
         raw_options(loader._options)  # which raises for a name that is no member of the struct
         loader._agreement.gather = lambda mine: [said.append(dict(mine)) or dict(mine)]  # type: ignore[method-assign, func-returns-value]
         loader._agree(loader._share())
@@ -132,6 +187,21 @@ def test_who_knows_of_an_option(path: Path, option: str) -> None:
         pytest.importorskip("torch_geometric")
     before, after = known(path, needs), known(path, {**needs, **changed})
     assert {who for who in before if before[who] != after[who]} == expected
+
+
+@pytest.mark.parametrize("option", [*LINK_CASES, *SAMPLER_CASES])
+def test_who_knows_of_an_option_of_links_and_samplers(path: Path, option: str) -> None:
+    kind = LinkLoader if option in LINK_CASES else Loader
+    needs, changed, expected = {**LINK_CASES, **SAMPLER_CASES}[option]
+    before, after = known(path, needs, kind), known(path, {**needs, **changed}, kind)
+    assert {who for who in before if before[who] != after[who]} == expected
+
+
+def test_kinds_of_hotness_are_the_ones_of_the_library(path: Path) -> None:
+    with freshgo.Store.open(path) as store, pytest.raises(errors.InvalidArgumentError) as caught:
+        native_loader.hotness(store._native, 37, loader_options(cache="none", batch_size=1))
+    assert tuple(re.findall(r"'([\w-]+)'", str(caught.value).partition(", got")[0])) == choices.METRICS
+    assert set(choices.METRICS) < set(get_args(choices.PolicyName))
 
 
 STATE = {

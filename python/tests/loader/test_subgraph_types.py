@@ -217,8 +217,8 @@ def test_refused(plain: dict[str, Any]) -> None:
         with pytest.raises(errors.InvalidArgumentError, match="subgraph_type='directional'"):
             batch.blocks()
     for options, match in (
-        ({"num_neighbors": [RandomWalk()]}, "RandomWalk"),
-        ({"neighbor_sampler": "labor"}, r"Labor\(edge_weight=False\)"),
+        ({"num_neighbors": [RandomWalk()]}, "random walks"),
+        ({"neighbor_sampler": "labor"}, "edge_weight=False"),
         ({"history": freshgo.History(0.5, 10)}, "history prunes"),
         ({"subgraph_type": "both"}, "subgraph_type must be one of"),
     ):

@@ -38,7 +38,7 @@ def splits(node_type: str) -> set[str]:
     ],
 )
 def test_fanouts(num_neighbors: Any, expected: Any) -> None:
-    found = TYPES.fanouts(sampling(num_neighbors, None, None, False).fanouts)
+    found = TYPES.fanouts(sampling(num_neighbors, None, None).fanouts)
     assert found == expected
     assert list(found) == TYPES.edge_types
 
@@ -74,14 +74,12 @@ def test_fanouts(num_neighbors: Any, expected: Any) -> None:
 )
 def test_bad_fanouts(num_neighbors: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        TYPES.fanouts(sampling(num_neighbors, None, None, False).fanouts)
+        TYPES.fanouts(sampling(num_neighbors, None, None).fanouts)
 
 
 def test_relations_go_with_other_options() -> None:
-    drawn = sampling({CITES: [1]}, Labor(), "weight", False)
-    assert (drawn.fanouts, drawn.labor, drawn.weight_attr) == ({CITES: [1]}, Labor(), "weight")
-    with pytest.raises(INVALID, match="replace"):
-        sampling({CITES: [1]}, "labor", None, True)
+    drawn = sampling({CITES: [1]}, Labor(), "weight")
+    assert (drawn.fanouts, drawn.sampler, drawn.weight_attr) == ({CITES: [1]}, Labor(), "weight")
     with pytest.raises(DTYPE, match="edge types of a heterogeneous graph"):
         Types({"": 3}, [UNNAMED]).fanouts({CITES: [1]})
     assert by_relation({CITES: (1, np.int64(2))}) == {CITES: [1, 2]}

@@ -17,6 +17,9 @@ from freshgo import Labor, Loader, RandomWalk, errors
 pytestmark = pytest.mark.explore
 
 
+SMALL: dict[str, Any] = {"edge_index": np.arange(40).reshape(2, 20) % 13, "w": np.ones(20, np.float32)}
+
+
 @pytest.fixture(scope="module")
 def plain() -> dict[str, Any]:
     graph = random_graph(num_nodes=500, num_edges=3000, seed=5)
@@ -106,16 +109,16 @@ def test_blocks_trace_and_state(plain: dict[str, Any]) -> None:
         (lambda: Loader({}, RandomWalk()), errors.DTypeError, "a RandomWalk for each hop"),  # type: ignore[arg-type]
         (lambda: Loader({}, [2], neighbor_sampler=RandomWalk()), errors.DTypeError, "goes into num_neighbors"),  # type: ignore[arg-type]
         (
-            lambda: Loader({}, [RandomWalk()], neighbor_sampler=Labor()),
+            lambda: Loader(SMALL, [RandomWalk()], neighbor_sampler=Labor()),
             errors.InvalidArgumentError,
-            "cannot be combined with neighbor_sampler",
+            "random walks cannot be combined with LABOR",
         ),
         (
-            lambda: Loader({}, [RandomWalk()], weight_attr="w"),
+            lambda: Loader(SMALL, [RandomWalk()], weight_attr="w"),
             errors.InvalidArgumentError,
-            "cannot be combined with weight_attr",
+            "random walks cannot be combined with weight_attr",
         ),
-        (lambda: Loader({}, [RandomWalk()], replace=True), errors.InvalidArgumentError, "replace=True"),
+        (lambda: Loader(SMALL, [RandomWalk()], replace=True), errors.InvalidArgumentError, "replace=True"),
     ],
 )
 def test_bad_input(make: Any, error: type[Exception], message: str) -> None:

@@ -1,0 +1,53 @@
+package draw
+
+import (
+	"fmt"
+
+	"freshgo/core/links"
+	"freshgo/core/sample"
+)
+
+// asks returns what the options ask of a sampler.
+func (o *Options) asks(s *Schema) (asked sample.Capability) {
+	for capability, is := range map[sample.Capability]bool{
+		sample.CanWeights:       o.Weighted(),
+		sample.CanTimes:         o.TimeAttr != "",
+		sample.CanTrees:         o.Trees(),
+		sample.CanReplace:       o.Replace,
+		sample.CanTypes:         !s.unnamed(),
+		sample.CanWalks:         o.walk(),
+		sample.CanMetapaths:     o.Metapaths != nil,
+		sample.CanLinks:         o.Links != nil,
+		sample.CanExclude:       o.Links != nil && o.Links.Exclude != links.ExcludeNone,
+		sample.CanBidirectional: o.Subgraph == sample.Bidirectional,
+		sample.CanInduced:       o.Subgraph == sample.Induced,
+		sample.CanTranspose:     o.Transpose,
+		sample.CanHistory:       o.History != nil,
+		sample.CanAggregate:     o.Aggregate != "",
+		sample.CanExpected:      o.Cache == "expected",
+	} {
+		if is {
+			asked |= capability
+		}
+	}
+	return asked
+}
+
+// chooseKind finds the sampler that the options imply, and returns an error unless it can do all that they ask.
+func (m *Sampling) chooseKind() (err error) {
+	o := &m.Options
+	asked := o.asks(m.Parts.Schema)
+	m.Kind, err = sample.Choose(asked, o.Sampler)
+	if err == nil && m.Gives(sample.CanEdgeWeight) && !o.NoEdgeWeight {
+		m.Parts.Weighted = true
+		_, err = sample.Choose(asked|sample.CanEdgeWeight, o.Sampler)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrOption, err)
+	}
+	m.Parts.Schema.Walked = !m.Gives(sample.CanEdgeIDs)
+	return nil
+}
+
+// Gives reports whether batches of the sampler have something.
+func (m *Sampling) Gives(c sample.Capability) bool { return m.Kind.Can.Has(c) }

@@ -1,0 +1,90 @@
+package sample
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Kind is a way to draw neighbours. The file that implements it states what it can do.
+type Kind struct {
+	Name string // in messages: the option that asks for it, or its proper name
+	Can  Capability
+	// WholeLists means that it looks at whole neighbour lists, so that these are fetched where they are on disk.
+	WholeLists bool
+	For        Capability // implies it, where it has no Key
+	// Key is the name by which callers choose it, and Options returns its options with their defaults; "" and nil where
+	// other options imply it.
+	Key     string
+	Options func() Named
+	// along returns the method for a relation, nil for uniform draws.
+	along func(c *Config, relation int, r *Relation) (method, error)
+}
+
+// kinds are all samplers. The first one that is implied draws, see Choose; the last one always is.
+var kinds = []*Kind{&walks, &layers, &temporal, &byWeight, &uniform}
+
+// Kinds returns all samplers.
+func Kinds() []*Kind { return slices.Clone(kinds) }
+
+// Named is the options of a kind that callers choose by its Key. Their names in JSON are the names that callers use.
+type Named interface {
+	// Kind returns the kind that the options belong to.
+	Kind() *Kind
+	// check returns an error if an option is out of its range.
+	check() error
+}
+
+// ByKey returns the options of the kind with a key, set from a JSON object. Options that are not in it have their
+// defaults.
+func ByKey(key, options string) (Named, error) {
+	var known []string
+	for _, k := range kinds {
+		if k.Key == "" {
+			continue
+		}
+		known = append(known, k.Key)
+		if k.Key != key {
+			continue
+		}
+		out := k.Options()
+		if options == "" {
+			return out, nil
+		}
+		from := json.NewDecoder(bytes.NewReader([]byte(options)))
+		from.DisallowUnknownFields()
+		err := from.Decode(out)
+		if err == nil {
+			if _, more := from.Token(); more != io.EOF {
+				err = fmt.Errorf("more than one object")
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: sampler_options of %q: %w", ErrConfig, key, err)
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("%w: sampler must be one of %q, got %q", ErrConfig, known, key)
+}
+
+// choose sets the kind that draws, if it can do what the Config asks for.
+func (s *Sampler) choose(c *Config, g *Graph) (err error) {
+	s.asked = c.asks(g)
+	if s.kind, err = Choose(s.asked, c.Sampler); err != nil {
+		return fmt.Errorf("sample: %w", err)
+	}
+	if c.Sampler == nil {
+		return nil
+	}
+	return c.Sampler.check()
+}
+
+// uniform draws every in-edge with the same probability; hop.go fuses its draws with loading.
+var uniform = Kind{
+	Name: "uniform draws",
+	Can: CanTrees | CanReplace | CanTypes | CanLinks | CanExclude | CanBidirectional | CanInduced | CanTranspose |
+		CanDisk | CanHistory | CanAggregate | CanExpected | CanEdgeIDs,
+	along: func(*Config, int, *Relation) (method, error) { return nil, nil },
+}
