@@ -10,6 +10,7 @@ import torch
 import warm
 
 import freshgo
+import freshgo._native.process
 from freshgo._native import abi, header, libraries
 
 

@@ -33,6 +33,7 @@ from sampler_oracle import Stream, check_proportional
 from seeds import seed as seed_of
 
 import freshgo
+import freshgo._native.process
 from freshgo import Labor, LinkLoader, Loader, Store, errors
 
 pytestmark = pytest.mark.explore

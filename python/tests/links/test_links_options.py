@@ -14,6 +14,7 @@ from link_oracle import OPTIONS, links_of
 from oracle import assert_equal
 
 import freshgo
+import freshgo._native.process
 from freshgo import HeteroBatch, Labor, LinkLoader, RandomWalk, errors
 
 NODES, EDGES = 900, 6000

@@ -33,6 +33,7 @@ from seeds import seed as seed_of
 from temporal_oracle import Trees, check_trees
 
 import freshgo
+import freshgo._native.process
 from freshgo import LinkLoader, Loader, errors
 
 pytestmark = pytest.mark.explore
