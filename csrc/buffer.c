@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "arena.h"
 #include "lock.h"
-#include "shared.h"
 
 /* Four classes per doubling: at most a quarter of a buffer is unused. */
 enum { SMALLEST_LOG2 = 8, CLASSES_PER_DOUBLING = 4, LARGEST_LOG2 = 47 };
 enum { NUM_CLASSES = (LARGEST_LOG2 - SMALLEST_LOG2) * CLASSES_PER_DOUBLING + 1 };
-_Static_assert((int)NUM_CLASSES <= (int)FGI_SHARED_CLASSES, "shared memory has a list for each class");
+_Static_assert((int)NUM_CLASSES <= (int)FGI_ARENA_CLASSES, "the arena has a list for each class");
 
 static const size_t ALIGNMENT = 64;          /* a cache line, and what DLPack asks for */
 static const size_t HUGE_PAGE = (size_t)2 << 20;
@@ -28,7 +28,7 @@ struct fgi_buffer {
   size_t capacity;
   void *data;
   const void *lock; /* of its pages, or NULL */
-  int shared;       /* it lies in memory of shared.h */
+  int shared;       /* it lies in the arena */
   void (*gone)(void *data, void *context); /* of one that is in no pool */
   void *context;
   /* In the pool: */
@@ -92,8 +92,8 @@ static fgi_buffer *allocate(fgi_pool *pool, int size_class, size_t capacity) {
   if (b == NULL) return NULL;
   b->size_class = size_class;
   b->capacity = capacity;
-  b->shared = pool != &fgi_results && fgi_shared_begun();
-  b->data = b->shared            ? fgi_shared_take(size_class, capacity)
+  b->shared = pool != &fgi_results && fgi_arena_begun();
+  b->data = b->shared            ? fgi_arena_take(size_class, capacity)
             : capacity >= MAPPED ? map(capacity)
                                  : aligned_alloc(ALIGNMENT, capacity);
   if (b->data == NULL) {
@@ -107,7 +107,7 @@ static fgi_buffer *allocate(fgi_pool *pool, int size_class, size_t capacity) {
 static void deallocate(fgi_buffer *b) {
   if (b->lock != NULL) fgi_unlock(b->lock, b->data);
   if (b->shared)
-    fgi_shared_give(b->size_class, b->data, b->capacity);
+    fgi_arena_give(b->size_class, b->data, b->capacity);
   else if (b->capacity >= MAPPED)
     munmap(b->data, b->capacity);
   else

@@ -1,4 +1,5 @@
-"""No module of freshgo imports itself by way of others, and its rooms depend on each other in one direction.
+"""No module of freshgo imports itself by way of others, and its rooms depend on each other in one direction; so do the
+files of ``csrc``.
 
 A room is a private sub-package, or a public module. Imports within functions count, and those under ``TYPE_CHECKING``.
 """
@@ -9,6 +10,7 @@ import ast
 import graphlib
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,8 @@ import pytest
 import freshgo
 
 PACKAGE = Path(__file__).resolve().parents[2] / "freshgo"
+
+CSRC = PACKAGE.parents[1] / "csrc"
 
 LEAVES = {"_args", "errors"}
 
@@ -184,3 +188,15 @@ def test_names_that_are_imported_later_are_those_of_type_checkers() -> None:
         assert getattr(freshgo, name) is getattr(freshgo, name) is not None
     with pytest.raises(AttributeError, match="module 'freshgo' has no attribute 'Loadr'"):
         freshgo.Loadr  # noqa: B018
+
+
+def test_no_c_file_calls_itself_by_way_of_others() -> None:
+    texts = {path.name: re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL) for path in CSRC.glob("*.c")}
+    begins = re.compile(r"^[a-z_][\w *]*?\b(fgi?_\w+)\([^;{}]*\)\s*\{", re.MULTILINE)
+    owner = {name: file for file, text in texts.items() for name in begins.findall(text)}
+    assert owner["fgi_buffer_acquire"] == "buffer.c"
+    calls = {
+        file: {owner[name] for name in re.findall(r"\bfgi?_\w+", text) if name in owner} - {file}
+        for file, text in texts.items()
+    }
+    list(graphlib.TopologicalSorter(calls).static_order())  # a CycleError names the circle
