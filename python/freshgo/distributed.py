@@ -9,6 +9,8 @@ import torch
 
 from freshgo._args import checks
 from freshgo._args.entry import entry
+from freshgo._loader.engine import engine_of
+from freshgo._loader.epoch import Epoch
 from freshgo._loader.ranks import gathered
 from freshgo.errors import DTypeError
 from freshgo.loader import Loader
@@ -50,10 +52,11 @@ def evaluate(step: Callable[[Any], Mapping[str, Any]], loader: Loader[Any]) -> d
     if not isinstance(loader, Loader):
         raise DTypeError(f"loader must be a freshgo.Loader, got {type(loader).__name__}")
     own: dict[str, torch.Tensor] = {}
-    for batch in loader._once():
+    engine = engine_of(loader)
+    for batch in Epoch(engine, uneven="join"):  # in which every batch is made by one rank
         _add(own, step(batch))
     together = [own]
-    if loader._ranks.shared():
+    if engine.ranks.shared():
         together = gathered("the end of evaluate()", {name: value.cpu() for name, value in own.items()})
     sums: dict[str, torch.Tensor] = {}
     for of_rank in together:

@@ -17,6 +17,7 @@ from freshgo._data.source import StoreSource
 from freshgo._factored.executor import Graph
 from freshgo._factored.job import Job, Span
 from freshgo._factored.schedule import Schedule
+from freshgo._loader.engine import engine_of
 from freshgo._plots.executors import figure
 from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
 from freshgo.loader import Loader
@@ -171,7 +172,8 @@ def train(
         most_samplers=max(1, min(memory // max(1, smallest), served, count if switches else count - 1)),
     )
     places = _devices(devices, count)
-    epoch, done, end = loader._hand_out()
+    engine = engine_of(loader)
+    epoch, done, end = engine.hand_out()
     job = Job(graph, step, model, optimizer, schedule, places, memory)
     training = Training(schedule, job.spans)
     try:
@@ -179,12 +181,12 @@ def train(
             try:
                 training.losses = job.epoch(epoch, done, end, int(graph.options["seed"]))
             finally:
-                loader._seek(*((epoch + 1, 0) if schedule.finished else (epoch, schedule.done)))
+                engine.seek(*((epoch + 1, 0) if schedule.finished else (epoch, schedule.done)))
             training.epoch = epoch
             if after_epoch is not None:
                 after_epoch(training)
             if left:
-                epoch, done, end = loader._hand_out()
+                epoch, done, end = engine.hand_out()
     finally:
         job.close()
     return training
@@ -200,12 +202,13 @@ def _checked(step: object, loader: Loader[Any], model: object, optimizer: object
         raise DTypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise DTypeError(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
-    asked, source = loader._request.asked, loader._source
+    engine = engine_of(loader)
+    asked, source = engine.request.asked, engine.source
     if not isinstance(source, StoreSource):
         raise InvalidArgumentError("factored training needs a store, which every sampler opens: convert() the graph")
     here = {
         "history": asked.history is not None,
-        "reorder": loader._options["reorder"] != 0,
+        "reorder": engine.options["reorder"] != 0,
         "device: give train() devices": asked.device is not None,
         "pin_memory": asked.pin_memory,
         "transform_workers": asked.transform_workers > 0,
@@ -219,7 +222,7 @@ def _checked(step: object, loader: Loader[Any], model: object, optimizer: object
         if given:
             raise InvalidArgumentError(f"factored training cannot be used with a loader with {what}")
     path = os.path.abspath(source.store.path)  # noqa: PTH100 (which resolves no links)
-    return Graph(path, source.store.uuid, loader._options, loader._request, loader._narrow, loader._batch_class)
+    return Graph(path, source.store.uuid, engine.options, engine.assembler)
 
 
 def _samplers(roles: object, executors: int) -> int | None:

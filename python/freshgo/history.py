@@ -359,7 +359,7 @@ class History:
             raise InvalidArgumentError("with p_grad=0 or t_stale=0 nothing is kept: there is nothing to forecast")
         loader = self._live()
         assert loader is not None  # as there is a native one
-        counts = native.history_forecast(*loader._upcoming(), self._hops - 1)
+        counts = native.history_forecast(*loader.upcoming(), self._hops - 1)
         found = dict(zip(("rows", "plain_rows", "edges", "plain_edges"), counts, strict=False))
         layers = zip(counts[4::2], counts[5::2], strict=True)
         return {**found, "layers": [{"hits": hits, "misses": misses} for hits, misses in layers]}
@@ -407,7 +407,7 @@ class History:
             self._restore(state)
             loader = self._live()
             assert loader is not None  # as something is kept
-            loader._rewind()  # the epoch that ran has ended: iter() goes on with it
+            loader.rewind()  # the epoch that ran has ended: iter() goes on with it
         else:
             self._restored = state
         self._step, self._trail, self._estimation = None, trail, estimation
@@ -459,7 +459,7 @@ class History:
 
     def _batches(self) -> Layout | None:
         loader = self._live()
-        return None if loader is None else loader._layout()
+        return None if loader is None else loader.layout()
 
     def _evaluating(self) -> bool:
         return not self.training or (self._attached is not None and not self._attached.model.training)
@@ -539,7 +539,7 @@ class History:
     def _live(self) -> Feeder | None:
         """The loader, if there is one that is open."""
         loader = None if self._loader is None else self._loader()
-        native = getattr(loader, "_native", None)
+        native = getattr(loader, "native", None)
         return None if native is None or native.closed else loader
 
     def _kept(self) -> bool:
@@ -550,12 +550,12 @@ class History:
         loader = self._live()
         if loader is None:
             raise ClosedError("this history has no open loader: give it to one, as Loader(..., history=history)")
-        return loader._native
+        return loader.native
 
     def _rank(self, *, take: bool) -> list[int] | None:
         loader = self._live()
         assert loader is not None  # as something is kept
-        return loader._rank(take=take)
+        return loader.rank(take=take)
 
     def _buffer(self) -> Buffer:
         native = self._native()

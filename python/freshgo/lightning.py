@@ -13,6 +13,7 @@ from freshgo._args import checks
 from freshgo._args.entry import entry
 from freshgo._args.signatures import passes_on
 from freshgo._args.size import available_memory
+from freshgo._loader.engine import engine_of
 from freshgo.errors import DTypeError, InvalidArgumentError, RankError
 from freshgo.links import LinkLoader
 from freshgo.loader import Loader
@@ -191,7 +192,7 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
         train = self._open.get("train")
         if train is None:
             return {}
-        return {"processes": self._processes(), "within an epoch": train._within()}
+        return {"processes": self._processes(), "within an epoch": engine_of(train).within}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Take what :meth:`state_dict` returned; the training loader compares it with the processes that there are."""

@@ -13,8 +13,6 @@ from freshgo._args.entry import entry
 from freshgo._args.signatures import passes_on
 from freshgo._args.types import EdgeType
 from freshgo._loader import link_inputs, on_demand
-from freshgo._loader.request import Request
-from freshgo._native.loader import RawBatch
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.loader import BatchType, Loader
 from freshgo.samplers import RandomWalk
@@ -157,14 +155,8 @@ class LinkLoader(Loader[BatchType]):
                 type.
             time: with ``time_attr``, an integer, or one for each link.
         """
-        return self._one(*on_demand.links(self._request, ids, time))
-
-    def _arranged(self, raw: RawBatch, request: Request) -> Any:
-        links = request.links
-        labels = None if links is None else links.labels(raw.tensors)
-        if links is not None and labels is not None:
-            raw.tensors[links.tensor_name("edge_label")] = labels
-        return super()._arranged(raw, request)
+        batch: BatchType = self._engine.one(*on_demand.links(self._engine.request, ids, time))
+        return batch
 
     def __repr__(self) -> str:
         return f"Link{super().__repr__()}"

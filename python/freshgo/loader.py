@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, cast
 
 from freshgo._args import checks
-from freshgo._args.choices import EdgeIndexForm, FeatureDType, Subgraph, Temporal, Uneven
+from freshgo._args.choices import EdgeIndexForm, FeatureDType, Subgraph, Temporal
 from freshgo._args.entry import entry
-from freshgo._args.types import EdgeType, Layout
-from freshgo._batch.blocks import levels_of
-from freshgo._data.narrow import Delivered
+from freshgo._args.types import EdgeType
 from freshgo._data.source import Source, StoreSource, open_source
-from freshgo._device import delivery, mover
 from freshgo._loader import on_demand
-from freshgo._loader.arrange import arrange, batch_class, trace_of
-from freshgo._loader.epoch import Batches, Epoch, Mode, Position, Started
+from freshgo._loader.engine import Engine
+from freshgo._loader.epoch import Epoch
 from freshgo._loader.keywords import check_pyg_options, directed
-from freshgo._loader.openings import Openings
-from freshgo._loader.orders import Order, position
 from freshgo._loader.origin import InProcess
-from freshgo._loader.ranks import Agreement, Share, check_same
 from freshgo._loader.request import Asked, Request, in_graph
-from freshgo._loader.transforming import Underway, Workers
-from freshgo._native.loader import Loader as NativeLoader
-from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
-from freshgo._observe.flat import flat
-from freshgo._observe.ranges import stage
-from freshgo.errors import DTypeError, RankError
-from freshgo.memory import Lending, MemoryBudget
+from freshgo.errors import DTypeError
+from freshgo.memory import MemoryBudget
 from freshgo.options import Disk, PyGOptions, Ranks
 from freshgo.plan import Plan
 from freshgo.policies import Policy
@@ -292,75 +279,40 @@ class Loader(Generic[BatchType]):
     ) -> None:
         check_pyg_options(pyg_options, type(self))
         subgraph_type = directed(pyg_options, subgraph_type)
-        asked = Asked.of(locals())
-        self._history, self._transform, self._ranks = history, transform, asked.member
-        self._token = object()  # tells the batches of this loader from others
-        self._at, self._agreement = Position(), Agreement()
-        self._asking = 0  # calls that wait for a batch on demand; changed under the lock of the position
-        self._source = (
-            open_source(data, asked.first_layer, asked.levels)
-            if asked.ranks.features is None
-            else _divided_source(data)
-        )
-        try:
-            self._request = request = in_graph(asked, self._source, self._links)
-            if history is not None:
-                history._bind(self, request.hops)
-            self._delivery = delivery.open_delivery(
-                asked.device, self._source, request.policy, request.options, asked.device_cache, asked.pin_memory
-            )
-            options = self._delivery.adapt(request.options)
-            self._origin = _origin(self._source, request, options)
-            self._options = self._origin.adapt(options)
-            asked_dtype, delivered_dtype = request.options["feature_dtype"], self._options["feature_dtype"]
-            self._narrow = Delivered(self._source.narrow, asked_dtype, delivered_dtype)
-            budget = memory if isinstance(memory, MemoryBudget) else None
-            with self._at.lock:  # so that it lends nothing before it is whole
-                self._openings = Openings(self._origin.open, self._options, budget, self, self._source.attribute_bytes)
-            self._order = Order(self._openings, self._options, self._at)
-        except BaseException:
-            self._source.close()
-            raise
-        self._batch_class = batch_class(request.types)
-        self._workers = Workers(transform, asked.transform_workers) if transform and asked.transform_workers else None
-
-    @property
-    def _native(self) -> NativeLoader:
-        """That of the last opening; closed while another loader has its memory."""
-        return self._openings.native
+        self._engine = _opened(data, Asked.of(locals()), self._links)
 
     @property
     def batch_size(self) -> int:
         """The number of input nodes, or of links, per batch."""
-        return int(self._options["batch_size"])
+        return int(self._engine.options["batch_size"])
 
     @property
     def dataset(self) -> range:
         """The positions of all input nodes, or links, as of PyG's loaders: ``len(loader.dataset)`` is their number, of
         all ranks together."""
-        request = self._request
-        return range(request.links.count(self._source) if request.links is not None else request.num_inputs)
+        request, source = self._engine.request, self._engine.source
+        return range(request.links.count(source) if request.links is not None else request.num_inputs)
 
     @property
     def num_neighbors(self) -> list[int] | Mapping[EdgeType, list[int]]:
         """The neighbours per node and hop, by edge type in a heterogeneous graph."""
-        return self._request.shown()
+        return self._engine.request.shown()
 
     @property
     def input_nodes(self) -> torch.Tensor | dict[str, torch.Tensor | None] | None:
         """The ids of the input nodes (int64 ``[n]``), in their order; None stands for every node. In a heterogeneous
         graph a dict of these by node type."""
-        return self._request.input_nodes()
+        return self._engine.request.input_nodes()
 
     def __len__(self) -> int:
         """Return the number of batches of this rank in an epoch."""
-        return self._share().count(self._openings.num_batches)
+        return self._engine.ranks.now().count(self._engine.openings.num_batches)
 
     def __iter__(self) -> Iterator[BatchType]:
         """Return an iterator over the next epoch. The epoch begins when its first batch is requested: it then takes
         over from any other iterator of this loader."""
-        self._openings.check()
-        return Epoch(self, self._at)
+        self._engine.openings.check()
+        return Epoch(self._engine)
 
     def __call__(self, index: Any) -> BatchType:
         """Return one batch now, of the input nodes at these places, as PyG's loaders do: of ``input_nodes[index]``,
@@ -369,7 +321,8 @@ class Loader(Generic[BatchType]):
         Args:
             index: integers in ``[0, number of input nodes)``, a list or tensor; they may repeat.
         """
-        return self._one(on_demand.places(index), self._request)
+        batch: BatchType = self._engine.one(on_demand.places(index), self._engine.request)
+        return batch
 
     def sample(self, ids: Any, time: Any = None) -> BatchType:
         """Return one batch now, of any nodes: for serving, for explanations, for debugging.
@@ -391,16 +344,18 @@ class Loader(Generic[BatchType]):
             InvalidArgumentError, DTypeError: no such nodes, or no time where one is needed.
             ReadError, CorruptError, ClosedError: as in an epoch.
         """
-        return self._one(*on_demand.nodes(self._request, self._source, ids, time))
+        engine = self._engine
+        batch: BatchType = engine.one(*on_demand.nodes(engine.request, engine.source, ids, time))
+        return batch
 
     def trace(self, epoch: int) -> Iterator[Any]:
         """Yield the ``n_id`` of every batch of an epoch without reading rows: a tensor, or in a heterogeneous graph a
         dict of them by node type. A trace is not counted as an epoch; it ends a running one."""
-        return Epoch(self, self._at, trace=checks.count("epoch", epoch, 0))
+        return Epoch(self._engine, trace=checks.count("epoch", epoch, 0))
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next ``iter`` begin ``epoch``, from its first batch."""
-        self._seek(checks.count("epoch", epoch, 0), 0)
+        self._engine.seek(checks.count("epoch", epoch, 0), 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return how far this loader is: the batches it has yielded, and what they depend on. The result can be stored
@@ -410,7 +365,7 @@ class Loader(Generic[BatchType]):
         this one. So all ranks return the same after the same number of steps, and one of these states is enough: save
         that of rank 0, which has the last batch where the others have none.
         """
-        return {"version": 1, "epoch": self._at.epoch, "batches": self._at.done, "config": self._config()}
+        return self._engine.state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next ``iter`` continue where ``state`` was saved, with the identical next batch.
@@ -423,9 +378,7 @@ class Loader(Generic[BatchType]):
         Raises:
             InvalidArgumentError: ``state`` is not a state, or belongs to a loader that yields other batches.
         """
-        epoch, batches = position(state, self._config(), self._openings.num_batches)
-        self._order.adopt(state["config"].get("reorder"))
-        self._seek(epoch, batches)
+        self._engine.resume(state)
 
     def stats(self, prefix: str | None = None) -> dict[str, Any]:
         """Return what the loader did since it was opened.
@@ -455,19 +408,14 @@ class Loader(Generic[BatchType]):
         - ``"openings"``: how often a :class:`MemoryBudget` opened it; 1 without one.
         - ``"epochs"``: the epochs that were consumed from their first batch to their last, with what each added.
         """
-        figures = {**self._openings.stats(), **self._delivery.stats(), **self._origin.stats()}
-        if prefix is None:
-            return {**figures, "epochs": list(self._at.whole)}
-        if not isinstance(prefix, str):
-            raise DTypeError(f"prefix must be a string such as 'loader/' or None, got {checks.shown(prefix)}")
-        return flat({**figures, "last_epoch": self._at.whole[-1] if self._at.whole else {}}, prefix)
+        return self._engine.stats(prefix)
 
     def plan(self) -> Plan:
         """Return how the memory is divided and how rows are read: what was chosen, why, and what it took.
 
         The plan prints as text and draws itself with ``plot()``; ``data`` is a dict.
         """
-        return Plan(self._openings.plan())
+        return Plan(self._engine.openings.plan())
 
     def plot(self) -> Any:
         """Return a matplotlib figure of :meth:`stats`: time, bytes, cache hits, memory, and epoch by epoch."""
@@ -477,15 +425,7 @@ class Loader(Generic[BatchType]):
 
     def close(self) -> None:
         """End the running epoch and free everything but the batches. Closing again does nothing."""
-        self._at.end()
-        if self._history is not None:
-            self._history._closing(self)
-        self._origin.close()
-        self._openings.close()
-        if self._workers is not None:
-            self._workers.close()
-        self._delivery.close()
-        self._source.close()
+        self._engine.close()
 
     def __getitem__(self, index: object) -> NoReturn:
         raise DTypeError(
@@ -500,226 +440,36 @@ class Loader(Generic[BatchType]):
         self.close()
 
     def __reduce__(self) -> NoReturn:
-        raise DTypeError(
-            "a Loader cannot be pickled or sent to another process: open one there, and carry over state_dict()"
-        )
+        self._engine.__reduce__()
 
     def __repr__(self) -> str:
-        what = "closed" if self._openings.closed else f"{len(self)} batches of {self._options['batch_size']}"
-        return f"Loader({self._source.shown()}, num_neighbors={self._request.shown()}, {what})"
+        engine = self._engine
+        what = "closed" if engine.openings.closed else f"{len(self)} batches of {self.batch_size}"
+        return f"Loader({engine.source.shown()}, num_neighbors={engine.request.shown()}, {what})"
 
     def _repr_html_(self) -> str:
         from freshgo._plots.stats import html
 
-        return html(repr(self), {} if self._openings.closed else self.stats())
+        return html(repr(self), {} if self._engine.openings.closed else self.stats())
 
-    def _config(self) -> dict[str, Any]:
-        """Everything a batch depends on."""
-        return {"graph": self._source.fingerprint(), **self._request.config(), "reorder": self._order.value}
 
-    def _agree(self, share: Share) -> None:
-        """Ask all ranks what they make, and raise on all of them where that differs. The order of the batches, which
-        may depend on the memory of each, is made that of rank 0."""
-        said = self._agreement.gather(
-            {
-                "the version of freshgo": importlib.metadata.version("freshgo"),
-                **self._config(),
-                **self._origin.described(),
-                "reorder": self._options["reorder"],
-                "order": self._order.value,
-                "uneven": share.uneven,
-                "history": None if self._history is None else self._history._described(),
-                "the epoch": self._at.epoch,
-                "the number of batches before": self._at.done,
-            }
-        )
-        orders = [one.pop("order") for one in said]
-        everything = [order is None for order in orders]  # is in memory, so that there is no order
-        try:
-            check_same([one | {"everything is in memory": held} for one, held in zip(said, everything, strict=True)])
-        except RankError:
-            self._agreement = Agreement()  # they are asked again when an epoch begins again
-            raise
-        self._order.adopt(orders[0])
-
-    def _one(self, ask: on_demand.Ask, request: Request) -> BatchType:
-        """The batch that is asked for."""
-        with self._at.lock:  # so that a budget does not close what makes it
-            native = self._openings.ready()
-            self._asking += 1
-        try:
-            with stage("freshgo.sample"):
-                raw = self._delivery.one(self._origin.one(native.sample(ask), self._share()))
-        finally:
-            with self._at.lock:
-                self._asking -= 1
-        return self._transformed(self._arranged(raw, request))
-
-    def _seek(self, epoch: int, batch: int) -> None:
-        with self._at.lock:
-            self._at.end()
-            self._stop_work()
-            self._at.move(epoch, batch)
-
-    # What its budget calls.
-
-    def _lending(self) -> Lending:
-        at = self._at
-        return Lending(self._history is not None, at.busy, at.continued, at.hurried)
-
-    def _give_back(self) -> bool:
-        at = self._at
-        if not at.lock.acquire(blocking=False):
-            return False
-        try:
-            if self._asking:
-                return False
-            at.interrupted()
-            self._origin.stop()
-            self._openings.give_back()
-            return True
-        finally:
-            at.lock.release()
-
-    # What its history calls.
-
-    def _layout(self) -> Layout:
-        return self._source.layout()
-
-    def _rewind(self) -> None:
-        self._seek(self._at.epoch, self._at.done)
-
-    def _upcoming(self) -> tuple[int, int]:
-        """The epoch that the next ``iter`` begins, and how many of its batches have been made."""
-        at = self._at
-        with at.lock:
-            share = self._share()
-            self._settle(share)
-            self._openings.ready().take(share.members())
-            return (at.epoch + 1, 0) if at.begun else (at.epoch, at.done)
-
-    def _rank(self, *, take: bool) -> list[int] | None:
-        share = self._share()
-        if take:
-            self._native.take(share.members())
-        return None if share.world_size == 1 else [share.rank, share.world_size]
-
-    # What evaluation calls.
-
-    def _once(self) -> Iterator[Any]:
-        """Return the next epoch, in which every batch is made by one rank."""
-        return Epoch(self, self._at, uneven="join")
-
-    # What factored training calls.
-
-    def _hand_out(self) -> tuple[int, int, int]:
-        """The epoch that the next ``iter`` begins, how many of its batches have been made, and how many it has. Others
-        make them: this frees its memory until it makes batches again."""
-        at = self._at
-        with at.lock:
-            self._openings.check()
-            at.end()
-            if at.begun:
-                at.move(at.epoch + 1, 0)
-            self._openings.give_back()
-            return at.epoch, at.done, self._openings.num_batches
-
-    # What Lightning's data module calls.
-
-    def _within(self) -> bool:
-        """Whether it stands between the first batch and the last one of an epoch."""
-        return 0 < self._at.done < self._openings.num_batches
-
-    # What its iterators call.
-
-    def _share(self, *, uneven: Uneven | None = None) -> Share:
-        share = self._ranks.now()
-        return share if uneven is None else dataclasses.replace(share, uneven=uneven)
-
-    def _settle(self, share: Share) -> None:
-        self._origin.prepare(share)
-        if self._agreement.pending(self._ranks):
-            self._agree(share)
-        self._origin.join()
-        self._openings.ready()
-        self._order.check()
-
-    def _made(self, batches: int) -> int:
-        return min(batches, self._openings.num_batches)
-
-    def _start(self, epoch: int, done: int, share: Share, mode: Mode) -> Started:
-        self._origin.begin(share)
-        native = self._openings.ready()
-        self._order.check()
-        native.take(share.members())
-        native.start(epoch, done, mode)
-        batches: Batches = native
-        left = share.count(native.num_batches, done)
-        if mode != "trace":
-            batches = self._delivery.batches(self._origin.batches(native, left))
-            if self._workers is not None:  # not on a device, the only place where next() always waits
-                batches = self._workers.batches(cast(mover.Batches, batches), self._arranged_of_epoch)
-        count = share.count(native.num_batches)
-        return Started(batches, count - left, count)
-
-    def _stop(self) -> None:
-        if self._workers is not None:
-            self._workers.stop()
-        self._stop_work()
-
-    def _stop_work(self) -> None:
-        """End what prepares batches."""
-        self._origin.stop()
-        self._openings.stop()
-
-    def _lent(self) -> bool:
-        return not self._openings.closed
-
-    def _mode(self) -> Mode:
-        return "plain" if self._history is not None and not self._history._training() else "train"
-
-    def _forget(self) -> None:
-        if self._history is not None:
-            self._history._left()
-
-    def _figures(self) -> dict[str, Any]:
-        return self._openings.stats()
-
-    def _take(self, raw: RawBatch) -> Any:
-        if isinstance(raw, Underway):
-            return raw.result()
-        batch = self._arranged_of_epoch(raw)
-        if self._history is not None:
-            levels = levels_of(batch)
-            if levels is not None:
-                levels.owner = self._token
-            self._history._handed(levels)
-        return self._transformed(batch)
-
-    def _transformed(self, batch: Any) -> BatchType:
-        if self._transform is None:
-            return cast(BatchType, batch)
-        with stage("freshgo.transform"):
-            return self._transform(batch)
-
-    def _arranged_of_epoch(self, raw: RawBatch) -> Any:
-        return self._arranged(raw, self._request)
-
-    def _arranged(self, raw: RawBatch, request: Request) -> Any:
-        """A batch that was made for a request."""
-        with stage("freshgo.arrange"):
-            self._narrow.apply(raw.tensors)
-            return arrange(self._batch_class, request, raw)
-
-    def _nodes(self, raw: RawBatch) -> Any:
-        """What a trace says of a batch."""
-        return trace_of(self._request.types, raw.tensors)
+def _opened(data: GraphLike, asked: Asked, links: Links | None) -> Engine:
+    """Return the engine of a loader, which closes the source."""
+    source = _source(data, asked)
+    try:
+        request = in_graph(asked, source, links)
+        return Engine(source, request, lambda options: _origin(source, request, options))
+    except BaseException:
+        source.close()
+        raise
 
 
 # Rooms that few programs need are imported by those that do, so that `import freshgo` is quick.
 
 
-def _divided_source(data: object) -> ShardedSource:
+def _source(data: GraphLike, asked: Asked) -> Source:
+    if asked.ranks.features is None:
+        return open_source(data, asked.first_layer, asked.levels)
     from freshgo._sharded.source import ShardedSource
 
     return ShardedSource(data)

@@ -38,10 +38,10 @@ Opened = TypeVar("Opened", bound=_Counted)
 class Borrower(Protocol):
     """A loader, as its budget sees it."""
 
-    def _lending(self) -> Lending:
+    def lending(self) -> Lending:
         """Return what the loader would lose if it lent its memory now."""
 
-    def _give_back(self) -> bool:
+    def give_back(self) -> bool:
         """Free everything, to be opened again later, in mid-epoch at the same batch; False where another thread is
         beginning an epoch of the loader, or waits for a batch on demand."""
 
@@ -155,7 +155,7 @@ class _Pool:
     def lend(self, to: Borrower, most: int, open_with: Callable[[int], Opened]) -> Opened:
         self.returned(to)  # before the turn: nobody waits for the memory of a loader that waits
         with self.turn:
-            mine = to._lending()
+            mine = to.lending()
             if mine.hurried < _HURRIES:  # else an idle loader begins its next epoch within a few batches
                 self._reclaim(most, lambda of: not of.underway)
             share = None if self._free() >= most else self._share(to, mine)
@@ -197,7 +197,7 @@ class _Pool:
     def _by_loss(self) -> list[tuple[Borrower, Lending]]:
         """Return the loaders that can lend what they hold: idle ones first, then those whose iterator was never
         continued, which may have been left."""
-        ready = [(other, other._lending()) for other in self.holders()]
+        ready = [(other, other.lending()) for other in self.holders()]
         return sorted(
             ((other, of) for other, of in ready if not of.keeps), key=lambda one: (one[1].underway, one[1].continued)
         )
@@ -205,7 +205,7 @@ class _Pool:
     def _take_back(self, other: Borrower) -> None:
         """Wait for a loader to give its memory back. A loader that holds memory waits for none, so this ends soon."""
         deadline = time.monotonic() + _PATIENCE
-        while other in self.holders() and not other._give_back():
+        while other in self.holders() and not other.give_back():
             if time.monotonic() > deadline:
                 return
             time.sleep(0.002)
@@ -218,13 +218,13 @@ class _Pool:
             smallest, held = dict(self.smallest), dict(self.held)
         if to not in smallest:
             return None
-        others = [(other, of) for other in smallest if other is not to and (of := other._lending()).underway]
+        others = [(other, of) for other in smallest if other is not to and (of := other.lending()).underway]
         in_turns = [other for other, of in others if mine.underway and mine.continued and of.continued]
         together = in_turns or [other for other, of in others if of.hurried >= _HURRIES]
         if not together:
             return None
         needs = [smallest[one] for one in (to, *together)]
-        rest = self.size - sum(needs) - sum(n for other, n in held.items() if other._lending().keeps)
+        rest = self.size - sum(needs) - sum(n for other, n in held.items() if other.lending().keeps)
         if rest < 0:
             why = (
                 f"{len(needs)} loaders that are iterated in turns need at least "

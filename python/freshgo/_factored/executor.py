@@ -22,12 +22,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from freshgo._data.narrow import Delivered
 from freshgo._factored.parameters import Parameters
 from freshgo._factored.schedule import Sample, Train
-from freshgo._loader.arrange import arrange
+from freshgo._loader.assemble import Assembler
 from freshgo._loader.ranks import Share
-from freshgo._loader.request import Request
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
@@ -44,9 +42,7 @@ class Graph:
     store: str
     uuid: str
     options: LoaderOptions
-    request: Request
-    narrow: Delivered
-    batch_class: type[Any]
+    assembler: Assembler
 
 
 @dataclass(frozen=True)
@@ -148,13 +144,9 @@ class Executor:
         return "trained", began, time.monotonic(), loss.item(), present
 
     def _batch(self, tensors: dict[str, torch.Tensor], num_seeds: int) -> Any:
-        graph = self._work.graph
-        graph.narrow.apply(tensors)
-        batch = arrange(graph.batch_class, graph.request, RawBatch(0, num_seeds, tensors))
-        if self._device.type != "cpu":
-            batch = batch.to(self._device)
-        transform = graph.request.asked.transform
-        return batch if transform is None else transform(batch)
+        assembler = self._work.graph.assembler
+        batch = assembler.arranged(RawBatch(0, num_seeds, tensors))
+        return assembler.transformed(batch if self._device.type == "cpu" else batch.to(self._device))
 
 
 def drawn(*of: int) -> int:

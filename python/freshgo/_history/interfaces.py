@@ -60,21 +60,21 @@ class Decisions(Protocol):
 
 
 class Feeder(Protocol):
-    """The :class:`freshgo.Loader` whose batches a history prunes, as the history sees it."""
+    """The engine of the :class:`freshgo.Loader` whose batches a history prunes."""
 
     @property
-    def _native(self) -> Decisions:
+    def native(self) -> Decisions:
         """What decides over the entries."""
 
-    def _layout(self) -> Layout:
+    def layout(self) -> Layout:
         """The types and the tensors of its batches."""
 
-    def _rank(self, *, take: bool) -> list[int] | None:
+    def rank(self, *, take: bool) -> list[int] | None:
         """The rank, and the number of ranks, of the epochs that begin now; None where there is one. With ``take`` spans
         in epochs go by their length from now on."""
 
-    def _upcoming(self) -> tuple[int, int]:
+    def upcoming(self) -> tuple[int, int]:
         """The epoch that the next ``iter`` begins, and how many of its batches have been made."""
 
-    def _rewind(self) -> None:
+    def rewind(self) -> None:
         """End the epoch that runs, so that the next ``iter`` goes on with it after the last batch yielded."""

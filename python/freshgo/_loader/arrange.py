@@ -40,6 +40,9 @@ def batch_class(types: Types) -> type[Any]:
 def arrange(cls: type[Any], request: Request, raw: RawBatch) -> Any:
     """Arrange the tensors of a native batch."""
     types = request.drawn
+    labels = None if request.links is None else request.links.labels(raw.tensors)
+    if request.links is not None and labels is not None:
+        raw.tensors[request.links.tensor_name("edge_label")] = labels
     levels = take_levels(raw.tensors, types)
     stores = _stores(types, raw.tensors)
     for node_type in types.node_types:

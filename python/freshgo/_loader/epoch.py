@@ -12,20 +12,16 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from freshgo._args.choices import Uneven
+from freshgo._loader.engine import Batches, Engine
+from freshgo._loader.position import Mode
 from freshgo._loader.ranks import Share
 from freshgo._native.loader import RawBatch
 from freshgo._observe import log
 from freshgo._observe.ranges import stage
 from freshgo.errors import ClosedError, RankError
-
-Mode = Literal["train", "trace", "plain"]
-
-_FEW = 32
-"""Fewer batches than these are not worth opening a loader for. Arbitrary."""
 
 _SUMS = (
     *("batches", "rows", "hits", "packed", "misses", "held", "edges", "bytes_read", "requests"),
@@ -34,109 +30,15 @@ _SUMS = (
 """The figures of stats() that grow, and the time."""
 
 
-class Batches(Protocol):
-    """Where the batches of an epoch that runs come from."""
-
-    def next(self) -> RawBatch | None:
-        """The next batch, None after the last one."""
-
-
-@dataclass(frozen=True)
-class Started:
-    """An epoch that the library has begun. Batches have the numbers ``first`` to ``count``, the loader's own."""
-
-    batches: Batches
-    first: int
-    count: int
-
-
-class Feed(Protocol):
-    """The loader, as its iterators see it."""
-
-    def _share(self, *, uneven: Uneven | None) -> Share:
-        """The share of an epoch that begins now."""
-
-    def _settle(self, share: Share) -> None:
-        """Let the next epoch have this share, once all ranks agree on what it is."""
-
-    def _made(self, batches: int) -> int:
-        """Return ``count`` batches, or all of an epoch that has fewer."""
-
-    def _start(self, epoch: int, done: int, share: Share, mode: Mode) -> Started:
-        """Let the library begin ``epoch``, of which all ranks together have made ``done`` batches, in place of what it
-        did."""
-
-    def _stop(self) -> None:
-        """End what the library does."""
-
-    def _lent(self) -> bool:
-        """Whether it may be opened again, after it has lent its memory."""
-
-    def _mode(self) -> Mode:
-        """How an epoch that begins now runs: plain where there is a history and it is not used."""
-
-    def _forget(self) -> None:
-        """Forget a batch that was handed over and is not used: the epoch is begun again at another."""
-
-    def _figures(self) -> dict[str, Any]:
-        """What the library counts."""
-
-    def _take(self, raw: RawBatch) -> Any:
-        """What the consumer gets of a batch."""
-
-    def _nodes(self, raw: RawBatch) -> Any:
-        """What a trace says of a batch."""
-
-
-class Position:
-    """Which epoch a loader is in, how far, and which of its iterators is served.
-
-    The loader does not know its iterators, only the number of the newest, so that one that is dropped in mid-epoch is
-    collected at once, which stops the work.
-    """
-
-    def __init__(self) -> None:
-        self.epoch, self.done = 0, 0  # what state_dict() saves: batches count over all ranks
-        self.begun = False  # whether that epoch was begun: then the next iter() takes the one after it
-        self.run = 0  # numbers the iterators; only the newest one is served
-        self.running: int | None = None  # the one whose epoch the library runs, or goes on with when it is opened again
-        self.since, self.counted = 0, 0  # the batch that was next when the library began, and the one that is next now
-        self.continued = False  # whether the library was opened again for this iterator, in the same epoch
-        self.hurried = 0  # how often it was closed after a few batches of this iterator
-        self.lock = threading.RLock()  # held by who ends an epoch or begins one
-        self.whole: list[dict[str, Any]] = []  # what each whole epoch added to the loader's figures
-
-    @property
-    def busy(self) -> bool:
-        """Whether an iterator that is served has not come to its end."""
-        return self.running == self.run
-
-    def interrupted(self) -> None:
-        """Note that the library is closed in mid-epoch, to be opened again where the iterator goes on."""
-        if self.busy and self.counted - self.since < _FEW:
-            self.hurried += 1
-
-    def end(self) -> None:
-        """Serve the iterators that there are no longer."""
-        with self.lock:
-            self.run += 1
-
-    def move(self, epoch: int, done: int) -> None:
-        """Let the next iterator begin there."""
-        self.epoch, self.done, self.begun = epoch, done, False
-
-
 class Epoch(Iterator[Any]):
     """The batches, or the trace, of one epoch. Threads that share it take turns, and get each batch once.
 
     Every rank makes as many batches as all others, so that they have made ``world_size`` times as many together.
     """
 
-    def __init__(
-        self, loader: Feed, position: Position, *, trace: int | None = None, uneven: Uneven | None = None
-    ) -> None:
-        self._loader = loader
-        self._at = position
+    def __init__(self, engine: Engine, *, trace: int | None = None, uneven: Uneven | None = None) -> None:
+        self._engine = engine
+        self._at = engine.at
         self._trace = trace
         self._uneven = uneven  # in place of the loader's
         self._turn = threading.RLock()  # a handler of signals may ask for a batch within another's turn
@@ -171,9 +73,9 @@ class Epoch(Iterator[Any]):
 
     def _begin(self) -> None:
         """Begin the loader's next epoch, or trace one."""
-        at, loader = self._at, self._loader
+        at, engine = self._at, self._engine
         with at.lock:
-            self._share = loader._share(uneven=self._uneven)
+            self._share = engine.ranks.now(self._uneven)
             if self._trace is not None:
                 at.run += 1
                 at.continued, at.hurried = False, 0
@@ -183,17 +85,17 @@ class Epoch(Iterator[Any]):
                 at.move(at.epoch + 1, 0)
             at.running = None  # whatever iterator was served, this epoch is not its own
             at.continued, at.hurried = False, 0
-            loader._settle(self._share)
-            mode = loader._mode()
+            engine.settle(self._share)
+            mode = engine.mode()
             at.run += 1
-            loader._stop()  # so that the figures are this epoch's alone
+            engine.stop()  # so that the figures are this epoch's alone
             began = None if at.done else self._figures()
             self._start(at.epoch, at.done, mode, began)
             at.begun = True
 
     def _start(self, epoch: int, done: int, mode: Mode, began: dict[str, Any] | None) -> None:
         """Start the library's work, under the lock. Nothing is noted before that has succeeded."""
-        started = self._loader._start(epoch, done, self._share, mode)
+        started = self._engine.start(epoch, done, self._share, mode)
         self._batches, self._end = started.batches, started.count
         self._first, self._done, self._next = started.first, done, started.first
         self._mode, self._began, self._run = mode, began, self._at.run
@@ -202,7 +104,7 @@ class Epoch(Iterator[Any]):
 
     def _ask(self) -> RawBatch | None:
         """The batch that comes next, None after the last one."""
-        loader = self._loader
+        engine = self._engine
         if self._run is None:
             self._begin()
         self._check_ranks()
@@ -215,7 +117,7 @@ class Epoch(Iterator[Any]):
                 self._check()  # it is another thread that ended it
                 if self._next == self._end:  # the loader has lent its memory since the last batch
                     return None
-                if not loader._lent():
+                if engine.openings.closed:
                     raise
                 self._again(lent=True)
                 continue
@@ -232,7 +134,7 @@ class Epoch(Iterator[Any]):
             if lent:
                 at.continued = True
             else:
-                self._loader._forget()
+                self._engine.forget()
             epoch = at.epoch if self._trace is None else self._trace
             self._start(epoch, self._made(self._next), self._mode, self._began)
 
@@ -244,7 +146,7 @@ class Epoch(Iterator[Any]):
             )
 
     def _check_ranks(self) -> None:
-        share = self._loader._share(uneven=self._uneven)
+        share = self._engine.ranks.now(self._uneven)
         if share != self._share:
             raise RankError(
                 f"this epoch began as that of rank {self._share.rank} of {self._share.world_size}, and this process is "
@@ -254,14 +156,15 @@ class Epoch(Iterator[Any]):
 
     def _made(self, before: int) -> int:
         """How many batches all ranks together have made when this one has come to the batch ``before``."""
-        return self._loader._made(self._done + (before - self._first) * self._share.world_size)
+        made = self._done + (before - self._first) * self._share.world_size
+        return min(made, self._engine.openings.num_batches)
 
     def _taken(self, raw: RawBatch) -> Any:
         """What the consumer gets of a batch."""
         if self._trace is not None:
-            return self._loader._nodes(raw)
+            return self._engine.assembler.nodes(raw)
         try:
-            return self._loader._take(raw)
+            return self._engine.assembler.finished(raw)
         except Exception as error:  # of the caller's transform: who goes on all the same goes on after this batch
             self._next = raw.index + 1
             if isinstance(error, StopIteration):  # as in a generator: the loop would take it for the end of the epoch
@@ -292,7 +195,7 @@ class Epoch(Iterator[Any]):
             self._at.whole.append({"epoch": epoch, **{key: after[key] - before[key] for key in _SUMS if key in after}})
 
     def _figures(self) -> dict[str, Any]:
-        return {**self._loader._figures(), "seconds": time.monotonic()}
+        return {**self._engine.openings.stats(), "seconds": time.monotonic()}
 
     def __del__(self) -> None:
         at = self._at
@@ -302,6 +205,6 @@ class Epoch(Iterator[Any]):
                 if at.run == self._run:
                     at.running = None
                     with contextlib.suppress(Exception):  # a finalizer has nobody to tell
-                        self._loader._stop()
+                        self._engine.stop()
             finally:
                 at.lock.release()

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from freshgo._args import checks
-from freshgo._loader.epoch import Position
 from freshgo._loader.openings import Openings
+from freshgo._loader.position import Position
 from freshgo._native.options import LoaderOptions
 from freshgo.errors import InvalidArgumentError
 

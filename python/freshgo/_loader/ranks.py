@@ -51,10 +51,10 @@ class Membership:
         """Whether the ranks belong to a process group of several."""
         return self.given is None and self.now().world_size > 1
 
-    def now(self) -> Share:
-        """Return the share that an epoch has that begins now."""
+    def now(self, uneven: Uneven | None = None) -> Share:
+        """Return the share of an epoch that begins now, with ``uneven`` in place of its own."""
         rank, world_size = (group_rank() if self.given is None else self.given) or (0, 1)
-        return Share(rank, world_size, self.uneven)
+        return Share(rank, world_size, uneven or self.uneven)
 
 
 def group_rank() -> tuple[int, int] | None:

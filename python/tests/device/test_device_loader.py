@@ -61,7 +61,7 @@ def test_the_usual_error_without_cuda(store_path: Path, monkeypatch: pytest.Monk
         pytest.skip("there is a GPU")
     with pytest.raises((RuntimeError, AssertionError)) as usual:
         torch.zeros(1, device="cuda")
-    monkeypatch.setattr("freshgo.loader.NativeLoader", None)  # nothing is opened before
+    monkeypatch.setattr("freshgo._loader.origin.NativeLoader", None)  # nothing is opened before
     monkeypatch.setattr("freshgo.loader.open_source", None)
     for device in ("cuda", "cuda:1", torch.device("cuda", 0)):
         with pytest.raises(
@@ -100,7 +100,7 @@ def test_on_the_cpu_nothing_is_added(store: Any) -> None:
         with Loader(store, **options(), device=device) as loader:
             iterator: Any = iter(loader)
             assert next(iterator).x.device == CPU
-            assert iterator._batches is loader._native
+            assert iterator._batches is loader._engine.native
             assert "device_cache_rows" not in loader.stats()
             del iterator
 
@@ -231,7 +231,7 @@ def test_a_transform_sees_the_batch_where_it_is(store: Any) -> None:
 
     with Loader(store, **options(), device="cuda", transform=transform) as loader:
         sums = list(loader)
-    assert len(sums) == len(seen) == len(loader._at.whole) * len(sums)
+    assert len(sums) == len(seen) == len(loader._engine.at.whole) * len(sums)
     with Loader(store, **options()) as plain:
         assert [batch.x.sum() for batch in plain] == sums
 

@@ -62,7 +62,7 @@ def test_with_rows_of_this_iteration_a_pruned_batch_equals_the_plain_one(kind: s
     attach(history, model)
     with plain_loader() as plain, plain_loader() as same:
         loader = FakeLoader(plain, history)
-        native, hits = loader._native, 0
+        native, hits = loader.native, 0
         for batch, whole in zip(loader, same, strict=True):
             pruned = loader.pruned[-1]
             hidden = hidden_rows(reference, whole, kind)
@@ -102,7 +102,7 @@ def test_hits_are_the_stored_rows_and_pass_no_gradient(how: str) -> None:
 
     with plain_loader() as plain:
         loader = FakeLoader(plain, history)
-        native, checked = loader._native, 0
+        native, checked = loader.native, 0
         for _ in range(3):
             for batch in loader:
                 inputs.clear()
@@ -158,10 +158,10 @@ def test_the_rows_that_are_stored() -> None:
         hidden = hidden_rows(copy.deepcopy(model), next(iter(plain_loader())), "GraphSAGE")
         loss_of(model(batch.x, batch.edge_index), batch).backward()
         history.update()
-        rows = history_oracle.slots_view(loader._native, 32)
-        assert loader._native.entries
+        rows = history_oracle.slots_view(loader.native, 32)
+        assert loader.native.entries
         n_id = batch.n_id.tolist()
-        for (level, node), (slot, _) in loader._native.entries.items():
+        for (level, node), (slot, _) in loader.native.entries.items():
             torch.testing.assert_close(rows[slot], hidden[level - 1][n_id.index(node)])
 
 
@@ -176,7 +176,7 @@ def test_update_is_forgiving_but_says_so() -> None:
         loss_of(model(batch.x, batch.edge_index), batch).backward()
         history.update()
         history.update()
-        assert loader._native.updates == [0]
+        assert loader.native.updates == [0]
         batch = next(batches)
         loss_of(model(batch.x, batch.edge_index), batch).backward()
         with pytest.warns(UserWarning, match=r"update\(\) was not called") as caught:
@@ -186,7 +186,7 @@ def test_update_is_forgiving_but_says_so() -> None:
         batch = next(batches)  # once is enough
         loss_of(model(batch.x, batch.edge_index), batch).backward()
         history.update()
-        assert loader._native.updates == [0, 3]
+        assert loader.native.updates == [0, 3]
 
 
 def test_repeated_seeds_and_random_graphs_agree_with_the_oracle_for_many_iterations() -> None:
@@ -196,5 +196,5 @@ def test_repeated_seeds_and_random_graphs_agree_with_the_oracle_for_many_iterati
     with plain_loader(input_nodes=seeds, shuffle=True) as plain:
         loader = FakeLoader(plain, history, n_bytes=32 * 1000)  # the ring wraps
         train(model, loader, history, 20)
-        ages = [age for some in loader._native.hits for _, _, age in some]
+        ages = [age for some in loader.native.hits for _, _, age in some]
         assert set(ages) == set(range(1, 8))

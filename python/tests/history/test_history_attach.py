@@ -31,7 +31,7 @@ def test_evaluation_stands_aside() -> None:
     with plain_loader() as plain, plain_loader() as other:
         loader = FakeLoader(plain, history)
         train(model, loader, history)
-        entries, updates = dict(loader._native.entries), list(loader._native.updates)
+        entries, updates = dict(loader.native.entries), list(loader.native.updates)
         for leave, back in ((model.eval, model.train), (history.eval, history.train)):
             leave()
             reference = model_of("GraphSAGE")
@@ -45,10 +45,10 @@ def test_evaluation_stands_aside() -> None:
                     assert model(batch.x, batch.edge_index).equal(expected)
                     history.update()
             back()
-        assert loader._native.entries == entries
-        assert loader._native.updates == updates
+        assert loader.native.entries == entries
+        assert loader.native.updates == updates
         train(model, loader, history)
-        assert len(loader._native.updates) > len(updates)
+        assert len(loader.native.updates) > len(updates)
 
 
 def test_detach_gives_the_model_back() -> None:
@@ -122,7 +122,7 @@ def test_accelerated_before_and_after(order: str) -> None:
         with plain_loader() as plain:
             loader = FakeLoader(plain, history)
             losses.append(train(model, loader, history, 2))
-            assert sum(map(len, loader._native.hits)) > 100
+            assert sum(map(len, loader.native.hits)) > 100
         assert all(conv.normalize for conv in model.convs)  # type: ignore[union-attr]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
 
@@ -148,8 +148,8 @@ def test_a_compiled_model_has_the_numbers_of_the_eager_one(kind: str, backend: s
         with plain_loader(batch_size=100) as plain:
             loader = FakeLoader(plain, history)
             losses = train(called, loader, history, 2)
-            results.append((losses, [sorted(some) for some in loader._native.hits]))
-            assert sum(map(len, loader._native.hits)) > 50
+            results.append((losses, [sorted(some) for some in loader.native.hits]))
+            assert sum(map(len, loader.native.hits)) > 50
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
     if backend == "eager":
         assert results[0] == results[1]

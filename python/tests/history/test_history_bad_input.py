@@ -163,8 +163,8 @@ def test_update_without_backward() -> None:
     with pytest.raises(errors.InvalidArgumentError, match="backward"):
         history.update()
     step(model, history, next(batches))
-    assert loader._native.skipped == [0, 1]
-    assert loader._native.updates == [2]
+    assert loader.native.skipped == [0, 1]
+    assert loader.native.updates == [2]
 
 
 def test_a_model_that_never_asked() -> None:
@@ -297,7 +297,7 @@ def test_dtype_and_width_stay() -> None:
     with pytest.raises(errors.InvalidArgumentError, match=r"rows of 6 columns.*have 4.*new History"):
         by_hand(history, next(batches), (4, 6), (full, full))
     by_hand(history, next(batches), (4, 3), (full, full))
-    assert loader._native.updates == [1, 4]
+    assert loader.native.updates == [1, 4]
 
 
 def test_a_row_that_is_written_to_afterwards() -> None:
@@ -329,7 +329,7 @@ def test_two_loaders() -> None:
     history, loader = started(None)
     with pytest.raises(errors.InvalidArgumentError, match="used by another loader"):
         FakeLoader(loader.plain, history)
-    loader._native.closed = True
+    loader.native.closed = True
     other = FakeLoader(loader.plain, history)  # once the first is closed
     by_hand(history, next(iter(other)), (2, 2), (torch.float32, torch.float32))
 

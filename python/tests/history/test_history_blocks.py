@@ -129,7 +129,9 @@ def test_blocks_of_plain_batches_give_the_seeds_what_the_whole_batch_does(
     form: Form, without: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if without:
-        monkeypatch.setattr("freshgo.loader.batch_class", lambda types: Batch if types.homogeneous else HeteroBatch)
+        monkeypatch.setattr(
+            "freshgo._loader.assemble.batch_class", lambda types: Batch if types.homogeneous else HeteroBatch
+        )
     else:
         pytest.importorskip("torch_geometric")
     model = RGCN(form)

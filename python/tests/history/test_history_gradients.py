@@ -54,7 +54,7 @@ def test_several_backward_passes_sum_their_gradients() -> None:
                 loss.backward(retain_graph=True)
                 (2 * loss).backward()
             history.update()
-            norms.append([torch.tensor(c) for c, _ in loader._native.norms[0]])
+            norms.append([torch.tensor(c) for c, _ in loader.native.norms[0]])
         history.detach()
     for one, two in zip(*norms, strict=True):
         torch.testing.assert_close(one, two)
@@ -74,7 +74,7 @@ def test_scaled_half_precision_gradients_rank_alike() -> None:
             (scale * loss_of(out, batch)).backward()
             history.update()
             assert history._buffer().dtype == torch.bfloat16
-            norms[scale] = [np.array(c) for c, _ in loader._native.norms[0]]
+            norms[scale] = [np.array(c) for c, _ in loader.native.norms[0]]
     for small, large in zip(*norms.values(), strict=True):
         np.testing.assert_array_equal(small * 1024, large)
 
@@ -90,7 +90,7 @@ def test_norms_of_half_precision_do_not_overflow() -> None:
             h = torch.full((block.num_dst, 4), 0.5, dtype=torch.float16).requires_grad_() if i < 2 else h.sum()
         (h.float() * 60000).backward()
         history.update()
-        (first, _), (second, _) = loader._native.norms[0]
+        (first, _), (second, _) = loader.native.norms[0]
     assert set(second) == {120000.0}  # 60000 in four columns: its square is beyond float16, and so is their root
     assert set(first) == {0.0}  # the loss did not depend on them
 
@@ -106,9 +106,9 @@ def test_gradients_that_are_no_numbers_are_handed_on(bad: float) -> None:
             (loss * bad if i == 1 else loss).backward()
             history.update()
             if i == 1:
-                norms = loader._native.norms[1]
+                norms = loader.native.norms[1]
                 assert not any(math.isfinite(n) for c, _ in norms for n in c if n)
-                assert all(a != 1 for _, a in loader._native.entries.values())
+                assert all(a != 1 for _, a in loader.native.entries.values())
                 model.zero_grad()
 
 
@@ -119,4 +119,4 @@ def test_frozen_layers_are_judged_too() -> None:
     with plain_loader() as plain:
         loader = FakeLoader(plain, history)
         train(model, loader, history)
-        assert any(loader._native.norms[-1][0][0])
+        assert any(loader.native.norms[-1][0][0])

@@ -78,7 +78,7 @@ def test_batches_are_those_of_the_oracle(lag: int, repeated: bool) -> None:
     watched = Watched(input_nodes=seeds, lag=lag, p_grad=0.6, t_stale=9)
     model, history = watched.model, watched.history
     admitted: dict[int, tuple[int, int, int]] = {}  # what a slot holds, and since when
-    native = watched.loader._native
+    native = watched.loader._engine.native
     plain = Loader(GRAPH, HOPS, seeds, **OPTIONS)
     iteration = pruned_rows = 0
     for _ in range(4):
@@ -215,7 +215,7 @@ def check_levels(batch: Any, whole: Any, expected: Any) -> None:
 @pytest.mark.parametrize("kind", ["GraphSAGE", "GCN", "GCN-loopless", "GAT", "GAT-edges", "GIN", "RGCNConv", "PNA"])
 def test_with_rows_of_this_iteration_a_pruned_batch_equals_the_plain_one(kind: str, fast: bool) -> None:
     watched = Watched(kind=kind, lag=0, p_grad=1.0, t_stale=1000)
-    model, history, native = watched.model, watched.history, watched.loader._native
+    model, history, native = watched.model, watched.history, watched.loader._engine.native
     reference = copy.deepcopy(MODELS[kind]())
     reference.load_state_dict(model.state_dict())
     if fast:
@@ -254,7 +254,7 @@ def test_hits_are_the_rows_that_were_stored() -> None:
                 for position, slot in zip(levels.hit[level].tolist(), levels.slot[level].tolist(), strict=True):
                     assert table[level][position].equal(stored[slot])
                     checked += 1
-            kept = watch_update(watched.history, watched.loader._native)
+            kept = watch_update(watched.history, watched.loader._engine.native)
             for level, (rows, slots) in enumerate(kept, start=1):
                 positions = levels.computed[level].tolist()
                 for row, slot in zip(rows, slots, strict=True):
@@ -382,7 +382,7 @@ def test_batches_that_are_copied_stay_pruned(how: str, pyg: bool, monkeypatch: p
     for copied in (False, True):
         watched = Watched()
         if not pyg:
-            watched.loader._batch_class = freshgo.Batch
+            watched.loader._engine.assembler.batch_class = freshgo.Batch
         if how == "blocks":
             watched.history.detach()
         for _ in range(2):

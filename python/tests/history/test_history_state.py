@@ -77,7 +77,7 @@ def test_a_resumed_run_continues_identically(waits: bool) -> None:
     file = io.BytesIO()
     torch.save({"model": model.state_dict(), "history": history.state_dict(), "loader": plain.state_dict()}, file)
     expected = train(model, loader, history, 2)
-    hits = loader._native.hits
+    hits = loader.native.hits
 
     file.seek(0)
     state = torch.load(file, weights_only=True)
@@ -96,7 +96,7 @@ def test_a_resumed_run_continues_identically(waits: bool) -> None:
         resumed.load_state_dict(state["history"])
     again.load_state_dict(state["loader"])
     assert train(other, second, resumed, 2) == expected
-    assert second._native.hits[len(plain) :] == hits[len(plain) :]
+    assert second.native.hits[len(plain) :] == hits[len(plain) :]
     assert resumed.stats()["saving"] == history.stats()["saving"]
 
 

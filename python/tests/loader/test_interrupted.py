@@ -43,7 +43,7 @@ def test_a_batch_that_an_interrupt_took_comes_again(store_path: Path, prefetch: 
     with open_loader(store_path) as loader:
         expected = [ids(loader), ids(loader)]
     with open_loader(store_path, prefetch=prefetch) as loader:
-        native = loader._native
+        native = loader._engine.native
         native.next = interrupted_after(native.next, 0, 5, 29, 31, 32)  # type: ignore[method-assign]
         found: list[list[int]] = []
         interrupts = 0
@@ -93,7 +93,7 @@ def test_an_interrupt_while_an_epoch_begins_skips_none(store_path: Path) -> None
         expected = [ids(loader) for _ in range(3)]
         state = loader.state_dict() | {"epoch": 1, "batches": 7}
         loader.load_state_dict(state)
-        native = loader._native
+        native = loader._engine.native
         native.start = interrupted_after(native.start, 0, 3)  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             next(iter(loader))
@@ -110,7 +110,7 @@ def test_an_interrupt_while_an_epoch_begins_skips_none(store_path: Path) -> None
 def test_a_trace_and_a_transform_that_are_interrupted_go_on(store_path: Path) -> None:
     with open_loader(store_path) as loader:
         expected = ids(loader)
-        native, take = loader._native, loader._native.next
+        native, take = loader._engine.native, loader._engine.native.next
         native.next = interrupted_after(take, 2, 4)  # type: ignore[method-assign]
         trace, found = loader.trace(0), []
         for _ in range(3):
@@ -248,7 +248,7 @@ def test_rows_of_an_interrupted_update_are_written_before_they_are_read(store_pa
     embeddings = torch.randn(3000, 16, generator=torch.Generator().manual_seed(seed_of(0)))
     interrupts = hits = 0
     with open_loader(store_path, history=history) as loader:
-        native = loader._native
+        native = loader._engine.native
         native.history_update = interrupted_after(native.history_update, 0, 3, 4, 12, 20)  # type: ignore[method-assign]
         for _ in range(2):
             for batch in loader:
@@ -297,7 +297,7 @@ def test_an_interrupted_restoration_leaves_entries_with_their_rows(store_path: P
         state = saved.state_dict()
     with open_loader(store_path, history=history) as loader:
         epoch(loader, history, 1.0)
-        native = loader._native
+        native = loader._engine.native
         name = {1: "history_restore", 2: "history_stats"}[when]
         setattr(native, name, interrupted_after(getattr(native, name), 0))
         with pytest.raises(KeyboardInterrupt):

@@ -130,7 +130,7 @@ def test_a_loop_that_is_dropped_gives_its_memory_back(path: Path) -> None:
         next(left)
         del left
         gc.collect()
-        assert not train._lending().underway
+        assert not train._engine.lending().underway
         state = valid.state_dict() | {"batches": 7}
         valid.load_state_dict(state)
         assert len(ids(valid)) == 33

@@ -169,14 +169,14 @@ def known(path: Path, options: dict[str, Any], kind: Any = Loader) -> dict[str, 
     """What is known of a loader's options, by who knows it."""
     said: list[Any] = []
     with kind(path, **grouped(**{"num_neighbors": [2], "memory": "64MiB", **options})) as loader:
-        raw_options(loader._options)  # which raises for a name that is no member of the struct
-        loader._agreement.gather = lambda mine: [said.append(dict(mine)) or dict(mine)]  # type: ignore[method-assign, func-returns-value]
-        loader._agree(loader._share())
+        raw_options(loader._engine.options)  # which raises for a name that is no member of the struct
+        loader._engine._agreement.gather = lambda mine: [said.append(dict(mine)) or dict(mine)]  # type: ignore[method-assign, func-returns-value]
+        loader._engine._agree(loader._engine.ranks.now())
         return {
             "state": json.dumps(loader.state_dict()["config"]),
             "ranks": json.dumps(said),
-            "host": json.dumps(loader._request.described(loader._options), default=str),
-            "library": repr({name: value for name, value in loader._options.items() if name != "calibration"}),
+            "host": json.dumps(loader._engine.request.described(loader._engine.options), default=str),
+            "library": repr({name: value for name, value in loader._engine.options.items() if name != "calibration"}),
         }
 
 

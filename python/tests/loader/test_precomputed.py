@@ -247,7 +247,7 @@ def test_rows_that_a_device_would_hold(data: Data, tmp_path: Path) -> None:
     store = propagate(convert(data, tmp_path / "g", **QUIET), "x", **QUIET)
     ids = torch.tensor([3, 700, 1400])
     with Loader(store, [2], first_layer="mean") as loader:
-        rows = next(read_rows(loader._source, ids, loader._options))
+        rows = next(read_rows(loader._engine.source, ids, loader._engine.options))
     assert set(rows) == {"x_mean", "y"}
     assert rows["x_mean"].equal(store["x_mean"][ids])
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from freshgo import Batch, Loader
-from freshgo._args.types import UNNAMED
+from freshgo._args.types import UNNAMED, Layout
 from freshgo._batch.structure import HeteroBlock, Known, Levels, remember
 from freshgo.batch import Block
 
@@ -249,23 +249,26 @@ class FakeLoader:
     def __init__(self, loader: Loader, history: Any, n_bytes: int = 1 << 20, probe_every: int = 0) -> None:
         s = history._settings
         self.plain, self.history, self.probe_every = loader, history, probe_every
-        self._native = History(s.p_grad, s.t_stale.count, n_bytes)
+        self.native = History(s.p_grad, s.t_stale.count, n_bytes)
         self.on = s.p_grad > 0 and s.t_stale.count > 0
         self.start = s.start.count
         self.pruned: list[Pruned] = []
-        history._bind(self, loader._request.hops)
+        history._bind(self, loader._engine.request.hops)
 
-    def _rank(self, *, take: bool) -> list[int] | None:
+    def rank(self, *, take: bool) -> list[int] | None:
         return None
 
-    def _upcoming(self) -> tuple[int, int]:
+    def layout(self) -> Layout:
+        return self.plain._engine.layout()
+
+    def upcoming(self) -> tuple[int, int]:
         return 0, 0
 
-    def _rewind(self) -> None:
+    def rewind(self) -> None:
         pass
 
     def __iter__(self) -> Iterator[Any]:
-        native = self._native
+        native = self.native
         training = self.history._training()
         for plain in self.plain:
             i = len(native.hits)
@@ -297,7 +300,7 @@ class FakeLoader:
             ]
             levels.probe.append(ints(p for p, _ in found))
             levels.probe_slot.append(ints(find(level, node) for _, node in found))
-            levels.probe_age.append(ints(i - self._native.entries[level, node][1] for _, node in found))
+            levels.probe_age.append(ints(i - self.native.entries[level, node][1] for _, node in found))
 
 
 def slots_view(native: Any, row_bytes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -1,0 +1,299 @@
+"""The engine of a loader: everything that its clients call.
+
+:class:`freshgo.Loader` has the documentation and an engine. The clients are its public methods, the iterators of
+``_loader/epoch.py``, a :class:`freshgo.MemoryBudget`, a :class:`freshgo.History`, evaluation, factored training and the
+data module for Lightning.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+from collections.abc import Callable
+from typing import Any, NoReturn, Protocol, cast
+
+from freshgo._args import checks
+from freshgo._args.types import Layout
+from freshgo._data.narrow import Delivered
+from freshgo._data.source import Source
+from freshgo._device import delivery, mover
+from freshgo._loader import on_demand
+from freshgo._loader.assemble import Assembler
+from freshgo._loader.openings import Openings
+from freshgo._loader.orders import Order, position
+from freshgo._loader.origin import InProcess
+from freshgo._loader.position import Mode, Position
+from freshgo._loader.ranks import Agreement, Share, check_same
+from freshgo._loader.request import Request
+from freshgo._loader.transforming import Workers
+from freshgo._native.loader import Loader as NativeLoader
+from freshgo._native.loader import RawBatch
+from freshgo._native.options import LoaderOptions
+from freshgo._observe.flat import flat
+from freshgo._observe.ranges import stage
+from freshgo.errors import DTypeError, RankError
+from freshgo.memory import Lending, MemoryBudget
+
+
+class Batches(Protocol):
+    """Where the batches of an epoch that runs come from."""
+
+    def next(self) -> RawBatch | None:
+        """Return the next batch, None after the last one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Started:
+    """An epoch that the library has begun. Batches have the numbers ``first`` to ``count``, the loader's own."""
+
+    batches: Batches
+    first: int
+    count: int
+
+
+class Engine:
+    """The native loader of a loader, its place in the epochs, and its part of a memory budget."""
+
+    def __init__(self, source: Source, request: Request, origin: Callable[[LoaderOptions], InProcess]) -> None:
+        """``origin`` returns where batches with these options are made."""
+        asked = request.asked
+        self.source, self.request, self.ranks = source, request, asked.member
+        self.at = Position()
+        self._agreement, self._history = Agreement(), asked.history
+        self._asking = 0  # calls that wait for a batch on demand; changed under the lock of the position
+        if self._history is not None:
+            self._history._bind(self, request.hops)
+        self.delivery = delivery.open_delivery(
+            asked.device, source, request.policy, request.options, asked.device_cache, asked.pin_memory
+        )
+        options = self.delivery.adapt(request.options)
+        self._origin = origin(options)
+        self.options = self._origin.adapt(options)
+        asked_dtype, delivered_dtype = request.options["feature_dtype"], self.options["feature_dtype"]
+        self.assembler = Assembler(request, Delivered(source.narrow, asked_dtype, delivered_dtype))
+        budget = asked.memory if isinstance(asked.memory, MemoryBudget) else None
+        with self.at.lock:  # so that it lends nothing before it is whole
+            self.openings = Openings(self._origin.open, self.options, budget, self, source.attribute_bytes)
+        self.order = Order(self.openings, self.options, self.at)
+        workers, transform = asked.transform_workers, asked.transform
+        self._workers = Workers(transform, workers) if transform and workers else None
+
+    @property
+    def native(self) -> NativeLoader:
+        """The native loader of the last opening; closed while another loader has its memory."""
+        return self.openings.native
+
+    # For iterators.
+
+    def settle(self, share: Share) -> None:
+        """Let the next epoch have this share, once all ranks agree on the epoch."""
+        self._origin.prepare(share)
+        if self._agreement.pending(self.ranks):
+            self._agree(share)
+        self._origin.join()
+        self.openings.ready()
+        self.order.check()
+
+    def _agree(self, share: Share) -> None:
+        """Compare the epochs of all ranks, and raise on all of them where they differ. The order of the batches, which
+        may depend on the memory of each rank, becomes that of rank 0."""
+        said = self._agreement.gather(
+            {
+                "the version of freshgo": importlib.metadata.version("freshgo"),
+                **self.config(),
+                **self._origin.described(),
+                "reorder": self.options["reorder"],
+                "order": self.order.value,
+                "uneven": share.uneven,
+                "history": None if self._history is None else self._history._described(),
+                "the epoch": self.at.epoch,
+                "the number of batches before": self.at.done,
+            }
+        )
+        orders = [one.pop("order") for one in said]
+        everything = [order is None for order in orders]  # is in memory, so that there is no order
+        try:
+            check_same([one | {"everything is in memory": held} for one, held in zip(said, everything, strict=True)])
+        except RankError:
+            self._agreement = Agreement()  # they are asked again when an epoch begins again
+            raise
+        self.order.adopt(orders[0])
+
+    def mode(self) -> Mode:
+        """Return how an epoch that begins now runs: plain where there is a history and it is not used."""
+        return "plain" if self._history is not None and not self._history._training() else "train"
+
+    def start(self, epoch: int, done: int, share: Share, mode: Mode) -> Started:
+        """Let the library begin ``epoch``, in place of the epoch that runs. All ranks together have made ``done`` of
+        its batches."""
+        self._origin.begin(share)
+        native = self.openings.ready()
+        self.order.check()
+        native.take(share.members())
+        native.start(epoch, done, mode)
+        batches: Batches = native
+        left = share.count(native.num_batches, done)
+        if mode != "trace":
+            batches = self.delivery.batches(self._origin.batches(native, left))
+            if self._workers is not None:  # not on a device, the only place where next() always waits
+                batches = self._workers.batches(cast(mover.Batches, batches), self.assembler.arranged)
+        count = share.count(native.num_batches)
+        return Started(batches, count - left, count)
+
+    def stop(self) -> None:
+        """End the work of the library and of the transform's threads."""
+        if self._workers is not None:
+            self._workers.stop()
+        self._stop_library()
+
+    def _stop_library(self) -> None:
+        self._origin.stop()
+        self.openings.stop()
+
+    def forget(self) -> None:
+        """Forget a batch that was handed over and is not used: the epoch is begun again at another."""
+        if self._history is not None:
+            self._history._left()
+
+    # For the memory budget.
+
+    def lending(self) -> Lending:
+        """Return what the loader would lose if it lent its memory now."""
+        at = self.at
+        return Lending(self._history is not None, at.busy, at.continued, at.hurried)
+
+    def give_back(self) -> bool:
+        """Free everything until the next batch is requested. Return False, and free nothing, while another thread is
+        beginning an epoch or waits for a batch on demand."""
+        at = self.at
+        if not at.lock.acquire(blocking=False):
+            return False
+        try:
+            if self._asking:
+                return False
+            at.interrupted()
+            self._origin.stop()
+            self.openings.give_back()
+            return True
+        finally:
+            at.lock.release()
+
+    # For the history.
+
+    def layout(self) -> Layout:
+        """Return the types and the tensors of the batches."""
+        return self.source.layout()
+
+    def rank(self, *, take: bool) -> list[int] | None:
+        """Return the rank, and the number of ranks, of the epochs that begin now; None where there is one. With
+        ``take`` spans in epochs go by their length from now on."""
+        share = self.ranks.now()
+        if take:
+            self.native.take(share.members())
+        return None if share.world_size == 1 else [share.rank, share.world_size]
+
+    def upcoming(self) -> tuple[int, int]:
+        """Return the epoch that the next ``iter`` begins, and how many of its batches have been made."""
+        at = self.at
+        with at.lock:
+            share = self.ranks.now()
+            self.settle(share)
+            self.openings.ready().take(share.members())
+            return (at.epoch + 1, 0) if at.begun else (at.epoch, at.done)
+
+    def rewind(self) -> None:
+        """End the running epoch; the next ``iter`` continues it after the last batch yielded."""
+        self.seek(self.at.epoch, self.at.done)
+
+    # For trainers.
+
+    def hand_out(self) -> tuple[int, int, int]:
+        """Return the epoch that the next ``iter`` begins, how many of its batches have been made, and how many it has.
+        Others make them: this frees the loader's memory until it makes batches again."""
+        at = self.at
+        with at.lock:
+            self.openings.check()
+            at.end()
+            if at.begun:
+                at.move(at.epoch + 1, 0)
+            self.openings.give_back()
+            return at.epoch, at.done, self.openings.num_batches
+
+    @property
+    def within(self) -> bool:
+        """Whether the loader stands between the first batch and the last one of an epoch."""
+        return 0 < self.at.done < self.openings.num_batches
+
+    def seek(self, epoch: int, batch: int) -> None:
+        """Make the next ``iter`` begin ``epoch`` at a batch, and end the running one."""
+        with self.at.lock:
+            self.at.end()
+            self._stop_library()
+            self.at.move(epoch, batch)
+
+    # For the loader.
+
+    def one(self, ask: on_demand.Ask, request: Request) -> Any:
+        """Return a batch on demand, which is no part of an epoch."""
+        with self.at.lock:  # so that a budget does not close what makes it
+            native = self.openings.ready()
+            self._asking += 1
+        try:
+            with stage("freshgo.sample"):
+                raw = self.delivery.one(self._origin.one(native.sample(ask), self.ranks.now()))
+        finally:
+            with self.at.lock:
+                self._asking -= 1
+        return self.assembler.transformed(self.assembler.arranged(raw, request))
+
+    def config(self) -> dict[str, Any]:
+        """Return everything that a batch depends on."""
+        return {"graph": self.source.fingerprint(), **self.request.config(), "reorder": self.order.value}
+
+    def state(self) -> dict[str, Any]:
+        """Return what :meth:`resume` takes."""
+        return {"version": 1, "epoch": self.at.epoch, "batches": self.at.done, "config": self.config()}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Make the next ``iter`` continue where ``state`` was saved."""
+        epoch, batches = position(state, self.config(), self.openings.num_batches)
+        self.order.adopt(state["config"].get("reorder"))
+        self.seek(epoch, batches)
+
+    def stats(self, prefix: str | None) -> dict[str, Any]:
+        """Return the figures since the loader was opened; with a prefix in one dict of numbers."""
+        figures = {**self.openings.stats(), **self.delivery.stats(), **self._origin.stats()}
+        epochs = self.at.whole
+        if prefix is None:
+            return {**figures, "epochs": list(epochs)}
+        if not isinstance(prefix, str):
+            raise DTypeError(f"prefix must be a string such as 'loader/' or None, got {checks.shown(prefix)}")
+        return flat({**figures, "last_epoch": epochs[-1] if epochs else {}}, prefix)
+
+    def close(self) -> None:
+        """End the running epoch and free everything but the batches."""
+        self.at.end()
+        if self._history is not None:
+            self._history._closing(self)
+        self._origin.close()
+        self.openings.close()
+        if self._workers is not None:
+            self._workers.close()
+        self.delivery.close()
+        self.source.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise DTypeError(
+            "a Loader cannot be pickled or sent to another process: open one there, and carry over state_dict()"
+        )
+
+
+class Driven(Protocol):
+    """A :class:`freshgo.Loader`, as the modules of the package see it."""
+
+    _engine: Engine
+
+
+def engine_of(loader: Driven) -> Engine:
+    """Return the engine of a loader."""
+    return loader._engine
