@@ -34,6 +34,11 @@ def loss(model: nn.Module, batch: Any) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(out, batch.t[: batch.batch_size] % 3)
 
 
+def loss_of_links(model: nn.Module, batch: Any) -> torch.Tensor:
+    source, target = model(batch.x, batch.edge_index)[batch.edge_label_index]
+    return nn.functional.binary_cross_entropy_with_logits((source * target).sum(-1), batch.edge_label)
+
+
 PAUSE = 60
 """Seconds that an executor sleeps after it has killed another."""
 

@@ -20,7 +20,7 @@ from factored_steps import Clock, Net
 from rank_jobs import open_loader
 from seeds import seed
 
-from freshgo import History, Loader, MemoryBudget, convert, errors
+from freshgo import History, LinkLoader, Loader, MemoryBudget, convert, errors
 from freshgo._factored.parameters import Parameters
 from freshgo.factored import Training, train
 
@@ -105,6 +105,17 @@ def test_fifty_kills(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         victim, after, executors = rng.randrange(2), rng.randrange(BATCHES // 2), rng.randrange(1, 4)
         late.append(kill_and_go_on(path, directory, victim, after, executors))
     rank_jobs.report(capsys, late)
+
+
+def test_batches_of_links_have_their_labels(path: Path) -> None:
+    model = Net()
+    plain, optimizer = copy.deepcopy(model), made(model)
+    with LinkLoader(path, [3, 2], neg_sampling="binary", batch_size=500, shuffle=True, seed=3) as loader:
+        trained = train(factored_steps.loss_of_links, loader, model, optimizer, executors=1, batches_per_update=1)
+        loader.set_epoch(0)
+        expected = factored_steps.plain(factored_steps.loss_of_links, loader, plain, made(plain), 3, 0)
+    assert trained.losses == expected
+    assert len(expected) == 8
 
 
 def test_staleness_is_bounded_and_every_batch_comes_once(path: Path) -> None:
