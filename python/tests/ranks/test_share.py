@@ -276,7 +276,7 @@ def test_a_rank_that_comes_is_not_taken_for_one_that_has_ended() -> None:
 
 def test_wrong_use(ranks: Ranks, path: Path) -> None:
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"share": "job"}, "share must be one of 'host', got 'job'"),
+        ({"share": "job"}, "share must be 'host' or None, got 'job'"),
         ({"history": History()}, "share='host' and history"),
         ({"reorder": 4}, "share='host' and reorder"),
         ({"memory": MemoryBudget("1GiB")}, "share='host' and a MemoryBudget"),
