@@ -151,7 +151,7 @@ def infer(
         if not isinstance(value, str) and (value is not None or name == "tensor"):
             raise DTypeError(f"{name} must be the name of a tensor, got {checks.shown(value)}")
     if fallback is not None:
-        checks.choice("fallback", fallback, ("batches",))
+        checks.choice("fallback", fallback, ("batches",), optional=True)
     hops = None if depth is None else checks.count("depth", depth, 1)
     n_bytes = parse_size("memory", memory)
     check_model(model)

@@ -11,7 +11,6 @@ from freshgo._args.choices import EdgeIndexForm, FeatureDType, Subgraph, Tempora
 from freshgo._args.entry import entry
 from freshgo._args.types import EdgeType
 from freshgo._data.source import Source, StoreSource, open_source
-from freshgo._loader import on_demand
 from freshgo._loader.engine import Engine
 from freshgo._loader.epoch import Epoch
 from freshgo._loader.keywords import check_pyg_options, directed
@@ -321,6 +320,8 @@ class Loader(Generic[BatchType]):
         Args:
             index: integers in ``[0, number of input nodes)``, a list or tensor; they may repeat.
         """
+        from freshgo._loader import on_demand
+
         batch: BatchType = self._engine.one(on_demand.places(index), self._engine.request)
         return batch
 
@@ -344,6 +345,8 @@ class Loader(Generic[BatchType]):
             InvalidArgumentError, DTypeError: no such nodes, or no time where one is needed.
             ReadError, CorruptError, ClosedError: as in an epoch.
         """
+        from freshgo._loader import on_demand
+
         engine = self._engine
         batch: BatchType = engine.one(*on_demand.nodes(engine.request, engine.source, ids, time))
         return batch

@@ -141,7 +141,7 @@ class Ranks:
             raise InvalidArgumentError(f"rank must be below world_size={world_size}, got {self.rank}")
         for name, allowed in (("uneven", Uneven), ("share", ("host",)), ("features", ("sharded",))):
             if getattr(self, name) is not None:
-                checks.choice(name, getattr(self, name), allowed)
+                checks.choice(name, getattr(self, name), allowed, optional=name != "uneven")
         checks.choice("exchange", self.exchange, Exchange)
         if self.features is None and self.exchange != "auto":
             raise InvalidArgumentError(f"exchange is for features='sharded', got {self.exchange!r} without it")

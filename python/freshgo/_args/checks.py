@@ -74,11 +74,12 @@ def flag(name: str, value: object) -> bool:
     return bool(value)
 
 
-def choice(name: str, value: object, allowed: Any) -> Any:
-    """Return one of ``allowed``: a type of :mod:`freshgo._args.choices`, or a sequence of strings."""
+def choice(name: str, value: object, allowed: Any, optional: bool = False) -> Any:
+    """Return one of ``allowed``: a type of :mod:`freshgo._args.choices`, or a sequence of strings. ``optional``: the
+    message says that None is allowed too."""
     allowed = get_args(allowed) or allowed
     if not isinstance(value, str) or value not in allowed:
-        expected = f"one of {listed(allowed)}" if len(allowed) > 1 else f"{listed(allowed)} or None"
+        expected = (f"one of {listed(allowed)}" if len(allowed) > 1 else listed(allowed)) + " or None" * optional
         raise InvalidArgumentError(f"{name} must be {expected}, got {shown(value)}{did_you_mean(value, allowed)}")
     return value
 

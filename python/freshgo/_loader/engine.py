@@ -10,14 +10,13 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from freshgo._args import checks
 from freshgo._args.types import Layout
 from freshgo._data.narrow import Delivered
 from freshgo._data.source import Source
 from freshgo._device import delivery, mover
-from freshgo._loader import on_demand
 from freshgo._loader.assemble import Assembler
 from freshgo._loader.openings import Openings
 from freshgo._loader.orders import Order, position
@@ -33,6 +32,9 @@ from freshgo._observe.flat import flat
 from freshgo._observe.ranges import stage
 from freshgo.errors import DTypeError, RankError
 from freshgo.memory import Lending, MemoryBudget
+
+if TYPE_CHECKING:
+    from freshgo._loader import on_demand
 
 
 class Batches(Protocol):

@@ -8,7 +8,7 @@ import itertools
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import torch
 
@@ -26,7 +26,6 @@ from freshgo._data.narrow import check_names
 from freshgo._data.source import Source
 from freshgo._device import delivery
 from freshgo._loader import walks
-from freshgo._loader.link_inputs import Links
 from freshgo._loader.ranks import Membership
 from freshgo._loader.sampling import Sampling, sampling, subgraph_type
 from freshgo._loader.seed_order import SeedOrder, seed_order
@@ -34,6 +33,9 @@ from freshgo._native.options import LoaderOptions, Settings, relations
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.memory import MemoryBudget
 from freshgo.options import Disk, Ranks, cannot_combine
+
+if TYPE_CHECKING:
+    from freshgo._loader.link_inputs import Links
 
 Given = TypeVar("Given", Disk, Ranks)
 

@@ -105,7 +105,7 @@ def test_what_is_refused(path: Path, tmp_path: Path, kind: str) -> None:
         (ByType, {}, r"takes 'x_dict', and the store is homogeneous"),
         (lambda: Sage((23, 8, 5)), {}, r"infer_models\.py:\d+ \(`x = conv\(x, edge_index\)`\): the model fails"),
         (lambda: Sage(conv=lambda a, b: tg.SAGEConv((-1, -1), b)), {}, "has no shape yet: call the model once"),
-        (Sage, {"fallback": "whole"}, "fallback must be one of 'batches'"),
+        (Sage, {"fallback": "whole"}, "fallback must be 'batches' or None"),
         (Sage, {"depth": 0}, "depth must be at least 1"),
     ],
 )

@@ -105,7 +105,7 @@ def test_wrong_stages(inputs: Any, options: dict[str, Any], error: type[Exceptio
 
 def test_what_a_loader_refuses(path: Path) -> None:
     data = DataModule(path, [3], {"train": "some"}, batchsize=8)
-    with pytest.raises(errors.InvalidArgumentError, match="stage must be one of 'train', got 'val'"):
+    with pytest.raises(errors.InvalidArgumentError, match="stage must be 'train', got 'val'"):
         data.loader("val")
     with pytest.raises(errors.DTypeError, match="batch_size"):
         data.train_dataloader()
