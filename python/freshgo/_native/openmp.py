@@ -64,13 +64,15 @@ _leave: threading.Event | None = None  # of the thread that waits
 def _settle() -> None:
     """Start the thread that waits, or end it."""
     global _leave
+    begin = None
     with _lock:
         if _holders and _leave is None:
-            _leave = threading.Event()
-            _begin(_leave)
+            _leave = begin = threading.Event()
         elif not _holders and _leave is not None:
             _leave.set()
             _leave = None
+    if begin is not None:  # without the lock: the new thread may collect what releases another one
+        _begin(begin)
 
 
 def _begin(leave: threading.Event) -> None:

@@ -159,3 +159,25 @@ def test_an_interrupted_start_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) 
         pytest.fail("it was interrupted")
     assert ended([t for t in waiting() if t not in before])
     assert not openmp._holders and openmp._leave is None
+
+
+def test_the_thread_may_collect_garbage_that_holds_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A finalizer runs in whatever thread collects, also in the one that is being started."""
+    before, garbage = waiting(), [openmp.Shared()]
+    threads = [thread for thread in waiting() if thread not in before]
+    garbage[0].release()
+    assert ended(threads)
+    begin = openmp._TEAM
+
+    def collecting(team: int) -> Any:
+        garbage.clear()
+        return begin(team)
+
+    monkeypatch.setattr(openmp, "_TEAM", collecting)
+    made: list[openmp.Shared] = []
+    starting = threading.Thread(target=lambda: made.append(openmp.Shared()), daemon=True)
+    starting.start()
+    starting.join(20)
+    assert made, "the thread and the one that starts it wait for each other"
+    made.pop().release()
+    assert ended([thread for thread in waiting() if thread not in before])
