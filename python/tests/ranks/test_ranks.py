@@ -308,7 +308,7 @@ def test_ranks_with_a_history_train_on_the_seeds_of_one(world: int) -> None:
     [
         ({"rank": 0}, errors.InvalidArgumentError, "rank and world_size go together"),
         ({"world_size": 2}, errors.InvalidArgumentError, "rank and world_size go together"),
-        ({"rank": 2, "world_size": 2}, errors.InvalidArgumentError, "rank must be at most 1, got 2"),
+        ({"rank": 2, "world_size": 2}, errors.InvalidArgumentError, "rank must be below world_size=2, got 2"),
         ({"rank": -1, "world_size": 2}, errors.InvalidArgumentError, "rank must be at least 0, got -1"),
         ({"rank": 0, "world_size": 0}, errors.InvalidArgumentError, "world_size must be at least 1, got 0"),
         ({"rank": 0.0, "world_size": 2}, errors.DTypeError, "rank must be an int"),
