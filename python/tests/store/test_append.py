@@ -260,7 +260,7 @@ EDGE: dict[str, Any] = {"edge_index": np.zeros((2, 1), np.int64), "edge_weight":
         ({"edges": np.zeros((3, 5), np.int64)}, InvalidArgumentError, "shape"),
         ({"edges": 3}, DTypeError, "edge_index must be"),
         ({"keys": [3], "nodes": ONE}, InvalidArgumentError, "have no keys"),
-        ({"keys": [3]}, InvalidArgumentError, "no nodes of this type"),
+        ({"keys": [3]}, InvalidArgumentError, "keys are given of new nodes, and nodes gives none"),
         ({"memory": 1, "edges": EDGE}, BudgetError, "is too small: .* needs at least"),
         ({"overwrite": 3}, DTypeError, "overwrite"),
         ({"clip": 3}, DTypeError, "clip"),

@@ -228,7 +228,7 @@ def test_wrong_uses_of_relation(tmp_path: Path) -> None:
     edges = Table(table, src="h", dst="t", relation="r")
     with pytest.raises(errors.DTypeError, match="relation is the column 'r', which holds DOUBLE, expected strings or"):
         convert_tables(nodes, edges, tmp_path / "g", **SMALL)
-    with pytest.raises(errors.InvalidArgumentError, match=r"stands under \('a', '\*', 'b'\)"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"give it as edges\[\('a', '\*', 'b'\)\]"):
         convert_tables({"a": nodes, "b": nodes}, {("a", "to", "b"): edges}, tmp_path / "g", **SMALL)
     with pytest.raises(errors.InvalidArgumentError, match=r"say between which types it leads"):
         convert_tables({"a": nodes, "b": nodes}, edges, tmp_path / "g", **SMALL)
