@@ -306,7 +306,7 @@ def trace_model(
     given: Mapping[str, Given],
     layers: Callable[[torch.nn.Module], bool] | None = None,
 ) -> Traced:
-    """Record a model over a sample. Modules of which ``layers`` is true are taken as message-passing layers.
+    """Record a model over a sample. Modules for which ``layers`` is true are taken as message-passing layers.
 
     Raises:
         UntraceableError: it has an operation that needs all nodes, or one that cannot be recorded.

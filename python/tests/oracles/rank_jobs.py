@@ -308,9 +308,9 @@ def works(file: str, rank: int, world: int, ways: Ways, way: str, actions: Seque
 
 
 def torchrun(count: int, *arguments: object, restarts: int = 0) -> str:
-    """Run a script by so many processes, and return what they printed."""
+    """Run a script in several processes, and return what they printed."""
     options = [f"--nproc-per-node={count}", f"--max-restarts={restarts}", "--standalone"]
-    agent = warm.start("import sys; from torch.distributed.run import main; main(sys.argv[1:])", *options, *arguments)
-    printed, said = agent.communicate(300)
-    assert agent.returncode == 0, said
+    parent = warm.start("import sys; from torch.distributed.run import main; main(sys.argv[1:])", *options, *arguments)
+    printed, said = parent.communicate(300)
+    assert parent.returncode == 0, said
     return printed
