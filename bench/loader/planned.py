@@ -245,6 +245,7 @@ def title(name: str, budget: float) -> str:
 
 
 COLUMNS = {
+    "processor ms": ("processor", 1e-3, ""),
     "rows read": ("reads", 1e3, "k"),
     "requests": ("requests", 1e3, "k"),
     "MB": ("bytes", 1e6, ""),

@@ -83,7 +83,7 @@ class Work:
 
 def epoch(loader: Any, values: torch.Tensor, work: Work) -> dict[str, Any]:
     stats = loader.stats if isinstance(loader, Loader) else dict
-    before, kernel, start = stats(), kernel_reads(), time.perf_counter()
+    before, kernel, processor, start = stats(), kernel_reads(), time.process_time(), time.perf_counter()
     first, rows = 0.0, 0
     for batch in loader:
         first = first or time.perf_counter() - start
@@ -92,7 +92,8 @@ def epoch(loader: Any, values: torch.Tensor, work: Work) -> dict[str, Any]:
         work.do(batch)
     seconds, after = time.perf_counter() - start, stats()
     grew = {key: after[key] - before[key] for key in before if key in SUMS}
-    return {"seconds": seconds, "first": first, "rows": rows, "kernel": kernel_reads() - kernel, **grew}
+    used = {"processor": time.process_time() - processor, "kernel": kernel_reads() - kernel}
+    return {"seconds": seconds, "first": first, "rows": rows, **used, **grew}
 
 
 SUMS = (
