@@ -92,7 +92,7 @@ lint: lint-go lint-python lint-others
 lint-go: $(VENV)/.tools
 	@unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l core capi csrc bench); \
 	  test -z "$$unformatted" || { echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; }
-	go vet $(GO_PACKAGES)
+	go vet $(GO_PACKAGES) ./bench/...
 	go run $(STATICCHECK) $(GO_PACKAGES)
 	CGO_ENABLED=0 go test ./core/internal/lint
 

@@ -10,6 +10,7 @@ import (
 	"context"
 	"unsafe"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
 	"freshgo/core/loader"
 	"freshgo/csrc"
@@ -156,7 +157,7 @@ func checkSlots(out *C.fg_batch, most int) error {
 }
 
 // handOver gives the tensors of a batch to the caller, who has room for them.
-func handOver(b *loader.Batch, out *C.fg_batch) error {
+func handOver(b *batch.Batch, out *C.fg_batch) error {
 	tensors, err := exported(b, out.versioned != 0)
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
 	"freshgo/core/links"
 	"freshgo/core/loader"
@@ -17,7 +18,7 @@ import (
 // counts, places of rows, trees and times; for each edge type edge_index, e_id, ptr, counts, edge_weight and the
 // tensors of the edges grouped by source.
 func typeTensors(nodes, edges int) int {
-	return 6*nodes + (5+len(loader.TransposedNames))*edges
+	return 6*nodes + (5+len(batch.TransposedNames))*edges
 }
 
 // loaderHandle is an open loader. core's loaders serve one consumer at a time; the handle makes calls from several
@@ -40,7 +41,7 @@ func (*loaderHandle) kind() string { return "loader" }
 
 // sampledHandle is a batch that nobody has taken.
 type sampledHandle struct {
-	batch      *loader.Batch
+	batch      *batch.Batch
 	maxTensors int
 }
 
@@ -72,7 +73,7 @@ func linkTensors(o *draw.Options) int {
 }
 
 // next waits for the next batch, at most timeoutMS (negative: for ever).
-func (h *loaderHandle) next(timeoutMS int32) (b *loader.Batch, err error) {
+func (h *loaderHandle) next(timeoutMS int32) (b *batch.Batch, err error) {
 	err = h.within(timeoutMS, func(ctx context.Context) error {
 		b, err = h.loader.Next(ctx)
 		return err
@@ -152,7 +153,7 @@ func (h *loaderHandle) close() error {
 }
 
 // exported makes tensors of a batch. They hold its buffers from then on; with an error nobody does.
-func exported(b *loader.Batch, versioned bool) ([]csrc.Tensor, error) {
+func exported(b *batch.Batch, versioned bool) ([]csrc.Tensor, error) {
 	defer b.Release() // the batch's references; each tensor has its own
 	tensors := make([]csrc.Tensor, 0, len(b.Arrays))
 	for _, a := range b.Arrays {

@@ -52,8 +52,8 @@ func compareMethods(budget *mem.Budget, indptr []int64, indices []int32, fanouts
 			return r.weighted(weights, i, seeds)
 		}},
 		{name: "walks", cfg: sample.Config{Metapaths: walks}, rival: r.walks, same: true},
-		{name: "labor", cfg: sample.Config{Labor: labor}},
-		{name: "labor, weighted", cfg: sample.Config{Labor: labor, Weights: one}},
+		{name: "labor", cfg: sample.Config{Sampler: labor}},
+		{name: "labor, weighted", cfg: sample.Config{Sampler: labor, Weights: one}},
 	}
 	worker := func(cfg sample.Config) (*sample.Worker, error) {
 		cfg.Fanouts = [][]int64{fanouts}

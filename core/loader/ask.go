@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"freshgo/core/batch"
 	"slices"
 	"sync"
 
@@ -56,7 +57,7 @@ const keptOnDemand = 64 << 20
 // it.
 //
 // Errors: ErrOption and sample.ErrSeed for wrong seeds, ErrClosed, and the errors of Next.
-func (l *Loader) Sample(ctx context.Context, ask Ask) (b *Batch, err error) {
+func (l *Loader) Sample(ctx context.Context, ask Ask) (b *batch.Batch, err error) {
 	if err := l.answers.begin(); err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func (a *onDemandWorkers) end() {
 	}
 }
 
-func (a *onDemandWorkers) answer(ctx context.Context, ask *Ask) (made *Batch, err error) {
+func (a *onDemandWorkers) answer(ctx context.Context, ask *Ask) (made *batch.Batch, err error) {
 	l := a.loader
 	p, err := a.lease()
 	if err != nil {
@@ -121,18 +122,18 @@ func (a *onDemandWorkers) answer(ctx context.Context, ask *Ask) (made *Batch, er
 	if err := p.take(ctx, ask); err != nil {
 		return nil, err
 	}
-	b, whole := &Batch{alloc: l.alloc}, false
+	b, whole := batch.NewBatch(0, l.alloc), false
 	defer func() { // also when a broken invariant panics
 		if !whole {
 			b.Release()
 		}
 	}()
 	key := l.draw.EpochKey(0)
-	if err := p.preparer.drawn.of.Request(ctx, &l.draw, key, &p.preparer.drawn.request); err != nil {
+	if err := p.preparer.drawn.Inputs.Request(ctx, &l.draw, key, &p.preparer.drawn.Request); err != nil {
 		return nil, err
 	}
 	var drawn sample.Subgraph
-	if err := l.draw.Draw(ctx, p.worker, key, &p.preparer.drawn.request, &drawn); err != nil {
+	if err := l.draw.Draw(ctx, p.worker, key, &p.preparer.drawn.Request, &drawn); err != nil {
 		return nil, err
 	}
 	if err := p.preparer.takeWhole(&drawn); err != nil {
@@ -158,11 +159,8 @@ func (a *onDemandWorkers) lease() (*onDemandWorker, error) {
 	if p != nil {
 		return p, nil
 	}
-	drawn := drawnBatch{loader: l, cut: new(prune.Cut)}
-	p = &onDemandWorker{
-		preparer: preparer{loader: l, drawn: drawn, cache: l.cache.readOnly()}, memory: mem.NewBudget(0),
-	}
-	p.preparer.drawn.cachedTypes = &p.cachedTypes
+	p = &onDemandWorker{preparer: preparer{loader: l, cache: l.cache.readOnly()}, memory: mem.NewBudget(0)}
+	p.preparer.drawn = l.newDrawn(&p.cachedTypes, new(prune.Cut))
 	p.cachedTypes = l.rows.cachedTypes
 	p.cachedTypes.Repeats = slices.Contains(l.rows.cachedTypes.Listed, true) // any may be asked for twice
 	var err error
@@ -175,7 +173,7 @@ func (a *onDemandWorkers) giveBack(p *onDemandWorker, failed bool) {
 	a.mu.Lock()
 	keep := a.idle == nil && !failed && p.memory.Used() <= keptOnDemand
 	if keep {
-		p.preparer.epoch, p.preparer.drawn.batch = nil, nil
+		p.preparer.epoch, p.preparer.drawn.Delivered = nil, nil
 		a.idle = p
 	}
 	a.mu.Unlock()
@@ -187,8 +185,8 @@ func (a *onDemandWorkers) giveBack(p *onDemandWorker, failed bool) {
 // take sets the preparer's inputs to the seeds of ask, all of them in one batch.
 func (p *onDemandWorker) take(ctx context.Context, ask *Ask) (err error) {
 	l := p.preparer.loader
-	p.preparer.drawn.setInputs(l.draw.Inputs())
-	r := &p.preparer.drawn.request
+	p.preparer.drawn.SetInputs(l.draw.Inputs())
+	r := &p.preparer.drawn.Request
 	r.Inputs, r.Times = r.Inputs[:0], r.Times[:0]
 	linked := l.draw.Options.Links != nil
 	switch {
@@ -208,15 +206,15 @@ func (p *onDemandWorker) take(ctx context.Context, ask *Ask) (err error) {
 	if err != nil {
 		return err
 	}
-	for i := range p.preparer.drawn.of.Count() {
+	for i := range p.preparer.drawn.Inputs.Count() {
 		r.Inputs = append(r.Inputs, i)
 	}
-	r.Times = append(r.Times, p.preparer.drawn.of.Times...)
+	r.Times = append(r.Times, p.preparer.drawn.Inputs.Times...)
 	return nil
 }
 
 func (p *onDemandWorker) takeInputs(inputs []int64) error {
-	r, count := &p.preparer.drawn.request, p.preparer.drawn.of.Count()
+	r, count := &p.preparer.drawn.Request, p.preparer.drawn.Inputs.Count()
 	if len(inputs) == 0 {
 		return fmt.Errorf("%w: index is empty, expected at least one place", draw.ErrOption)
 	}
@@ -224,8 +222,8 @@ func (p *onDemandWorker) takeInputs(inputs []int64) error {
 		if uint64(input) >= uint64(count) {
 			return fmt.Errorf("%w: index[%d] is %d, expected a place in [0, %d)", draw.ErrOption, i, input, count)
 		}
-		if len(p.preparer.drawn.of.Times) > 0 {
-			r.Times = append(r.Times, p.preparer.drawn.of.Times[input])
+		if len(p.preparer.drawn.Inputs.Times) > 0 {
+			r.Times = append(r.Times, p.preparer.drawn.Inputs.Times[input])
 		}
 	}
 	r.Inputs = append(r.Inputs, inputs...)
@@ -252,8 +250,8 @@ func (p *onDemandWorker) takeNodes(ctx context.Context, ask *Ask) (err error) {
 				s.TypeNames[r.Type])
 		}
 	}
-	p.preparer.drawn.setInputs(draw.Inputs{Requester: draw.NewInputNodes(ask.Seeds, 0), Runs: runs})
-	p.preparer.drawn.of.Times, err = p.timesAsked(ctx, ask)
+	p.preparer.drawn.SetInputs(draw.Inputs{Requester: draw.NewInputNodes(ask.Seeds, 0), Runs: runs})
+	p.preparer.drawn.Inputs.Times, err = p.timesAsked(ctx, ask)
 	return err
 }
 
@@ -272,7 +270,7 @@ func (p *onDemandWorker) timesAsked(ctx context.Context, ask *Ask) ([]int64, err
 		return ask.Times, nil
 	}
 	out := make([]int64, len(ask.Seeds))
-	for _, r := range p.preparer.drawn.of.Runs {
+	for _, r := range p.preparer.drawn.Inputs.Runs {
 		t := p.timesOf(r.Type)
 		if t == nil {
 			return nil, s.NoSeedTimes(r.Type, l.draw.Options.TimeAttr)
@@ -338,6 +336,6 @@ func (p *onDemandWorker) takeLinks(ask *Ask) error {
 	}
 	links := *own // the tables of negatives are the loader's
 	links.Sources, links.Targets = ask.Sources, ask.Targets
-	p.preparer.drawn.setInputs(draw.Inputs{Requester: draw.LinkRequester{Links: &links}, Times: ask.Times})
+	p.preparer.drawn.SetInputs(draw.Inputs{Requester: draw.LinkRequester{Links: &links}, Times: ask.Times})
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"freshgo/core/batch"
 	"io"
 	"maps"
 	"os"
@@ -243,7 +244,7 @@ func requireCounted(t *testing.T, l *Loader) {
 			}
 			total += n
 		}
-		require.Equal(t, total, b.bytes)
+		require.Equal(t, total, b.Reserved)
 		b.Release()
 	}
 }
@@ -296,7 +297,7 @@ func TestDamage(t *testing.T) {
 				defer l.Close()
 				require.NoError(t, l.Start(0, 0, Train))
 				for err == nil {
-					var b *Batch
+					var b *batch.Batch
 					if b, err = l.Next(context.Background()); b != nil {
 						b.Release()
 					}

@@ -195,7 +195,7 @@ func (s *blocks) sampleOne(
 		numSeeds: int64(len(own.request.Inputs)), ends: int64(len(own.request.Places.Ends)),
 	}
 	if s.inspector.foresees {
-		keep(&own.drawn, g)
+		own.drawn.CopyFrom(g)
 		g = &own.drawn
 		giveBack() // training may have to go on before the batch can be foreseen
 	}
@@ -229,7 +229,7 @@ func (s *blocks) draw(
 	case worker = <-l.draw.Workers:
 	}
 	giveBack = sync.OnceFunc(func() { l.draw.Workers <- worker })
-	defer since(&l.counters.sampling, time.Now())
+	defer l.counters.Sampling.Since(time.Now())
 	if wanted != nil {
 		ctx = wanted.With(ctx, last)
 	}

@@ -30,11 +30,11 @@ func (p *preparer) copyCached(tensors [][]byte) {
 
 // hitsOf returns the rows of a table's tensor that are in the cache, and their slots.
 func (p *preparer) hitsOf(t *table) (to, slots []int32) {
-	k, of := &p.lookup, p.drawn.typeOffsets.Rows
+	k, of := &p.lookup, p.drawn.TypeOffsets.Rows
 	if len(of) == 2 {
 		return k.hitRows, k.hitSlots // of one type: all rows
 	}
-	base := p.drawn.base(t)
+	base := p.drawn.FirstRow(t.Type)
 	lo, _ := slices.BinarySearch(k.hitRows, base)
 	hi, _ := slices.BinarySearch(k.hitRows, int32(of[t.Type+1]))
 	k.hitsOfType = k.hitsOfType[:0]
@@ -46,8 +46,8 @@ func (p *preparer) hitsOf(t *table) (to, slots []int32) {
 
 // repeatRows copies the rows of repeated seeds within the tensor of a table.
 func (p *preparer) repeatRows(t *table, dst []byte) {
-	base, end := p.drawn.base(t), p.drawn.typeOffsets.Nodes[t.Type+1]
-	for _, c := range p.drawn.batchRows.Copies {
+	base, end := p.drawn.FirstRow(t.Type), p.drawn.TypeOffsets.Nodes[t.Type+1]
+	for _, c := range p.drawn.BatchRows.Copies {
 		if row := c.Row - base; row >= 0 && int64(c.Row) < end {
 			p.deliver(t, dst, row, dst[int(c.Of-base)*t.Width:])
 		}
@@ -62,17 +62,17 @@ func (p *preparer) enterRows(tensors [][]byte) {
 	l := p.loader
 	k := &p.lookup // its hits are copied already
 	for _, t := range l.rows.onDisk {
-		base := p.drawn.base(t)
+		base := p.drawn.FirstRow(t.Type)
 		k.hitRows, k.hitSlots = k.hitRows[:0], k.hitSlots[:0]
 		for _, in := range p.step.In {
-			if t.has(p.drawn.batchRows.Rows[in.Pos]) {
-				k.hitRows = append(k.hitRows, p.drawn.batchRows.TensorRow(in.Pos)-base)
+			if t.has(p.drawn.BatchRows.Rows[in.Pos]) {
+				k.hitRows = append(k.hitRows, p.drawn.BatchRows.TensorRow(in.Pos)-base)
 				k.hitSlots = append(k.hitSlots, in.Slot)
 			}
 		}
 		l.rows.toSlots(t, k.hitSlots, tensors[t.index], k.hitRows)
 	}
 	for _, in := range p.step.In {
-		l.rows.resident.set(in.Slot, p.drawn.batchRows.Rows[in.Pos])
+		l.rows.resident.set(in.Slot, p.drawn.BatchRows.Rows[in.Pos])
 	}
 }

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/batch"
 	"freshgo/core/cache"
 	"freshgo/core/draw"
 	"freshgo/core/graph"
@@ -14,12 +15,13 @@ import (
 // costsOf returns the memory of the parts of a loader with batches of a demand, sampled by workers of a sampler, which
 // is nil where nothing was measured.
 func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.Graph) sizing.Costs {
-	batch := m.Parts.Schema.Demanded(d)
+	offsets := m.Parts.Schema.Demanded(d)
 	c := sizing.Costs{
-		Nodes: d.Nodes, NodesOfType: batch.NodesOfTypes(), Edges: d.Edges, Expanded: expanded(m, d),
-		Batch:       tensorBytes(batch, &m.Parts, m.Options.BatchSize) + levelBytes(m, d),
-		Rank:        rankBytes(m.Options.Cache, m.Parts.NumNodes),
-		FetchWorker: graph.ScratchBytes(d.HopEdges), FetchBatch: graph.ScratchBytes(d.Edges) + owningBytes(&m.Options, d),
+		Nodes: d.Nodes, NodesOfType: offsets.NodesOfTypes(), Edges: d.Edges, Expanded: expanded(m, d),
+		Batch:        batch.TensorBytes(offsets, &m.Parts, m.Options.BatchSize) + levelBytes(m, d),
+		Rank:         rankBytes(m.Options.Cache, m.Parts.NumNodes),
+		FetchWorker:  graph.ScratchBytes(d.HopEdges),
+		FetchBatch:   graph.ScratchBytes(d.Edges) + batch.OwningBytes(&m.Options, d),
 		ResidentSlot: residentBytes, PlannedSlot: residentBytes,
 	}
 	if of != nil {

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/batch"
 	"time"
 
 	"freshgo/core/draw"
@@ -16,7 +17,7 @@ type drawer interface {
 	// always has a worker, and the gate's order cannot starve it. nil: batches need no worker.
 	lease(ctx context.Context) (*sample.Worker, error)
 	// make makes batch b and gives the worker back.
-	make(p *preparer, b *Batch, worker *sample.Worker) error
+	make(p *preparer, b *batch.Batch, worker *sample.Worker) error
 	// awaits records that the consumer waits for a batch, until it calls the result.
 	awaits(i int64) (arrived func())
 	// abandon tells that no more batches will be asked for.
@@ -54,7 +55,7 @@ func (d *nowDrawer) abandon() {}
 
 func (d *nowDrawer) end(bool) { d.order.Free() }
 
-func (d *nowDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error {
+func (d *nowDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker) error {
 	if err := d.makeTensors(p, b, worker); err != nil {
 		return err
 	}
@@ -63,10 +64,10 @@ func (d *nowDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error {
 
 // makeTensors makes a batch but for its rows. The subgraph is in the worker's memory, which is copied out before the
 // worker is given back.
-func (d *nowDrawer) makeTensors(p *preparer, b *Batch, worker *sample.Worker) error {
+func (d *nowDrawer) makeTensors(p *preparer, b *batch.Batch, worker *sample.Worker) error {
 	defer p.loader.draw.GiveBack(worker)
 	var drawn sample.Subgraph
-	p.drawn.request.LastHop = nil
+	p.drawn.Request.LastHop = nil
 	if err := d.draw(p, b, worker, &drawn); err != nil {
 		return err
 	}
@@ -77,29 +78,29 @@ func (d *nowDrawer) makeTensors(p *preparer, b *Batch, worker *sample.Worker) er
 }
 
 // draw draws a batch. Its subgraph is in the worker's memory.
-func (d *nowDrawer) draw(p *preparer, b *Batch, worker *sample.Worker, drawn *sample.Subgraph) error {
+func (d *nowDrawer) draw(p *preparer, b *batch.Batch, worker *sample.Worker, drawn *sample.Subgraph) error {
 	e, l := d.epoch, d.epoch.loader
 	number := e.shareSchedule.Number(b.Index)
-	if err := d.order.Batch(e.ctx, number, &p.drawn.request); err != nil {
+	if err := d.order.Batch(e.ctx, number, &p.drawn.Request); err != nil {
 		return err
 	}
-	defer since(&l.counters.sampling, time.Now())
-	return l.draw.Draw(e.ctx, worker, d.order.BatchKey(number), &p.drawn.request, drawn)
+	defer l.counters.Sampling.Since(time.Now())
+	return l.draw.Draw(e.ctx, worker, d.order.BatchKey(number), &p.drawn.Request, drawn)
 }
 
 // pruningDrawer draws each batch when a preparer asks for it, and takes out of it what the history makes needless.
 type pruningDrawer struct{ nowDrawer }
 
-func (d *pruningDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error {
+func (d *pruningDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker) error {
 	if err := d.drawAndKeep(p, b, worker); err != nil {
 		return err
 	}
-	if err := p.drawn.cut.Prune(p.epoch.ctx, b.Index, &p.drawn.graph, int64(len(p.drawn.request.Inputs)),
+	if err := p.drawn.Cut.Prune(p.epoch.ctx, b.Index, &p.drawn.Graph, int64(len(p.drawn.Request.Inputs)),
 		func() {}); err != nil {
 		return err
 	}
-	if places := p.drawn.takeCut(); places != nil {
-		p.drawn.batchRows.Cut(places)
+	if places := p.drawn.TakeCut(); places != nil {
+		p.drawn.BatchRows.Cut(places)
 	}
 	if err := p.makeTensors(b); err != nil {
 		return err
@@ -109,17 +110,17 @@ func (d *pruningDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error
 
 // drawAndKeep draws a batch and gives the worker back: batches that come later may have to be pruned before there is
 // room for this one.
-func (d *pruningDrawer) drawAndKeep(p *preparer, b *Batch, worker *sample.Worker) error {
+func (d *pruningDrawer) drawAndKeep(p *preparer, b *batch.Batch, worker *sample.Worker) error {
 	defer p.loader.draw.GiveBack(worker)
 	var drawn sample.Subgraph
-	p.drawn.request.LastHop = nil
+	p.drawn.Request.LastHop = nil
 	if p.loader.history.sparesLists {
-		p.drawn.request.LastHop = p.drawn.cut.LastHop(b.Index)
+		p.drawn.Request.LastHop = p.drawn.Cut.LastHop(b.Index)
 	}
 	if err := d.draw(p, b, worker, &drawn); err != nil {
 		return err
 	}
-	keep(&p.drawn.graph, &drawn)
+	p.drawn.Graph.CopyFrom(&drawn)
 	return nil
 }
 
@@ -135,14 +136,14 @@ func drawTraces(e *epoch) (drawer, error) {
 	return &traceDrawer{nowDrawer{e, order}}, nil
 }
 
-func (d *traceDrawer) make(p *preparer, b *Batch, worker *sample.Worker) error {
+func (d *traceDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker) error {
 	defer p.loader.draw.GiveBack(worker)
 	var drawn sample.Subgraph
-	p.drawn.request.LastHop = nil
+	p.drawn.Request.LastHop = nil
 	if err := d.draw(p, b, worker, &drawn); err != nil {
 		return err
 	}
-	p.drawn.take(&drawn)
+	p.drawn.Take(&drawn)
 	return p.makeTrace(b)
 }
 

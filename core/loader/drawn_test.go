@@ -89,7 +89,11 @@ func (f *form) check(t *testing.T, g *draw.Graph, w *sample.Worker, o draw.Optio
 		same(name("ptr"), r.Ptr)
 		same(name("num_sampled_edges"), r.EdgesPerHop)
 		edges, ids := make([]int64, 2*len(r.Row)), make([]int64, len(r.Pos))
-		fillEdgeIndex(edges, r.Row, r.Ptr)
+		for target := range len(r.Ptr) - 1 {
+			for e := r.Ptr[target]; e < r.Ptr[target+1]; e++ {
+				edges[e], edges[len(r.Row)+int(e)] = int64(r.Row[e]), int64(target)
+			}
+		}
 		same(name("edge_index"), edges)
 		csc := g.Edges[i].CSC
 		for k, p := range r.Pos {

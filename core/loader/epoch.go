@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"fmt"
+	"freshgo/core/batch"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -45,7 +46,7 @@ type epoch struct {
 
 // result is a finished batch or why there is none.
 type result struct {
-	batch *Batch
+	batch *batch.Batch
 	err   error
 }
 
@@ -104,24 +105,23 @@ func (e *epoch) begin() {
 // prepareAll is the life of a preparer.
 func (e *epoch) prepareAll() {
 	l := e.loader
-	drawn := drawnBatch{loader: l, cachedTypes: &l.rows.cachedTypes, cut: e.pruner.Lend()}
-	p := &preparer{loader: l, drawn: drawn, epoch: e, cache: l.cache}
-	p.drawn.setInputs(l.draw.Inputs())
-	defer e.pruner.TakeBack(p.drawn.cut)
+	p := &preparer{loader: l, drawn: l.newDrawn(&l.rows.cachedTypes, e.pruner.Lend()), epoch: e, cache: l.cache}
+	p.drawn.SetInputs(l.draw.Inputs())
+	defer e.pruner.TakeBack(p.drawn.Cut)
 	for {
 		select {
 		case <-e.ctx.Done():
 			return
 		case <-e.ask:
 		}
-		i, batch, err := p.prepare()
+		i, b, err := p.prepare()
 		if i >= e.count || e.ctx.Err() != nil {
-			if batch != nil {
-				batch.Release()
+			if b != nil {
+				b.Release()
 			}
 			return
 		}
-		e.slots[i%int64(len(e.slots))] <- result{batch, err}
+		e.slots[i%int64(len(e.slots))] <- result{b, err}
 		if err != nil {
 			return
 		}
@@ -129,13 +129,13 @@ func (e *epoch) prepareAll() {
 }
 
 // next is Loader.Next.
-func (e *epoch) next(ctx context.Context) (*Batch, error) {
+func (e *epoch) next(ctx context.Context) (*batch.Batch, error) {
 	if e.err != nil {
 		return nil, e.err
 	}
 	if e.yielded == e.count {
 		if e.first == 0 {
-			e.loader.counters.epoch.Store(int64(time.Since(e.started)))
+			e.loader.counters.Epoch.Set(time.Since(e.started))
 		}
 		e.err = io.EOF
 		return nil, io.EOF
@@ -165,11 +165,11 @@ func (e *epoch) next(ctx context.Context) (*Batch, error) {
 		return nil, r.err
 	}
 	if e.yielded == e.first {
-		e.loader.counters.firstBatch.Store(int64(time.Since(e.started)))
+		e.loader.counters.FirstBatch.Set(time.Since(e.started))
 	}
 	e.yielded++
 	e.asked = false
-	e.gate.handOver(r.batch.bytes)
+	e.gate.handOver(r.batch.Reserved)
 	if e.loader.draw.Split.Prefetch > 0 {
 		e.ask <- struct{}{}
 	}

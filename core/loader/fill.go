@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/batch"
 	"time"
 
 	"freshgo/core/internal/invariants"
@@ -8,7 +9,7 @@ import (
 )
 
 // fill turns edge positions into edge numbers and has the cache bring all rows.
-func (p *preparer) fill(b *Batch) error {
+func (p *preparer) fill(b *batch.Batch) error {
 	if err := p.numberEdges(); err != nil {
 		return err
 	}
@@ -29,7 +30,7 @@ func (p *preparer) fill(b *Batch) error {
 func (p *preparer) finish(tensors [][]byte) error {
 	for i := range p.loader.rows.tables {
 		t := &p.loader.rows.tables[i]
-		unread := p.drawn.cut.On() && !t.ByEdge
+		unread := p.drawn.Cut.On() && !t.ByEdge
 		if tensors[i] == nil || t.Narrow == nil && !unread {
 			continue
 		}
@@ -38,7 +39,7 @@ func (p *preparer) finish(tensors [][]byte) error {
 				t.Narrow.Widen(p.wide[i])
 			}
 			if unread {
-				p.drawn.clearUnloaded(p.wide[i], t)
+				p.drawn.ClearUnloaded(p.wide[i], &t.Tensor)
 			}
 		})
 		if err != nil {
@@ -51,18 +52,18 @@ func (p *preparer) finish(tensors [][]byte) error {
 // rowTensors appends the tensors of the graph to the batch, and returns where their rows are to be put as they are
 // stored: at the end of each, from where finish spreads those of fewer bytes. It is nil for tensors that the batch goes
 // without.
-func (p *preparer) rowTensors(b *Batch) ([][]byte, error) {
+func (p *preparer) rowTensors(b *batch.Batch) ([][]byte, error) {
 	l := p.loader
 	tensors := make([][]byte, len(l.rows.tables))
 	p.wide = reuse.Slice(p.wide, len(l.rows.tables))
 	for i := range l.rows.tables {
 		t := &l.rows.tables[i]
-		if t.ByEdge && !p.drawn.ids.edges[t.Type].numbered {
+		if t.ByEdge && !p.drawn.Numbered(t.Type) {
 			continue
 		}
-		count := int64(len(p.drawn.idsOf(t)))
+		count := int64(len(p.drawn.IDsOf(&t.Tensor)))
 		var err error
-		if p.wide[i], err = b.addTensor(t.Label, t.DType, append([]int64{count}, t.RowShape...)); err != nil {
+		if p.wide[i], err = b.AddTensor(t.Label, t.DType, append([]int64{count}, t.RowShape...)); err != nil {
 			return nil, err
 		}
 		tensors[i] = p.wide[i][int64(len(p.wide[i]))-count*int64(t.Width):]
@@ -75,6 +76,6 @@ func (p *preparer) timed(fn func()) error {
 	return p.loader.draw.Compute(p.epoch.ctx, func() {
 		start := time.Now()
 		fn()
-		since(&p.loader.counters.gathering, start)
+		p.loader.counters.Gathering.Since(start)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"freshgo/core/batch"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -136,7 +137,7 @@ func (s *seen) float32s(name string) []float32 {
 	return out
 }
 
-func look(b *Batch) *seen {
+func look(b *batch.Batch) *seen {
 	s := &seen{index: b.Index, numSeeds: b.NumSeeds, shapes: map[string][]int64{}, arrays: map[string][]byte{}}
 	for _, a := range b.Arrays {
 		s.shapes[a.Name] = a.Shape

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"errors"
+	"freshgo/core/batch"
 
 	"freshgo/core/cache"
 	"freshgo/core/draw"
@@ -191,4 +192,12 @@ func (l *Loader) HistoryStats() (HistoryStats, error) {
 func (l *Loader) HistoryBuffer() (mem.Buffer, error) {
 	_, err := l.history.pruner.Stats()
 	return l.history.embeddings, err
+}
+
+// HistoryTensors returns the most tensors that a history adds to a batch.
+func (l *Loader) HistoryTensors() int {
+	if !l.history.pruner.Prunes() {
+		return 0
+	}
+	return 3 + (7+(3+len(batch.TransposedNames))*len(l.draw.Parts.Schema.Shape().Relations))*l.draw.Options.Hops()
 }

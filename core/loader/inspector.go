@@ -155,7 +155,7 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 	start := time.Now()
 	first := in.sampledTo - int64(len(*current)+len(*ahead))
 	defer func() {
-		since(&l.counters.planning, start)
+		l.counters.Planning.Since(start)
 		in.cache.timeline.add(spanPlanning, first, start)
 	}()
 	for failures := 0; ; failures++ {

@@ -14,7 +14,7 @@ type deliveries struct{ written map[*table][]atomic.Int32 }
 func (d *deliveries) begin(p *preparer) {
 	d.written = map[*table][]atomic.Int32{}
 	for _, t := range p.loader.rows.onDisk {
-		d.written[t] = make([]atomic.Int32, p.drawn.typeOffsets.Rows[t.Type+1]-p.drawn.typeOffsets.Rows[t.Type])
+		d.written[t] = make([]atomic.Int32, p.drawn.TypeOffsets.Rows[t.Type+1]-p.drawn.TypeOffsets.Rows[t.Type])
 	}
 }
 
@@ -26,12 +26,12 @@ func (d *deliveries) check(p *preparer) {
 	for t, written := range d.written {
 		var loaded []int32
 		base := int32(0)
-		if p.drawn.cut.On() {
-			loaded, base = p.drawn.cut.Batch.LoadedOf(t.Type)
+		if p.drawn.Cut.On() {
+			loaded, base = p.drawn.Cut.Batch.LoadedOf(t.Type)
 		}
 		for row := range written {
 			want := int32(1)
-			if _, found := slices.BinarySearch(loaded, base+int32(row)); p.drawn.cut.On() && !found {
+			if _, found := slices.BinarySearch(loaded, base+int32(row)); p.drawn.Cut.On() && !found {
 				want = 0
 			}
 			if n := written[row].Load(); n != want {

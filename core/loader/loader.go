@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"errors"
+	"freshgo/core/batch"
 	"io"
 	"sync"
 	"time"
@@ -32,7 +33,7 @@ type Loader struct {
 	forecast *forecast  // of what it will do; nil: none has begun
 	taken    draw.Share // of the epochs that start; the zero value is all batches
 
-	counters counters
+	counters batch.Counters
 	offers   func() []sizing.Offer // what epochs would move with more memory
 	answers  onDemandWorkers
 	mu       sync.Mutex // guards running, failed and closed
@@ -82,7 +83,7 @@ func (l *Loader) Start(epochIndex, firstBatch int64, mode Mode) error {
 // who owns its buffers from then on. It returns io.EOF after the last one, and
 // ctx's error when that comes first; the batch then waits for the next call.
 // Any other error ends the epoch and is returned again until Start.
-func (l *Loader) Next(ctx context.Context) (*Batch, error) {
+func (l *Loader) Next(ctx context.Context) (*batch.Batch, error) {
 	if err := l.usable(); err != nil {
 		return nil, err
 	}
@@ -97,9 +98,9 @@ func (l *Loader) Next(ctx context.Context) (*Batch, error) {
 		return nil, err
 	}
 	b, err := e.next(ctx)
-	since(&l.counters.waiting, start)
+	l.counters.Waiting.Since(start)
 	if err == nil {
-		l.counters.batches.Add(1)
+		l.counters.Batches.Add(1)
 		e.pruner.HandOver()
 	} else if !errors.Is(err, io.EOF) {
 		if p := (*guard.PanicError)(nil); errors.As(err, &p) {

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/batch"
 	"io"
 	"math"
 	"path/filepath"
@@ -284,7 +285,7 @@ func TestReadErrorEndsTheEpochAndNamesTheFile(t *testing.T) {
 	first.Release()
 	fs.Arm(faultfs.Fault{Op: faultfs.Read, Nth: 1, Times: faultfs.Forever, Errno: syscall.EIO})
 	for err == nil {
-		var b *Batch
+		var b *batch.Batch
 		if b, err = l.Next(context.Background()); err == nil {
 			b.Release()
 		}

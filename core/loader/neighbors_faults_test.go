@@ -58,7 +58,7 @@ func TestListsOfRelationsWithinTheBudget(t *testing.T) {
 					l := open(t, draw.OpenStore(s), o)
 					requireSame(t, want, epochOf(t, l, 0))
 					require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
-					hits, misses := l.draw.NeighborCounts(l.counters.edges.Load())
+					hits, misses := l.draw.NeighborCounts(l.counters.Edges.Load())
 					if len(l.draw.Lists) > 0 && hits > 0 && misses > 0 {
 						seen++
 					}

@@ -100,7 +100,7 @@ func (f *form) requireLists(t *testing.T, s *store.Store, o draw.Options, want [
 	l := open(t, draw.OpenStore(s), o)
 	requireSame(t, want, epochOf(t, l, 1))
 	require.LessOrEqual(t, l.draw.Budget.Live()[mem.NeighborCache], o.NeighborCache)
-	hits, misses := l.draw.NeighborCounts(l.counters.edges.Load())
+	hits, misses := l.draw.NeighborCounts(l.counters.Edges.Load())
 	if o.Sampler == nil && o.Subgraph == sample.Directional {
 		require.Equal(t, l.Stats().Edges, hits+misses, "%d bytes, %d workers", o.NeighborCache, o.Workers)
 	}
@@ -206,7 +206,7 @@ func TestListsOfAllSamplers(t *testing.T) {
 				l := open(t, draw.OpenStore(s), o)
 				require.NotEmpty(t, l.draw.Lists)
 				requireSame(t, want, epochOf(t, l, 1))
-				hits, misses := l.draw.NeighborCounts(l.counters.edges.Load())
+				hits, misses := l.draw.NeighborCounts(l.counters.Edges.Load())
 				require.Positive(t, hits)
 				missed += misses
 				half := len(want) / 2
@@ -279,7 +279,7 @@ func TestMoreListsReadLess(t *testing.T) {
 			l := open(t, draw.OpenStore(s), o)
 			opened := l.Stats().BytesRead
 			batches := epochOf(t, l, 0)
-			hits, misses := l.draw.NeighborCounts(l.counters.edges.Load())
+			hits, misses := l.draw.NeighborCounts(l.counters.Edges.Load())
 			require.Equal(t, l.Stats().Edges, hits+misses)
 			if o.NeighborCache > 0 {
 				require.Equal(t, l.missesOf(batches), misses)
@@ -309,10 +309,10 @@ func TestAllListsAreTopology(t *testing.T) {
 	require.True(t, l.draw.Parts.Schema.Relations[0].EdgeIDs.Cached())
 	l = open(t, draw.OpenStore(s), onDisk(plain(), 2*50000*4))
 	require.True(t, l.draw.Split.Neighbors && l.draw.Split.EdgeIDs)
-	hits, misses := l.draw.NeighborCounts(l.counters.edges.Load())
+	hits, misses := l.draw.NeighborCounts(l.counters.Edges.Load())
 	require.Zero(t, hits+misses)
 	epochOf(t, l, 0)
-	hits, misses = l.draw.NeighborCounts(l.counters.edges.Load())
+	hits, misses = l.draw.NeighborCounts(l.counters.Edges.Load())
 	require.Zero(t, misses)
 	require.Equal(t, l.Stats().Edges, hits)
 }
@@ -336,10 +336,10 @@ func TestOneTypeHasTheListsOfNone(t *testing.T) {
 					l, at := open(t, draw.OpenStore(s), o), make([]int64, d.nodes)
 					l.draw.Lists[0].Find(nodes, at)
 					require.Positive(t, l.draw.Lists[0].Lists())
-					hits, misses := l.draw.NeighborCounts(l.counters.edges.Load())
+					hits, misses := l.draw.NeighborCounts(l.counters.Edges.Load())
 					require.Zero(t, hits+misses)
 					epochOf(t, l, 0)
-					hits, misses = l.draw.NeighborCounts(l.counters.edges.Load())
+					hits, misses = l.draw.NeighborCounts(l.counters.Edges.Load())
 					found[i] = append(at, hits, misses)
 				}
 				require.Equal(t, found[0], found[1])

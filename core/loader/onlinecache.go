@@ -1,6 +1,9 @@
 package loader
 
-import "freshgo/core/cache"
+import (
+	"freshgo/core/batch"
+	"freshgo/core/cache"
+)
 
 // onlineCache is the cache of a policy that decides from the batches so far. Batches decide one after the other, and
 // then change the slots one after the other; between the two they read side by side.
@@ -51,11 +54,11 @@ func (c *onlineCache) begin(e *epoch) (drawer, error) {
 	return &onlineDrawer{d, c}, err
 }
 
-func (c *onlineCache) fill(p *preparer, b *Batch, tensors [][]byte) error {
+func (c *onlineCache) fill(p *preparer, b *batch.Batch, tensors [][]byte) error {
 	if err := p.epoch.decided.enter(b.Index); err != nil {
 		return err
 	}
-	c.policy.Step(p.drawn.batchRows.Rows, &p.step.Step)
+	c.policy.Step(p.drawn.BatchRows.Rows, &p.step.Step)
 	p.epoch.decided.leave()
 	if err := p.readMissing(p.step.Slots, tensors); err != nil {
 		return err

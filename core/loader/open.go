@@ -39,7 +39,7 @@ func Open(ctx context.Context, src draw.Source, o draw.Options, alloc mem.Alloca
 		l.draw.Close()
 		return nil, err
 	}
-	since(&l.counters.opening, start)
+	l.counters.Opening.Since(start)
 	return l, nil
 }
 

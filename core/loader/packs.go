@@ -80,10 +80,10 @@ func (c *plannedCache) takeFrom(p *preparer, column, width int, tensors [][]byte
 			continue
 		}
 		of := t
-		if row := p.drawn.batchRows.Rows[at]; of == nil || !of.has(row) {
+		if row := p.drawn.BatchRows.Rows[at]; of == nil || !of.has(row) {
 			of = p.loader.rows.tableOf(column, row)
 		}
-		row := p.drawn.batchRows.TensorRow(at)
+		row := p.drawn.BatchRows.TensorRow(at)
 		if of == nil || row < 0 {
 			continue
 		}
@@ -92,7 +92,7 @@ func (c *plannedCache) takeFrom(p *preparer, column, width int, tensors [][]byte
 			n = 0
 		}
 		t = of
-		to[n], from[n] = row-p.drawn.base(t), int32(i)
+		to[n], from[n] = row-p.drawn.FirstRow(t.Type), int32(i)
 		n++
 		delivered[at] = true // different positions of a batch: no two calls write the same
 	}

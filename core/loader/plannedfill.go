@@ -2,6 +2,7 @@ package loader
 
 import (
 	"fmt"
+	"freshgo/core/batch"
 	"time"
 
 	"freshgo/core/draw"
@@ -12,7 +13,7 @@ import (
 
 // fill executes the step of a batch (Ginex, section 3.3): rows come from slots, from the packs that earlier batches
 // filled, and from the store; then the slots change as planned, and rows that leave go to the packs of later batches.
-func (c *plannedCache) fill(p *preparer, b *Batch, tensors [][]byte) error {
+func (c *plannedCache) fill(p *preparer, b *batch.Batch, tensors [][]byte) error {
 	c.idleGate.enter()
 	defer c.idleGate.leave()
 	w := &p.window
@@ -52,7 +53,7 @@ func (c *plannedCache) fill(p *preparer, b *Batch, tensors [][]byte) error {
 // readPacks copies what the packs of a batch hold into its tensors. A pack that fails has not brought its rows, which
 // are then read from the store.
 func (c *plannedCache) readPacks(p *preparer, tensors [][]byte) error {
-	l, k, rows := c.loader, &p.lookup, len(p.drawn.batchRows.Rows)
+	l, k, rows := c.loader, &p.lookup, len(p.drawn.BatchRows.Rows)
 	k.delivered = reuse.Slice(k.delivered, len(l.rows.columns)*rows)
 	clear(k.delivered)
 	for _, packs := range p.window.super.packsFor(p.window.number) {
@@ -72,7 +73,7 @@ func (c *plannedCache) readPacks(p *preparer, tensors [][]byte) error {
 				return draw.ErrStopped
 			}
 			if err != nil {
-				l.counters.packErrors.Add(1)
+				l.counters.PackErrors.Add(1)
 			}
 		}
 	}
@@ -83,17 +84,17 @@ func (c *plannedCache) readPacks(p *preparer, tensors [][]byte) error {
 // same pages for later batches.
 func (c *plannedCache) readRows(p *preparer, t *table, dst []byte) error {
 	l, k, s := c.loader, &p.lookup, p.window.super
-	cold, base, delivered := p.coldOf(t), p.drawn.base(t), k.deliveredTo(t.cached, len(p.drawn.batchRows.Rows))
+	cold, base, delivered := p.coldOf(t), p.drawn.FirstRow(t.Type), k.deliveredTo(t.cached, len(p.drawn.BatchRows.Rows))
 	k.wanted, k.from = k.wanted[:0], k.from[:0]
 	for _, pos := range cold {
 		if !delivered[pos] {
-			k.wanted = append(k.wanted, int64(p.drawn.batchRows.Rows[pos])-t.First)
+			k.wanted = append(k.wanted, int64(p.drawn.BatchRows.Rows[pos])-t.First)
 			k.from = append(k.from, pos)
 		}
 	}
 	if t.cached == 0 { // a row counts once, whatever tables it is in
-		l.counters.misses.Add(int64(len(k.wanted)))
-		l.counters.packed.Add(int64(len(cold) - len(k.wanted)))
+		l.counters.Misses.Add(int64(len(k.wanted)))
+		l.counters.Packed.Add(int64(len(cold) - len(k.wanted)))
 	}
 	for i, e := range p.step.Extra {
 		if s.packs[e.Batch].empty() || !t.has(e.Row) {
@@ -104,7 +105,7 @@ func (c *plannedCache) readRows(p *preparer, t *table, dst []byte) error {
 	}
 	return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, k.wanted, func(i int32, row []byte) error {
 		if from := k.from[i]; from >= 0 {
-			p.deliver(t, dst, p.drawn.batchRows.TensorRow(from)-base, row)
+			p.deliver(t, dst, p.drawn.BatchRows.TensorRow(from)-base, row)
 		} else {
 			e := &p.step.Extra[^from]
 			s.packs[e.Batch].add(t.cached, e.Pos, row)
@@ -118,10 +119,10 @@ func (c *plannedCache) repair(p *preparer, tensors [][]byte) error {
 	l, k := c.loader, &p.lookup
 	k.hitRows, k.hitSlots, k.cold = k.hitRows[:0], k.hitSlots[:0], k.cold[:0]
 	for i, slot := range p.step.Slots {
-		to := p.drawn.batchRows.TensorRow(int32(i))
+		to := p.drawn.BatchRows.TensorRow(int32(i))
 		switch {
 		case slot < 0 || to < 0:
-		case l.rows.resident.rows[slot] == p.drawn.batchRows.Rows[i]:
+		case l.rows.resident.rows[slot] == p.drawn.BatchRows.Rows[i]:
 			k.hitRows, k.hitSlots = append(k.hitRows, to), append(k.hitSlots, slot)
 		default:
 			k.cold = append(k.cold, int32(i))
@@ -130,8 +131,8 @@ func (c *plannedCache) repair(p *preparer, tensors [][]byte) error {
 	if len(k.cold) == 0 {
 		return nil
 	}
-	l.counters.hits.Add(-int64(len(k.cold)))
-	l.counters.misses.Add(int64(len(k.cold)))
+	l.counters.Hits.Add(-int64(len(k.cold)))
+	l.counters.Misses.Add(int64(len(k.cold)))
 	for _, t := range l.rows.onDisk {
 		if tensors[t.index] == nil {
 			continue
@@ -173,14 +174,14 @@ func (c *plannedCache) setAside(p *preparer, tensors [][]byte) {
 func (c *plannedCache) leaving(p *preparer, t *table, leave []plan.Forward, slots, own *rowCopies) {
 	slots.clear()
 	own.clear()
-	base, all := p.drawn.base(t), t.hasAll(p.loader.draw.Parts.NumNodes)
+	base, all := p.drawn.FirstRow(t.Type), t.hasAll(p.loader.draw.Parts.NumNodes)
 	for _, f := range leave {
 		switch {
 		case !all && !forwards(p, t, f):
 		case f.From >= 0:
 			slots.add(f.Pos, f.From)
 		default:
-			own.add(f.Pos, p.drawn.batchRows.TensorRow(^f.From)-base)
+			own.add(f.Pos, p.drawn.BatchRows.TensorRow(^f.From)-base)
 		}
 	}
 }
@@ -190,5 +191,5 @@ func forwards(p *preparer, t *table, f plan.Forward) bool {
 	if f.From >= 0 {
 		return t.has(p.loader.rows.resident.rows[f.From])
 	}
-	return t.has(p.drawn.batchRows.Rows[^f.From])
+	return t.has(p.drawn.BatchRows.Rows[^f.From])
 }

@@ -3,16 +3,19 @@ package loader
 import (
 	"cmp"
 	"fmt"
+	"freshgo/core/batch"
 
+	"freshgo/core/draw"
 	"freshgo/core/graph"
 	"freshgo/core/plan"
+	"freshgo/core/prune"
 	"freshgo/core/sample"
 )
 
 // preparer makes one batch after the other. Its scratch is its own.
 type preparer struct {
 	loader     *Loader
-	drawn      drawnBatch
+	drawn      batch.Drawn
 	epoch      *epoch
 	cache      rowCache
 	scratch    graph.Scratch
@@ -23,9 +26,14 @@ type preparer struct {
 	window     windowBatch // of a planned batch
 }
 
+// newDrawn returns a batch for a preparer to draw, whose rows are of these types.
+func (l *Loader) newDrawn(cached *draw.CachedTypes, cut *prune.Cut) batch.Drawn {
+	return batch.Drawn{Parts: &l.draw.Parts, Counters: &l.counters, CachedTypes: cached, Cut: cut}
+}
+
 // prepare takes the next ticket and makes that batch. Past the end of the epoch
 // it returns the ticket alone.
-func (p *preparer) prepare() (int64, *Batch, error) {
+func (p *preparer) prepare() (int64, *batch.Batch, error) {
 	e := p.epoch
 	worker, err := e.drawer.lease(e.ctx)
 	if err != nil {
@@ -36,7 +44,7 @@ func (p *preparer) prepare() (int64, *Batch, error) {
 		p.loader.draw.GiveBack(worker)
 		return i, nil, nil
 	}
-	b := &Batch{Index: i, alloc: p.loader.alloc}
+	b := batch.NewBatch(i, p.loader.alloc)
 	whole := false
 	defer func() { // also when a broken invariant panics
 		if !whole {
@@ -53,35 +61,35 @@ func (p *preparer) prepare() (int64, *Batch, error) {
 
 // takeWhole takes a subgraph as it was drawn, and lists the rows that it needs.
 func (p *preparer) takeWhole(g *sample.Subgraph) error {
-	p.drawn.take(g)
+	p.drawn.Take(g)
 	return p.loader.draw.Compute(p.epoch.ctx, func() {
-		p.drawn.batchRows.Fill(p.drawn.cachedTypes, g.Nodes,
-			&p.drawn.typeOffsets)
+		p.drawn.BatchRows.Fill(p.drawn.CachedTypes, g.Nodes,
+			&p.drawn.TypeOffsets)
 	})
 }
 
 // makeTensors waits for room and copies what was sampled into tensors.
-func (p *preparer) makeTensors(b *Batch) error {
+func (p *preparer) makeTensors(b *batch.Batch) error {
 	parts := &p.loader.draw.Parts
-	b.NumSeeds = int64(len(p.drawn.request.Inputs))
-	bytes := tensorBytes(&p.drawn.typeOffsets, parts, b.NumSeeds)
-	if p.drawn.cut.On() {
-		bytes += p.drawn.cut.Batch.LevelBytes(parts.Transposed)
+	b.NumSeeds = int64(len(p.drawn.Request.Inputs))
+	bytes := batch.TensorBytes(&p.drawn.TypeOffsets, parts, b.NumSeeds)
+	if p.drawn.Cut.On() {
+		bytes += p.drawn.Cut.Batch.LevelBytes(parts.Transposed)
 	}
-	return p.copyWhenRoom(b, bytes, p.drawn.copyOut)
+	return p.copyWhenRoom(b, bytes, p.drawn.CopyOut)
 }
 
 // makeTrace waits for room and copies the ids of nodes and inputs into tensors.
-func (p *preparer) makeTrace(b *Batch) error {
-	b.NumSeeds = int64(len(p.drawn.request.Inputs))
-	return p.copyWhenRoom(b, int64(len(p.drawn.batch.Nodes))*8+b.NumSeeds*8, p.drawn.copyIDs)
+func (p *preparer) makeTrace(b *batch.Batch) error {
+	b.NumSeeds = int64(len(p.drawn.Request.Inputs))
+	return p.copyWhenRoom(b, int64(len(p.drawn.Delivered.Nodes))*8+b.NumSeeds*8, p.drawn.CopyIDs)
 }
 
-func (p *preparer) copyWhenRoom(b *Batch, bytes int64, copyOut func(*Batch) error) (err error) {
+func (p *preparer) copyWhenRoom(b *batch.Batch, bytes int64, copyOut func(*batch.Batch) error) (err error) {
 	if err := p.epoch.gate.acquire(b.Index, bytes); err != nil {
 		return err
 	}
-	b.bytes = bytes
+	b.Reserved = bytes
 	stopped := p.loader.draw.Compute(p.epoch.ctx, func() { err = copyOut(b) })
 	return cmp.Or(stopped, err)
 }

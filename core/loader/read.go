@@ -13,7 +13,7 @@ func (p *preparer) readMissing(slots []int32, tensors [][]byte) error {
 	if err := p.lookUp(slots); err != nil {
 		return err
 	}
-	p.loader.counters.misses.Add(int64(len(p.lookup.cold)))
+	p.loader.counters.Misses.Add(int64(len(p.lookup.cold)))
 	return p.readTables(tensors, (*preparer).readCold)
 }
 
@@ -25,7 +25,7 @@ func (p *preparer) readTables(tensors [][]byte, onDisk func(p *preparer, t *tabl
 		if tensors[i] == nil || t.unused {
 			continue
 		}
-		if err := p.gather(t, p.drawn.idsOf(t), tensors[i], onDisk); err != nil {
+		if err := p.gather(t, p.drawn.IDsOf(&t.Tensor), tensors[i], onDisk); err != nil {
 			return fmt.Errorf("reading %s: %w", l.draw.Parts.Schema.Describe(&t.Tensor), err)
 		}
 	}
@@ -40,12 +40,12 @@ func (p *preparer) gather(
 	switch {
 	case t.disk == nil && t.ByEdge:
 		return p.timed(func() { l.rows.gatherRows(dst, t.Memory, t.Width, ids) })
-	case t.disk == nil && p.drawn.cut.On():
+	case t.disk == nil && p.drawn.Cut.On():
 		return p.timed(func() { p.gatherLoaded(dst, t, p.tableRows(t, ids)) })
 	case t.disk == nil:
 		return p.timed(func() { l.rows.gatherRows(dst, t.Memory, t.Width, p.tableRows(t, ids)) })
 	}
-	defer since(&l.counters.reading, time.Now())
+	defer l.counters.Reading.Since(time.Now())
 	if !t.ByEdge {
 		return onDisk(p, t, dst)
 	}
@@ -57,7 +57,7 @@ func (p *preparer) gather(
 
 // gatherLoaded copies the rows that are loaded out of a table in memory.
 func (p *preparer) gatherLoaded(dst []byte, t *table, rows []int64) {
-	loaded, base := p.drawn.cut.Batch.LoadedOf(t.Type)
+	loaded, base := p.drawn.Cut.Batch.LoadedOf(t.Type)
 	for len(loaded) > 0 {
 		n := 1
 		for n < len(loaded) && loaded[n] == loaded[0]+int32(n) {
@@ -72,13 +72,13 @@ func (p *preparer) gatherLoaded(dst []byte, t *table, rows []int64) {
 // readCold reads the cold rows of a table.
 func (p *preparer) readCold(t *table, dst []byte) error {
 	k := &p.lookup
-	cold, base := p.coldOf(t), p.drawn.base(t)
+	cold, base := p.coldOf(t), p.drawn.FirstRow(t.Type)
 	k.wanted = k.wanted[:0]
 	for _, pos := range cold {
-		k.wanted = append(k.wanted, int64(p.drawn.batchRows.Rows[pos])-t.First)
+		k.wanted = append(k.wanted, int64(p.drawn.BatchRows.Rows[pos])-t.First)
 	}
 	return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, k.wanted, func(i int32, row []byte) error {
-		p.deliver(t, dst, p.drawn.batchRows.TensorRow(cold[i])-base, row)
+		p.deliver(t, dst, p.drawn.BatchRows.TensorRow(cold[i])-base, row)
 		return nil
 	})
 }
@@ -95,7 +95,7 @@ func (p *preparer) deliver(t *table, dst []byte, at int32, row []byte) {
 func (p *preparer) coldOf(t *table) []int32 {
 	cold := p.lookup.cold
 	before := func(end int64) int {
-		return sort.Search(len(cold), func(i int) bool { return int64(p.drawn.batchRows.Rows[cold[i]]) >= end })
+		return sort.Search(len(cold), func(i int) bool { return int64(p.drawn.BatchRows.Rows[cold[i]]) >= end })
 	}
 	return cold[before(t.First):before(t.First+t.NumRows)]
 }

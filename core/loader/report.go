@@ -164,7 +164,7 @@ func (w *windows) endEarly(took moved) {
 }
 
 func (w *windows) add(s *superbatch, wall time.Duration, after moved) {
-	waited := time.Duration(s.inspector.loader.counters.waiting.Load()) - s.waited
+	waited := s.inspector.loader.counters.Waiting.Total() - s.waited
 	took := after.minus(s.before)
 	if s.early != nil {
 		took = took.plus(s.early.moved)

@@ -21,8 +21,8 @@ func lookupBytes(rows int64) int64 { return rows * (4 + 4 + 4 + 1 + 8 + 4 + 4 + 
 // lookUp sorts the rows of a batch into those in slots, by position, and those that are cold, once for all tables.
 func (p *preparer) lookUp(slots []int32) error {
 	k := &p.lookup
-	err := p.loader.draw.Compute(p.epoch.ctx, func() { k.sort(slots, &p.drawn.batchRows) })
-	p.loader.counters.hits.Add(p.drawn.countRows() - int64(len(k.cold)))
+	err := p.loader.draw.Compute(p.epoch.ctx, func() { k.sort(slots, &p.drawn.BatchRows) })
+	p.loader.counters.Hits.Add(p.drawn.CountRows() - int64(len(k.cold)))
 	return err
 }
 

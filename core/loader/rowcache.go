@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"freshgo/core/batch"
 	"slices"
 
 	"freshgo/core/cache"
@@ -13,7 +14,7 @@ type rowCache interface {
 	// begin returns the drawer of the batches of an epoch.
 	begin(e *epoch) (drawer, error)
 	// fill brings the rows of a drawn batch into its tensors, and lets the batch change the cache.
-	fill(p *preparer, b *Batch, tensors [][]byte) error
+	fill(p *preparer, b *batch.Batch, tensors [][]byte) error
 	// readOnly returns the cache of batches on demand, which wait for no other batch and change nothing.
 	readOnly() rowCache
 	// abandon ends what runs ahead of the epochs, without waiting for it; stop waits and frees it.
@@ -56,8 +57,8 @@ type allInMemory struct{ passive }
 
 func (c allInMemory) readOnly() rowCache { return c }
 
-func (allInMemory) fill(p *preparer, _ *Batch, tensors [][]byte) error {
-	p.loader.counters.hits.Add(p.drawn.countRows())
+func (allInMemory) fill(p *preparer, _ *batch.Batch, tensors [][]byte) error {
+	p.loader.counters.Hits.Add(p.drawn.CountRows())
 	return p.readTables(tensors, nil)
 }
 
@@ -66,7 +67,7 @@ type uncached struct{ passive }
 
 func (c uncached) readOnly() rowCache { return c }
 
-func (uncached) fill(p *preparer, _ *Batch, tensors [][]byte) error {
+func (uncached) fill(p *preparer, _ *batch.Batch, tensors [][]byte) error {
 	if err := p.readMissing(nil, tensors); err != nil {
 		return err
 	}
@@ -81,8 +82,8 @@ type fixedCache struct {
 
 func (c *fixedCache) readOnly() rowCache { return c }
 
-func (c *fixedCache) fill(p *preparer, _ *Batch, tensors [][]byte) error {
-	c.policy.Step(p.drawn.batchRows.Rows, &p.step.Step)
+func (c *fixedCache) fill(p *preparer, _ *batch.Batch, tensors [][]byte) error {
+	c.policy.Step(p.drawn.BatchRows.Rows, &p.step.Step)
 	if err := p.readMissing(p.step.Slots, tensors); err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func openFixed(ctx context.Context, l *Loader) (rowCache, error) {
 		return nil, err
 	}
 	l.rows.resident.held.Store(policy.Len())
-	l.counters.filled.Add(policy.Len())
+	l.counters.Filled.Add(policy.Len())
 	return &fixedCache{policy: policy}, nil
 }
 

@@ -58,7 +58,7 @@ func TestListsAreReadTogether(t *testing.T) {
 						}
 						cacheOf(l).inspector.abandon()
 						cacheOf(l).inspector.done.Wait()
-						_, misses := l.draw.NeighborCounts(l.counters.edges.Load())
+						_, misses := l.draw.NeighborCounts(l.counters.Edges.Load())
 						require.Positive(t, misses)
 						perEdge[onDemand] = float64(reads.Load()-opened) / float64(misses)
 					}

@@ -1,9 +1,6 @@
 package loader
 
 import (
-	"sync/atomic"
-	"time"
-
 	"freshgo/core/mem"
 )
 
@@ -59,34 +56,23 @@ type Stats struct {
 	PeakByPurpose   map[string]int64 `json:"memory_peaks"`
 }
 
-// counters are the running sums behind Stats.
-type counters struct {
-	batches, rows, hits, misses, packed, held, filled, edges atomic.Int64
-	resampled, packErrors                                    atomic.Int64
-	opening, sampling, planning, reading, gathering, waiting atomic.Int64 // nanoseconds
-	firstBatch, epoch                                        atomic.Int64 // nanoseconds, of the last one
-}
-
-// since adds the time from start on to a sum.
-func since(sum *atomic.Int64, start time.Time) { sum.Add(int64(time.Since(start))) }
-
 // Stats returns the figures so far. It may be called at any time, also after Close.
 func (l *Loader) Stats() Stats {
 	c, split := &l.counters, &l.draw.Split
 	s := Stats{
-		Batches: c.batches.Load(), Rows: c.rows.Load(), Hits: c.hits.Load(), Packed: c.packed.Load(),
-		Misses: c.misses.Load(), Held: c.held.Load(), Filled: c.filled.Load(), Edges: c.edges.Load(),
-		SecondsOpening:  seconds(&c.opening),
-		SecondsSampling: seconds(&c.sampling),
-		SecondsReading:  seconds(&c.reading),
-		SecondsGather:   seconds(&c.gathering),
-		SecondsWaiting:  seconds(&c.waiting),
-		SecondsPlanning: seconds(&c.planning),
-		SecondsFirst:    seconds(&c.firstBatch),
-		SecondsEpoch:    seconds(&c.epoch),
+		Batches: c.Batches.Load(), Rows: c.Rows.Load(), Hits: c.Hits.Load(), Packed: c.Packed.Load(),
+		Misses: c.Misses.Load(), Held: c.Held.Load(), Filled: c.Filled.Load(), Edges: c.Edges.Load(),
+		SecondsOpening:  c.Opening.Seconds(),
+		SecondsSampling: c.Sampling.Seconds(),
+		SecondsReading:  c.Reading.Seconds(),
+		SecondsGather:   c.Gathering.Seconds(),
+		SecondsWaiting:  c.Waiting.Seconds(),
+		SecondsPlanning: c.Planning.Seconds(),
+		SecondsFirst:    c.FirstBatch.Seconds(),
+		SecondsEpoch:    c.Epoch.Seconds(),
 		Engine:          l.draw.EngineName, EngineWhy: l.draw.EngineWhy,
 		Cache: split.Cache, CacheWhy: split.CacheWhy, CachedRows: l.rows.resident.held.Load(), CacheCapacity: split.CacheRows,
-		Resampled: c.resampled.Load(), PackErrors: c.packErrors.Load(),
+		Resampled: c.Resampled.Load(), PackErrors: c.PackErrors.Load(),
 		TopologyOnDisk: !split.Neighbors || !split.EdgeIDs,
 		IDMap:          "hash",
 		Workers:        split.Workers, Prefetch: split.Prefetch,
@@ -97,14 +83,12 @@ func (l *Loader) Stats() Stats {
 	if split.Stamp && !l.draw.Parts.Disjoint {
 		s.IDMap = "stamp"
 	}
-	s.NeighborHits, s.NeighborMisses = l.draw.NeighborCounts(c.edges.Load())
+	s.NeighborHits, s.NeighborMisses = l.draw.NeighborCounts(c.Edges.Load())
 	reads := l.draw.EngineStats()
 	s.BytesRead, s.Requests, s.Retries = reads.Bytes, reads.Requests, reads.Retries
 	l.cache.addStats(&s)
 	return s
 }
-
-func seconds(sum *atomic.Int64) float64 { return time.Duration(sum.Load()).Seconds() }
 
 func byPurpose(bytes [mem.NumPurposes]int64) map[string]int64 {
 	named := make(map[string]int64, mem.NumPurposes)

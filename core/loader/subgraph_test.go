@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/mem"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,8 +31,8 @@ func TestTensorsOfSubgraphs(t *testing.T) {
 				require.NotContains(t, b.arrays, "num_sampled_edges")
 				require.Equal(t, b.shapes["n_id"][0]+1, b.shapes["ptr"][0])
 				require.Equal(t, b.shapes["edge_index"][1:], b.shapes["e_id"])
-				ids, edges := int64s(b.arrays["n_id"]), int64s(b.arrays["edge_index"])
-				numbers := int64s(b.arrays["e_id"])
+				ids, edges := mem.View[int64](b.arrays["n_id"]), mem.View[int64](b.arrays["edge_index"])
+				numbers := mem.View[int64](b.arrays["e_id"])
 				for i, e := range numbers {
 					source, target := ids[edges[i]], ids[edges[len(numbers)+i]]
 					forward := source == d.sources[e] && target == d.targets[e]

@@ -99,7 +99,7 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 		}
 	}
 	s.started, s.before = time.Now(), s.inspector.cache.movedInTime()
-	s.waited = time.Duration(l.counters.waiting.Load())
+	s.waited = l.counters.Waiting.Total()
 	defer close(s.ready)
 	s.inspector.cache.idleGate.enter()
 	defer s.inspector.cache.idleGate.leave()
@@ -191,7 +191,7 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yie
 		for _, f := range fills {
 			l.rows.resident.set(f.Slot, f.Row)
 		}
-		l.counters.filled.Add(int64(len(fills)))
+		l.counters.Filled.Add(int64(len(fills)))
 		return nil
 	})
 }

@@ -62,7 +62,7 @@ func (s *sampled) Load(ctx context.Context) (plan.Batch, func(), error) {
 // again samples a batch whose trace is lost, and passes it to use in a worker's memory.
 func (s *sampled) again(ctx context.Context, r *draw.Request, use func(g *sample.Subgraph)) error {
 	l := s.loader
-	l.counters.resampled.Add(1)
+	l.counters.Resampled.Add(1)
 	order, err := l.draw.NewSeedOrder(ctx, l.draw.EpochKey(s.epoch))
 	if err != nil {
 		return err

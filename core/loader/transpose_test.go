@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/batch"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,10 +17,10 @@ func TestTranspose(t *testing.T) {
 		for _, b := range epochOf(t, l, 0) {
 			for i := range f.edges {
 				name := func(of string) string { return l.draw.Parts.Schema.EdgeName(i, of) }
-				edges, ptr := b.int64s(name("edge_index")), b.int64s(name(TransposedNames[0]))
+				edges, ptr := b.int64s(name("edge_index")), b.int64s(name(batch.TransposedNames[0]))
 				n := len(edges) / 2
-				target := mem.View[int32](b.arrays[name(TransposedNames[1])])
-				edge := mem.View[int32](b.arrays[name(TransposedNames[2])])
+				target := mem.View[int32](b.arrays[name(batch.TransposedNames[1])])
+				edge := mem.View[int32](b.arrays[name(batch.TransposedNames[2])])
 				require.Len(t, edge, n)
 				require.EqualValues(t, n, ptr[len(ptr)-1])
 				for s := range len(ptr) - 1 {

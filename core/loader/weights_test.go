@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"freshgo/core/batch"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -153,7 +154,7 @@ func TestTensorsOfSamplers(t *testing.T) {
 				_, hasWeights := b.arrays[draw.EdgeWeightName]
 				require.Equal(t, o.Walks == nil, hasEdges)
 				require.Equal(t, o.Walks != nil || o.Sampler != nil, hasWeights)
-				require.Contains(t, b.arrays, TransposedNames[0])
+				require.Contains(t, b.arrays, batch.TransposedNames[0])
 				if hasWeights {
 					require.Equal(t, b.shapes["edge_index"][1:], b.shapes[draw.EdgeWeightName])
 				}

@@ -3,6 +3,7 @@ package loader
 import (
 	"cmp"
 	"context"
+	"freshgo/core/batch"
 	"time"
 
 	"freshgo/core/draw"
@@ -16,7 +17,7 @@ type windowDrawer struct {
 	cache     *plannedCache
 	inspector *inspector
 	first     int64 // the inspector's number of the epoch's batch 0, which may lie before its start
-	take      func(p *preparer, b *Batch) error
+	take      func(p *preparer, b *batch.Batch) error
 }
 
 // windowBatch is a batch of a window in a preparer.
@@ -59,7 +60,7 @@ func (d *windowDrawer) end(whole bool) {
 
 // make waits for the plan of a batch, and makes the batch from its trace. The first batch of a window runs the window's
 // prologue, once all batches before it have changed the cache.
-func (d *windowDrawer) make(p *preparer, b *Batch, _ *sample.Worker) error {
+func (d *windowDrawer) make(p *preparer, b *batch.Batch, _ *sample.Worker) error {
 	e, w := d.epoch, &p.window
 	w.number = d.first + b.Index
 	s, err := d.inspector.superbatchOf(w.number)
@@ -99,7 +100,7 @@ func (d *windowDrawer) unpack(p *preparer, t *sampled) error {
 	if t.trace != nil {
 		data, release, err := t.trace.Load(e.ctx)
 		if err == nil {
-			t.unpack(data, &p.drawn.graph, &p.drawn.request)
+			t.unpack(data, &p.drawn.Graph, &p.drawn.Request)
 			release()
 			t.dropTrace()
 			return nil
@@ -108,17 +109,19 @@ func (d *windowDrawer) unpack(p *preparer, t *sampled) error {
 			return draw.ErrStopped
 		}
 	}
-	return t.again(e.ctx, &p.drawn.request, func(g *sample.Subgraph) { keep(&p.drawn.graph, g) })
+	return t.again(e.ctx, &p.drawn.Request, func(g *sample.Subgraph) { p.drawn.Graph.CopyFrom(g) })
 }
 
-func (d *windowDrawer) takeWhole(p *preparer, _ *Batch) error { return p.takeWhole(&p.drawn.graph) }
+func (d *windowDrawer) takeWhole(p *preparer, _ *batch.Batch) error {
+	return p.takeWhole(&p.drawn.Graph)
+}
 
 // takePruned prunes a batch and adapts its step of the plan in the batch's turn: what the cache will hold depends on
 // it, batch by batch.
-func (d *windowDrawer) takePruned(p *preparer, b *Batch) error {
+func (d *windowDrawer) takePruned(p *preparer, b *batch.Batch) error {
 	var failed error
-	err := p.drawn.cut.Prune(p.epoch.ctx, b.Index, &p.drawn.graph, int64(len(p.drawn.request.Inputs)), func() {
-		d.cutToPlan(p, p.drawn.takeCut())
+	err := p.drawn.Cut.Prune(p.epoch.ctx, b.Index, &p.drawn.Graph, int64(len(p.drawn.Request.Inputs)), func() {
+		d.cutToPlan(p, p.drawn.TakeCut())
 		failed = d.adapt(p)
 	})
 	return cmp.Or(err, failed)
@@ -129,19 +132,19 @@ func (d *windowDrawer) takePruned(p *preparer, b *Batch) error {
 func (d *windowDrawer) cutToPlan(p *preparer, places []int32) {
 	w := &p.window
 	if places != nil {
-		p.drawn.batchRows.MoveTo(places)
+		p.drawn.BatchRows.MoveTo(places)
 	}
 	batch := w.super.batches[w.number-w.super.first]
 	if !batch.planned.known {
 		return // all that were drawn are planned
 	}
 	var needed, wrong int64
-	w.now, w.moved, needed, wrong = p.drawn.batchRows.CutToPlan(batch.planned.set(), w.now)
+	w.now, w.moved, needed, wrong = p.drawn.BatchRows.CutToPlan(batch.planned.set(), w.now)
 	batch.planned.free()
 	d.inspector.unforeseen.Add(wrong)
 	d.cache.foreknown.add(Foreseen{Epoch: batch.epoch, ReadRows: needed, UnforeseenRows: wrong})
 	if w.moved {
-		w.planned.MoveTo(w.now, len(p.drawn.batchRows.Rows))
+		w.planned.MoveTo(w.now, len(p.drawn.BatchRows.Rows))
 		p.step = w.planned
 	}
 }
@@ -161,7 +164,7 @@ func (d *windowDrawer) adapt(p *preparer) error {
 			return err
 		}
 	}
-	needs := func(pos int32) bool { return p.drawn.batchRows.TensorRow(pos) >= 0 }
+	needs := func(pos int32) bool { return p.drawn.BatchRows.TensorRow(pos) >= 0 }
 	presence.Adapt(&w.planned, needs, &w.adapted)
 	p.step = w.adapted.Step
 	return nil

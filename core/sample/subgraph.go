@@ -41,6 +41,14 @@ type Subgraph struct {
 	NodesPerHop, EdgesPerHop []int64
 }
 
+// CopyFrom copies a batch out of a Worker's memory, into g's own, so that the Worker may draw another.
+func (g *Subgraph) CopyFrom(from *Subgraph) {
+	g.Nodes, g.Ptr = append(g.Nodes[:0], from.Nodes...), append(g.Ptr[:0], from.Ptr...)
+	g.Row, g.Pos = append(g.Row[:0], from.Row...), append(g.Pos[:0], from.Pos...)
+	g.Weight, g.Tree = append(g.Weight[:0], from.Weight...), append(g.Tree[:0], from.Tree...)
+	g.NodesPerHop, g.EdgesPerHop = from.NodesPerHop, from.EdgesPerHop
+}
+
 // flat is the memory of batches of several types or relations, and what a request brings by type.
 type flat struct {
 	seeds  [][]int64 // by type

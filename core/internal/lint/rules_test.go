@@ -33,7 +33,8 @@ var layers = map[string]int{
 	"plan": 4, "history": 4, "graph": 4, "links": 4,
 	"sizing": 5, "prune": 5, "propagate": 5,
 	"draw":   6,
-	"loader": 7,
+	"batch":  7,
+	"loader": 8,
 }
 
 // modules lists the modules that core may use outside of its tests.

@@ -1,4 +1,4 @@
-package loader
+package batch
 
 import (
 	"fmt"
@@ -10,21 +10,21 @@ import (
 
 // levelTensors adds the level tables of a pruned batch: what the model computes, layer by layer, and where the rest is.
 // See csrc/include/freshgo/history.h.
-func (d *drawnBatch) levelTensors(b *Batch) error {
-	if err := b.addCounts("history_counts", d.cut.Batch.Counts([]int64{d.cut.Iteration()})); err != nil {
+func (d *Drawn) levelTensors(b *Batch) error {
+	if err := b.addCounts("history_counts", d.Cut.Batch.Counts([]int64{d.Cut.Iteration()})); err != nil {
 		return err
 	}
 	if err := d.degreeTensors(b); err != nil {
 		return err
 	}
-	for l := range d.cut.Batch.Tables {
-		if err := d.tableTensors(b, l, &d.cut.Batch.Tables[l]); err != nil {
+	for l := range d.Cut.Batch.Tables {
+		if err := d.tableTensors(b, l, &d.Cut.Batch.Tables[l]); err != nil {
 			return err
 		}
 	}
-	for l := range d.cut.Batch.Tables {
-		for i := range d.loader.draw.Parts.Schema.Shape().Relations {
-			if err := d.layerTensors(b, l+1, i, d.cut.Batch.Layer(l+1, i)); err != nil {
+	for l := range d.Cut.Batch.Tables {
+		for i := range d.Parts.Schema.Shape().Relations {
+			if err := d.layerTensors(b, l+1, i, d.Cut.Batch.Layer(l+1, i)); err != nil {
 				return err
 			}
 		}
@@ -33,8 +33,8 @@ func (d *drawnBatch) levelTensors(b *Batch) error {
 }
 
 // degreeTensors adds what the normalization of GCN needs, where it is known.
-func (d *drawnBatch) degreeTensors(b *Batch) error {
-	degrees, loops, ok := d.cut.Batch.Degrees()
+func (d *Drawn) degreeTensors(b *Batch) error {
+	degrees, loops, ok := d.Cut.Batch.Degrees()
 	if !ok {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (d *drawnBatch) degreeTensors(b *Batch) error {
 }
 
 // tableTensors adds the rows of a level; of a hidden one also what is computed, and what is kept.
-func (d *drawnBatch) tableTensors(b *Batch, l int, table *history.Table) error {
+func (d *Drawn) tableTensors(b *Batch, l int, table *history.Table) error {
 	if err := b.addNarrow(fmt.Sprintf("history_nodes_%d", l), table.Nodes); err != nil || l == 0 {
 		return err
 	}
@@ -64,8 +64,8 @@ func (d *drawnBatch) tableTensors(b *Batch, l int, table *history.Table) error {
 }
 
 // probeTensors adds the rows that are compared, of a batch that was left whole.
-func (d *drawnBatch) probeTensors(b *Batch) error {
-	for l, found := range d.cut.Probes() {
+func (d *Drawn) probeTensors(b *Batch) error {
+	for l, found := range d.Cut.Probes() {
 		for _, part := range []struct {
 			name   string
 			values []int64
@@ -79,8 +79,8 @@ func (d *drawnBatch) probeTensors(b *Batch) error {
 }
 
 // layerTensors adds the edges of a layer along a relation.
-func (d *drawnBatch) layerTensors(b *Batch, number, relation int, layer *history.Layer) error {
-	prefix := d.loader.draw.Parts.Schema.EdgeName(relation, "history_")
+func (d *Drawn) layerTensors(b *Batch, number, relation int, layer *history.Layer) error {
+	prefix := d.Parts.Schema.EdgeName(relation, "history_")
 	name := func(part string) string { return fmt.Sprintf("%s%s_%d", prefix, part, number) }
 	if err := b.addCounts(name("ptr"), layer.Ptr); err != nil {
 		return err
@@ -94,14 +94,6 @@ func (d *drawnBatch) layerTensors(b *Batch, number, relation int, layer *history
 		return err
 	}
 	// Only the number of its nodes counts.
-	g := sample.Subgraph{Nodes: d.graph.Nodes[:layer.NumSrc], Ptr: layer.Ptr, Row: draw.Unsigned(layer.Source)}
+	g := sample.Subgraph{Nodes: d.Graph.Nodes[:layer.NumSrc], Ptr: layer.Ptr, Row: draw.Unsigned(layer.Source)}
 	return d.transposeGraph(b, &g, prefix, fmt.Sprint("_", number))
-}
-
-// HistoryTensors returns the most tensors that a history adds to a batch.
-func (l *Loader) HistoryTensors() int {
-	if !l.history.pruner.Prunes() {
-		return 0
-	}
-	return 3 + (7+(3+len(TransposedNames))*len(l.draw.Parts.Schema.Shape().Relations))*l.draw.Options.Hops()
 }

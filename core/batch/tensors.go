@@ -1,4 +1,4 @@
-package loader
+package batch
 
 import (
 	"freshgo/core/draw"
@@ -13,9 +13,9 @@ import (
 // and relation have no names, has names without a prefix. Ids are the user's, within their type. Types that a batch
 // does not reach are there, and empty. A trace has n_id and input_id alone.
 
-// copyOut widens the sampler's compact output into the batch's tensors.
-func (d *drawnBatch) copyOut(b *Batch) error {
-	s := d.loader.draw.Parts.Schema
+// CopyOut widens the sampler's compact output into the batch's tensors.
+func (d *Drawn) CopyOut(b *Batch) error {
+	s := d.Parts.Schema
 	d.ids.begin(s)
 	for t := range s.NumTypes() {
 		if err := d.copyNodes(b, t); err != nil {
@@ -33,7 +33,7 @@ func (d *drawnBatch) copyOut(b *Batch) error {
 			return err
 		}
 	}
-	if d.cut.On() {
+	if d.Cut.On() {
 		if err := d.estimate(); err != nil {
 			return err
 		}
@@ -42,9 +42,9 @@ func (d *drawnBatch) copyOut(b *Batch) error {
 	return nil
 }
 
-// copyIDs copies the ids of nodes and inputs alone.
-func (d *drawnBatch) copyIDs(b *Batch) error {
-	s := d.loader.draw.Parts.Schema
+// CopyIDs copies the ids of nodes and inputs alone.
+func (d *Drawn) CopyIDs(b *Batch) error {
+	s := d.Parts.Schema
 	d.ids.begin(s)
 	for t := range s.NumTypes() {
 		if err := d.copyNodeIDs(b, t); err != nil {
@@ -55,9 +55,9 @@ func (d *drawnBatch) copyIDs(b *Batch) error {
 }
 
 // copyNodeIDs adds the ids of the nodes and of the inputs of a node type.
-func (d *drawnBatch) copyNodeIDs(b *Batch, t int) error {
-	s, c := d.loader.draw.Parts.Schema, &d.typeOffsets
-	nodes := d.batch.Nodes[c.Nodes[t]:c.Nodes[t+1]]
+func (d *Drawn) copyNodeIDs(b *Batch, t int) error {
+	s, c := d.Parts.Schema, &d.TypeOffsets
+	nodes := d.Delivered.Nodes[c.Nodes[t]:c.Nodes[t+1]]
 	nID, err := b.add(s.NodeName(t, "n_id"), int64(len(nodes)))
 	if err != nil {
 		return err
@@ -68,26 +68,26 @@ func (d *drawnBatch) copyNodeIDs(b *Batch, t int) error {
 }
 
 // copyNodes adds the tensors of a node type that are not the user's.
-func (d *drawnBatch) copyNodes(b *Batch, t int) error {
-	s, c := d.loader.draw.Parts.Schema, &d.typeOffsets
+func (d *Drawn) copyNodes(b *Batch, t int) error {
+	s, c := d.Parts.Schema, &d.TypeOffsets
 	if err := d.copyNodeIDs(b, t); err != nil {
 		return err
 	}
 	if err := d.described.ofType(d, b, t); err != nil {
 		return err
 	}
-	if d.loader.draw.Parts.Held {
+	if d.Parts.Held {
 		n := c.Nodes[t+1] - c.Nodes[t]
-		place, err := b.addTensor(s.NodeName(t, draw.PlaceName), manifest.DType_INT32, []int64{n})
+		place, err := b.AddTensor(s.NodeName(t, draw.PlaceName), manifest.DType_INT32, []int64{n})
 		if err != nil {
 			return err
 		}
-		copy(mem.View[int32](place), d.batchRows.Place[c.Nodes[t]:c.Nodes[t+1]])
+		copy(mem.View[int32](place), d.BatchRows.Place[c.Nodes[t]:c.Nodes[t+1]])
 	}
 	if s.Subgraph != sample.Directional {
 		return nil // its edges are not in the order of hops
 	}
-	return b.addCounts(s.NodeName(t, "num_sampled_nodes"), s.NodesPerHop(d.batch, t))
+	return b.addCounts(s.NodeName(t, "num_sampled_nodes"), s.NodesPerHop(d.Delivered, t))
 }
 
 // withinType writes the numbers that nodes of a type have within it, whose first node has this global number.
@@ -102,8 +102,8 @@ func withinType(out, nodes []int64, first int64) {
 }
 
 // relationOf returns one relation of a batch as a Subgraph of its own: its nodes are the nodes of the source type.
-func (d *drawnBatch) relationOf(i int) sample.Subgraph {
-	g, s, c := d.batch, d.loader.draw.Parts.Schema, &d.typeOffsets
+func (d *Drawn) relationOf(i int) sample.Subgraph {
+	g, s, c := d.Delivered, d.Parts.Schema, &d.TypeOffsets
 	lo, hi, source := c.Edges[i], c.Edges[i+1], s.Edges[i].Source
 	one := sample.Subgraph{
 		Nodes: g.Nodes[c.Nodes[source]:c.Nodes[source+1]], Ptr: g.Ptr[c.Ptr[i]:c.Ptr[i+1]], Row: g.Row[lo:hi],
@@ -119,9 +119,9 @@ func (d *drawnBatch) relationOf(i int) sample.Subgraph {
 }
 
 // copyRelation adds the tensors of a relation that are not the user's.
-func (d *drawnBatch) copyRelation(b *Batch, i int) error {
+func (d *Drawn) copyRelation(b *Batch, i int) error {
 	g := d.relationOf(i)
-	types := d.loader.draw.Parts.Schema
+	types := d.Parts.Schema
 	edges := int64(len(g.Row))
 	edgeIndex, err := b.add(types.EdgeName(i, "edge_index"), 2, edges)
 	if err != nil {
@@ -138,8 +138,8 @@ func (d *drawnBatch) copyRelation(b *Batch, i int) error {
 			return err
 		}
 	}
-	if d.loader.draw.Parts.Weighted {
-		data, err := b.addTensor(types.EdgeName(i, draw.EdgeWeightName), manifest.DType_FLOAT32, []int64{edges})
+	if d.Parts.Weighted {
+		data, err := b.AddTensor(types.EdgeName(i, draw.EdgeWeightName), manifest.DType_FLOAT32, []int64{edges})
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (d *drawnBatch) copyRelation(b *Batch, i int) error {
 		}
 		copy(ids.numbers, g.Pos) // positions, until numberEdges
 	}
-	if d.cut.On() {
+	if d.Cut.On() {
 		return nil
 	}
 	return d.transposeGraph(b, &g, types.EdgeName(i, ""), "")

@@ -1,4 +1,4 @@
-package loader
+package batch
 
 import (
 	"freshgo/core/draw"
@@ -8,32 +8,32 @@ import (
 // inputTensors adds the tensors that describe the inputs of batches: nodes, or links.
 type inputTensors interface {
 	// idsOfType adds input_id to the tensors of a node type, or idsOfBatch to those of the batch.
-	idsOfType(d *drawnBatch, b *Batch, typ int) error
-	idsOfBatch(d *drawnBatch, b *Batch) error
+	idsOfType(d *Drawn, b *Batch, typ int) error
+	idsOfBatch(d *Drawn, b *Batch) error
 	// ofType adds the other tensors that describe the inputs to the tensors of a node type, and ofBatch to those of the
 	// batch. A trace has none of them.
-	ofType(d *drawnBatch, b *Batch, typ int) error
-	ofBatch(d *drawnBatch, b *Batch) error
+	ofType(d *Drawn, b *Batch, typ int) error
+	ofBatch(d *Drawn, b *Batch) error
 }
 
 // seedTensors describes input nodes.
 type seedTensors struct{}
 
 // idsOfType adds the places of the inputs of one type in the user's list of them.
-func (seedTensors) idsOfType(d *drawnBatch, b *Batch, typ int) error {
-	inputs, err := b.add(d.loader.draw.Parts.Schema.NodeName(typ, "input_id"), d.typeOffsets.Seeds[typ])
+func (seedTensors) idsOfType(d *Drawn, b *Batch, typ int) error {
+	inputs, err := b.add(d.Parts.Schema.NodeName(typ, "input_id"), d.TypeOffsets.Seeds[typ])
 	if err != nil {
 		return err
 	}
-	d.of.Visit(typ, d.request.Inputs, func(i int, at, place int64) { inputs[i] = place })
+	d.Inputs.Visit(typ, d.Request.Inputs, func(i int, at, place int64) { inputs[i] = place })
 	return nil
 }
 
-func (seedTensors) idsOfBatch(*drawnBatch, *Batch) error { return nil }
+func (seedTensors) idsOfBatch(*Drawn, *Batch) error { return nil }
 
 // ofType adds, with trees, the trees of the nodes of one type and the times of its inputs.
-func (seedTensors) ofType(d *drawnBatch, b *Batch, typ int) error {
-	parts, c := &d.loader.draw.Parts, &d.typeOffsets
+func (seedTensors) ofType(d *Drawn, b *Batch, typ int) error {
+	parts, c := d.Parts, &d.TypeOffsets
 	if !parts.Disjoint {
 		return nil
 	}
@@ -44,16 +44,16 @@ func (seedTensors) ofType(d *drawnBatch, b *Batch, typ int) error {
 	if err != nil {
 		return err
 	}
-	d.of.Visit(typ, d.request.Inputs, func(i int, at, _ int64) { times[i] = d.of.Times[at] })
+	d.Inputs.Visit(typ, d.Request.Inputs, func(i int, at, _ int64) { times[i] = d.Inputs.Times[at] })
 	return nil
 }
 
-func (seedTensors) ofBatch(*drawnBatch, *Batch) error { return nil }
+func (seedTensors) ofBatch(*Drawn, *Batch) error { return nil }
 
 // addTrees adds the trees of the nodes of one type.
-func (d *drawnBatch) addTrees(b *Batch, typ int) (trees []int64, err error) {
-	of := d.batch.Tree[d.typeOffsets.Nodes[typ]:d.typeOffsets.Nodes[typ+1]]
-	trees, err = b.add(d.loader.draw.Parts.Schema.NodeName(typ, draw.TreeName), int64(len(of)))
+func (d *Drawn) addTrees(b *Batch, typ int) (trees []int64, err error) {
+	of := d.Delivered.Tree[d.TypeOffsets.Nodes[typ]:d.TypeOffsets.Nodes[typ+1]]
+	trees, err = b.add(d.Parts.Schema.NodeName(typ, draw.TreeName), int64(len(of)))
 	if err != nil {
 		return nil, err
 	}
@@ -66,16 +66,16 @@ func (d *drawnBatch) addTrees(b *Batch, typ int) (trees []int64, err error) {
 // linkTensors describes links.
 type linkTensors struct{ *links.Links }
 
-func (k linkTensors) idsOfType(*drawnBatch, *Batch, int) error { return nil }
+func (k linkTensors) idsOfType(*Drawn, *Batch, int) error { return nil }
 
 // idsOfBatch adds the places of the links in the user's list of them.
-func (k linkTensors) idsOfBatch(d *drawnBatch, b *Batch) error {
-	return b.addCounts(d.loader.draw.Parts.Schema.EdgeName(k.Options.Relation, "input_id"), d.request.Inputs)
+func (k linkTensors) idsOfBatch(d *Drawn, b *Batch) error {
+	return b.addCounts(d.Parts.Schema.EdgeName(k.Options.Relation, "input_id"), d.Request.Inputs)
 }
 
 // ofType adds the links in whose trees the nodes are.
-func (k linkTensors) ofType(d *drawnBatch, b *Batch, typ int) error {
-	if !d.loader.draw.Parts.Disjoint {
+func (k linkTensors) ofType(d *Drawn, b *Batch, typ int) error {
+	if !d.Parts.Disjoint {
 		return nil
 	}
 	trees, err := d.addTrees(b, typ)
@@ -86,8 +86,8 @@ func (k linkTensors) ofType(d *drawnBatch, b *Batch, typ int) error {
 }
 
 // ofBatch adds the times of the links, and where their ends are among the nodes.
-func (k linkTensors) ofBatch(d *drawnBatch, b *Batch) error {
-	parts, inputs := &d.loader.draw.Parts, d.request.Inputs
+func (k linkTensors) ofBatch(d *Drawn, b *Batch) error {
+	parts, inputs := d.Parts, d.Request.Inputs
 	if parts.Timed {
 		for _, name := range parts.TimesNames() {
 			times, err := b.add(name, k.Options.NumTimes(b.NumSeeds))
@@ -95,11 +95,11 @@ func (k linkTensors) ofBatch(d *drawnBatch, b *Batch) error {
 				return err
 			}
 			for i := range times {
-				times[i] = d.of.Times[inputs[i%len(inputs)]]
+				times[i] = d.Inputs.Times[inputs[i%len(inputs)]]
 			}
 		}
 	}
-	for _, t := range k.Tensors(&d.request.Places, b.NumSeeds) {
+	for _, t := range k.Tensors(&d.Request.Places, b.NumSeeds) {
 		places, err := b.add(parts.LinkName(t.Name), t.Shape...)
 		if err != nil {
 			return err

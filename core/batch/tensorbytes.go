@@ -1,12 +1,12 @@
-package loader
+package batch
 
 import (
 	"freshgo/core/draw"
 	"freshgo/core/sample"
 )
 
-// tensorBytes returns the size of the tensors of a batch with these offsets and the given number of seeds, or links.
-func tensorBytes(c *draw.TypeOffsets, p *draw.Parts, seeds int64) int64 {
+// TensorBytes returns the size of the tensors of a batch with these offsets and the given number of seeds, or links.
+func TensorBytes(c *draw.TypeOffsets, p *draw.Parts, seeds int64) int64 {
 	total := seeds*8 + p.Links.NumEnds(seeds)*8
 	s := p.Schema
 	for t := range s.NumTypes() {

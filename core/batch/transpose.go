@@ -1,4 +1,4 @@
-package loader
+package batch
 
 import (
 	"math"
@@ -17,8 +17,8 @@ func transposedBytes(nodes, edges int64) int64 { return (nodes+1)*8 + edges*8 }
 
 // transposeGraph adds a graph grouped by source, where that was asked for, under names between a prefix and a suffix.
 // It runs in a thread of the loader where the batch is copied out, so that the backward pass finds it ready.
-func (d *drawnBatch) transposeGraph(b *Batch, g *sample.Subgraph, prefix, suffix string) error {
-	if edges := int64(len(g.Row)); !d.loader.draw.Parts.Transposed || edges > math.MaxInt32 {
+func (d *Drawn) transposeGraph(b *Batch, g *sample.Subgraph, prefix, suffix string) error {
+	if edges := int64(len(g.Row)); !d.Parts.Transposed || edges > math.MaxInt32 {
 		return nil
 	}
 	ptr, err := b.add(prefix+TransposedNames[0]+suffix, int64(len(g.Nodes))+1)
@@ -27,7 +27,7 @@ func (d *drawnBatch) transposeGraph(b *Batch, g *sample.Subgraph, prefix, suffix
 	}
 	var lists [2][]int32
 	for i, name := range TransposedNames[1:] {
-		data, err := b.addTensor(prefix+name+suffix, manifest.DType_INT32, []int64{int64(len(g.Row))})
+		data, err := b.AddTensor(prefix+name+suffix, manifest.DType_INT32, []int64{int64(len(g.Row))})
 		if err != nil {
 			return err
 		}

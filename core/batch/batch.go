@@ -1,4 +1,15 @@
-package loader
+// Package batch makes the tensors of a batch out of what the sampler has drawn.
+//
+// A Drawn is a batch on its way: its inputs, its subgraph, what pruning leaves of it, and the rows that it needs.
+// CopyOut turns it into the arrays of a Batch, but for the rows of the graph's own tensors, which the loader brings:
+//
+//   - tensors.go: nodes and relations (n_id, edge_index, ptr, e_id, counts by hop)
+//   - inputtensors.go: what describes the inputs, nodes or links
+//   - history_tensors.go: the levels of a pruned batch
+//   - transpose.go: edges grouped by source
+//   - edgeids.go: where the user's numbers of the edges go
+//   - tensorbytes.go: the memory of all of them, known before they are made
+package batch
 
 import (
 	"freshgo/core/manifest"
@@ -26,14 +37,17 @@ type Array struct {
 // float32[edges], see sample.CanEdgeWeight; walks have neither e_id nor edge tensors. With
 // Options.Subgraph other than Directional all nodes are targets, and edges are not
 // counted by hop. A trace holds n_id and input_id only. A heterogeneous graph has
-// these for each node type and relation, see copyOut.
+// these for each node type and relation, see Drawn.CopyOut.
 type Batch struct {
 	Index    int64 // position in the epoch, counted from 0
 	NumSeeds int64
 	Arrays   []Array
-	bytes    int64 // what the gate counted for it
+	Reserved int64 // bytes that the gate counted for it
 	alloc    mem.Allocator
 }
+
+// NewBatch returns a batch without tensors, which are to be in an allocator's memory.
+func NewBatch(index int64, alloc mem.Allocator) *Batch { return &Batch{Index: index, alloc: alloc} }
 
 // Release hands every buffer back; for batches nobody will take.
 func (b *Batch) Release() {
@@ -58,15 +72,15 @@ func int64s(p []byte) []int64 { return mem.View[int64](p) }
 
 // add appends an int64 tensor to the batch and returns its elements.
 func (b *Batch) add(name string, shape ...int64) ([]int64, error) {
-	data, err := b.addTensor(name, manifest.DType_INT64, shape)
+	data, err := b.AddTensor(name, manifest.DType_INT64, shape)
 	if err != nil {
 		return nil, err
 	}
 	return int64s(data), nil
 }
 
-// addTensor appends a tensor to the batch and returns its memory.
-func (b *Batch) addTensor(name string, dtype manifest.DType, shape []int64) ([]byte, error) {
+// AddTensor appends a tensor to the batch and returns its memory.
+func (b *Batch) AddTensor(name string, dtype manifest.DType, shape []int64) ([]byte, error) {
 	n := int64(dtype.Size())
 	for _, d := range shape {
 		n *= d
