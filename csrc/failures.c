@@ -23,5 +23,5 @@ int32_t fgi_no_memory(fg_error *err) {
 }
 
 int32_t fgi_struct_size(fg_error *err, uint32_t have, uint32_t want) {
-  return have == want ? FG_OK : fgi_fail(err, FG_INVALID, "operators: struct_size is %u, want %u", have, want);
+  return have == want ? FG_OK : fgi_fail(err, FG_INVALID, "operators: struct_size is %u, expected %u", have, want);
 }

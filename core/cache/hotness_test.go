@@ -201,13 +201,13 @@ func TestCheckSaysWhatAndWhere(t *testing.T) {
 	require.Equal(t, Hotness(good), h)
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for message, scores := range map[string][]float32{
-		"hotness of node 2 is NaN":         {0, 1, nan, 0},
-		"hotness of node 0 is +Inf":        {inf, 1, 0, nan},
-		"hotness of node 1 is -Inf":        {0, -inf, 0, 0},
-		"hotness of node 3 is -0.5":        {0, 1, 2, -0.5},
-		"3 scores, want one for each of 4": {0, 1, 2},
-		"0 scores":                         {},
-		"5 scores":                         {1, 2, 3, 4, 5},
+		"hotness of node 2 is NaN":             {0, 1, nan, 0},
+		"hotness of node 0 is +Inf":            {inf, 1, 0, nan},
+		"hotness of node 1 is -Inf":            {0, -inf, 0, 0},
+		"hotness of node 3 is -0.5":            {0, 1, 2, -0.5},
+		"3 scores, expected one for each of 4": {0, 1, 2},
+		"0 scores":                             {},
+		"5 scores":                             {1, 2, 3, 4, 5},
 	} {
 		_, err := Check(scores, 4)
 		require.ErrorIs(t, err, ErrHotness)

@@ -63,12 +63,12 @@ func (v *Vector) Close() {
 // number of scores if that is wrong.
 func Check(scores []float32, numRows int64) (Hotness, error) {
 	if int64(len(scores)) != numRows {
-		return nil, fmt.Errorf("cache: hotness has %d scores, want one for each of %d nodes: %w",
+		return nil, fmt.Errorf("cache: hotness has %d scores, expected one for each of %d nodes: %w",
 			len(scores), numRows, ErrHotness)
 	}
 	for i, s := range scores {
 		if !(s >= 0 && s <= math.MaxFloat32) { // NaN fails both
-			return nil, fmt.Errorf("cache: hotness of node %d is %v, want a finite number that is not negative: %w",
+			return nil, fmt.Errorf("cache: hotness of node %d is %v, expected a finite number that is not negative: %w",
 				i, s, ErrHotness)
 		}
 	}

@@ -103,7 +103,7 @@ func (g *Graph) build(ctx context.Context, in GraphInput, place map[string]int) 
 	var err error
 	for _, t := range in.NodeTypes {
 		if t.NumNodes < 0 && t.Name != "" {
-			return fmt.Errorf("%w: %d nodes of type %q", store.ErrInvalid, t.NumNodes, t.Name)
+			return fmt.Errorf("%w: node type %q has %d nodes, expected at least 0", store.ErrInvalid, t.Name, t.NumNodes)
 		}
 		n := graphNodes{name: t.Name, Count: t.NumNodes}
 		label := "" // before names in messages

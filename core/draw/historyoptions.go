@@ -48,13 +48,13 @@ func (o *HistoryOptions) validate(hops int) error {
 	case !(o.Start.Count >= 0):
 		return fmt.Errorf("%w: start must be at least 0, got %v", ErrOption, o.Start.Count)
 	case o.Memory < Auto || o.Memory == 0:
-		return fmt.Errorf("%w: the memory of a history must be at least 1 byte, got %d", ErrOption, o.Memory)
+		return fmt.Errorf("%w: memory of the history must be at least 1 byte, got %d", ErrOption, o.Memory)
 	case o.Levels < 0 || hops < 64 && o.Levels>>max(hops-1, 0) != 0:
-		return fmt.Errorf("%w: levels must be some of the %d hidden ones, got %b", ErrOption, hops-1, o.Levels)
+		return fmt.Errorf("%w: levels must be among the %d hidden levels, got the bits %b", ErrOption, hops-1, o.Levels)
 	case o.Lag < 0:
 		return fmt.Errorf("%w: lag must be at least 0, got %d", ErrOption, o.Lag)
 	case o.ProbeEvery < 0:
-		return fmt.Errorf("%w: a history is probed every 1 or more iterations, got %d", ErrOption, o.ProbeEvery)
+		return fmt.Errorf("%w: probe_every must be at least 0 iterations, got %d", ErrOption, o.ProbeEvery)
 	case hops < 2:
 		return fmt.Errorf("%w: a history needs at least 2 layers, num_neighbors has %d", ErrOption, hops)
 	}

@@ -25,9 +25,9 @@ func (p *Parts) LinkedRelation(o *links.Options) (of links.Relation, err error) 
 		switch {
 		case i >= 0 && i < len(s.Relations):
 		case s.unnamed():
-			return of, fmt.Errorf("%w: links of relation %d, the graph has no types", ErrOption, i)
+			return of, fmt.Errorf("%w: links are of edge type %d, but the graph has no edge types", ErrOption, i)
 		default:
-			return of, fmt.Errorf("%w: links of relation %d, the graph has %d", ErrOption, i, len(s.Relations))
+			return of, fmt.Errorf("%w: links are of edge type %d, expected 0 to %d", ErrOption, i, len(s.Relations)-1)
 		}
 	}
 	r, back := &s.Relations[o.Relation], &s.Relations[o.Reverse]
@@ -66,7 +66,7 @@ func (o *Options) validateLinks(p *Parts) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrOption, err)
 	case k.Strict && k.Negatives == 0:
-		return refuse("strict negatives without negatives")
+		return refuse("strict negatives need negatives, expected at least 1 for each link, got 0")
 	}
 	if err := k.CheckEnds(&of); errors.Is(err, sample.ErrSeed) {
 		return err
@@ -79,7 +79,7 @@ func (o *Options) validateLinks(p *Parts) error {
 	}
 	for _, t := range p.Tensors {
 		if slices.Contains(names, t.Label) {
-			return refuse("the graph has a tensor %q, which is what a batch calls its links: rename the tensor", t.Name)
+			return refuse("the graph has a tensor %q, a name that batches use for their links: rename the tensor", t.Name)
 		}
 	}
 	return nil
@@ -111,8 +111,8 @@ func (o *Options) validateLinkTimes(p *Parts, t *Tensor, own bool) error {
 			"so edge_label_time must give a time for each link",
 			ErrOption, of.Name, t.Name)
 	case k.Sources != nil:
-		return fmt.Errorf("%w: time_attr %q needs edge_label_time, a time for each link: only without edge_label_index, "+
-			"where every edge is a link, it is that of the edge", ErrOption, t.Name)
+		return fmt.Errorf("%w: time_attr %q needs edge_label_time, a time for each link: links have the times of edges "+
+			"only without edge_label_index, where every edge is a link", ErrOption, t.Name)
 	}
 	return nil
 }

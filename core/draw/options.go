@@ -159,7 +159,7 @@ func (o Options) validate(numNodes int64) error {
 		return fmt.Errorf("%w: feature_dtype must be one of %q, got %q", ErrOption, known, o.FeatureDType)
 	}
 	if o.Seeds != nil && len(o.Seeds) == 0 {
-		return fmt.Errorf("%w: input_nodes names no node, expected at least one", ErrOption)
+		return fmt.Errorf("%w: input_nodes is empty, expected at least one node", ErrOption)
 	}
 	for i, v := range o.Seeds {
 		if uint64(v) >= uint64(numNodes) {
@@ -181,10 +181,10 @@ func (o Options) validate(numNodes int64) error {
 		}
 	}
 	if o.History != nil && o.NoEdgeIDs {
-		return fmt.Errorf("%w: a history prunes edges by their numbers, which batches are to have", ErrOption)
+		return fmt.Errorf("%w: a history needs the e_id of batches, by which it prunes edges", ErrOption)
 	}
 	if o.History != nil && o.Held != nil {
-		return fmt.Errorf("%w: a history and rows that the consumer holds cannot be used together", ErrOption)
+		return fmt.Errorf("%w: a history cannot be combined with rows that are held on a device", ErrOption)
 	}
 	if err := o.validateHeld(numNodes); err != nil {
 		return err
@@ -215,7 +215,7 @@ func (o *Options) validatePlan() error {
 	case o.Reorder < Auto:
 		return fmt.Errorf("%w: reorder must be at least 0 batches, got %d", ErrOption, o.Reorder)
 	case o.Reorder != 0 && o.Cache != "auto" && o.Cache != "belady":
-		return fmt.Errorf("%w: reorder needs cache \"belady\", which samples ahead, got %q", ErrOption, o.Cache)
+		return fmt.Errorf("%w: reorder needs cache \"belady\", which samples ahead, got cache %q", ErrOption, o.Cache)
 	case o.Reorder > 0 && o.Superbatch != Auto && o.Reorder > o.Superbatch:
 		return fmt.Errorf("%w: reorder must be at most superbatch = %d batches, got %d", ErrOption, o.Superbatch, o.Reorder)
 	case o.Cache == "presc" && o.PreSCEpochs < 1:

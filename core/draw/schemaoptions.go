@@ -14,10 +14,10 @@ func (m *Sampling) checkTypes() error {
 	types, o := m.Parts.Schema, &m.Options
 	if types.unnamed() {
 		if o.Metapaths != nil {
-			return fmt.Errorf("%w: metapaths are of edge types, the graph has none", ErrOption)
+			return fmt.Errorf("%w: metapaths need edge types, and the graph has none", ErrOption)
 		}
 		if o.RelationFanouts != nil {
-			return fmt.Errorf("%w: fanouts of %d edge types, the graph has no types",
+			return fmt.Errorf("%w: num_neighbors has fanouts for %d edge types, and the graph has none",
 				sample.ErrFanout, len(o.RelationFanouts))
 		}
 	}
@@ -31,7 +31,7 @@ func (m *Sampling) checkTypes() error {
 // validate checks what the options ask of each type, and finds the seeds of each.
 func (s *Schema) validate(o *Options) error {
 	if o.Walks != nil && !s.unnamed() {
-		return fmt.Errorf("%w: random walks without a metapath, expected none with a heterogeneous graph", ErrOption)
+		return fmt.Errorf("%w: random walks in a heterogeneous graph need a metapath", ErrOption)
 	}
 	if err := s.findEdges(o); err != nil {
 		return err
@@ -43,11 +43,11 @@ func (s *Schema) validate(o *Options) error {
 		}
 	}
 	if len(o.RelationFanouts) != len(s.Edges) {
-		what := "the graph has"
+		what := "edge types"
 		if o.Metapaths != nil {
-			what = "the metapaths are"
+			what = "metapaths"
 		}
-		return fmt.Errorf("%w: fanouts of %d edge types, %s %d",
+		return fmt.Errorf("%w: num_neighbors has fanouts for %d %s, expected %d",
 			sample.ErrFanout, len(o.RelationFanouts), what, len(s.Edges))
 	}
 	for _, f := range o.RelationFanouts {
@@ -110,8 +110,8 @@ func (s *Schema) findEdges(o *Options) error {
 		}
 		for _, place := range m.Path {
 			if place < 0 || place >= len(s.Relations) {
-				return fmt.Errorf("%w: metapath %d names edge type %d, the graph has %d",
-					ErrOption, i, place, len(s.Relations))
+				return fmt.Errorf("%w: metapath %d names edge type %d, expected 0 to %d",
+					ErrOption, i, place, len(s.Relations)-1)
 			}
 			s.Relations[place].used = true
 		}

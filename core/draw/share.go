@@ -32,7 +32,7 @@ func (s Share) Check() error {
 			ErrOption, s.Rank, s.ranks()-s.Rank, s.Adjacent)
 	}
 	if s.Uneven < Pad || s.Uneven > Join {
-		return fmt.Errorf("%w: unknown way %d to share uneven batches", ErrOption, s.Uneven)
+		return fmt.Errorf("%w: uneven is %d, expected a known way to divide the last batches", ErrOption, s.Uneven)
 	}
 	return nil
 }

@@ -67,13 +67,13 @@ func (p *Parts) Choose(aggregate string) error {
 		case a == nil || t.Name != aggregate:
 			continue
 		case a.Stale != "":
-			return fmt.Errorf("%w: the aggregate %s was made from %s than the store holds: propagate again", ErrOption,
-				p.Schema.Describe(t), a.Stale)
+			return fmt.Errorf("%w: the aggregate %s was computed from %s than the store has: call propagate again",
+				ErrOption, p.Schema.Describe(t), a.Stale)
 		}
 		replaced[t.Type] = a.Tensor
 	}
 	if aggregate != "" && len(replaced) == 0 {
-		return fmt.Errorf("%w: no tensor %q that propagate has computed", ErrOption, aggregate)
+		return fmt.Errorf("%w: aggregate is %q, expected a tensor that propagate has computed", ErrOption, aggregate)
 	}
 	p.Tensors = slices.DeleteFunc(p.Tensors, func(t Tensor) bool {
 		if computed(&t) != nil {
@@ -90,7 +90,7 @@ func (p *Parts) Choose(aggregate string) error {
 func (p *Parts) CheckRows(cacheKind string) error {
 	read := slices.ContainsFunc(p.Tensors, func(t Tensor) bool { return t.OnDisk != nil && !t.ByEdge })
 	if read && p.NumNodes > cache.MaxRows {
-		return fmt.Errorf("%w: the graph has %d nodes, rows are read from a store of at most %d",
+		return fmt.Errorf("%w: the graph has %d nodes, expected at most %d where rows are read from a store",
 			ErrOption, p.NumNodes, int64(cache.MaxRows))
 	}
 	if why := p.unplannable(); read && cacheKind == "belady" {
@@ -105,7 +105,8 @@ func (p *Parts) unplannable() error {
 	if p.NumNodes <= most {
 		return nil
 	}
-	return fmt.Errorf("%w: cache \"belady\" plans up to %d nodes, the graph has %d", ErrOption, int64(most), p.NumNodes)
+	return fmt.Errorf("%w: the graph has %d nodes, expected at most %d with cache \"belady\"",
+		ErrOption, p.NumNodes, int64(most))
 }
 
 // RowCost returns the cost of loading a node's rows: zero where its type has none, but other types have some.

@@ -62,7 +62,7 @@ func (s *Schema) checkTimes(m *Sampling) error {
 	}
 	switch {
 	case found[0] != nil && found[1] != nil:
-		return fmt.Errorf("%w: time_attr %q names tensors of nodes (%s) and of edges (%s), expected those of one kind",
+		return fmt.Errorf("%w: time_attr %q names tensors of nodes (%s) and of edges (%s), expected tensors of one kind",
 			ErrOption, name, s.typeLabel(found[0]), s.typeLabel(found[1]))
 	case found[0] == nil && found[1] == nil:
 		return s.noTimes(m, name)

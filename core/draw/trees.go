@@ -51,8 +51,8 @@ func (m *Sampling) checkTreeNames() error {
 	}
 	for name, given := range map[string]bool{TreeName: m.Parts.Disjoint, name: m.Parts.Timed} {
 		if given && clash(name) {
-			return fmt.Errorf("%w: the graph has a tensor %q, as the loader calls one of its own: rename the tensor",
-				ErrOption, name)
+			return fmt.Errorf("%w: the graph has a tensor %q, a name that batches use for a tensor of their own: "+
+				"rename the tensor", ErrOption, name)
 		}
 	}
 	return nil

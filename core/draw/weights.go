@@ -52,7 +52,8 @@ func (o *Options) weightsOf(relation int) string {
 func (m *Sampling) checkWeights() error {
 	types := m.Parts.Schema
 	if n := len(m.Options.WeightAttrs); n > 0 && n != len(types.Relations) {
-		return fmt.Errorf("%w: %d names of weights for %d relations", ErrOption, n, len(types.Relations))
+		return fmt.Errorf("%w: weight_attr has %d names, expected one for each of %d edge types",
+			ErrOption, n, len(types.Relations))
 	}
 	found := m.weightTensors()
 	if found == nil {
@@ -109,8 +110,8 @@ func (m *Sampling) checkSampler() error {
 		return t.Name == EdgeWeightName && (t.ByEdge || t.Label == t.Name)
 	})
 	if m.Parts.Weighted && clash {
-		return fmt.Errorf("%w: the graph has a tensor %q, which is what the sampler calls the weights that it gives: "+
-			"rename the tensor, or let the sampler give none", ErrOption, EdgeWeightName)
+		return fmt.Errorf("%w: the graph has a tensor %q, the name that batches use for the sampler's weights: "+
+			"rename the tensor, or pass edge_weight=False to the sampler", ErrOption, EdgeWeightName)
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func (w *Wanted) fetch(ids *IDs, pos []int64, at []int32, out []int64) (done boo
 	if of.next < len(of.answered) {
 		found := mem.Slice[int64](of.answered[of.next])
 		if of.next++; len(found) != len(pos) {
-			panic(fmt.Sprintf("graph: a draw that is repeated wants %d neighbours, not %d", len(pos), len(found)))
+			panic(fmt.Sprintf("graph: a draw of %d neighbours is repeated with %d", len(pos), len(found)))
 		}
 		for i, id := range found {
 			if at != nil {
@@ -185,7 +185,7 @@ func (t *Together) read(ctx context.Context, ids *IDs, wants []*wantedOf, atOnce
 		t.first = append(t.first, total)
 	}
 	if total > math.MaxInt32 {
-		return fmt.Errorf("graph: %d neighbours are read together, want at most %d", total, math.MaxInt32)
+		return fmt.Errorf("graph: a batch reads %d neighbours, expected at most %d", total, math.MaxInt32)
 	}
 	rows := ids.disk.layout.NumRows
 	passes := (total + int64(atOnce) - 1) / int64(atOnce)

@@ -202,10 +202,10 @@ func (h *History) SetRow(nBytes int64) error {
 	case h.rowBytes == nBytes && nBytes > 0:
 		return nil
 	case h.rowBytes > 0:
-		return fmt.Errorf("history: embeddings of %d bytes, earlier ones had %d: %w", nBytes, h.rowBytes, ErrRow)
+		return fmt.Errorf("history: embeddings have rows of %d bytes, expected %d as before: %w", nBytes, h.rowBytes, ErrRow)
 	case nBytes <= 0 || nBytes > h.config.Bytes:
-		return fmt.Errorf("history: embeddings of %d bytes, want from 1 to the buffer's %d: %w", nBytes, h.config.Bytes,
-			ErrRow)
+		return fmt.Errorf("history: embeddings have rows of %d bytes, expected 1 to the %d bytes of its memory: %w",
+			nBytes, h.config.Bytes, ErrRow)
 	}
 	h.setRow(nBytes)
 	return nil
@@ -317,7 +317,8 @@ type Admitted struct {
 // slices do not fit together.
 func (h *History) Update(i int64, layers []Observed, out []Admitted) error {
 	if i <= h.updated || i > lastIteration {
-		return fmt.Errorf("history: update of iteration %d after that of %d: %w", i, h.updated, ErrOrder)
+		return fmt.Errorf("history: iteration %d is updated after iteration %d, expected ascending order: %w",
+			i, h.updated, ErrOrder)
 	}
 	if len(layers) != 0 {
 		if err := h.fits(layers, out); err != nil {
@@ -351,8 +352,8 @@ func (h *History) fits(layers []Observed, out []Admitted) error {
 		return fmt.Errorf("history: update before the size of rows is known: %w", ErrRow)
 	}
 	if len(layers) != h.config.Layers || len(out) != h.config.Layers {
-		return fmt.Errorf("history: update of %d layers into %d, want %d: %w", len(layers), len(out), h.config.Layers,
-			ErrConfig)
+		return fmt.Errorf("history: an update is of %d layers, into %d, expected %d: %w", len(layers), len(out),
+			h.config.Layers, ErrConfig)
 	}
 	for l := range layers {
 		o := &layers[l]
@@ -367,7 +368,8 @@ func (h *History) fits(layers []Observed, out []Admitted) error {
 		for _, nodes := range [][]int64{o.Nodes, hits} {
 			for _, node := range nodes {
 				if uint64(node) >= uint64(h.config.NumNodes) {
-					return fmt.Errorf("history: layer %d has node %d, want one of %d: %w", l+1, node, h.config.NumNodes, ErrConfig)
+					return fmt.Errorf("history: layer %d has node %d, expected one of %d: %w", l+1, node,
+						h.config.NumNodes, ErrConfig)
 				}
 			}
 		}

@@ -128,7 +128,7 @@ func (p *Pruner) Decide(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *
 	}
 	if edges := h.edgesTo(layers - 1); edges > math.MaxInt32 {
 		out.Free()
-		return fmt.Errorf("history: pruning a batch of %d edges, want at most %d: %w", edges, math.MaxInt32,
+		return fmt.Errorf("history: pruning a batch of %d edges, expected at most %d: %w", edges, math.MaxInt32,
 			sample.ErrTooLarge)
 	}
 	if err := p.lay(g, h); err != nil {

@@ -21,7 +21,7 @@ import "fmt"
 func (p *Pruner) Saves(out *Pruned, cost func(node int64) float32, saves [][]float32) error {
 	layers := len(out.Layers)
 	if len(saves) != layers-1 {
-		panic(fmt.Sprintf("history: saves for %d layers, want %d", len(saves), layers-1))
+		panic(fmt.Sprintf("history: saves for %d layers, expected %d", len(saves), layers-1))
 	}
 	if layers == 1 {
 		return nil
@@ -40,7 +40,7 @@ func (p *Pruner) Saves(out *Pruned, cost func(node int64) float32, saves [][]flo
 	for l := 1; l < layers; l++ {
 		layer, level := &out.Layers[l-1], &out.Levels[l]
 		if len(saves[l-1]) != len(level.Computed) {
-			panic(fmt.Sprintf("history: room for %d saves of layer %d, want %d", len(saves[l-1]), l, len(level.Computed)))
+			panic(fmt.Sprintf("history: room for %d saves of layer %d, expected %d", len(saves[l-1]), l, len(level.Computed)))
 		}
 		share(layer, value[:layer.NumSrc], uses[:layer.NumSrc], saves[l-1],
 			float64(len(level.Hits))/float64(len(level.Nodes)))

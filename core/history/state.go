@@ -163,7 +163,7 @@ func (h *History) read(state []byte) (s saved, err error) {
 	r := reader{state: state[len(stateMagic):body]}
 	for k, want := range h.config.fingerprint() {
 		if got := r.word(); got != want {
-			return s, damaged("is of another configuration: field %d is %d, want %d", k, int64(got), int64(want))
+			return s, damaged("is of another configuration: field %d is %d, expected %d", k, int64(got), int64(want))
 		}
 	}
 	s.rowBytes, s.updated = r.count(), int64(r.word())

@@ -38,7 +38,7 @@ func TestAggregate(t *testing.T) {
 	p := draw.OpenStore(s).Parts()
 	err = p.Choose("x")
 	require.ErrorIs(t, err, draw.ErrOption)
-	require.ErrorContains(t, err, `no tensor "x" that propagate has computed`)
+	require.ErrorContains(t, err, `aggregate is "x", expected a tensor that propagate has computed`)
 
 	m := s.Manifest()
 	m.NodeTypes[0].Tensors[3].Aggregate.Parts[0].Topology++
@@ -52,5 +52,5 @@ func TestAggregate(t *testing.T) {
 		Transfer: "auto", Superbatch: draw.Auto, FeatureCache: draw.Auto, NeighborCache: draw.Auto,
 		ScratchBytes: draw.Auto}, nil)
 	require.ErrorIs(t, err, draw.ErrOption)
-	require.ErrorContains(t, err, `the aggregate "x_mean" was made from other edges than the store holds`)
+	require.ErrorContains(t, err, `the aggregate "x_mean" was computed from other edges than the store has`)
 }

@@ -191,13 +191,13 @@ func (p *onDemandWorker) take(ctx context.Context, ask *Ask) (err error) {
 	linked := l.draw.Options.Links != nil
 	switch {
 	case ask.Inputs != nil && (ask.Seeds != nil || ask.Sources != nil || ask.Times != nil):
-		return fmt.Errorf("%w: inputs of the loader are asked for, and others beside them", draw.ErrOption)
+		return fmt.Errorf("%w: a request names inputs of the loader or inputs of its own, got both", draw.ErrOption)
 	case ask.Inputs != nil:
 		return p.takeInputs(ask.Inputs)
 	case linked && (ask.Seeds != nil || ask.Sources == nil):
-		return fmt.Errorf("%w: the loader makes batches for links, and is asked for one for nodes", draw.ErrOption)
+		return fmt.Errorf("%w: the loader makes batches for links, got a request for nodes", draw.ErrOption)
 	case !linked && (ask.Sources != nil || ask.Seeds == nil):
-		return fmt.Errorf("%w: the loader makes batches for nodes, and is asked for one for links", draw.ErrOption)
+		return fmt.Errorf("%w: the loader makes batches for nodes, got a request for links", draw.ErrOption)
 	case linked:
 		err = p.takeLinks(ask)
 	default:
@@ -216,11 +216,11 @@ func (p *onDemandWorker) take(ctx context.Context, ask *Ask) (err error) {
 func (p *onDemandWorker) takeInputs(inputs []int64) error {
 	r, count := &p.preparer.drawn.Request, p.preparer.drawn.Inputs.Count()
 	if len(inputs) == 0 {
-		return fmt.Errorf("%w: index is empty, expected at least one place", draw.ErrOption)
+		return fmt.Errorf("%w: index is empty, expected at least one position", draw.ErrOption)
 	}
 	for i, input := range inputs {
 		if uint64(input) >= uint64(count) {
-			return fmt.Errorf("%w: index[%d] is %d, expected a place in [0, %d)", draw.ErrOption, i, input, count)
+			return fmt.Errorf("%w: index[%d] is %d, expected a position in [0, %d)", draw.ErrOption, i, input, count)
 		}
 		if len(p.preparer.drawn.Inputs.Times) > 0 {
 			r.Times = append(r.Times, p.preparer.drawn.Inputs.Times[input])
@@ -246,8 +246,8 @@ func (p *onDemandWorker) takeNodes(ctx context.Context, ask *Ask) (err error) {
 	}
 	for _, r := range runs {
 		if !slices.ContainsFunc(s.Runs, func(own draw.SeedRun) bool { return own.Type == r.Type }) {
-			return fmt.Errorf("%w: ids are of node type %q, and the loader has no input nodes of that type", draw.ErrOption,
-				s.TypeNames[r.Type])
+			return fmt.Errorf("%w: ids are of node type %q, expected a node type of the loader's input nodes",
+				draw.ErrOption, s.TypeNames[r.Type])
 		}
 	}
 	p.preparer.drawn.SetInputs(draw.Inputs{Requester: draw.NewInputNodes(ask.Seeds, 0), Runs: runs})
@@ -260,7 +260,7 @@ func (p *onDemandWorker) timesAsked(ctx context.Context, ask *Ask) ([]int64, err
 	l, s := p.preparer.loader, p.preparer.loader.draw.Parts.Schema
 	switch {
 	case l.draw.Options.TimeAttr == "" && ask.Times != nil:
-		return nil, fmt.Errorf("%w: a time is given, and the loader has no time_attr", draw.ErrOption)
+		return nil, fmt.Errorf("%w: time needs a loader with time_attr, and this one has none", draw.ErrOption)
 	case l.draw.Options.TimeAttr == "":
 		return nil, nil
 	case ask.Times != nil && len(ask.Times) != len(ask.Seeds):
@@ -328,11 +328,11 @@ func (p *onDemandWorker) takeLinks(ask *Ask) error {
 	}
 	timed := l.draw.Options.TimeAttr != ""
 	if timed && len(ask.Times) != n || !timed && ask.Times != nil {
-		want := "none without time_attr"
+		expected := "none without time_attr"
 		if timed {
-			want = fmt.Sprintf("one for each of %d links", n)
+			expected = fmt.Sprintf("one for each of %d links", n)
 		}
-		return fmt.Errorf("%w: edge_label_time has %d times, expected %s", draw.ErrOption, len(ask.Times), want)
+		return fmt.Errorf("%w: edge_label_time has %d times, expected %s", draw.ErrOption, len(ask.Times), expected)
 	}
 	links := *own // the tables of negatives are the loader's
 	links.Sources, links.Targets = ask.Sources, ask.Targets

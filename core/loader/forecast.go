@@ -60,10 +60,11 @@ func beginForecast(ctx context.Context, l *Loader, epoch, first int64) (*forecas
 	case !prunes:
 		return nil, fmt.Errorf("%w: the loader has no history", prune.ErrCall)
 	case l.draw.Split.Reorder != 0:
-		return nil, fmt.Errorf("%w: of an epoch whose batches are reordered there is no forecast", prune.ErrCall)
+		return nil, fmt.Errorf("%w: a forecast needs reorder=0: which batch comes next is not known before it is planned",
+			prune.ErrCall)
 	case epoch < 0 || first < 0 || first > l.NumBatches():
-		return nil, fmt.Errorf("%w: a forecast of epoch %d from batch %d of %d on", draw.ErrOption, epoch, first,
-			l.NumBatches())
+		return nil, fmt.Errorf("%w: epoch must be at least 0 and the first batch within [0, %d], got epoch %d, batch %d",
+			draw.ErrOption, l.NumBatches(), epoch, first)
 	}
 	f := &forecast{epoch: epoch, first: first}
 	f.shareSchedule, f.at = l.turnsFrom(first)

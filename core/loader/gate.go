@@ -48,7 +48,8 @@ func (g *gate) acquire(i, n int64) error {
 			g.changed.Broadcast()
 			return nil
 		case g.wanted == i:
-			return fmt.Errorf("loader: batch %d is larger than the measured ones, give the loader more memory: %w", i,
+			return fmt.Errorf("loader: batch %d is larger than the sampled ones, by which memory was divided; "+
+				"give the loader more memory: %w", i,
 				&mem.BudgetError{Purpose: mem.Batch, Need: n, Free: g.budget.Limit() - g.budget.Used(), Limit: g.budget.Limit()})
 		}
 		g.changed.Wait()

@@ -243,7 +243,7 @@ func TestWrongOptionsOfTypes(t *testing.T) {
 		{func(o *draw.Options) { o.Walks = []sample.Walk{{Walks: 1, Length: 1}, {Walks: 1, Length: 1}} }, draw.ErrOption,
 			"random walks"},
 		{func(o *draw.Options) { o.RelationFanouts = o.RelationFanouts[1:] }, sample.ErrFanout,
-			"6 edge types, the graph has 7"},
+			"6 edge types, expected 7"},
 		{func(o *draw.Options) { o.RelationFanouts[2] = []int64{1} }, sample.ErrFanout, "1 fanouts of relation 2"},
 		{func(o *draw.Options) { o.Seeds = append(o.Seeds, 905) }, draw.ErrOption, `a node of type "item"`},
 		{func(o *draw.Options) { o.Seeds = append(o.Seeds, 3500) }, sample.ErrSeed, "[0, 3500)"},

@@ -103,11 +103,11 @@ func TestMetapathsThatAreRefused(t *testing.T) {
 		message string
 	}{
 		{func(o *draw.Options) { o.Metapaths[1].Path = []int{7} }, draw.ErrOption,
-			"metapath 1 names edge type 7, the graph has 7"},
+			"metapath 1 names edge type 7, expected 0 to 6"},
 		{func(o *draw.Options) { o.Metapaths[1].Path = nil }, draw.ErrOption, "metapath 1 has no edge types"},
 		{func(o *draw.Options) { o.Metapaths[1].Path = []int{0, 0} }, sample.ErrConfig, "does not connect"},
 		{func(o *draw.Options) { o.RelationFanouts = o.RelationFanouts[1:] }, sample.ErrFanout,
-			"2 edge types, the metapaths are 3"},
+			"2 metapaths, expected 3"},
 		{func(o *draw.Options) { o.Cache = "expected" }, draw.ErrOption, "presc"},
 		{func(o *draw.Options) { o.Disjoint = true }, draw.ErrOption, "walks"},
 		{func(o *draw.Options) { o.Subgraph = sample.Induced }, draw.ErrOption, "walks"},

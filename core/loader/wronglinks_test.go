@@ -41,7 +41,7 @@ func TestWrongLinks(t *testing.T) {
 		"no weight": {func(o *draw.Options) { o.Links.Negatives, o.Links.SourceWeights = 1, make([]float64, 100) },
 			draw.ErrOption,
 			"src_weight"},
-		"strict":    {func(o *draw.Options) { o.Links.Strict = true }, draw.ErrOption, "without negatives"},
+		"strict":    {func(o *draw.Options) { o.Links.Strict = true }, draw.ErrOption, "strict negatives need negatives"},
 		"exclusion": {func(o *draw.Options) { o.Links.Exclude = 3 }, draw.ErrOption, "exclusion"},
 		"labor": {func(o *draw.Options) {
 			o.Links.Exclude, o.Sampler = links.ExcludeLinks,
@@ -74,8 +74,8 @@ func TestWrongLinksOfRelations(t *testing.T) {
 		text   string
 	}{
 		"no such relation": {func(o *draw.Options) { o.Links.Relation = 7 }, draw.ErrOption,
-			"links of relation 7, the graph has 7"},
-		"negative": {func(o *draw.Options) { o.Links.Reverse = -1 }, draw.ErrOption, "links of relation -1"},
+			"links are of edge type 7, expected 0 to 6"},
+		"negative": {func(o *draw.Options) { o.Links.Reverse = -1 }, draw.ErrOption, "links are of edge type -1"},
 		"no way back": {func(o *draw.Options) { o.Links.Exclude, o.Links.Reverse = links.ExcludeBoth, 3 }, draw.ErrOption,
 			`the reverse of links of (user, r0, item) must lead from type "item" to "user", (item, r3, tag) does not`},
 		"source": {func(o *draw.Options) { o.Links.Sources[7] = 900 }, sample.ErrSeed,
@@ -103,5 +103,5 @@ func TestWrongLinksOfRelations(t *testing.T) {
 	o := newDataset(100, 2200).forLinks(links.Options{})
 	o.Links.Relation = 1
 	_, err := Open(context.Background(), newDataset(100, 2200).graph(t), o, mem.NewAllocator())
-	require.ErrorContains(t, err, "links of relation 1, the graph has no types")
+	require.ErrorContains(t, err, "links are of edge type 1, but the graph has no edge types")
 }

@@ -49,10 +49,10 @@ func (h *Pruner) Forecast(budget *mem.Budget, from, count int64) (*Forecaster, e
 	case err != nil:
 		return nil, err
 	case rowBytes == 0:
-		return nil, fmt.Errorf("%w: how wide kept rows are, and so how many have room, is known from the first "+
-			"update on", ErrCall)
+		return nil, fmt.Errorf("%w: a forecast needs the width of embeddings, known from the first update on: "+
+			"train one batch first", ErrCall)
 	case ahead > 0:
-		return nil, fmt.Errorf("%w: an epoch runs: ask for a forecast between epochs", ErrCall)
+		return nil, fmt.Errorf("%w: an epoch is running: ask for a forecast between epochs", ErrCall)
 	}
 	f, err := h.forecaster(budget)
 	if err != nil {
@@ -88,7 +88,7 @@ func (h *Pruner) Follow(budget *mem.Budget) (*Forecaster, error) {
 // Foreseeable says why nobody knows ahead what the history will keep, or nil.
 func (h *Pruner) Foreseeable() error {
 	if p := h.config.History.GradFraction; p < 1 {
-		return fmt.Errorf("%w: with p_grad=%v gradients decide what is kept, which nobody knows ahead", ErrCall, p)
+		return fmt.Errorf("%w: a forecast needs p_grad=1, got %v: below 1, gradients decide what is kept", ErrCall, p)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (h *Pruner) Update(ctx context.Context, i, rowBytes int64, norms []Norms) (
 // observe takes the norms of the rows that were decided on.
 func (d *decision) observe(norms []Norms) error {
 	if len(norms) != len(d.layers) {
-		return fmt.Errorf("%w: norms of %d hidden layers, expected %d", ErrCall, len(norms), len(d.layers))
+		return fmt.Errorf("%w: norms are of %d hidden layers, expected %d", ErrCall, len(norms), len(d.layers))
 	}
 	for l, n := range norms {
 		o := &d.layers[l]
@@ -71,7 +71,7 @@ func (d *decision) observe(norms []Norms) error {
 }
 
 func noUpdate(i int64) error {
-	return fmt.Errorf("%w: iteration %d awaits no update of the history", ErrCall, i)
+	return fmt.Errorf("%w: iteration %d was updated already, or has not begun", ErrCall, i)
 }
 
 // SkipUpdate ends the update of iteration i with nothing kept or judged.

@@ -43,13 +43,13 @@ func (w *bothWays) free() {
 func (c *Config) checkReverse(g *Graph) error {
 	if c.Subgraph != Bidirectional {
 		if c.Reverse != nil {
-			return fmt.Errorf("sample: reverse relations, want none of a subgraph that is not bidirectional: %w",
+			return fmt.Errorf("sample: reverse relations, expected none of a subgraph that is not bidirectional: %w",
 				ErrConfig)
 		}
 		return nil
 	}
 	if len(c.Reverse) != len(g.Relations) {
-		return fmt.Errorf("sample: reverses of %d relations, want %d as there are: %w",
+		return fmt.Errorf("sample: reverses of %d relations, expected %d as there are: %w",
 			len(c.Reverse), len(g.Relations), ErrConfig)
 	}
 	for i, j := range c.Reverse {
@@ -58,7 +58,7 @@ func (c *Config) checkReverse(g *Graph) error {
 		}
 		if j < -1 || j >= len(g.Relations) ||
 			g.Relations[j].Source != g.Relations[i].Target || g.Relations[j].Target != g.Relations[i].Source {
-			return fmt.Errorf("sample: relation %d as the reverse of relation %d, want one from its target's type to its "+
+			return fmt.Errorf("sample: relation %d as the reverse of relation %d, expected one from its target's type to its "+
 				"source's, or -1: %w", j, i, ErrConfig)
 		}
 	}
@@ -129,7 +129,7 @@ func (b *batch) collect(against *edgeArrays) error {
 	sub, n := &b.edges, b.target.n
 	for _, of := range []*edgeArrays{sub, against} {
 		if drawn := int64(len(of.row)); drawn > 1<<(keyBits-1) {
-			return fmt.Errorf("sample: %d edges drawn, want at most %d to add those against them: %w",
+			return fmt.Errorf("sample: %d edges drawn, expected at most %d to add those against them: %w",
 				drawn, int64(1)<<(keyBits-1), ErrTooLarge)
 		}
 	}

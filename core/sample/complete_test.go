@@ -332,8 +332,8 @@ func TestWrongSubgraphsOfTypes(t *testing.T) {
 	g := citations(7)
 	for message, cfg := range map[string]Config{
 		"subgraph type 3":                         {Subgraph: Induced + 1},
-		"reverse relations, want none":            {Subgraph: Induced, Reverse: reverses},
-		"reverses of 0 relations, want 8":         {Subgraph: Bidirectional},
+		"reverse relations, expected none":        {Subgraph: Induced, Reverse: reverses},
+		"reverses of 0 relations, expected 8":     {Subgraph: Bidirectional},
 		"relation 2 as the reverse of relation 0": {Subgraph: Bidirectional, Reverse: []int{2, 2, 1, 4, 3, -1, -1, 7}},
 		"relation 8 as the reverse of relation 7": {Subgraph: Bidirectional, Reverse: []int{0, 2, 1, 4, 3, -1, -1, 8}},
 	} {

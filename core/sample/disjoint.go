@@ -35,7 +35,7 @@ func treeShift(numNodes int64) uint { return uint(bits.Len64(uint64(max(numNodes
 // checkTrees returns an error unless the words of a node type have room for the number of trees.
 func (s *nodeSet) checkTrees(trees int) error {
 	if most := uint64(1) << (63 - treeShift(s.numNodes)); uint64(trees) > most {
-		return fmt.Errorf("sample: %d seeds with a tree for each, want at most %d with %d nodes: %w",
+		return fmt.Errorf("sample: a batch of %d disjoint trees, expected at most %d with %d nodes: %w",
 			trees, most, s.numNodes, ErrTooLarge)
 	}
 	return nil

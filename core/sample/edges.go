@@ -244,7 +244,7 @@ func (b *batch) count(number, first, end int, k int64) error {
 			e = m.most(number, s.deg, k)
 		}
 		if e > maxEdges-total {
-			return fmt.Errorf("sample: %d edges drawn and %d for node %d, want at most %d: %w",
+			return fmt.Errorf("sample: %d edges drawn and %d for node %d, expected at most %d: %w",
 				total, e, targets[i], int64(maxEdges), ErrTooLarge)
 		}
 		total += e

@@ -39,7 +39,7 @@ func (w *Worker) checkExclude(exclude [][]Link) error {
 		e.excluded.found = false
 	}
 	if len(exclude) != 0 && len(exclude) != len(w.edges) {
-		return fmt.Errorf("sample: excluded edges of %d relations, want %d as there are, or none: %w",
+		return fmt.Errorf("sample: excluded edges of %d relations, expected %d as there are, or none: %w",
 			len(exclude), len(w.edges), ErrConfig)
 	}
 	for i, links := range exclude {
@@ -63,7 +63,7 @@ func (r *relation) canExclude(links []Link) error {
 	}
 	nodes := r.numTargets()
 	if first, last := links[0].Target, links[len(links)-1].Target; first < 0 || last >= nodes {
-		return fmt.Errorf("sample: excluded edges into nodes %d to %d, want nodes in [0, %d): %w",
+		return fmt.Errorf("sample: excluded edges into nodes %d to %d, expected nodes in [0, %d): %w",
 			first, last, nodes, ErrConfig)
 	}
 	return nil

@@ -25,26 +25,26 @@ func TestNewRefuses(t *testing.T) {
 		message string
 	}{
 		{"fanout -2", good, []int64{-2}, ErrFanout,
-			"sample: fanout -2 of relation 0, hop 0, want a positive number, 0 for none or -1 for all: invalid fanout"},
+			"sample: fanout -2 of relation 0, hop 0, expected a positive number, 0 for none or -1 for all: invalid fanout"},
 		{"short indptr", graph(func(g *plainGraph) {
 			g.Indptr = g.Indptr[1:]
 		}), []int64{1}, ErrGraph,
-			"sample: indptr has 4 elements for 4 nodes, want one more than nodes: inconsistent graph"},
+			"sample: indptr has 4 elements for 4 nodes, expected one more than nodes: inconsistent graph"},
 		{"negative nodes", plainGraph{NumNodes: -1}, []int64{1}, ErrGraph, "sample: -1 nodes of type 0: inconsistent graph"},
 		{"indptr not from 0", graph(func(g *plainGraph) {
 			g.Indptr = []int64{1, 3, 3, 3, 3}
 		}), []int64{1}, ErrGraph,
-			"sample: indptr starts with 1, want 0: inconsistent graph"},
+			"sample: indptr starts with 1, expected 0: inconsistent graph"},
 		{"no array", graph(func(g *plainGraph) { g.Indices32 = nil }), []int64{1}, ErrGraph,
-			"sample: 0 index arrays, want one of Indices32, Indices64 and Adjacency: inconsistent graph"},
+			"sample: 0 index arrays, expected one of Indices32, Indices64 and Adjacency: inconsistent graph"},
 		{"two arrays", graph(func(g *plainGraph) {
 			g.Indices64 = make([]int64, 3)
 		}), []int64{1}, ErrGraph,
-			"sample: 2 index arrays, want one of Indices32, Indices64 and Adjacency: inconsistent graph"},
+			"sample: 2 index arrays, expected one of Indices32, Indices64 and Adjacency: inconsistent graph"},
 		{"short array", graph(func(g *plainGraph) {
 			g.Indices32 = g.Indices32[1:]
 		}), []int64{1}, ErrGraph,
-			"sample: 2 indices, want 3 as indptr ends: inconsistent graph"},
+			"sample: 2 indices, expected 3 as indptr ends: inconsistent graph"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestNewWorkerRefuses(t *testing.T) {
 	s, err := newPlain(star(1000), plainConfig{Fanouts: []int64{5}})
 	require.NoError(t, err)
 	_, err = s.NewWorker(mem.NewBudget(0), true, 0)
-	require.EqualError(t, err, "sample: 0 threads, want at least 1")
+	require.EqualError(t, err, "sample: 0 threads, expected at least 1")
 	for _, stamp := range []bool{true, false} {
 		_, err = s.NewWorker(mem.NewBudget(100), stamp, 1)
 		require.ErrorIs(t, err, mem.ErrBudget)
@@ -87,8 +87,8 @@ func TestBadSeeds(t *testing.T) {
 			out := Subgraph{Nodes: []int64{42}}
 			err := w.Draw(context.Background(), Key{}, Request{Seeds: []int64{1, 2, bad}}, &out)
 			require.ErrorIs(t, err, ErrSeed)
-			require.EqualError(t, err, fmt.Sprintf("sample: seed %d at index 2, want a node in [0, %d): seed out of range", bad,
-				total))
+			require.EqualError(t, err, fmt.Sprintf("sample: seed %d at index 2, expected a node in [0, %d): seed out of range",
+				bad, total))
 			require.Equal(t, Subgraph{Nodes: []int64{42}}, out)
 			requireWorks(t, w, g, cfg)
 		}
@@ -236,7 +236,7 @@ func TestTooManyEdges(t *testing.T) {
 	err := w.Sample(context.Background(), Key{}, []int64{0}, &sub)
 	require.ErrorIs(t, err, ErrTooLarge)
 	require.EqualError(t, err,
-		"sample: 0 edges drawn and 1099511627777 for node 0, want at most 1099511627776: batch too large")
+		"sample: 0 edges drawn and 1099511627777 for node 0, expected at most 1099511627776: batch too large")
 }
 
 func TestTooManyNodes(t *testing.T) {

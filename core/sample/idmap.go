@@ -73,7 +73,7 @@ func (m *idMap) begin() {
 // reserve makes room for more ids beside the numbered ones, nodes.
 func (m *idMap) reserve(nodes []int64, more int) error {
 	if len(nodes)+more > maxLocals {
-		return fmt.Errorf("%d nodes numbered and %d edges to go, want at most %d nodes: %w",
+		return fmt.Errorf("a batch of %d nodes, and %d edges to more, expected at most %d nodes: %w",
 			len(nodes), more, maxLocals, ErrTooLarge)
 	}
 	m.next = max(m.next, m.base+uint32(len(nodes)+more))

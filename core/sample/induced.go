@@ -149,7 +149,7 @@ func (in *inducing) keep(ids []int64) error {
 		return fmt.Errorf("sample: %w", err)
 	}
 	if in.edges > maxEdges {
-		return fmt.Errorf("sample: %d edges among the nodes of a batch, want at most %d: %w",
+		return fmt.Errorf("sample: %d edges among the nodes of a batch, expected at most %d: %w",
 			in.edges, int64(maxEdges), ErrTooLarge)
 	}
 	need := in.edges + int64(len(ids))

@@ -54,7 +54,7 @@ func (l *Labor) Kind() *Kind { return &layers }
 
 func (l *Labor) check() error {
 	if l.BatchDependency < 1 || l.BatchDependency > math.MaxInt32 {
-		return fmt.Errorf("sample: batch dependency %d, want 1 to %d: %w", l.BatchDependency, math.MaxInt32, ErrConfig)
+		return fmt.Errorf("sample: batch dependency %d, expected 1 to %d: %w", l.BatchDependency, math.MaxInt32, ErrConfig)
 	}
 	return nil
 }

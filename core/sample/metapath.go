@@ -41,7 +41,7 @@ var walks = Kind{
 func (r *relation) walk(g *Graph, of Metapath, hops int) error {
 	m, repeated := metapath{walks: slices.Clone(of.Walks)}, false
 	if len(of.Walks) != hops {
-		return fmt.Errorf("walks for %d hops, want %d as there are fanouts: %w", len(of.Walks), hops, ErrConfig)
+		return fmt.Errorf("walks for %d hops, expected %d as there are fanouts: %w", len(of.Walks), hops, ErrConfig)
 	}
 	for hop, w := range of.Walks {
 		if err := w.check(hop); err != nil {
@@ -51,12 +51,12 @@ func (r *relation) walk(g *Graph, of Metapath, hops int) error {
 		r.steps = append(r.steps, w.Walks*w.Length*int64(len(of.Path)))
 	}
 	if len(of.Path) == 0 {
-		return fmt.Errorf("no relations, want one at least: %w", ErrConfig)
+		return fmt.Errorf("no relations, expected one at least: %w", ErrConfig)
 	}
 	source := 0
 	for i, place := range of.Path {
 		if place < 0 || place >= len(g.Relations) {
-			return fmt.Errorf("step %d is relation %d, want one of %d: %w", i, place, len(g.Relations), ErrConfig)
+			return fmt.Errorf("step %d is relation %d, expected one of %d: %w", i, place, len(g.Relations), ErrConfig)
 		}
 		step := g.Relations[place]
 		if err := step.check(g); err != nil {

@@ -319,7 +319,7 @@ func TestMetapathFaults(t *testing.T) {
 		words string
 	}{
 		{onePath([]int64{5}, walk), ErrConfig, "no relations"},
-		{onePath([]int64{5}, walk, 1, 8), ErrConfig, "relation 8, want one of 8"},
+		{onePath([]int64{5}, walk, 1, 8), ErrConfig, "relation 8, expected one of 8"},
 		{onePath([]int64{5}, walk, -1, 1), ErrConfig, "step 0"},
 		{onePath([]int64{5}, walk, 1), ErrConfig, "from nodes of type 0 to type 1 and so cannot be walked twice"},
 		{onePath([]int64{5}, walk, 1, 3), ErrConfig,
@@ -328,7 +328,7 @@ func TestMetapathFaults(t *testing.T) {
 		{onePath([]int64{5, 5}, walk, 1, 2), ErrConfig, "walks for 1 hops"},
 		{onePath([]int64{5}, nil, 1, 2), ErrConfig, "walks for 0 hops"},
 		{onePath([]int64{-2}, walk, 1, 2), ErrFanout, "fanout -2"},
-		{Config{Metapaths: again.Metapaths}, ErrFanout, "fanouts of 0 metapaths, want 1"},
+		{Config{Metapaths: again.Metapaths}, ErrFanout, "fanouts of 0 metapaths, expected 1"},
 		{Config{Metapaths: append(again.Metapaths, again.Metapaths...), Fanouts: [][]int64{{5}, {5, 5}}}, ErrFanout,
 			"2 fanouts of relation 1"},
 		{again, ErrConfig, "random walks cannot be combined with LABOR"},

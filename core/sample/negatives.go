@@ -34,14 +34,14 @@ func RunningSums(weights []float64) error {
 	total := 0.
 	for i, w := range weights {
 		if !(w >= 0) || math.IsInf(w, 1) {
-			return fmt.Errorf("sample: weight %d is %v, want a finite number of at least 0: %w",
+			return fmt.Errorf("sample: weight %d is %v, expected a finite number of at least 0: %w",
 				i, w, ErrConfig)
 		}
 		total += w
 		weights[i] = total
 	}
 	if !(total > 0) || math.IsInf(total, 1) {
-		return fmt.Errorf("sample: %d weights add up to %v, want a finite sum above 0: %w",
+		return fmt.Errorf("sample: %d weights add up to %v, expected a finite sum above 0: %w",
 			len(weights), total, ErrConfig)
 	}
 	return nil

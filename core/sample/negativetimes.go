@@ -31,7 +31,7 @@ func NodeTimesBytes(numNodes int64) int64 { return 16 * max(1, numNodes) }
 func NewNodeTimes(times []int64, block *mem.Block) (*NodeTimes, error) {
 	n := len(times)
 	if int64(n) > math.MaxUint32 {
-		return nil, fmt.Errorf("sample: negatives by time of %d nodes, want at most 2^32-1: %w", n, ErrTooLarge)
+		return nil, fmt.Errorf("sample: negatives by time of %d nodes, expected at most 2^32-1: %w", n, ErrTooLarge)
 	}
 	all := mem.Slice[uint32](block)
 	t := &NodeTimes{Times: mem.Slice[int64](block)[:n], Nodes: all[2*n : 3*n], Place: all[3*n : 4*n]}
@@ -110,7 +110,7 @@ func (n *Negatives) Earliest(ctx context.Context, edges *Relation, at int64) err
 // DrawUpTo is Draw with nodes that are not later than times[j], for each negative.
 func (n *Negatives) DrawUpTo(ctx context.Context, edges *Relation, key Key, times, source, target []int64) error {
 	if len(target) > math.MaxInt32 {
-		return fmt.Errorf("sample: %d negatives, want at most 2^31-1: %w", len(target), ErrTooLarge)
+		return fmt.Errorf("sample: %d negatives, expected at most 2^31-1: %w", len(target), ErrTooLarge)
 	}
 	base, streams := n.batchKey(key), make([]stream, len(target))
 	open := make([]proposal, len(target))

@@ -77,7 +77,7 @@ func (s *nodeSet) begin(ctx context.Context, seeds []int64, firstTree, hops int)
 }
 
 func badSeed(v int64, at int, numNodes int64) error {
-	return fmt.Errorf("sample: seed %d at index %d, want a node in [0, %d): %w", v, at, numNodes, ErrSeed)
+	return fmt.Errorf("sample: seed %d at index %d, expected a node in [0, %d): %w", v, at, numNodes, ErrSeed)
 }
 
 // beginHop makes the targets of a hop ready to be expanded.

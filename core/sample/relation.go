@@ -40,14 +40,14 @@ func (r *Relation) numEdges() int64 { return r.Indptr[len(r.Indptr)-1] }
 // check checks the shape of a relation of g.
 func (r *Relation) check(g *Graph) error {
 	if types := len(g.NumNodes); r.Source < 0 || r.Source >= types || r.Target < 0 || r.Target >= types {
-		return fmt.Errorf("from node type %d to %d, want types below %d: %w", r.Source, r.Target, types, ErrGraph)
+		return fmt.Errorf("from node type %d to %d, expected types below %d: %w", r.Source, r.Target, types, ErrGraph)
 	}
 	if numTargets := g.NumNodes[r.Target]; int64(len(r.Indptr)) != numTargets+1 {
-		return fmt.Errorf("indptr has %d elements for %d nodes, want one more than nodes: %w",
+		return fmt.Errorf("indptr has %d elements for %d nodes, expected one more than nodes: %w",
 			len(r.Indptr), numTargets, ErrGraph)
 	}
 	if r.Indptr[0] != 0 {
-		return fmt.Errorf("indptr starts with %d, want 0: %w", r.Indptr[0], ErrGraph)
+		return fmt.Errorf("indptr starts with %d, expected 0: %w", r.Indptr[0], ErrGraph)
 	}
 	arrays := 0
 	for _, present := range []bool{r.Indices32 != nil, r.Indices64 != nil, r.Adjacency != nil} {
@@ -56,10 +56,10 @@ func (r *Relation) check(g *Graph) error {
 		}
 	}
 	if arrays > 1 || arrays == 0 && r.numEdges() != 0 {
-		return fmt.Errorf("%d index arrays, want one of Indices32, Indices64 and Adjacency: %w", arrays, ErrGraph)
+		return fmt.Errorf("%d index arrays, expected one of Indices32, Indices64 and Adjacency: %w", arrays, ErrGraph)
 	}
 	if have := int64(len(r.Indices32) + len(r.Indices64)); r.Adjacency == nil && have != r.numEdges() {
-		return fmt.Errorf("%d indices, want %d as indptr ends: %w", have, r.numEdges(), ErrGraph)
+		return fmt.Errorf("%d indices, expected %d as indptr ends: %w", have, r.numEdges(), ErrGraph)
 	}
 	return nil
 }

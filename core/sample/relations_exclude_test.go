@@ -133,7 +133,7 @@ func TestWhatCannotBeExcludedOfRelations(t *testing.T) {
 		r    Request
 		says string
 	}{
-		"too few":    {even, Request{Exclude: [][]Link{{{1, 2}}}}, "of 1 relations, want 8"},
+		"too few":    {even, Request{Exclude: [][]Link{{{1, 2}}}}, "of 1 relations, expected 8"},
 		"not sorted": {even, Request{Exclude: of(3, Link{2, 2}, Link{1, 2})}, "relation 3"},
 		"layers":     {labor, Request{Exclude: of(1, Link{1, 2})}, "LABOR"},
 	} {

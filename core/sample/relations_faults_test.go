@@ -22,32 +22,32 @@ func TestNewHeteroRefuses(t *testing.T) {
 	}{
 		{"missing fanouts", func(_ *Graph, c *Config) {
 			c.Fanouts = c.Fanouts[1:]
-		}, ErrFanout, "sample: fanouts of 7 relations, want 8 as there are: invalid fanout"},
+		}, ErrFanout, "sample: fanouts of 7 relations, expected 8 as there are: invalid fanout"},
 		{"other hops", func(_ *Graph, c *Config) {
 			c.Fanouts[3] = []int64{1}
 		}, ErrFanout,
-			"sample: 1 fanouts of relation 3 and 2 of relation 0, want one for each hop: invalid fanout"},
+			"sample: 1 fanouts of relation 3 and 2 of relation 0, expected one for each hop: invalid fanout"},
 		{"no hops of one", func(_ *Graph, c *Config) {
 			c.Fanouts[2] = nil
-		}, ErrFanout, "sample: 0 fanouts of relation 2 and 2 of relation 0, want one for each hop: invalid fanout"},
+		}, ErrFanout, "sample: 0 fanouts of relation 2 and 2 of relation 0, expected one for each hop: invalid fanout"},
 		{"fanout -2", func(_ *Graph, c *Config) {
 			c.Fanouts[3] = []int64{1, -2}
 		}, ErrFanout,
-			"sample: fanout -2 of relation 3, hop 1, want a positive number, 0 for none or -1 for all: invalid fanout"},
+			"sample: fanout -2 of relation 3, hop 1, expected a positive number, 0 for none or -1 for all: invalid fanout"},
 		{"no relations", func(g *Graph, c *Config) {
 			g.Relations, c.Fanouts = nil, nil
-		}, ErrGraph, "sample: no relations, want one at least: inconsistent graph"},
+		}, ErrGraph, "sample: no relations, expected one at least: inconsistent graph"},
 		{"unknown type", func(g *Graph, _ *Config) {
 			g.Relations[2].Source = 5
 		}, ErrGraph,
-			"sample: relation 2: from node type 5 to 1, want types below 5: inconsistent graph"},
+			"sample: relation 2: from node type 5 to 1, expected types below 5: inconsistent graph"},
 		{"negative nodes", func(g *Graph, _ *Config) {
 			g.NumNodes = []int64{1200, 700, 30, -1, 50}
 		}, ErrGraph, "sample: -1 nodes of type 3: inconsistent graph"},
 		{"indptr of the source", func(g *Graph, _ *Config) {
 			g.Relations[1].Indptr = g.Relations[2].Indptr
 		}, ErrGraph,
-			"sample: relation 1: indptr has 701 elements for 1200 nodes, want one more than nodes: inconsistent graph"},
+			"sample: relation 1: indptr has 701 elements for 1200 nodes, expected one more than nodes: inconsistent graph"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			graph, cfg := g.form(0), Config{Fanouts: fanouts([]int64{2, 2}, nil)}
@@ -60,7 +60,7 @@ func TestNewHeteroRefuses(t *testing.T) {
 	s, err := New(g.form(0), Config{Fanouts: fanouts([]int64{2, 2}, nil)})
 	require.NoError(t, err)
 	_, err = s.NewWorker(mem.NewBudget(0), false, 0)
-	require.EqualError(t, err, "sample: 0 threads, want at least 1")
+	require.EqualError(t, err, "sample: 0 threads, expected at least 1")
 	budget := mem.NewBudget(minBuffer + 100)
 	_, err = s.NewWorker(budget, false, 1)
 	require.ErrorIs(t, err, mem.ErrBudget)

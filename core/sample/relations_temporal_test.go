@@ -160,7 +160,7 @@ func TestWrongTreesOfTypes(t *testing.T) {
 		cfg     Config
 		message string
 	}{
-		"relations": {Config{Temporal: temporal[1:]}, "times of 7 relations, want 8"},
+		"relations": {Config{Temporal: temporal[1:]}, "times of 7 relations, expected 8"},
 		"labor": {Config{Disjoint: true, Sampler: &Labor{BatchDependency: 1}},
 			"sample: LABOR cannot be combined with disjoint=True; uniform draws, weight_attr and time_attr can"},
 		"labor, where others have times": {

@@ -117,7 +117,7 @@ func TestHeteroWeights(t *testing.T) {
 	cfg.Weights = cfg.Weights[1:]
 	_, err := New(g.form(0), cfg)
 	require.ErrorIs(t, err, ErrConfig)
-	require.EqualError(t, err, "sample: weights of 7 relations, want 8 as there are, or none: invalid sampler")
+	require.EqualError(t, err, "sample: weights of 7 relations, expected 8 as there are, or none: invalid sampler")
 }
 
 // TestHeteroDrawsEveryPositionEquallyOften: in each of two relations to one target, which are independent of each other

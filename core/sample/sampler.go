@@ -145,7 +145,7 @@ type Sampler struct {
 // Sampler is in use.
 func New(g Graph, cfg Config) (*Sampler, error) {
 	if !g.Named && (len(g.NumNodes) != 1 || len(g.Relations) != 1) {
-		return nil, fmt.Errorf("sample: %d node types and %d relations without names, want one of each: %w",
+		return nil, fmt.Errorf("sample: %d node types and %d relations without names, expected one of each: %w",
 			len(g.NumNodes), len(g.Relations), ErrGraph)
 	}
 	if err := cfg.check(&g); err != nil {
@@ -186,18 +186,18 @@ func (c *Config) check(g *Graph) error {
 	}
 	switch {
 	case len(c.Fanouts) != want:
-		return fmt.Errorf("sample: fanouts of %d %s, want %d as there are: %w", len(c.Fanouts), of, want, ErrFanout)
+		return fmt.Errorf("sample: fanouts of %d %s, expected %d as there are: %w", len(c.Fanouts), of, want, ErrFanout)
 	case want == 0:
-		return fmt.Errorf("sample: no relations, want one at least: %w", ErrGraph)
+		return fmt.Errorf("sample: no relations, expected one at least: %w", ErrGraph)
 	case len(c.Weights) != 0 && len(c.Weights) != len(g.Relations):
-		return fmt.Errorf("sample: weights of %d relations, want %d as there are, or none: %w",
+		return fmt.Errorf("sample: weights of %d relations, expected %d as there are, or none: %w",
 			len(c.Weights), len(g.Relations), ErrConfig)
 	case len(c.Temporal) != 0 && len(c.Temporal) != len(g.Relations):
-		return fmt.Errorf("sample: times of %d relations, want %d as there are, or none: %w",
+		return fmt.Errorf("sample: times of %d relations, expected %d as there are, or none: %w",
 			len(c.Temporal), len(g.Relations), ErrConfig)
 	}
 	if c.Subgraph > Induced {
-		return fmt.Errorf("sample: subgraph type %d, want %d to %d: %w", c.Subgraph, Directional, Induced, ErrConfig)
+		return fmt.Errorf("sample: subgraph type %d, expected %d to %d: %w", c.Subgraph, Directional, Induced, ErrConfig)
 	}
 	return c.checkReverse(g)
 }
@@ -255,12 +255,12 @@ func (s *Sampler) in(relation int, err error) error {
 
 func (s *Sampler) checkFanouts(relation int, fanouts []int64) error {
 	if s.named && len(fanouts) != s.hops {
-		return fmt.Errorf("sample: %d fanouts of relation %d and %d of relation 0, want one for each hop: %w",
+		return fmt.Errorf("sample: %d fanouts of relation %d and %d of relation 0, expected one for each hop: %w",
 			len(fanouts), relation, s.hops, ErrFanout)
 	}
 	for hop, k := range fanouts {
 		if k < All {
-			return fmt.Errorf("sample: fanout %d of relation %d, hop %d, want a positive number, 0 for none or -1 for "+
+			return fmt.Errorf("sample: fanout %d of relation %d, hop %d, expected a positive number, 0 for none or -1 for "+
 				"all: %w", k, relation, hop, ErrFanout)
 		}
 	}

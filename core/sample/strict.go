@@ -56,7 +56,7 @@ func NewStrict(
 ) (*Strict, error) {
 	s := new(Strict)
 	if most := max(n.NumSources, n.NumTargets); most > math.MaxUint32 {
-		return nil, fmt.Errorf("sample: strict negatives of %d nodes, want at most 2^32-1: %w", most, ErrTooLarge)
+		return nil, fmt.Errorf("sample: strict negatives of %d nodes, expected at most 2^32-1: %w", most, ErrTooLarge)
 	}
 	if !inGraph {
 		var err error
@@ -109,7 +109,7 @@ type proposal struct {
 
 func (n *Negatives) drawStrict(ctx context.Context, g *Relation, key Key, source, target []int64) error {
 	if len(target) > math.MaxInt32 {
-		return fmt.Errorf("sample: %d negatives, want at most 2^31-1: %w", len(target), ErrTooLarge)
+		return fmt.Errorf("sample: %d negatives, expected at most 2^31-1: %w", len(target), ErrTooLarge)
 	}
 	base, d := n.batchKey(key), n.Strict.dense
 	streams := make([]stream, len(target))
@@ -145,7 +145,7 @@ func (n *Negatives) drawStrict(ctx context.Context, g *Relation, key Key, source
 		}
 		open = slices.DeleteFunc(open, func(p proposal) bool { return !p.taken })
 	}
-	return fmt.Errorf("sample: %d of %d negatives were taken %d times: %w",
+	return fmt.Errorf("sample: %d of %d negatives were links in each of %d draws, as almost all pairs are: %w",
 		len(open), len(target), triesAtMost, ErrNegative)
 }
 
@@ -230,7 +230,7 @@ type linkSet struct {
 func newLinkSet(budget *mem.Budget, links Links) (*linkSet, error) {
 	n := int64(len(links.Sources))
 	if n >= math.MaxUint32/2 {
-		return nil, fmt.Errorf("sample: strict negatives of %d links, want fewer than 2^31: %w", n, ErrTooLarge)
+		return nil, fmt.Errorf("sample: strict negatives of %d links, expected fewer than 2^31: %w", n, ErrTooLarge)
 	}
 	block, err := budget.Alloc(mem.Topology, 4*int64(setSlots(int(max(n, 1)))))
 	if err != nil {

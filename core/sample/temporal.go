@@ -128,19 +128,19 @@ func (t *Temporal) check(r *Relation) error {
 	edges := r.numEdges()
 	switch {
 	case t.Window < 0:
-		return refuse("a window of %d, want a positive number, or 0 for none", t.Window)
+		return refuse("a window of %d, expected a positive number, or 0 for none", t.Window)
 	case t.Times == nil:
 		return refuse("no times of edges")
 	case t.Times.Source != nil:
 		if t.Times.Ascending != nil || t.Times.Order32 != nil || t.Times.Order64 != nil {
-			return refuse("times in memory and a source of times, want one of them")
+			return refuse("times in memory and a source of times, expected one of them")
 		}
 	case int64(len(t.Times.Ascending)) != edges:
-		return refuse("%d times, want %d as indptr ends", len(t.Times.Ascending), edges)
+		return refuse("%d times, expected %d as indptr ends", len(t.Times.Ascending), edges)
 	case t.Times.Order32 != nil && t.Times.Order64 != nil:
-		return refuse("two orders of times, want at most one")
+		return refuse("two orders of times, expected at most one")
 	case t.Times.ordered() && int64(len(t.Times.Order32)+len(t.Times.Order64)) != edges:
-		return refuse("an order of %d times, want %d as indptr ends", len(t.Times.Order32)+len(t.Times.Order64), edges)
+		return refuse("an order of %d times, expected %d as indptr ends", len(t.Times.Order32)+len(t.Times.Order64), edges)
 	}
 	return nil
 }

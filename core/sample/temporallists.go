@@ -112,7 +112,7 @@ func (h *hop) nextLists(nodes, turns []int64) (d Drawn, n int, err error) {
 func (h *hop) sortList(times, spare []int64) (timed, error) {
 	n := int64(len(times))
 	if n > math.MaxUint32 {
-		return timed{}, fmt.Errorf("sample: times of %d in-edges of a node, want at most 2^32-1: %w", n, ErrTooLarge)
+		return timed{}, fmt.Errorf("sample: times of %d in-edges of a node, expected at most 2^32-1: %w", n, ErrTooLarge)
 	}
 	for i := range h.listOffsets {
 		if err := h.listOffsets[i].renew(h.budget, n); err != nil {

@@ -44,10 +44,10 @@ const (
 func (w Walk) check(hop int) error {
 	switch {
 	case w.Walks < 1 || w.Length < 1 || w.Walks > maxSteps || w.Length > maxSteps || w.Walks*w.Length > maxSteps:
-		return fmt.Errorf("%d walks of length %d in hop %d, want at least 1 of each and at most %d steps: %w",
+		return fmt.Errorf("%d walks of length %d in hop %d, expected at least 1 of each and at most %d steps: %w",
 			w.Walks, w.Length, hop, maxSteps, ErrConfig)
 	case !(w.Restart >= 0 && w.Restart < 1):
-		return fmt.Errorf("restart %v in hop %d, want a probability in [0, 1): %w", w.Restart, hop, ErrConfig)
+		return fmt.Errorf("restart %v in hop %d, expected a probability in [0, 1): %w", w.Restart, hop, ErrConfig)
 	}
 	return nil
 }

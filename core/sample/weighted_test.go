@@ -250,22 +250,23 @@ func TestWrongSamplers(t *testing.T) {
 		message string
 		cfg     plainConfig
 	}{
-		{"sample: 2 weights, want 3 as indptr ends", plainConfig{Weights: &Weights{Wide: []float64{1, 2}, Sums: sums}}},
-		{"sample: 6 weights, want 3 as indptr ends",
+		{"sample: 2 weights, expected 3 as indptr ends", plainConfig{Weights: &Weights{Wide: []float64{1, 2}, Sums: sums}}},
+		{"sample: 6 weights, expected 3 as indptr ends",
 			plainConfig{Weights: &Weights{Wide: []float64{1, 2, 3}, Narrow: []float32{1, 2, 3}, Sums: sums}}},
-		{"sample: 1 sums of weights, want 0", plainConfig{Weights: &Weights{Wide: []float64{1, 2, 3}, Sums: []float64{1}}}},
-		{"sample: weights in memory and a source of weights, want one of them",
+		{"sample: 1 sums of weights, expected 0",
+			plainConfig{Weights: &Weights{Wide: []float64{1, 2, 3}, Sums: []float64{1}}}},
+		{"sample: weights in memory and a source of weights, expected one of them",
 			plainConfig{Weights: &Weights{Wide: []float64{1}, Source: &weightedGraph{}}}},
-		{"sample: batch dependency 0, want 1 to 2147483647", plainConfig{Labor: &Labor{}}},
-		{"sample: walks for 2 hops, want 1 as there are fanouts", plainConfig{Walks: []Walk{{1, 1, 0}, {1, 1, 0}}}},
-		{"sample: 0 walks of length 3 in hop 0, want at least 1 of each and at most 1048576 steps",
+		{"sample: batch dependency 0, expected 1 to 2147483647", plainConfig{Labor: &Labor{}}},
+		{"sample: walks for 2 hops, expected 1 as there are fanouts", plainConfig{Walks: []Walk{{1, 1, 0}, {1, 1, 0}}}},
+		{"sample: 0 walks of length 3 in hop 0, expected at least 1 of each and at most 1048576 steps",
 			plainConfig{Walks: []Walk{{0, 3, 0}}}},
-		{"sample: 3 walks of length 0 in hop 0, want at least 1 of each and at most 1048576 steps",
+		{"sample: 3 walks of length 0 in hop 0, expected at least 1 of each and at most 1048576 steps",
 			plainConfig{Walks: []Walk{{3, 0, 0}}}},
-		{"sample: 2000 walks of length 2000 in hop 0, want at least 1 of each and at most 1048576 steps",
+		{"sample: 2000 walks of length 2000 in hop 0, expected at least 1 of each and at most 1048576 steps",
 			plainConfig{Walks: []Walk{{2000, 2000, 0}}}},
-		{"sample: restart 1 in hop 0, want a probability in [0, 1)", plainConfig{Walks: []Walk{{1, 1, 1}}}},
-		{"sample: restart NaN in hop 0, want a probability in [0, 1)", plainConfig{Walks: []Walk{{1, 1, math.NaN()}}}},
+		{"sample: restart 1 in hop 0, expected a probability in [0, 1)", plainConfig{Walks: []Walk{{1, 1, 1}}}},
+		{"sample: restart NaN in hop 0, expected a probability in [0, 1)", plainConfig{Walks: []Walk{{1, 1, math.NaN()}}}},
 	}
 	for _, tt := range tests {
 		tt.cfg.Fanouts = []int64{2}

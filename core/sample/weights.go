@@ -59,16 +59,16 @@ func Sum[W float32 | float64](indptr []int64, weights []W, sums []float64) (posi
 func (w *Weights) check(r *Relation) error {
 	if w.Source != nil {
 		if w.Narrow != nil || w.Wide != nil {
-			return fmt.Errorf("sample: weights in memory and a source of weights, want one of them: %w", ErrConfig)
+			return fmt.Errorf("sample: weights in memory and a source of weights, expected one of them: %w", ErrConfig)
 		}
 		return nil
 	}
 	edges := r.numEdges()
 	if have := int64(len(w.Narrow) + len(w.Wide)); have != edges || w.Narrow != nil && w.Wide != nil {
-		return fmt.Errorf("sample: %d weights, want %d as indptr ends: %w", have, edges, ErrConfig)
+		return fmt.Errorf("sample: %d weights, expected %d as indptr ends: %w", have, edges, ErrConfig)
 	}
 	if int64(len(w.Sums)) != SumsLen(edges) {
-		return fmt.Errorf("sample: %d sums of weights, want %d: %w", len(w.Sums), SumsLen(edges), ErrConfig)
+		return fmt.Errorf("sample: %d sums of weights, expected %d: %w", len(w.Sums), SumsLen(edges), ErrConfig)
 	}
 	return nil
 }

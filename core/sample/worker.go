@@ -45,7 +45,7 @@ func StampBytes(numNodes int64) int64 { return numNodes * stampSize }
 // about a quarter more time; disjoint batches always have the latter. Its memory comes from budget.
 func (s *Sampler) NewWorker(budget *mem.Budget, stamp bool, threads int) (*Worker, error) {
 	if threads < 1 {
-		return nil, fmt.Errorf("sample: %d threads, want at least 1", threads)
+		return nil, fmt.Errorf("sample: %d threads, expected at least 1", threads)
 	}
 	w := &Worker{sampler: s, budget: budget, threads: threads}
 	for i := range s.relations {
@@ -115,7 +115,7 @@ func (w *Worker) begin(ctx context.Context, r *Request) error {
 		want = len(r.Seeds)
 	}
 	if len(r.Times) != want || r.Times != nil && !w.sampler.timed {
-		return fmt.Errorf("sample: times of %d seeds, want %d: %w", len(r.Times), want, ErrConfig)
+		return fmt.Errorf("sample: times of %d seeds, expected %d: %w", len(r.Times), want, ErrConfig)
 	}
 	if err := w.checkExclude(r.Exclude); err != nil {
 		return err

@@ -105,7 +105,8 @@ type closer interface{ Close() }
 // 0. It touches nothing but leftovers: files that a process killed in the wrong millisecond has left in dir.
 func Open(fs ssd.FS, engine *ssd.Engine, dir string, budget *mem.Budget, o Options) (*Pool, error) {
 	if o.MemoryBytes < 0 || o.FileBytes < 0 {
-		return nil, fmt.Errorf("scratch: %d bytes of memory and %d of file, want no less than 0", o.MemoryBytes, o.FileBytes)
+		return nil, fmt.Errorf("scratch: %d bytes of memory and %d of file, expected no less than 0",
+			o.MemoryBytes, o.FileBytes)
 	}
 	if o.FileBytes > 0 {
 		ssd.RemoveTemps(fs, dir)

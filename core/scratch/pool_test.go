@@ -24,7 +24,7 @@ import (
 func TestOptions(t *testing.T) {
 	for _, o := range []scratch.Options{{MemoryBytes: -1}, {FileBytes: -1}} {
 		_, err := scratch.Open(ssd.OS, nil, "", mem.NewBudget(0), o)
-		require.ErrorContains(t, err, "want no less than 0")
+		require.ErrorContains(t, err, "expected no less than 0")
 	}
 	require.EqualValues(t, 8*mib, scratch.Options{MemoryBytes: 8 * mib}.PackMemory(), "no file, no buffers")
 	require.EqualValues(t, 6*mib, scratch.Options{MemoryBytes: 8 * mib, FileBytes: 1}.PackMemory())

@@ -192,7 +192,7 @@ func (s *stream) read(ctx context.Context, deliver func(i int, data []byte) erro
 		delivered.Add(1)
 		data = data[:s.size(i)]
 		if got := crc.Checksum(data); got != s.crcs[i] {
-			return fmt.Errorf("%w: %d bytes at offset %d have %08x, want %08x", ErrDamaged, len(data), ranges[i].Off, got,
+			return fmt.Errorf("%w: %d bytes at offset %d have %08x, expected %08x", ErrDamaged, len(data), ranges[i].Off, got,
 				s.crcs[i])
 		}
 		if err := guard.Run(func() error { return deliver(i, data) }); err != nil {

@@ -66,11 +66,12 @@ func (o Options) withDefaults() Options {
 func (o Options) validate() error {
 	switch {
 	case o.Kind != Auto && o.Kind != IOUring && o.Kind != Pread && o.Kind != Buffered:
-		return fmt.Errorf("ssd: engine %q, want %q, %q, %q or %q", o.Kind, Auto, IOUring, Pread, Buffered)
+		return fmt.Errorf("ssd: engine %q, expected %q, %q, %q or %q", o.Kind, Auto, IOUring, Pread, Buffered)
 	case o.Depth < 1 || o.Depth > maxDepth:
-		return fmt.Errorf("ssd: depth %d, want 1 to %d", o.Depth, maxDepth)
+		return fmt.Errorf("ssd: depth %d, expected 1 to %d", o.Depth, maxDepth)
 	case o.SlotBytes < minSlotBytes || o.SlotBytes%PageBytes != 0:
-		return fmt.Errorf("ssd: slots of %d bytes, want a multiple of %d from %d on", o.SlotBytes, PageBytes, minSlotBytes)
+		return fmt.Errorf("ssd: slots of %d bytes, expected a multiple of %d from %d on", o.SlotBytes, PageBytes,
+			minSlotBytes)
 	}
 	return nil
 }
@@ -321,7 +322,7 @@ func (h *Handle) check(ranges []Range, slot int) error {
 	end := pagesUp(size) * PageBytes
 	for _, r := range ranges {
 		if r.Off < 0 || r.Off%PageBytes != 0 || r.Len <= 0 || r.Len%PageBytes != 0 || int(r.Len) > slot {
-			return fmt.Errorf("ssd: range of %d bytes at offset %d of %s, want multiples of %d and at most %d bytes", r.Len,
+			return fmt.Errorf("ssd: range of %d bytes at offset %d of %s, expected multiples of %d and at most %d bytes", r.Len,
 				r.Off, h.file.Name(), PageBytes, slot)
 		}
 		if r.Off > end-int64(r.Len) {

@@ -216,7 +216,7 @@ func TestMalformedRangesAreRefused(t *testing.T) {
 		"longer than the slot": {Off: 0, Len: 65536 + 4096},
 	} {
 		err := r.read(context.Background(), []ssd.Range{{Off: 0, Len: 4096}, bad})
-		require.ErrorContains(t, err, "want multiples of 4096 and at most 65536 bytes", name)
+		require.ErrorContains(t, err, "expected multiples of 4096 and at most 65536 bytes", name)
 	}
 	require.NoError(t, r.read(context.Background(), nil), "no ranges")
 }

@@ -187,11 +187,11 @@ func TestForcedEngineThatIsRefused(t *testing.T) {
 func TestNewEngineRefusesBadOptions(t *testing.T) {
 	path, _ := writeWords(t, 10_000)
 	for want, o := range map[string]ssd.Options{
-		`engine "sync", want "auto", "io_uring", "pread" or "buffered"`: {Kind: "sync"},
-		"depth -1, want 1 to 4096":                                      {Depth: -1},
-		"depth 5000, want 1 to 4096":                                    {Depth: 5000},
-		"slots of 4096 bytes, want a multiple of 4096 from 65536 on":    {SlotBytes: 4096},
-		"slots of 65537 bytes":                                          {SlotBytes: 65537},
+		`engine "sync", expected "auto", "io_uring", "pread" or "buffered"`: {Kind: "sync"},
+		"depth -1, expected 1 to 4096":                                      {Depth: -1},
+		"depth 5000, expected 1 to 4096":                                    {Depth: 5000},
+		"slots of 4096 bytes, expected a multiple of 4096 from 65536 on":    {SlotBytes: 4096},
+		"slots of 65537 bytes":                                              {SlotBytes: 65537},
 	} {
 		o.FS, o.Budget = ssd.OS, mem.NewBudget(0)
 		_, err := ssd.NewEngine(o, filepath.Dir(path))

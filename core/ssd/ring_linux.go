@@ -152,7 +152,7 @@ func openRing(k kernel, entries int) (*ring, error) {
 	const needed = featSingleMmap | featNoDrop | featRWCurPos
 	if params.features&needed != needed {
 		r.close()
-		return nil, fmt.Errorf("setup: the kernel offers features %#x, want at least %#x (Linux 5.6)", params.features,
+		return nil, fmt.Errorf("setup: the kernel offers features %#x, expected at least %#x (Linux 5.6)", params.features,
 			needed)
 	}
 	if err := r.mapShared(&params); err != nil {

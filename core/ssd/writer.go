@@ -48,7 +48,7 @@ type writeFailure struct{ err error }
 // budget until Close or Abort.
 func NewWriter(fs FS, path string, budget *mem.Budget, chunk int) (*Writer, error) {
 	if chunk <= 0 || chunk%PageBytes != 0 {
-		return nil, fmt.Errorf("ssd: chunk of %d bytes, want a positive multiple of %d", chunk, PageBytes)
+		return nil, fmt.Errorf("ssd: chunk of %d bytes, expected a positive multiple of %d", chunk, PageBytes)
 	}
 	block, err := budget.Alloc(mem.Staging, WriterBytes(chunk))
 	if err != nil {

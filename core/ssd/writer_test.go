@@ -204,7 +204,7 @@ func TestNewWriterRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	for _, chunk := range []int{0, -4096, 1000, 4097} {
 		_, err := ssd.NewWriter(ssd.OS, path, mem.NewBudget(0), chunk)
-		require.ErrorContains(t, err, "want a positive multiple of 4096")
+		require.ErrorContains(t, err, "expected a positive multiple of 4096")
 	}
 	small := mem.NewBudget(ssd.WriterBytes(testChunk) - 1)
 	_, err := ssd.NewWriter(ssd.OS, path, small, testChunk)

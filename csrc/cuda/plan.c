@@ -22,7 +22,7 @@ static int32_t misfit(fgc_plan *p) { return refuse(p, FG_INVALID, "operators: si
 static int32_t begin(fgc_plan *p, uint32_t have, size_t want) {
   p->num_launches = 0;
   p->message[0] = 0;
-  return have == want ? FG_OK : refuse(p, FG_INVALID, "operators: struct_size is %u, want %zu", have, want);
+  return have == want ? FG_OK : refuse(p, FG_INVALID, "operators: struct_size is %u, expected %zu", have, want);
 }
 
 static bool too_many(fgc_plan *p, const char *what, int64_t n) {

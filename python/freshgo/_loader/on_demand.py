@@ -29,7 +29,7 @@ def places(index: object) -> Ask:
     except (TypeError, ValueError):
         raise DTypeError(f"index must be a list or tensor of integers, got {checks.shown(index)}") from None
     if ids.dim() == 1 and ids.numel() == 0:
-        raise InvalidArgumentError("index is empty, expected at least one place")
+        raise InvalidArgumentError("index is empty, expected at least one position")
     if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():
         raise DTypeError(f"index must hold integers, got {ids.dtype}")
     if ids.dim() != 1:

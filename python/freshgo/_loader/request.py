@@ -158,7 +158,8 @@ class Asked:
             raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
         if self.options["no_edge_ids"] and self.history is not None:
             raise InvalidArgumentError(
-                "a history prunes edges by their numbers: it cannot be used with return_edge_id=False"
+                "a history needs the e_id of batches, by which it prunes edges: it cannot be used with "
+                "return_edge_id=False"
             )
         self._check_ranks()
         if self.first_layer is None:

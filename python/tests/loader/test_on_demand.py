@@ -88,7 +88,7 @@ def test_several_types_of_input_nodes() -> None:
         assert_equal(loader.sample("author"), first_over(Loader, graph, [3, 2], "author", **options()))
         with pytest.raises(DTYPE, match="input_nodes must be a node type"):
             loader.sample([1, 2])
-        with pytest.raises(INVALID, match="of node type 'term', and the loader has no input nodes of that type"):
+        with pytest.raises(INVALID, match="of node type 'term', expected a node type of the loader's input nodes"):
             loader.sample(("term", [0]))
 
 
@@ -220,7 +220,7 @@ def test_a_shared_budget_opens_the_loader_again(store_path: Path) -> None:
         ([], INVALID, "index is empty"),
         (3, INVALID, r"one-dimensional, got shape \[\]: for one place give \[3\]"),
         ([[1]], INVALID, r"got shape \[1, 1\]"),
-        ([-1], INVALID, r"index\[0\] is -1, expected a place in \[0, 60\)"),
+        ([-1], INVALID, r"index\[0\] is -1, expected a position in \[0, 60\)"),
         ([0, 60], INVALID, r"index\[1\] is 60"),
         ([0.5], DTYPE, "integers, got torch.float64"),
         (torch.ones(60, dtype=torch.bool), DTYPE, "integers, got torch.bool"),

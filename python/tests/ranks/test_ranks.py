@@ -326,7 +326,7 @@ def test_wrong_ranks(stores: dict[str, Path], options: dict[str, Any], error: ty
     [
         ((0, 0, 0), (5, 0), "world_size is 0"),
         ((2, 2, 0), (5, 0), "rank must be in"),
-        ((0, 2, 3), (5, 0), "unknown way 3"),
+        ((0, 2, 3), (5, 0), "uneven is 3"),
         ((0, 2, 0), (5, 6), "within .0, 5., got 6"),
         ((0, 2, 0), (-1, 0), "within .0, -1., got 0"),
     ],
