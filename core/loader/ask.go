@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"freshgo/core/batch"
 	"slices"
 	"sync"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
+	"freshgo/core/fetch"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/prune"
@@ -118,7 +119,7 @@ func (a *onDemandWorkers) answer(ctx context.Context, ask *Ask) (made *batch.Bat
 	}
 	defer func() { a.giveBack(p, err != nil) }()
 	// The gate admits everything: the memory of the batch comes on top of the loader's.
-	p.preparer.epoch = &epoch{loader: l, ctx: ctx, gate: newGate(mem.NewBudget(0), 0, 0)}
+	p.preparer.begin(&epoch{loader: l, ctx: ctx, turns: fetch.Turns{Ctx: ctx}, gate: newGate(mem.NewBudget(0), 0, 0)})
 	if err := p.take(ctx, ask); err != nil {
 		return nil, err
 	}
@@ -142,7 +143,7 @@ func (a *onDemandWorkers) answer(ctx context.Context, ask *Ask) (made *batch.Bat
 	if err := p.preparer.makeTensors(b); err != nil {
 		return nil, err
 	}
-	if err := p.preparer.fill(b); err != nil {
+	if err := p.preparer.filler.Fill(b); err != nil {
 		return nil, err
 	}
 	whole = true
@@ -159,10 +160,10 @@ func (a *onDemandWorkers) lease() (*onDemandWorker, error) {
 	if p != nil {
 		return p, nil
 	}
-	p = &onDemandWorker{preparer: preparer{loader: l, cache: l.cache.readOnly()}, memory: mem.NewBudget(0)}
-	p.preparer.drawn = l.newDrawn(&p.cachedTypes, new(prune.Cut))
-	p.cachedTypes = l.rows.cachedTypes
-	p.cachedTypes.Repeats = slices.Contains(l.rows.cachedTypes.Listed, true) // any may be asked for twice
+	p = &onDemandWorker{memory: mem.NewBudget(0)}
+	p.preparer.open(l, &p.cachedTypes, new(prune.Cut), l.cache.readOnly())
+	p.cachedTypes = l.rows.CachedTypes
+	p.cachedTypes.Repeats = slices.Contains(l.rows.CachedTypes.Listed, true) // any may be asked for twice
 	var err error
 	p.worker, err = l.draw.Sampler.NewWorker(p.memory, false, 1)
 	return p, err
@@ -283,10 +284,10 @@ func (p *onDemandWorker) timesAsked(ctx context.Context, ask *Ask) ([]int64, err
 }
 
 // timesOf is the table with the times of a node type; nil where it has none.
-func (p *onDemandWorker) timesOf(typ int) *table {
+func (p *onDemandWorker) timesOf(typ int) *fetch.Table {
 	l := p.preparer.loader
-	for i := range l.rows.tables {
-		if t := &l.rows.tables[i]; !t.ByEdge && t.Type == typ && t.Name == l.draw.Options.TimeAttr {
+	for i := range l.rows.Tables {
+		if t := &l.rows.Tables[i]; !t.ByEdge && t.Type == typ && t.Name == l.draw.Options.TimeAttr {
 			return t
 		}
 	}
@@ -294,13 +295,13 @@ func (p *onDemandWorker) timesOf(typ int) *table {
 }
 
 // readTimes reads the times of nodes of a table's type.
-func (p *onDemandWorker) readTimes(ctx context.Context, t *table, nodes, out []int64) error {
+func (p *onDemandWorker) readTimes(ctx context.Context, t *fetch.Table, nodes, out []int64) error {
 	rows := make([]int64, len(nodes))
 	for i, v := range nodes {
 		rows[i] = int64(p.cachedTypes.RowOf(v)) - t.First
 	}
-	if t.disk != nil {
-		return t.disk.Read(ctx, &p.preparer.scratch.Merger, rows, func(i int32, row []byte) error {
+	if t.Disk != nil {
+		return t.Disk.Read(ctx, &p.preparer.filler.Scratch.Merger, rows, func(i int32, row []byte) error {
 			store.DecodeIntegers(t.StoredDType(), row, out[i:i+1])
 			return nil
 		})

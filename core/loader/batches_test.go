@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"freshgo/core/batch"
 	"io"
 	"maps"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
 	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"

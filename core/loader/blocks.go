@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"freshgo/core/draw"
+	"freshgo/core/fetch"
 	"freshgo/core/graph"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
@@ -140,16 +141,16 @@ func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, er
 	}
 	batches, errs := make([]*sampled, count), make([]error, count)
 	var next atomic.Int64 // the batch that nobody has taken
-	turn := newTurnstile(0)
+	turn := fetch.NewTurnstile(0)
 	broken := guard.All(min(len(s.scratch), int(count)), func(i int) error {
 		at := int64(0)
-		defer func() { turn.endAt(at) }() // those after one that fails, or panics, wait for it no more
+		defer func() { turn.EndAt(at) }() // those after one that fails, or panics, wait for it no more
 		for at = next.Add(1) - 1; at < count; at = next.Add(1) - 1 {
 			batches[at], errs[at] = s.sampleOne(number(at), wanted[at], &s.scratch[i], func(foresee func()) error {
-				if err := turn.enter(at); err != nil {
+				if err := turn.Enter(at); err != nil {
 					return err
 				}
-				defer turn.leave()
+				defer turn.Leave()
 				foresee()
 				return nil
 			})
@@ -201,7 +202,7 @@ func (s *blocks) sampleOne(
 	}
 	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
 	b.perHop = hopCounts{g.NodesPerHop, g.EdgesPerHop}
-	own.batchRows.FillGraph(&l.rows.cachedTypes, g)
+	own.batchRows.FillGraph(&l.rows.CachedTypes, g)
 	if err := s.foresee(b, g, &own.batchRows, inTurn); err != nil {
 		return nil, err
 	}

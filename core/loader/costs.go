@@ -4,6 +4,7 @@ import (
 	"freshgo/core/batch"
 	"freshgo/core/cache"
 	"freshgo/core/draw"
+	"freshgo/core/fetch"
 	"freshgo/core/graph"
 	"freshgo/core/links"
 	"freshgo/core/plan"
@@ -22,7 +23,7 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 		Rank:         rankBytes(m.Options.Cache, m.Parts.NumNodes),
 		FetchWorker:  graph.ScratchBytes(d.HopEdges),
 		FetchBatch:   graph.ScratchBytes(d.Edges) + batch.OwningBytes(&m.Options, d),
-		ResidentSlot: residentBytes, PlannedSlot: residentBytes,
+		ResidentSlot: fetch.ResidentBytes, PlannedSlot: fetch.ResidentBytes,
 	}
 	if of != nil {
 		demand := m.Parts.Schema.SamplerDemand(d)
@@ -41,7 +42,7 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 		}
 	}
 	if g.OnDisk {
-		c.Lookup = lookupBytes(max(d.Nodes, fetched(m, d)))
+		c.Lookup = fetch.LookupBytes(max(d.Nodes, fetched(m, d)))
 		if m.Options.Trees() {
 			c.Lookup += draw.NodeIndexBytes(d.Nodes)
 		}

@@ -2,9 +2,9 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/batch"
 	"time"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
 	"freshgo/core/prune"
 	"freshgo/core/sample"
@@ -59,7 +59,7 @@ func (d *nowDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker) err
 	if err := d.makeTensors(p, b, worker); err != nil {
 		return err
 	}
-	return p.fill(b)
+	return p.filler.Fill(b)
 }
 
 // makeTensors makes a batch but for its rows. The subgraph is in the worker's memory, which is copied out before the
@@ -105,7 +105,7 @@ func (d *pruningDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker)
 	if err := p.makeTensors(b); err != nil {
 		return err
 	}
-	return p.fill(b)
+	return p.filler.Fill(b)
 }
 
 // drawAndKeep draws a batch and gives the worker back: batches that come later may have to be pruned before there is

@@ -3,13 +3,14 @@ package loader
 import (
 	"context"
 	"fmt"
-	"freshgo/core/batch"
 	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
+	"freshgo/core/fetch"
 	"freshgo/core/internal/guard"
 	"freshgo/core/prune"
 )
@@ -28,15 +29,14 @@ type epoch struct {
 	drawer        drawer
 	pruner        pruner // the loader's, or none
 
-	ctx     context.Context
-	cancel  context.CancelFunc
-	done    sync.WaitGroup
-	gate    *gate
-	turn    *turnstile    // to the cache, in the order of the batches
-	decided *turnstile    // to an online policy
-	ask     chan struct{} // a token for each batch that may be begun
-	ticket  atomic.Int64  // the next batch to begin
-	slots   []chan result // by index modulo their number
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	gate   *gate
+	turns  fetch.Turns
+	ask    chan struct{} // a token for each batch that may be begun
+	ticket atomic.Int64  // the next batch to begin
+	slots  []chan result // by index modulo their number
 
 	started time.Time
 	yielded int64 // batches handed over; the consumer's
@@ -58,10 +58,11 @@ func newEpoch(l *Loader, index, first int64, mode Mode) (*epoch, error) {
 	shareSchedule, first := l.turnsFrom(first)
 	e := &epoch{
 		loader: l, index: index, shareSchedule: shareSchedule, first: first, count: shareSchedule.Count, yielded: first,
-		turn: newTurnstile(first), decided: newTurnstile(first), pruner: l.history.pruner,
+		pruner: l.history.pruner,
 	}
 	inFlight := max(l.draw.Split.Prefetch, 1)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
+	e.turns = fetch.Turns{Ctx: e.ctx, Cache: fetch.NewTurnstile(first), Policy: fetch.NewTurnstile(first)}
 	e.gate = newGate(l.draw.Budget, l.draw.Split.Batches, first)
 	e.gate.holds = max(l.draw.Options.Holds, 1)
 	if l.draw.Options.Memory == 0 {
@@ -105,7 +106,9 @@ func (e *epoch) begin() {
 // prepareAll is the life of a preparer.
 func (e *epoch) prepareAll() {
 	l := e.loader
-	p := &preparer{loader: l, drawn: l.newDrawn(&l.rows.cachedTypes, e.pruner.Lend()), epoch: e, cache: l.cache}
+	p := new(preparer)
+	p.open(l, &l.rows.CachedTypes, e.pruner.Lend(), l.cache.source(&p.window))
+	p.begin(e)
 	p.drawn.SetInputs(l.draw.Inputs())
 	defer e.pruner.TakeBack(p.drawn.Cut)
 	for {
@@ -180,8 +183,8 @@ func (e *epoch) next(ctx context.Context) (*batch.Batch, error) {
 func (e *epoch) abandon() {
 	e.cancel()
 	e.gate.shutdown()
-	e.turn.shutdown()
-	e.decided.shutdown()
+	e.turns.Cache.Shutdown()
+	e.turns.Policy.Shutdown()
 	e.pruner.Abandon()
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"freshgo/core/batch"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"

@@ -3,8 +3,8 @@ package loader
 import (
 	"context"
 	"errors"
-	"freshgo/core/batch"
 
+	"freshgo/core/batch"
 	"freshgo/core/cache"
 	"freshgo/core/draw"
 	"freshgo/core/graph"

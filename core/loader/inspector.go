@@ -98,7 +98,7 @@ func (c *plannedCache) inspect(at place, t draw.ShareSchedule) *inspector {
 	c.foreknown.begin(at.epoch)
 	in.foresees, in.foresight = c.foresees(), c.foresee(&in.unforeseen)
 	in.ctx, in.cancel = context.WithCancel(context.Background())
-	c.planner.Reset(l.rows.resident.all)
+	c.planner.Reset(l.rows.Resident.All)
 	in.done.Add(1)
 	guard.Go(func() {
 		defer in.done.Done()

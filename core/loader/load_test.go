@@ -85,9 +85,9 @@ func TestMovedIsOfRows(t *testing.T) {
 		require.Eventually(t, func() bool { // batches ahead may still be read
 			all := l.draw.EngineStats().Bytes - none
 			rows, edges := cacheOf(l).moved().minus(before).rows.bytes, int64(0)
-			for i := range l.rows.tables {
-				if table := &l.rows.tables[i]; table.disk != nil && !slices.Contains(l.rows.onDisk, table) {
-					_, n := table.disk.Handle().Moved()
+			for i := range l.rows.Tables {
+				if table := &l.rows.Tables[i]; table.Disk != nil && !slices.Contains(l.rows.OnDisk, table) {
+					_, n := table.Disk.Handle().Moved()
 					edges += n
 				}
 			}

@@ -3,12 +3,13 @@ package loader
 import (
 	"context"
 	"errors"
-	"freshgo/core/batch"
 	"io"
 	"sync"
 	"time"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
+	"freshgo/core/fetch"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/sizing"
@@ -25,7 +26,7 @@ var (
 // another; Sample and Stats may be called from anywhere.
 type Loader struct {
 	draw  draw.Sampling
-	rows  features
+	rows  fetch.Features
 	alloc mem.Allocator
 
 	cache    rowCache

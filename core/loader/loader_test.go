@@ -2,7 +2,6 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/batch"
 	"io"
 	"math"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
 	"freshgo/core/internal/guard"
 	"freshgo/core/links"
@@ -303,7 +303,7 @@ func TestReadErrorEndsTheEpochAndNamesTheFile(t *testing.T) {
 func TestPanicFailsTheLoader(t *testing.T) {
 	d := newDataset(300, 3000)
 	l := open(t, d.graph(t), plain())
-	l.rows.tables[0].Memory = nil // breaks the invariant that the gather checks
+	l.rows.Tables[0].Memory = nil // breaks the invariant that the gather checks
 	require.NoError(t, l.Start(0, 0, Train))
 	_, err := l.Next(context.Background())
 	var broken *guard.PanicError

@@ -54,7 +54,7 @@ func (l *Loader) open(ctx context.Context) error {
 		func(ctx context.Context) error { return types.OpenTopology(ctx, &l.draw) },
 		l.draw.OpenNeighborLists,
 		l.draw.OpenOrder,
-		func(ctx context.Context) error { return l.rows.open(ctx, &l.draw) },
+		func(ctx context.Context) error { return l.rows.Open(ctx, &l.draw) },
 		l.draw.OpenSampler,
 		func(ctx context.Context) error { return l.history.open(ctx, &l.draw, l.alloc) },
 		l.openCache,

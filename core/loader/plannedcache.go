@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"freshgo/core/draw"
+	"freshgo/core/fetch"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
 	"freshgo/core/sizing"
@@ -41,8 +42,8 @@ const leastBuffers = 20 * sizing.MinSlot
 
 // openPlanned makes the slots, the record of what is in them, the planner, and the pool for packs and traces.
 func openPlanned(ctx context.Context, l *Loader) (rowCache, error) {
-	l.rows.movers = l.draw.Split.Workers // batches take turns at the cache
-	if err := l.rows.openSlots(&l.draw, l.draw.Split.CacheRows); err != nil {
+	l.rows.Movers = l.draw.Split.Workers // batches take turns at the cache
+	if err := l.rows.OpenSlots(&l.draw, l.draw.Split.CacheRows); err != nil {
 		return nil, err
 	}
 	o := &l.draw.Options
@@ -53,7 +54,7 @@ func openPlanned(ctx context.Context, l *Loader) (rowCache, error) {
 		return nil, err
 	}
 	l.draw.OnClose(func() { _ = pool.Close() }) // it only gives back
-	if err := l.rows.openResident(&l.draw); err != nil {
+	if err := l.rows.OpenResident(&l.draw); err != nil {
 		return nil, err
 	}
 	c := &plannedCache{
@@ -81,7 +82,13 @@ func openPlanned(ctx context.Context, l *Loader) (rowCache, error) {
 	return c, nil
 }
 
-func (c *plannedCache) readOnly() rowCache { return uncached{} }
+// source makes a preparer's batch of a window the source of its rows.
+func (c *plannedCache) source(w *windowBatch) fetch.Source {
+	w.cache = c
+	return w
+}
+
+func (c *plannedCache) readOnly() fetch.Source { return fetch.Uncached{} }
 
 // begin goes on with the stream of batches where the epoch continues it, or begins another.
 func (c *plannedCache) begin(e *epoch) (drawer, error) {
@@ -92,7 +99,7 @@ func (c *plannedCache) begin(e *epoch) (drawer, error) {
 	in := c.inspectorAt(at, e.shareSchedule)
 	n, _ := in.number(at)
 	if c.presence != nil {
-		c.presence.Begin(c.loader.rows.resident.all)
+		c.presence.Begin(c.loader.rows.Resident.All)
 	}
 	return newWindowDrawer(e, c, in, n-e.first), nil
 }
@@ -161,13 +168,13 @@ func (c *plannedCache) planConfig(device ssd.Device, limits scratch.Options) pla
 		Device: device, PackMemory: limits.PackMemory(), PackFile: packFile,
 		Early: true, Depth: max(l.draw.Split.Prefetch, 1), SlotBytes: l.draw.Split.Slot, Storage: c.storage,
 	}
-	for _, t := range l.rows.onDisk {
+	for _, t := range l.rows.OnDisk {
 		of.Tables = append(of.Tables, t.OnDisk.Layout)
 		if l.draw.Parts.Schema.NumTypes() > 1 {
 			of.First = append(of.First, t.First)
 		}
 	}
-	for _, width := range l.rows.columns {
+	for _, width := range l.rows.Columns {
 		of.RowBytes += width
 	}
 	return of
@@ -192,8 +199,8 @@ func (c *plannedCache) calibrate(ctx context.Context) (device ssd.Device, err er
 	if t := l.draw.Options.Transfer; t == "random" || t == "forward" {
 		return device, nil // there is nothing to compare
 	}
-	largest := slices.MaxFunc(l.rows.onDisk, func(a, b *table) int { return cmp.Compare(a.Bytes(), b.Bytes()) })
-	handle, fs, path := largest.disk.Handle(), l.draw.Parts.Store.FS(), l.draw.Options.Calibration
+	largest := slices.MaxFunc(l.rows.OnDisk, func(a, b *fetch.Table) int { return cmp.Compare(a.Bytes(), b.Bytes()) })
+	handle, fs, path := largest.Disk.Handle(), l.draw.Parts.Store.FS(), l.draw.Options.Calibration
 	uuid := l.draw.Parts.Store.UUID()
 	key, err := l.draw.Engine.DeviceKey(hex.EncodeToString(uuid[:]), handle)
 	if err != nil {

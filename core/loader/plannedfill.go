@@ -2,194 +2,229 @@ package loader
 
 import (
 	"fmt"
-	"freshgo/core/batch"
 	"time"
 
 	"freshgo/core/draw"
+	"freshgo/core/fetch"
 	"freshgo/core/internal/reuse"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
 )
 
-// fill executes the step of a batch (Ginex, section 3.3): rows come from slots, from the packs that earlier batches
+// Fill executes the step of a batch (Ginex, section 3.3): rows come from slots, from the packs that earlier batches
 // filled, and from the store; then the slots change as planned, and rows that leave go to the packs of later batches.
-func (c *plannedCache) fill(p *preparer, b *batch.Batch, tensors [][]byte) error {
-	c.idleGate.enter()
-	defer c.idleGate.leave()
-	w := &p.window
-	if err := p.lookUp(p.step.Slots); err != nil {
+func (w *windowBatch) Fill(f *fetch.Filler, i int64, tensors [][]byte) error {
+	w.cache.idleGate.enter()
+	defer w.cache.idleGate.leave()
+	if err := f.LookUp(f.Step.Slots); err != nil {
 		return err
 	}
 	start := time.Now()
-	if err := c.readPacks(p, tensors); err != nil {
+	if err := w.readPacks(f, tensors); err != nil {
 		return err
 	}
-	if err := p.readTables(tensors, c.readRows); err != nil {
+	if err := f.ReadTables(tensors, w.readRows); err != nil {
 		return err
 	}
-	c.timeline.add(spanReading, w.number, start)
+	w.cache.timeline.add(spanReading, w.number, start)
 	w.super.done(w.number)
 
-	if err := p.epoch.turn.enter(b.Index); err != nil {
+	if err := f.Turns.Cache.Enter(i); err != nil {
 		return err
 	}
-	defer p.epoch.turn.leave()
+	defer f.Turns.Cache.Leave()
 	if w.super.inspector.isPlanLost(w.number) {
-		if err := c.repair(p, tensors); err != nil {
+		if err := w.repair(f, tensors); err != nil {
 			return err
 		}
-		return p.timed(func() { p.copyCached(tensors) })
+		return f.Timed(func() { f.CopyCached(tensors) })
 	}
-	return p.timed(func() {
-		p.copyCached(tensors)
-		c.setAside(p, tensors)
+	return f.Timed(func() {
+		f.CopyCached(tensors)
+		w.setAside(f, tensors)
 		for _, slot := range w.adapted.Vacate {
-			c.loader.rows.resident.clear(slot)
+			f.Features.Resident.Clear(slot)
 		}
-		p.enterRows(tensors)
+		f.EnterRows(tensors)
 	})
 }
 
 // readPacks copies what the packs of a batch hold into its tensors. A pack that fails has not brought its rows, which
 // are then read from the store.
-func (c *plannedCache) readPacks(p *preparer, tensors [][]byte) error {
-	l, k, rows := c.loader, &p.lookup, len(p.drawn.BatchRows.Rows)
-	k.delivered = reuse.Slice(k.delivered, len(l.rows.columns)*rows)
-	clear(k.delivered)
-	for _, packs := range p.window.super.packsFor(p.window.number) {
+func (w *windowBatch) readPacks(f *fetch.Filler, tensors [][]byte) error {
+	k, rows := &f.Lookup, len(f.Drawn.BatchRows.Rows)
+	k.Delivered = reuse.Slice(k.Delivered, len(f.Features.Columns)*rows)
+	clear(k.Delivered)
+	for _, packs := range w.super.packsFor(w.number) {
 		for column, pack := range packs.columns {
 			if pack == nil {
 				continue
 			}
-			delivered := k.deliveredTo(column, rows)
+			delivered := k.DeliveredTo(column, rows)
 			err := pack.Seal()
 			if err == nil {
-				err = pack.Read(p.epoch.ctx, func(pos scratch.Positions, rows []byte) error {
-					c.takeFrom(p, column, l.rows.columns[column], tensors, delivered, pos, rows)
+				err = pack.Read(f.Turns.Ctx, func(pos scratch.Positions, rows []byte) error {
+					w.takeFrom(f, column, f.Features.Columns[column], tensors, delivered, pos, rows)
 					return nil
 				})
 			}
-			if p.epoch.ctx.Err() != nil {
+			if f.Turns.Ctx.Err() != nil {
 				return draw.ErrStopped
 			}
 			if err != nil {
-				l.counters.PackErrors.Add(1)
+				f.Counters.PackErrors.Add(1)
 			}
 		}
 	}
 	return nil
 }
 
-// readRows reads the cold rows of a table that the packs of the batch did not bring, and along with them rows of the
-// same pages for later batches.
-func (c *plannedCache) readRows(p *preparer, t *table, dst []byte) error {
-	l, k, s := c.loader, &p.lookup, p.window.super
-	cold, base, delivered := p.coldOf(t), p.drawn.FirstRow(t.Type), k.deliveredTo(t.cached, len(p.drawn.BatchRows.Rows))
-	k.wanted, k.from = k.wanted[:0], k.from[:0]
-	for _, pos := range cold {
-		if !delivered[pos] {
-			k.wanted = append(k.wanted, int64(p.drawn.BatchRows.Rows[pos])-t.First)
-			k.from = append(k.from, pos)
+// takeFrom copies rows of a pack, which are so wide, into the tensors of the batch, but for those that are delivered.
+func (w *windowBatch) takeFrom(f *fetch.Filler, column, width int, tensors [][]byte, delivered []bool,
+	pos scratch.Positions, data []byte) {
+	var to, from [256]int32 // on the stack; a chunk of wide rows has fewer
+	var t *fetch.Table
+	n := 0
+	for i := range pos.Len() {
+		at := pos.At(i)
+		if w.moved {
+			at = w.now[at]
 		}
-	}
-	if t.cached == 0 { // a row counts once, whatever tables it is in
-		l.counters.Misses.Add(int64(len(k.wanted)))
-		l.counters.Packed.Add(int64(len(cold) - len(k.wanted)))
-	}
-	for i, e := range p.step.Extra {
-		if s.packs[e.Batch].empty() || !t.has(e.Row) {
+		if delivered[at] { // by the plan before; one that came to be after a failure did not count on that
 			continue
 		}
-		k.wanted = append(k.wanted, int64(e.Row)-t.First)
-		k.from = append(k.from, ^int32(i))
+		of := t
+		if row := f.Drawn.BatchRows.Rows[at]; of == nil || !of.Has(row) {
+			of = f.Features.TableOf(column, row)
+		}
+		row := f.Drawn.BatchRows.TensorRow(at)
+		if of == nil || row < 0 {
+			continue
+		}
+		if n == len(to) || of != t && n > 0 {
+			f.DeliverAll(t, tensors[t.Index], to[:n], data, from[:n], width)
+			n = 0
+		}
+		t = of
+		to[n], from[n] = row-f.Drawn.FirstRow(t.Type), int32(i)
+		n++
+		delivered[at] = true // different positions of a batch: no two calls write the same
 	}
-	return t.disk.Read(p.epoch.ctx, &p.scratch.Merger, k.wanted, func(i int32, row []byte) error {
-		if from := k.from[i]; from >= 0 {
-			p.deliver(t, dst, p.drawn.BatchRows.TensorRow(from)-base, row)
+	if n > 0 {
+		f.DeliverAll(t, tensors[t.Index], to[:n], data, from[:n], width)
+	}
+}
+
+// readRows reads the cold rows of a table that the packs of the batch did not bring, and along with them rows of the
+// same pages for later batches.
+func (w *windowBatch) readRows(f *fetch.Filler, t *fetch.Table, dst []byte) error {
+	k, s := &f.Lookup, w.super
+	cold, base, delivered := f.ColdOf(t), f.Drawn.FirstRow(t.Type), k.DeliveredTo(t.Column, len(f.Drawn.BatchRows.Rows))
+	k.Wanted, k.From = k.Wanted[:0], k.From[:0]
+	for _, pos := range cold {
+		if !delivered[pos] {
+			k.Wanted = append(k.Wanted, int64(f.Drawn.BatchRows.Rows[pos])-t.First)
+			k.From = append(k.From, pos)
+		}
+	}
+	if t.Column == 0 { // a row counts once, whatever tables it is in
+		f.Counters.Misses.Add(int64(len(k.Wanted)))
+		f.Counters.Packed.Add(int64(len(cold) - len(k.Wanted)))
+	}
+	for i, e := range f.Step.Extra {
+		if s.packs[e.Batch].empty() || !t.Has(e.Row) {
+			continue
+		}
+		k.Wanted = append(k.Wanted, int64(e.Row)-t.First)
+		k.From = append(k.From, ^int32(i))
+	}
+	return t.Disk.Read(f.Turns.Ctx, &f.Scratch.Merger, k.Wanted, func(i int32, row []byte) error {
+		if from := k.From[i]; from >= 0 {
+			f.Deliver(t, dst, f.Drawn.BatchRows.TensorRow(from)-base, row)
 		} else {
-			e := &p.step.Extra[^from]
-			s.packs[e.Batch].add(t.cached, e.Pos, row)
+			e := &f.Step.Extra[^from]
+			s.packs[e.Batch].add(t.Column, e.Pos, row)
 		}
 		return nil
 	})
 }
 
 // repair reads the rows of a batch without a plan that are not in the slots where its step expects them.
-func (c *plannedCache) repair(p *preparer, tensors [][]byte) error {
-	l, k := c.loader, &p.lookup
-	k.hitRows, k.hitSlots, k.cold = k.hitRows[:0], k.hitSlots[:0], k.cold[:0]
-	for i, slot := range p.step.Slots {
-		to := p.drawn.BatchRows.TensorRow(int32(i))
+func (w *windowBatch) repair(f *fetch.Filler, tensors [][]byte) error {
+	k := &f.Lookup
+	k.HitRows, k.HitSlots, k.Cold = k.HitRows[:0], k.HitSlots[:0], k.Cold[:0]
+	for i, slot := range f.Step.Slots {
+		to := f.Drawn.BatchRows.TensorRow(int32(i))
 		switch {
 		case slot < 0 || to < 0:
-		case l.rows.resident.rows[slot] == p.drawn.BatchRows.Rows[i]:
-			k.hitRows, k.hitSlots = append(k.hitRows, to), append(k.hitSlots, slot)
+		case f.Features.Resident.Rows[slot] == f.Drawn.BatchRows.Rows[i]:
+			k.HitRows, k.HitSlots = append(k.HitRows, to), append(k.HitSlots, slot)
 		default:
-			k.cold = append(k.cold, int32(i))
+			k.Cold = append(k.Cold, int32(i))
 		}
 	}
-	if len(k.cold) == 0 {
+	if len(k.Cold) == 0 {
 		return nil
 	}
-	l.counters.Hits.Add(-int64(len(k.cold)))
-	l.counters.Misses.Add(int64(len(k.cold)))
-	for _, t := range l.rows.onDisk {
-		if tensors[t.index] == nil {
+	f.Counters.Hits.Add(-int64(len(k.Cold)))
+	f.Counters.Misses.Add(int64(len(k.Cold)))
+	for _, t := range f.Features.OnDisk {
+		if tensors[t.Index] == nil {
 			continue
 		}
-		if err := p.readCold(t, tensors[t.index]); err != nil {
-			return fmt.Errorf("reading %s: %w", l.draw.Parts.Schema.Describe(&t.Tensor), err)
+		if err := f.ReadCold(t, tensors[t.Index]); err != nil {
+			return fmt.Errorf("reading %s: %w", f.Sampling.Parts.Schema.Describe(&t.Tensor), err)
 		}
 	}
 	return nil
 }
 
 // setAside copies the rows of a step that leave to their packs.
-func (c *plannedCache) setAside(p *preparer, tensors [][]byte) {
-	l, leave := c.loader, p.step.Forward
+func (w *windowBatch) setAside(f *fetch.Filler, tensors [][]byte) {
+	leave := f.Step.Forward
 	if len(leave) == 0 {
 		return
 	}
 	start := time.Now()
-	among(l.rows.movers, len(leave), func(lo, hi int) {
+	fetch.Among(f.Features.Movers, len(leave), func(lo, hi int) {
 		var slots, own rowCopies
 		for leave := leave[lo:hi]; len(leave) > 0; {
 			n := 1 // rows of one pack follow each other: a plan evicts the rows with the farthest next use first
 			for n < len(leave) && leave[n].Batch == leave[0].Batch {
 				n++
 			}
-			packs := p.window.super.packs[leave[0].Batch]
-			for _, t := range l.rows.onDisk {
-				c.leaving(p, t, leave[:n], &slots, &own)
-				packs.addRows(t.cached, slots, l.rows.cached.Table(t.cached), l.rows.columns[t.cached])
-				packs.addRows(t.cached, own, tensors[t.index], t.Width)
+			packs := w.super.packs[leave[0].Batch]
+			for _, t := range f.Features.OnDisk {
+				w.leaving(f, t, leave[:n], &slots, &own)
+				packs.addRows(t.Column, slots, f.Features.Slots.Table(t.Column), f.Features.Columns[t.Column])
+				packs.addRows(t.Column, own, tensors[t.Index], t.Width)
 			}
 			leave = leave[n:]
 		}
 	})
-	c.timeline.add(spanPacking, p.window.number, start)
+	w.cache.timeline.add(spanPacking, w.number, start)
 }
 
-// leaving finds those rows that a table has: in slots, or in the batch's own tensor.
-func (c *plannedCache) leaving(p *preparer, t *table, leave []plan.Forward, slots, own *rowCopies) {
+// leaving finds the rows that a table has: in slots, or in the batch's own tensor.
+func (w *windowBatch) leaving(f *fetch.Filler, t *fetch.Table, leave []plan.Forward, slots, own *rowCopies) {
 	slots.clear()
 	own.clear()
-	base, all := p.drawn.FirstRow(t.Type), t.hasAll(p.loader.draw.Parts.NumNodes)
-	for _, f := range leave {
+	base, all := f.Drawn.FirstRow(t.Type), t.HasAll(f.Sampling.Parts.NumNodes)
+	for _, row := range leave {
 		switch {
-		case !all && !forwards(p, t, f):
-		case f.From >= 0:
-			slots.add(f.Pos, f.From)
+		case !all && !forwards(f, t, row):
+		case row.From >= 0:
+			slots.add(row.Pos, row.From)
 		default:
-			own.add(f.Pos, p.drawn.BatchRows.TensorRow(^f.From)-base)
+			own.add(row.Pos, f.Drawn.BatchRows.TensorRow(^row.From)-base)
 		}
 	}
 }
 
 // forwards reports whether a table has the row that is forwarded.
-func forwards(p *preparer, t *table, f plan.Forward) bool {
-	if f.From >= 0 {
-		return t.has(p.loader.rows.resident.rows[f.From])
+func forwards(f *fetch.Filler, t *fetch.Table, row plan.Forward) bool {
+	if row.From >= 0 {
+		return t.Has(f.Features.Resident.Rows[row.From])
 	}
-	return t.has(p.drawn.BatchRows.Rows[^f.From])
+	return t.Has(f.Drawn.BatchRows.Rows[^row.From])
 }

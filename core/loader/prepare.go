@@ -3,33 +3,34 @@ package loader
 import (
 	"cmp"
 	"fmt"
-	"freshgo/core/batch"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
-	"freshgo/core/graph"
-	"freshgo/core/plan"
+	"freshgo/core/fetch"
 	"freshgo/core/prune"
 	"freshgo/core/sample"
 )
 
-// preparer makes one batch after the other. Its scratch is its own.
+// preparer makes one batch after the other.
 type preparer struct {
-	loader     *Loader
-	drawn      batch.Drawn
-	epoch      *epoch
-	cache      rowCache
-	scratch    graph.Scratch
-	lookup     lookup
-	deliveries deliveries  // with the tag invariants
-	wide       [][]byte    // the tensors of the batch that the graph has rows for
-	step       plan.Step   // where the rows of the batch are, and what moves after it
-	window     windowBatch // of a planned batch
+	loader *Loader
+	drawn  batch.Drawn
+	epoch  *epoch
+	filler fetch.Filler
+	window windowBatch // of a planned batch
 }
 
-// newDrawn returns a batch for a preparer to draw, whose rows are of these types.
-func (l *Loader) newDrawn(cached *draw.CachedTypes, cut *prune.Cut) batch.Drawn {
-	return batch.Drawn{Parts: &l.draw.Parts, Counters: &l.counters, CachedTypes: cached, Cut: cut}
+// open readies a preparer that lists the rows of these types, prunes with cut and takes rows from a source.
+func (p *preparer) open(l *Loader, cached *draw.CachedTypes, cut *prune.Cut, rows fetch.Source) {
+	p.loader = l
+	p.drawn = batch.Drawn{Parts: &l.draw.Parts, Counters: &l.counters, CachedTypes: cached, Cut: cut}
+	p.filler = fetch.Filler{
+		Sampling: &l.draw, Features: &l.rows, Counters: &l.counters, Drawn: &p.drawn, Source: rows,
+	}
 }
+
+// begin makes the batches to come those of an epoch.
+func (p *preparer) begin(e *epoch) { p.epoch, p.filler.Turns = e, e.turns }
 
 // prepare takes the next ticket and makes that batch. Past the end of the epoch
 // it returns the ticket alone.

@@ -55,8 +55,8 @@ func (f *fetching) put(t *testing.T, n int) (plan.Record, []byte) {
 	return r, data
 }
 
-// fetch lets a record be fetched, and waits for the end of that.
-func fetch(ctx context.Context, r plan.Record) {
+// fetchRecord lets a record be fetched, and waits for the end of that.
+func fetchRecord(ctx context.Context, r plan.Record) {
 	plan.Fetch(ctx, r)
 	r.(*inFile).coming.Load().Take()
 }
@@ -67,7 +67,7 @@ func TestWhatIsFetchedIsReadOnce(t *testing.T) {
 	f := newFetching(t)
 	r, data := f.put(t, 300_000)
 	before := f.pool.Stats().Read
-	fetch(context.Background(), r)
+	fetchRecord(context.Background(), r)
 	each := f.pool.Stats().Read - before
 	require.GreaterOrEqual(t, each, int64(len(data)))
 	plan.Fetch(context.Background(), r) // again: nothing
@@ -86,7 +86,7 @@ func TestWhatIsFetchedIsReadOnce(t *testing.T) {
 func TestWhatIsFetchedAndNotLoadedIsGivenBack(t *testing.T) {
 	f := newFetching(t)
 	r, _ := f.put(t, 300_000)
-	fetch(context.Background(), r)
+	fetchRecord(context.Background(), r)
 	require.Greater(t, f.budget.Used(), f.idle)
 	r.Free()
 	require.LessOrEqual(t, f.budget.Used(), f.idle)
@@ -102,10 +102,10 @@ func TestAFetchThatFailsIsNoFailure(t *testing.T) {
 	end()
 	rest := f.budget.Limit() - f.budget.Used()
 	for _, without := range []func(){
-		func() { fetch(ended, r) },
+		func() { fetchRecord(ended, r) },
 		func() {
 			require.NoError(t, f.budget.Reserve(mem.Batch, rest))
-			fetch(context.Background(), r)
+			fetchRecord(context.Background(), r)
 			f.budget.Release(mem.Batch, rest)
 		},
 	} {
@@ -117,7 +117,7 @@ func TestAFetchThatFailsIsNoFailure(t *testing.T) {
 		release()
 	}
 	f.fs.Arm(faultfs.Fault{Op: faultfs.Read, Nth: 1, Times: faultfs.Forever, Errno: syscall.EIO})
-	fetch(context.Background(), r)
+	fetchRecord(context.Background(), r)
 	_, _, err := r.Load(context.Background())
 	require.ErrorIs(t, err, scratch.ErrBroken)
 	r.Free()

@@ -104,8 +104,8 @@ func (c *plannedCache) moved() moved {
 	l := c.loader
 	reads, kept := l.draw.EngineStats(), c.pool.Stats()
 	rows := requested{kept.PackRequests, kept.PacksRead}
-	for _, t := range l.rows.onDisk {
-		n, received := t.disk.Handle().Moved()
+	for _, t := range l.rows.OnDisk {
+		n, received := t.Disk.Handle().Moved()
 		rows = rows.plus(requested{n, received})
 	}
 	return moved{reads.Busy, requested{reads.Requests, reads.Bytes}, rows, kept.Written}

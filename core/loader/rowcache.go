@@ -2,21 +2,21 @@ package loader
 
 import (
 	"context"
-	"freshgo/core/batch"
 	"slices"
 
 	"freshgo/core/cache"
+	"freshgo/core/fetch"
 )
 
-// rowCache knows where the rows of tables on disk are, and moves rows as batches pass. A loader has one, which
-// openCache chooses; nothing asks afterwards which it is.
+// rowCache is the cache of a loader: it has the sources of rows, and chooses how an epoch is drawn. A loader has one,
+// which openCache chooses; nothing asks afterwards which it is.
 type rowCache interface {
 	// begin returns the drawer of the batches of an epoch.
 	begin(e *epoch) (drawer, error)
-	// fill brings the rows of a drawn batch into its tensors, and lets the batch change the cache.
-	fill(p *preparer, b *batch.Batch, tensors [][]byte) error
-	// readOnly returns the cache of batches on demand, which wait for no other batch and change nothing.
-	readOnly() rowCache
+	// source returns what brings the rows of a preparer's batches, which may be the preparer's batch of a window.
+	source(w *windowBatch) fetch.Source
+	// readOnly returns the source of batches on demand, which wait for no other batch and change nothing.
+	readOnly() fetch.Source
 	// abandon ends what runs ahead of the epochs, without waiting for it; stop waits and frees it.
 	abandon()
 	stop()
@@ -28,105 +28,65 @@ type rowCache interface {
 // openCache makes the cache that the split has room for.
 func (l *Loader) openCache(ctx context.Context) (err error) {
 	switch kind := l.draw.Split.Cache; {
-	case len(l.rows.onDisk) == 0:
-		l.cache = allInMemory{}
+	case len(l.rows.OnDisk) == 0:
+		l.cache = passive{fetch.AllInMemory{}}
 	case kind == "none":
-		l.cache = uncached{}
+		l.cache = passive{fetch.Uncached{}}
 	case kind == "belady":
 		l.cache, err = openPlanned(ctx, l)
 	case slices.Contains(cache.OnlineNames(), kind):
-		l.cache, err = openOnline(l)
+		l.cache, err = openOnlineRows(l)
 	default:
-		l.cache, err = openFixed(ctx, l)
+		l.cache, err = openPassive(fetch.OpenFixed(ctx, &l.draw, &l.rows, &l.counters))
 	}
 	return err
 }
 
-// passive is the part of a rowCache that runs nothing ahead of the batches.
-type passive struct{}
+// passive is a cache that runs nothing ahead of the batches, and changes with none of them.
+type passive struct{ rows fetch.Source }
 
-func (passive) begin(e *epoch) (drawer, error) { return drawNow(e) }
+func openPassive(rows fetch.Source, err error) (rowCache, error) { return passive{rows}, err }
+
+func (c passive) begin(e *epoch) (drawer, error)   { return drawNow(e) }
+func (c passive) source(*windowBatch) fetch.Source { return c.rows }
+func (c passive) readOnly() fetch.Source           { return c.rows }
 
 func (passive) abandon()        {}
 func (passive) stop()           {}
 func (passive) addStats(*Stats) {}
 func (passive) addPlan(*Plan)   {}
 
-// allInMemory is the cache of a loader that reads no rows from disk.
-type allInMemory struct{ passive }
-
-func (c allInMemory) readOnly() rowCache { return c }
-
-func (allInMemory) fill(p *preparer, _ *batch.Batch, tensors [][]byte) error {
-	p.loader.counters.Hits.Add(p.drawn.CountRows())
-	return p.readTables(tensors, nil)
-}
-
-// uncached is the cache of a loader that reads every row for the batch that needs it.
-type uncached struct{ passive }
-
-func (c uncached) readOnly() rowCache { return c }
-
-func (uncached) fill(p *preparer, _ *batch.Batch, tensors [][]byte) error {
-	if err := p.readMissing(nil, tensors); err != nil {
-		return err
-	}
-	return p.timed(func() { p.copyCached(tensors) })
-}
-
-// fixedCache holds the rows of the nodes that a metric ranks first, from opening on (FGNN, section 6).
-type fixedCache struct {
+// onlineRows is a cache that changes with each batch.
+type onlineRows struct {
 	passive
-	policy *cache.Static
+	cache *fetch.Online
 }
 
-func (c *fixedCache) readOnly() rowCache { return c }
-
-func (c *fixedCache) fill(p *preparer, _ *batch.Batch, tensors [][]byte) error {
-	c.policy.Step(p.drawn.BatchRows.Rows, &p.step.Step)
-	if err := p.readMissing(p.step.Slots, tensors); err != nil {
-		return err
-	}
-	return p.timed(func() { p.copyCached(tensors) })
+func openOnlineRows(l *Loader) (rowCache, error) {
+	c, err := fetch.OpenOnline(&l.draw, &l.rows)
+	return onlineRows{passive{c}, c}, err
 }
 
-// openFixed ranks the nodes and reads the rows of the hottest. The reads count as I/O in the statistics.
-func openFixed(ctx context.Context, l *Loader) (rowCache, error) {
-	if l.draw.Split.CacheRows == 0 {
-		return uncached{}, nil
-	}
-	ranked, err := rankForCache(ctx, l)
-	if err != nil {
+func (onlineRows) readOnly() fetch.Source { return fetch.Uncached{} }
+
+func (c onlineRows) begin(e *epoch) (drawer, error) {
+	if err := c.cache.Begin(); err != nil {
 		return nil, err
 	}
-	policy := ranked.Static(l.draw.Split.CacheRows)
-	l.draw.OnClose(policy.Close)
-	if err := l.rows.openSlots(&l.draw, policy.Len()); err != nil {
-		return nil, err
-	}
-	wanted, first := make([]int64, 0, fillChunk), 0 // the slot of the first of wanted
-	read := func() error {
-		err := l.rows.readAtOpening(ctx, wanted, func(table, at int, row []byte) {
-			copy(l.rows.cached.Row(l.rows.onDisk[table].cached, int64(first+at)), row)
-		})
-		first, wanted = first+len(wanted), wanted[:0]
-		return err
-	}
-	for _, row := range policy.Rows() {
-		if wanted = append(wanted, int64(row)); len(wanted) == fillChunk {
-			if err := read(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if err := read(); err != nil {
-		return nil, err
-	}
-	l.rows.resident.held.Store(policy.Len())
-	l.counters.Filled.Add(policy.Len())
-	return &fixedCache{policy: policy}, nil
+	d, err := drawNow(e)
+	return &onlineDrawer{d, c.cache}, err
 }
 
-// fillChunk is the number of rows that are requested at once while the cache is filled: enough to keep the engine busy,
-// few enough that the read plan stays small.
-const fillChunk = 1 << 16
+// onlineDrawer is the drawer of an epoch whose batches change an onlineCache.
+type onlineDrawer struct {
+	drawer
+	cache *fetch.Online
+}
+
+// end empties the cache where batches of the epoch decided and were not made.
+func (d *onlineDrawer) end(whole bool) {
+	d.drawer.end(whole)
+	if !whole {
+		d.cache.Empty()
+	}
+}

@@ -1,8 +1,6 @@
 package loader
 
-import (
-	"freshgo/core/mem"
-)
+import "freshgo/core/mem"
 
 // Stats counts the work of a loader since Open. Seconds are summed over threads, except for SecondsWaiting, which is
 // the consumer's.
@@ -71,8 +69,9 @@ func (l *Loader) Stats() Stats {
 		SecondsFirst:    c.FirstBatch.Seconds(),
 		SecondsEpoch:    c.Epoch.Seconds(),
 		Engine:          l.draw.EngineName, EngineWhy: l.draw.EngineWhy,
-		Cache: split.Cache, CacheWhy: split.CacheWhy, CachedRows: l.rows.resident.held.Load(), CacheCapacity: split.CacheRows,
-		Resampled: c.Resampled.Load(), PackErrors: c.PackErrors.Load(),
+		Cache: split.Cache, CacheWhy: split.CacheWhy, CachedRows: l.rows.Resident.Count.Load(),
+		CacheCapacity: split.CacheRows,
+		Resampled:     c.Resampled.Load(), PackErrors: c.PackErrors.Load(),
 		TopologyOnDisk: !split.Neighbors || !split.EdgeIDs,
 		IDMap:          "hash",
 		Workers:        split.Workers, Prefetch: split.Prefetch,

@@ -1,12 +1,12 @@
 package loader
 
 import (
-	"freshgo/core/mem"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/draw"
+	"freshgo/core/mem"
 	"freshgo/core/sample"
 )
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"freshgo/core/draw"
+	"freshgo/core/fetch"
 	"freshgo/core/internal/guard"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
@@ -117,16 +118,16 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	s.broken = guard.Run(func() error {
 		err := s.plan.Forwards(ctx, func(forwards []plan.Forward) {
 			for _, f := range forwards {
-				if l.rows.resident.rows[f.From] == vacant {
+				if l.rows.Resident.Rows[f.From] == fetch.Vacant {
 					continue // it was not needed when it should have entered
 				}
-				for column := range l.rows.columns {
-					s.packs[f.Batch].add(column, f.Pos, l.rows.cached.Row(column, int64(f.From)))
+				for column := range l.rows.Columns {
+					s.packs[f.Batch].add(column, f.Pos, l.rows.Slots.Row(column, int64(f.From)))
 				}
 			}
 		})
 		if err == nil {
-			err = s.readAhead(ctx, m, fillChunk, func() {})
+			err = s.readAhead(ctx, m, fetch.FillChunk, func() {})
 		}
 		return s.inspector.markPlanLost(s.first, err)
 	})
@@ -146,8 +147,8 @@ func (s *superbatch) packSizes(lo, hi int) []plan.PackSize {
 func (s *superbatch) openPacks(lo, hi int) {
 	l := s.inspector.loader
 	for _, size := range s.packSizes(lo, hi) {
-		p := &batchPacks{make([]*scratch.Pack, len(l.rows.columns))}
-		for column, width := range l.rows.columns {
+		p := &batchPacks{make([]*scratch.Pack, len(l.rows.Columns))}
+		for column, width := range l.rows.Columns {
 			p.columns[column], _ = s.inspector.cache.pool.NewPack(int(size.Rows), width) // ErrFull: without
 		}
 		s.packs[size.Dest] = p
@@ -163,11 +164,11 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yie
 		yield()
 		s.inspector.cache.learn()
 		for _, f := range fills {
-			l.rows.resident.clear(f.Slot)
+			l.rows.Resident.Clear(f.Slot)
 		}
 		packs = s.withPack(packs)
-		for _, table := range l.rows.onDisk {
-			fills, packs := table.fillsOf(fills), table.extrasOf(packs)
+		for _, table := range l.rows.OnDisk {
+			fills, packs := table.FillsOf(fills), table.ExtrasOf(packs)
 			wanted = wanted[:0]
 			for _, f := range fills {
 				wanted = append(wanted, int64(f.Row)-table.First)
@@ -175,13 +176,13 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yie
 			for _, e := range packs {
 				wanted = append(wanted, int64(e.Row)-table.First)
 			}
-			err := table.disk.ReadOver(ctx, m, wanted, s.plan.Prologue.HolePages, func(k int32, row []byte) error {
+			err := table.Disk.ReadOver(ctx, m, wanted, s.plan.Prologue.HolePages, func(k int32, row []byte) error {
 				if int(k) < len(fills) {
-					copy(l.rows.slotRow(table, fills[k].Slot), row)
+					copy(l.rows.SlotRow(table, fills[k].Slot), row)
 					return nil
 				}
 				e := &packs[int(k)-len(fills)]
-				s.packs[e.Batch].add(table.cached, e.Pos, row)
+				s.packs[e.Batch].add(table.Column, e.Pos, row)
 				return nil
 			})
 			if err != nil {
@@ -189,7 +190,7 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yie
 			}
 		}
 		for _, f := range fills {
-			l.rows.resident.set(f.Slot, f.Row)
+			l.rows.Resident.Set(f.Slot, f.Row)
 		}
 		l.counters.Filled.Add(int64(len(fills)))
 		return nil

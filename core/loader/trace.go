@@ -52,7 +52,7 @@ func (s *sampled) Load(ctx context.Context) (plan.Batch, func(), error) {
 	}
 	var r draw.Request
 	var found draw.BatchRows
-	err = s.again(ctx, &r, func(g *sample.Subgraph) { found.FillGraph(&s.loader.rows.cachedTypes, g) })
+	err = s.again(ctx, &r, func(g *sample.Subgraph) { found.FillGraph(&s.loader.rows.CachedTypes, g) })
 	if set := s.planned.set(); err == nil && set != nil {
 		found.Keep(set)
 	}

@@ -1,11 +1,11 @@
 package loader
 
 import (
-	"freshgo/core/batch"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/batch"
 	"freshgo/core/mem"
 )
 

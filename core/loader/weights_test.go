@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"freshgo/core/batch"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
 	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"

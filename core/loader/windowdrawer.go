@@ -3,10 +3,11 @@ package loader
 import (
 	"cmp"
 	"context"
-	"freshgo/core/batch"
 	"time"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
+	"freshgo/core/fetch"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 )
@@ -20,8 +21,9 @@ type windowDrawer struct {
 	take      func(p *preparer, b *batch.Batch) error
 }
 
-// windowBatch is a batch of a window in a preparer.
+// windowBatch is a batch of a window in a preparer. As a source of rows it executes the step of the plan.
 type windowBatch struct {
+	cache   *plannedCache
 	number  int64 // the inspector's
 	super   *superbatch
 	planned plan.Step
@@ -72,7 +74,7 @@ func (d *windowDrawer) make(p *preparer, b *batch.Batch, _ *sample.Worker) error
 	if err := s.step(e.ctx, w.number, &w.planned); err != nil {
 		return err
 	}
-	p.step = w.planned
+	p.filler.Step = w.planned
 	if err := d.unpack(p, s.batches[w.number-s.first]); err != nil {
 		return err
 	}
@@ -80,10 +82,10 @@ func (d *windowDrawer) make(p *preparer, b *batch.Batch, _ *sample.Worker) error
 		return err
 	}
 	if w.number == s.first {
-		if err := e.turn.enter(b.Index); err != nil {
+		if err := e.turns.Cache.Enter(b.Index); err != nil {
 			return err
 		}
-		s.run(e.ctx, &p.scratch.Merger)
+		s.run(e.ctx, &p.filler.Scratch.Merger)
 	}
 	if err := s.await(e.ctx); err != nil {
 		return err
@@ -91,7 +93,7 @@ func (d *windowDrawer) make(p *preparer, b *batch.Batch, _ *sample.Worker) error
 	if err := p.makeTensors(b); err != nil {
 		return err
 	}
-	return p.fill(b)
+	return p.filler.Fill(b)
 }
 
 // unpack loads the trace of a batch, or samples the batch again.
@@ -145,7 +147,7 @@ func (d *windowDrawer) cutToPlan(p *preparer, places []int32) {
 	d.cache.foreknown.add(Foreseen{Epoch: batch.epoch, ReadRows: needed, UnforeseenRows: wrong})
 	if w.moved {
 		w.planned.MoveTo(w.now, len(p.drawn.BatchRows.Rows))
-		p.step = w.planned
+		p.filler.Step = w.planned
 	}
 }
 
@@ -156,7 +158,7 @@ func (d *windowDrawer) adapt(p *preparer) error {
 		return nil
 	}
 	if w.number == w.super.first { // rows that are read before this batch
-		err := w.super.plan.ReadAhead(p.epoch.ctx, fillChunk, func(fills []plan.Fill, _ []plan.Extra) error {
+		err := w.super.plan.ReadAhead(p.epoch.ctx, fetch.FillChunk, func(fills []plan.Fill, _ []plan.Extra) error {
 			presence.Filled(fills)
 			return nil
 		})
@@ -166,6 +168,6 @@ func (d *windowDrawer) adapt(p *preparer) error {
 	}
 	needs := func(pos int32) bool { return p.drawn.BatchRows.TensorRow(pos) >= 0 }
 	presence.Adapt(&w.planned, needs, &w.adapted)
-	p.step = w.adapted.Step
+	p.filler.Step = w.adapted.Step
 	return nil
 }

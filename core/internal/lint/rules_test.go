@@ -34,7 +34,8 @@ var layers = map[string]int{
 	"sizing": 5, "prune": 5, "propagate": 5,
 	"draw":   6,
 	"batch":  7,
-	"loader": 8,
+	"fetch":  8,
+	"loader": 9,
 }
 
 // modules lists the modules that core may use outside of its tests.

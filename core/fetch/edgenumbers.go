@@ -1,4 +1,4 @@
-package loader
+package fetch
 
 import (
 	"context"
@@ -10,13 +10,13 @@ import (
 )
 
 // numberEdges replaces positions in the arrays of neighbours by the user's edge numbers.
-func (p *preparer) numberEdges() error {
-	s := p.loader.draw.Parts.Schema
+func (f *Filler) numberEdges() error {
+	s := f.Sampling.Parts.Schema
 	for i := range s.Edges {
-		if !p.drawn.Numbered(i) {
+		if !f.Drawn.Numbered(i) {
 			continue
 		}
-		if err := p.replacePositions(&s.Relations[i].EdgeIDs, p.drawn.Positions(i)); err != nil {
+		if err := f.replacePositions(&s.Relations[i].EdgeIDs, f.Drawn.Positions(i)); err != nil {
 			return s.OfRelation(i, fmt.Errorf("numbering edges: %w", err))
 		}
 	}
@@ -24,13 +24,13 @@ func (p *preparer) numberEdges() error {
 }
 
 // replacePositions replaces positions by the edge numbers of an array.
-func (p *preparer) replacePositions(edgeIDs *graph.IDs, d sample.Drawn) error {
+func (f *Filler) replacePositions(edgeIDs *graph.IDs, d sample.Drawn) error {
 	if edgeIDs.OnDisk() {
 		start := time.Now()
-		defer p.loader.counters.Reading.Since(start)
-		return edgeIDs.Gather(p.epoch.ctx, &p.scratch, d, d.Pos)
+		defer f.Counters.Reading.Since(start)
+		return edgeIDs.Gather(f.Turns.Ctx, &f.Scratch, d, d.Pos)
 	}
-	return p.loader.draw.Compute(p.epoch.ctx, func() {
+	return f.Sampling.Compute(f.Turns.Ctx, func() {
 		// In memory nothing can fail, and nothing waits.
 		_ = edgeIDs.Gather(context.Background(), nil, d, d.Pos)
 	})

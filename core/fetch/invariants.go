@@ -1,4 +1,4 @@
-package loader
+package fetch
 
 import (
 	"fmt"
@@ -8,30 +8,30 @@ import (
 
 // deliveries counts how often each row of a batch's tensors of the tables on disk was written: from the cache, from a
 // pack or from the store.
-type deliveries struct{ written map[*table][]atomic.Int32 }
+type deliveries struct{ written map[*Table][]atomic.Int32 }
 
 // begin forgets the batch before.
-func (d *deliveries) begin(p *preparer) {
-	d.written = map[*table][]atomic.Int32{}
-	for _, t := range p.loader.rows.onDisk {
-		d.written[t] = make([]atomic.Int32, p.drawn.TypeOffsets.Rows[t.Type+1]-p.drawn.TypeOffsets.Rows[t.Type])
+func (d *deliveries) begin(f *Filler) {
+	d.written = map[*Table][]atomic.Int32{}
+	for _, t := range f.Features.OnDisk {
+		d.written[t] = make([]atomic.Int32, f.Drawn.TypeOffsets.Rows[t.Type+1]-f.Drawn.TypeOffsets.Rows[t.Type])
 	}
 }
 
 // add counts a row of a table's tensor.
-func (d *deliveries) add(t *table, row int32) { d.written[t][row].Add(1) }
+func (d *deliveries) add(t *Table, row int32) { d.written[t][row].Add(1) }
 
 // check panics unless each row was written once and, of a pruned batch, those that are not loaded never.
-func (d *deliveries) check(p *preparer) {
+func (d *deliveries) check(f *Filler) {
 	for t, written := range d.written {
 		var loaded []int32
 		base := int32(0)
-		if p.drawn.Cut.On() {
-			loaded, base = p.drawn.Cut.Batch.LoadedOf(t.Type)
+		if f.Drawn.Cut.On() {
+			loaded, base = f.Drawn.Cut.Batch.LoadedOf(t.Type)
 		}
 		for row := range written {
 			want := int32(1)
-			if _, found := slices.BinarySearch(loaded, base+int32(row)); p.drawn.Cut.On() && !found {
+			if _, found := slices.BinarySearch(loaded, base+int32(row)); f.Drawn.Cut.On() && !found {
 				want = 0
 			}
 			if n := written[row].Load(); n != want {

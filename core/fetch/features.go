@@ -1,0 +1,258 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"sync/atomic"
+
+	"freshgo/core/cache"
+	"freshgo/core/draw"
+	"freshgo/core/graph"
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
+	"freshgo/core/plan"
+	"freshgo/core/rows"
+	"freshgo/core/ssd"
+)
+
+// Features holds the tensors of a graph: each in memory as a whole, or on disk with some of its rows in the slots of a
+// cache.
+type Features struct {
+	Tables      []Table
+	CachedTypes draw.CachedTypes // which rows batches need
+	OnDisk      []*Table         // node tables that are read row by row
+	Columns     []int            // of the slots of the cache: widths
+	Slots       *cache.Rows      // nil when no rows are cached
+	Resident    Resident
+	threads     int // that gather the rows of one batch
+	Movers      int // that copy rows between one batch and the cache
+}
+
+// Table is a tensor with its rows: in memory as a whole, or on disk with some of
+// them in the cache.
+type Table struct {
+	draw.Tensor
+	Index  int         // in features.tables and among the tensors
+	Disk   *graph.Rows // nil when memory holds all rows
+	unused bool        // no batch has rows of it
+	Column int         // its column of the cache, among the node tables on disk of its type
+}
+
+// Open loads the tensors that are held whole and opens the others.
+func (f *Features) Open(ctx context.Context, m *draw.Sampling) error {
+	f.Tables = make([]Table, len(m.Parts.Tensors))
+	for i, t := range m.Parts.Tensors {
+		f.Tables[i] = Table{Tensor: t, Index: i, Column: m.Split.ColumnOf[i], unused: !m.Parts.Reaches(&t)}
+		table := &f.Tables[i]
+		switch {
+		case t.OnDisk == nil:
+		case m.Split.Resident[i]:
+			block, err := m.Parts.Store.LoadTensor(ctx, &t.OnDisk.Array, m.Budget, mem.FeatureCache)
+			if err != nil {
+				return err
+			}
+			m.OnClose(block.Free)
+			table.Memory = block.Bytes()
+		default:
+			var err error
+			if table.Disk, err = m.Graph.Rows(ctx, &t.OnDisk.Array); err != nil {
+				return err
+			}
+			if !t.ByEdge && !table.unused {
+				f.OnDisk = append(f.OnDisk, table)
+			}
+		}
+	}
+	cached := make([]bool, m.Parts.Schema.NumTypes())
+	for _, t := range f.OnDisk {
+		cached[t.Type] = true
+	}
+	f.CachedTypes = m.NewCachedTypes(cached)
+	f.CachedTypes.Order = m.Order
+	f.Columns = m.Split.Columns
+	_, f.threads = m.Concurrency()
+	f.Movers = f.threads
+	return nil
+}
+
+// gatherRows copies rows of a table in memory.
+func (f *Features) gatherRows(dst, src []byte, width int, ids []int64) {
+	Among(f.threads, len(ids), func(lo, hi int) { rows.Gather(dst[lo*width:hi*width], src, width, ids[lo:hi]) })
+}
+
+// copyRows copies rows between tables in memory.
+func (f *Features) copyRows(dst []byte, to []int32, src []byte, from []int32, width int) {
+	Among(f.Movers, len(to), func(lo, hi int) { rows.Copy(dst, to[lo:hi], src, from[lo:hi], width) })
+}
+
+// Among splits count rows among threads, or has one do them where they are few.
+func Among(threads, count int, fn func(lo, hi int)) {
+	if count < threads*minShare {
+		threads = 1
+	}
+	guard.Split(threads, count, fn)
+}
+
+// minShare is the least number of rows for a thread: a hand-over costs as much as
+// copying about a hundred rows. Arbitrary above that.
+const minShare = 4096
+
+// Has reports whether a table has a row that some table of its column has.
+func (t *Table) Has(row uint32) bool { return int64(row) >= t.First && int64(row) < t.First+t.NumRows }
+
+// HasAll reports whether a table has all rows of a graph: then the rows in slots need not be looked up.
+func (t *Table) HasAll(rows int64) bool { return t.First == 0 && t.NumRows == rows }
+
+// SlotRow returns the row of a table in a slot of the cache.
+func (f *Features) SlotRow(t *Table, slot int32) []byte {
+	return f.Slots.Row(t.Column, int64(slot))[:t.Width]
+}
+
+// fromSlots copies rows of a table out of slots, whose column may be wider.
+func (f *Features) fromSlots(t *Table, dst []byte, to, slots []int32) {
+	if f.Columns[t.Column] == t.Width {
+		f.copyRows(dst, to, f.Slots.Table(t.Column), slots, t.Width)
+		return
+	}
+	for i, row := range to {
+		copy(dst[int(row)*t.Width:][:t.Width], f.SlotRow(t, slots[i]))
+	}
+}
+
+// toSlots copies rows of a table into slots.
+func (f *Features) toSlots(t *Table, slots []int32, src []byte, from []int32) {
+	if f.Columns[t.Column] == t.Width {
+		f.copyRows(f.Slots.Table(t.Column), slots, src, from, t.Width)
+		return
+	}
+	for i, row := range from {
+		copy(f.SlotRow(t, slots[i]), src[int(row)*t.Width:][:t.Width])
+	}
+}
+
+// TableOf returns the table in a column that has a row, or nil.
+func (f *Features) TableOf(column int, row uint32) *Table {
+	for _, t := range f.OnDisk {
+		if t.Column == column && t.Has(row) {
+			return t
+		}
+	}
+	return nil
+}
+
+// readAtOpening reads rows of all tables on disk that have them, before there are batches: a prune.ReadRows.
+func (f *Features) readAtOpening(ctx context.Context, rows []int64, put func(table, at int, row []byte)) error {
+	var m ssd.Merger
+	for i, t := range f.OnDisk {
+		var places []int // in the list
+		var own []int64
+		for at, row := range rows {
+			if t.Has(uint32(row)) {
+				places, own = append(places, at), append(own, row-t.First)
+			}
+		}
+		err := t.Disk.Read(ctx, &m, own, func(k int32, row []byte) error {
+			put(i, places[k], row)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("loader: filling the cache from %q: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+// FillsOf returns the fills, which rise by row, whose rows a table has.
+func (t *Table) FillsOf(fills []plan.Fill) []plan.Fill {
+	lo, hi := t.within(len(fills), func(i int) uint32 { return fills[i].Row })
+	return fills[lo:hi]
+}
+
+// ExtrasOf does the same for rows of packs.
+func (t *Table) ExtrasOf(extras []plan.Extra) []plan.Extra {
+	lo, hi := t.within(len(extras), func(i int) uint32 { return extras[i].Row })
+	return extras[lo:hi]
+}
+
+func (t *Table) within(n int, row func(i int) uint32) (lo, hi int) {
+	before := func(end int64) int { return sort.Search(n, func(i int) bool { return int64(row(i)) >= end }) }
+	return before(t.First), before(t.First + t.NumRows)
+}
+
+// Vacant marks a slot that holds no row. Planned loaders have fewer than 2^32-1
+// rows.
+const Vacant = ^uint32(0)
+
+// Resident tracks the row that each slot of the cache really holds, as committed
+// and not as planned. After a stop in mid-superbatch the planner starts from it.
+// Batches change it in their order.
+type Resident struct {
+	block *mem.Block
+	Rows  []uint32
+	Count atomic.Int64 // slots that are not vacant, for the statistics of other goroutines
+}
+
+// ResidentBytes is the cost of a slot.
+const ResidentBytes = 4
+
+func (r *Resident) open(budget *mem.Budget, capacity int64) error {
+	block, err := budget.Alloc(mem.FeatureCache, capacity*ResidentBytes)
+	if err != nil {
+		return err
+	}
+	r.block, r.Rows = block, mem.Slice[uint32](block)
+	r.empty()
+	return nil
+}
+
+// OpenSlots makes the slots of the cache.
+func (f *Features) OpenSlots(m *draw.Sampling, capacity int64) error {
+	rows, err := cache.NewRows(m.Budget, capacity, f.Columns)
+	if err != nil {
+		return err
+	}
+	rows.Populate()
+	m.OnClose(rows.Close)
+	f.Slots = rows
+	return nil
+}
+
+// OpenResident makes the record of what is in the slots.
+func (f *Features) OpenResident(m *draw.Sampling) error {
+	err := f.Resident.open(m.Budget, m.Split.CacheRows)
+	if err == nil {
+		m.OnClose(f.Resident.block.Free)
+	}
+	return err
+}
+
+func (r *Resident) empty() {
+	for i := range r.Rows {
+		r.Rows[i] = Vacant
+	}
+	r.Count.Store(0)
+}
+
+func (r *Resident) Set(slot int32, row uint32) {
+	if r.Rows[slot] == Vacant {
+		r.Count.Add(1)
+	}
+	r.Rows[slot] = row
+}
+
+func (r *Resident) Clear(slot int32) {
+	if r.Rows[slot] != Vacant {
+		r.Count.Add(-1)
+	}
+	r.Rows[slot] = Vacant
+}
+
+// All yields the rows held, by slot.
+func (r *Resident) All(yield func(slot int32, row uint32)) {
+	for slot, row := range r.Rows {
+		if row != Vacant {
+			yield(int32(slot), row)
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package fetch
+
+import (
+	"fmt"
+	"sort"
+	"time"
+
+	"freshgo/core/internal/invariants"
+	"freshgo/core/rows"
+)
+
+// readMissing finds out which rows of a batch are in slots, by position, and brings the others.
+func (f *Filler) readMissing(slots []int32, tensors [][]byte) error {
+	if err := f.LookUp(slots); err != nil {
+		return err
+	}
+	f.Counters.Misses.Add(int64(len(f.Lookup.Cold)))
+	return f.ReadTables(tensors, (*Filler).ReadCold)
+}
+
+// ReadTables brings the rows of a batch but for those in slots: of tables in memory and, by onDisk, of tables on disk.
+func (f *Filler) ReadTables(tensors [][]byte, onDisk func(f *Filler, t *Table, dst []byte) error) error {
+	for i := range f.Features.Tables {
+		t := &f.Features.Tables[i]
+		if tensors[i] == nil || t.unused {
+			continue
+		}
+		if err := f.gather(t, f.Drawn.IDsOf(&t.Tensor), tensors[i], onDisk); err != nil {
+			return fmt.Errorf("reading %s: %w", f.Sampling.Parts.Schema.Describe(&t.Tensor), err)
+		}
+	}
+	return nil
+}
+
+// gather writes the rows of a table into a tensor, but for those in slots.
+func (f *Filler) gather(
+	t *Table, ids []int64, dst []byte, onDisk func(f *Filler, t *Table, dst []byte) error,
+) error {
+	switch {
+	case t.Disk == nil && t.ByEdge:
+		return f.Timed(func() { f.Features.gatherRows(dst, t.Memory, t.Width, ids) })
+	case t.Disk == nil && f.Drawn.Cut.On():
+		return f.Timed(func() { f.gatherLoaded(dst, t, f.tableRows(t, ids)) })
+	case t.Disk == nil:
+		return f.Timed(func() { f.Features.gatherRows(dst, t.Memory, t.Width, f.tableRows(t, ids)) })
+	}
+	defer f.Counters.Reading.Since(time.Now())
+	if !t.ByEdge {
+		return onDisk(f, t, dst)
+	}
+	return t.Disk.Read(f.Turns.Ctx, &f.Scratch.Merger, ids, func(i int32, row []byte) error {
+		copy(dst[int(i)*t.Width:], row)
+		return nil
+	})
+}
+
+// gatherLoaded copies the rows that are loaded out of a table in memory.
+func (f *Filler) gatherLoaded(dst []byte, t *Table, rows []int64) {
+	loaded, base := f.Drawn.Cut.Batch.LoadedOf(t.Type)
+	for len(loaded) > 0 {
+		n := 1
+		for n < len(loaded) && loaded[n] == loaded[0]+int32(n) {
+			n++
+		}
+		at := int(loaded[0] - base)
+		f.Features.gatherRows(dst[at*t.Width:(at+n)*t.Width], t.Memory, t.Width, rows[at:at+n])
+		loaded = loaded[n:]
+	}
+}
+
+// ReadCold reads the cold rows of a table.
+func (f *Filler) ReadCold(t *Table, dst []byte) error {
+	k := &f.Lookup
+	cold, base := f.ColdOf(t), f.Drawn.FirstRow(t.Type)
+	k.Wanted = k.Wanted[:0]
+	for _, pos := range cold {
+		k.Wanted = append(k.Wanted, int64(f.Drawn.BatchRows.Rows[pos])-t.First)
+	}
+	return t.Disk.Read(f.Turns.Ctx, &f.Scratch.Merger, k.Wanted, func(i int32, row []byte) error {
+		f.Deliver(t, dst, f.Drawn.BatchRows.TensorRow(cold[i])-base, row)
+		return nil
+	})
+}
+
+// Deliver writes a row of a table's tensor.
+func (f *Filler) Deliver(t *Table, dst []byte, at int32, row []byte) {
+	copy(dst[int(at)*t.Width:][:t.Width], row)
+	if invariants.Enabled {
+		f.deliveries.add(t, at)
+	}
+}
+
+// DeliverAll writes rows of a table's tensor, which may be narrower than those that they come from.
+func (f *Filler) DeliverAll(t *Table, dst []byte, to []int32, src []byte, from []int32, width int) {
+	if t.Width != width {
+		for i, row := range to {
+			f.Deliver(t, dst, row, src[int(from[i])*width:][:t.Width])
+		}
+		return
+	}
+	rows.Copy(dst, to, src, from, width)
+	if invariants.Enabled {
+		for _, row := range to {
+			f.deliveries.add(t, row)
+		}
+	}
+}
+
+// ColdOf is the cold positions whose rows a table has: positions rise, and with them the types.
+func (f *Filler) ColdOf(t *Table) []int32 {
+	cold := f.Lookup.Cold
+	before := func(end int64) int {
+		return sort.Search(len(cold), func(i int) bool { return int64(f.Drawn.BatchRows.Rows[cold[i]]) >= end })
+	}
+	return cold[before(t.First):before(t.First+t.NumRows)]
+}
+
+// DeliveredTo returns, by position, whether the packs of a column delivered the row, for a batch of the given number of
+// rows.
+func (k *Lookup) DeliveredTo(column, rows int) []bool {
+	return k.Delivered[column*rows : (column+1)*rows]
+}
+
+// tableRows are the rows of a table that nodes of its type have.
+func (f *Filler) tableRows(t *Table, nodes []int64) []int64 {
+	k := &f.Lookup
+	if f.Sampling.Order == nil {
+		return nodes
+	}
+	k.Wanted = k.Wanted[:0]
+	for _, v := range nodes {
+		k.Wanted = append(k.Wanted, int64(f.Sampling.Order[t.First+v])-t.First)
+	}
+	return k.Wanted
+}
