@@ -32,7 +32,7 @@ type blocks struct {
 }
 
 func newBlocks(in *inspector, at place) blocks {
-	return blocks{inspector: in, at: at, scratch: make([]samplerScratch, max(1, cap(in.loader.draw.Workers)))}
+	return blocks{inspector: in, at: at, scratch: make([]samplerScratch, max(1, cap(in.cache.draw.Workers)))}
 }
 
 // samplerScratch is the memory of a goroutine that samples ahead.
@@ -47,7 +47,7 @@ type samplerScratch struct {
 // take samples the next batches, at least one and at most n, or says why it
 // cannot. With an error it may return those before the one that failed.
 func (s *blocks) take(n int64) ([]*sampled, error) {
-	l, ctx := s.inspector.loader, s.inspector.ctx
+	c, ctx := s.inspector.cache, s.inspector.ctx
 	if len(s.ready) == 0 {
 		if s.at.position == s.inspector.turnsOf(s.at.epoch).Count {
 			s.at = place{epoch: s.at.epoch + 1}
@@ -57,11 +57,11 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 		}
 		if s.order == nil {
 			var err error
-			if s.order, err = l.draw.NewSeedOrder(ctx, l.draw.EpochKey(s.at.epoch)); err != nil {
+			if s.order, err = c.draw.NewSeedOrder(ctx, c.draw.EpochKey(s.at.epoch)); err != nil {
 				return nil, err
 			}
 		}
-		if l.draw.Split.Reorder == 0 {
+		if c.draw.Split.Reorder == 0 {
 			shareSchedule, first := s.inspector.turnsOf(s.at.epoch), s.at.position
 			n = min(n, max(sampledAtOnce, s.sharedReads.most(s.inspector.cache)), shareSchedule.Count-first)
 			batches, err := s.sample(n, func(i int64) int64 { return shareSchedule.Number(first + i) })
@@ -85,8 +85,8 @@ const sampledAtOnce = 16
 // fillBlock samples the block that holds the next batch, orders it, and keeps this loader's batches. Blocks and their
 // orders span all ranks, for any number of ranks, so that every batch has one place in the epoch.
 func (s *blocks) fillBlock() error {
-	l, shareSchedule := s.inspector.loader, s.inspector.turnsOf(s.at.epoch)
-	size := l.draw.Split.Reorder
+	c, shareSchedule := s.inspector.cache, s.inspector.turnsOf(s.at.epoch)
+	size := c.draw.Split.Reorder
 	first := shareSchedule.Number(s.at.position) / size * size
 	batches, err := s.sample(min(size, shareSchedule.Batches-first), func(i int64) int64 { return first + i })
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *blocks) fillBlock() error {
 
 // reorder finds the order of the batches of a block, with the rows of all in memory.
 func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
-	l, ctx := s.inspector.loader, s.inspector.ctx
+	c, ctx := s.inspector.cache, s.inspector.ctx
 	lists := make([]plan.Batch, len(batches))
 	for i, b := range batches {
 		rows, release, err := b.Load(ctx)
@@ -124,7 +124,7 @@ func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
 		defer release()
 		lists[i] = rows
 	}
-	return plan.Reorder(ctx, l.draw.Budget, lists, l.draw.Parts.NumNodes, s.inspector.cache.reorderRows())
+	return plan.Reorder(ctx, c.draw.Budget, lists, c.draw.Parts.NumNodes, s.inspector.cache.reorderRows())
 }
 
 // sample samples count batches of these numbers. With an error it returns those
@@ -133,9 +133,9 @@ func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, er
 	wanted := s.readShared(count, number)
 	defer freeWanted(wanted)
 	if wanted[0] == nil {
-		_, before := s.inspector.loader.draw.NeighborCounts(0)
+		_, before := s.inspector.cache.draw.NeighborCounts(0)
 		defer func() {
-			_, after := s.inspector.loader.draw.NeighborCounts(0)
+			_, after := s.inspector.cache.draw.NeighborCounts(0)
 			s.sharedReads.learn(count, after-before)
 		}()
 	}
@@ -184,7 +184,7 @@ func compact(batches []*sampled) (present []*sampled) {
 func (s *blocks) sampleOne(
 	index int64, wanted *graph.Wanted, own *samplerScratch, inTurn func(func()) error,
 ) (*sampled, error) {
-	l := s.inspector.loader
+	c := s.inspector.cache
 	giveBack, err := s.draw(index, wanted, true, own)
 	if err != nil {
 		return nil, fmt.Errorf("loader: batch %d of epoch %d: %w", index, s.order.Key.Epoch, err)
@@ -192,7 +192,7 @@ func (s *blocks) sampleOne(
 	defer giveBack()
 	g := &own.graph
 	b := &sampled{
-		loader: l, epoch: int64(s.order.Key.Epoch), index: index,
+		cache: c, epoch: int64(s.order.Key.Epoch), index: index,
 		numSeeds: int64(len(own.request.Inputs)), ends: int64(len(own.request.Places.Ends)),
 	}
 	if s.inspector.foresees {
@@ -202,7 +202,7 @@ func (s *blocks) sampleOne(
 	}
 	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
 	b.perHop = hopCounts{g.NodesPerHop, g.EdgesPerHop}
-	own.batchRows.FillGraph(&l.rows.CachedTypes, g)
+	own.batchRows.FillGraph(&c.features.CachedTypes, g)
 	if err := s.foresee(b, g, &own.batchRows, inTurn); err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func (s *blocks) sampleOne(
 func (s *blocks) draw(
 	index int64, wanted *graph.Wanted, last bool, own *samplerScratch,
 ) (giveBack func(), err error) {
-	l, ctx := s.inspector.loader, s.inspector.ctx
+	c, ctx := s.inspector.cache, s.inspector.ctx
 	if err := s.order.Batch(ctx, index, &own.request); err != nil {
 		return nil, err
 	}
@@ -227,14 +227,14 @@ func (s *blocks) draw(
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case worker = <-l.draw.Workers:
+	case worker = <-c.draw.Workers:
 	}
-	giveBack = sync.OnceFunc(func() { l.draw.Workers <- worker })
-	defer l.counters.Sampling.Since(time.Now())
+	giveBack = sync.OnceFunc(func() { c.draw.Workers <- worker })
+	defer c.counters.Sampling.Since(time.Now())
 	if wanted != nil {
 		ctx = wanted.With(ctx, last)
 	}
-	if err := l.draw.Draw(ctx, worker, s.order.BatchKey(index), &own.request, &own.graph); err != nil {
+	if err := c.draw.Draw(ctx, worker, s.order.BatchKey(index), &own.request, &own.graph); err != nil {
 		giveBack()
 		return nil, err
 	}
@@ -250,7 +250,7 @@ func (s *blocks) foresee(b *sampled, g *sample.Subgraph, r *draw.BatchRows, inTu
 	waited := inTurn(func() {
 		drawn := int64(len(r.Rows))
 		places, known := in.foresight.next(in.ctx, g, b.numSeeds)
-		b.planned, err = foreseenOf(r, in.loader.draw.Budget, places, known)
+		b.planned, err = foreseenOf(r, in.cache.draw.Budget, places, known)
 		if b.planned.known {
 			in.cache.foreknown.add(Foreseen{
 				Epoch: b.epoch, Batches: 1, DrawnRows: drawn, PlannedRows: int64(len(r.Rows)),

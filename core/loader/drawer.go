@@ -56,43 +56,53 @@ func (d *nowDrawer) abandon() {}
 func (d *nowDrawer) end(bool) { d.order.Free() }
 
 func (d *nowDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker) error {
-	if err := d.makeTensors(p, b, worker); err != nil {
+	err := d.draw(p, b, worker, nil, func(drawn *sample.Subgraph) error {
+		if err := p.takeWhole(drawn); err != nil {
+			return err
+		}
+		return p.makeTensors(b)
+	})
+	if err != nil {
 		return err
 	}
 	return p.filler.Fill(b)
 }
 
-// makeTensors makes a batch but for its rows. The subgraph is in the worker's memory, which is copied out before the
-// worker is given back.
-func (d *nowDrawer) makeTensors(p *preparer, b *batch.Batch, worker *sample.Worker) error {
-	defer p.loader.draw.GiveBack(worker)
-	var drawn sample.Subgraph
-	p.drawn.Request.LastHop = nil
-	if err := d.draw(p, b, worker, &drawn); err != nil {
-		return err
-	}
-	if err := p.takeWhole(&drawn); err != nil {
-		return err
-	}
-	return p.makeTensors(b)
-}
-
-// draw draws a batch. Its subgraph is in the worker's memory.
-func (d *nowDrawer) draw(p *preparer, b *batch.Batch, worker *sample.Worker, drawn *sample.Subgraph) error {
-	e, l := d.epoch, d.epoch.loader
+// draw draws a batch, passes it to use in the worker's memory, and then gives the worker back.
+func (d *nowDrawer) draw(p *preparer, b *batch.Batch, worker *sample.Worker, lastHop sample.LastHop,
+	use func(drawn *sample.Subgraph) error) error {
+	e, l, r := d.epoch, d.epoch.loader, &p.drawn.Request
+	defer l.draw.GiveBack(worker)
 	number := e.shareSchedule.Number(b.Index)
-	if err := d.order.Batch(e.ctx, number, &p.drawn.Request); err != nil {
+	if err := d.order.Batch(e.ctx, number, r); err != nil {
 		return err
 	}
-	defer l.counters.Sampling.Since(time.Now())
-	return l.draw.Draw(e.ctx, worker, d.order.BatchKey(number), &p.drawn.Request, drawn)
+	r.LastHop = lastHop
+	var drawn sample.Subgraph
+	start := time.Now()
+	err := l.draw.Draw(e.ctx, worker, d.order.BatchKey(number), r, &drawn)
+	l.counters.Sampling.Since(start)
+	if err != nil {
+		return err
+	}
+	return use(&drawn)
 }
 
 // pruningDrawer draws each batch when a preparer asks for it, and takes out of it what the history makes needless.
 type pruningDrawer struct{ nowDrawer }
 
+// make copies what was drawn, so that the worker is given back: batches that come later may have to be pruned before
+// there is room for this one.
 func (d *pruningDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker) error {
-	if err := d.drawAndKeep(p, b, worker); err != nil {
+	var lastHop sample.LastHop
+	if p.loader.history.sparesLists {
+		lastHop = p.drawn.Cut.LastHop(b.Index)
+	}
+	err := d.draw(p, b, worker, lastHop, func(drawn *sample.Subgraph) error {
+		p.drawn.Graph.CopyFrom(drawn)
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	if err := p.drawn.Cut.Prune(p.epoch.ctx, b.Index, &p.drawn.Graph, int64(len(p.drawn.Request.Inputs)),
@@ -108,22 +118,6 @@ func (d *pruningDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker)
 	return p.filler.Fill(b)
 }
 
-// drawAndKeep draws a batch and gives the worker back: batches that come later may have to be pruned before there is
-// room for this one.
-func (d *pruningDrawer) drawAndKeep(p *preparer, b *batch.Batch, worker *sample.Worker) error {
-	defer p.loader.draw.GiveBack(worker)
-	var drawn sample.Subgraph
-	p.drawn.Request.LastHop = nil
-	if p.loader.history.sparesLists {
-		p.drawn.Request.LastHop = p.drawn.Cut.LastHop(b.Index)
-	}
-	if err := d.draw(p, b, worker, &drawn); err != nil {
-		return err
-	}
-	p.drawn.Graph.CopyFrom(&drawn)
-	return nil
-}
-
 // traceDrawer makes batches that have the ids of their nodes and inputs alone.
 type traceDrawer struct{ nowDrawer }
 
@@ -137,14 +131,10 @@ func drawTraces(e *epoch) (drawer, error) {
 }
 
 func (d *traceDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker) error {
-	defer p.loader.draw.GiveBack(worker)
-	var drawn sample.Subgraph
-	p.drawn.Request.LastHop = nil
-	if err := d.draw(p, b, worker, &drawn); err != nil {
-		return err
-	}
-	p.drawn.Take(&drawn)
-	return p.makeTrace(b)
+	return d.draw(p, b, worker, nil, func(drawn *sample.Subgraph) error {
+		p.drawn.Take(drawn)
+		return p.makeTrace(b)
+	})
 }
 
 var _ pruner = prune.None{}

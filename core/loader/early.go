@@ -80,7 +80,7 @@ func (s *superbatch) runEarly(ctx context.Context) {
 // awaitBuffers waits until the packs that are opened early find buffers, or the superbatch begins: what the superbatch
 // before has not executed holds some.
 func (s *superbatch) awaitBuffers(ctx context.Context) {
-	packs := len(s.packSizes(0, len(s.batches))) * len(s.inspector.loader.rows.Columns)
+	packs := len(s.packSizes(0, len(s.batches))) * len(s.inspector.cache.features.Columns)
 	again := time.NewTicker(buffersPause)
 	defer again.Stop()
 	for !s.inspector.cache.pool.Fits(packs) {

@@ -29,18 +29,13 @@ type foresight struct {
 }
 
 // foresees reports whether the epoch that has begun is one whose pruning is known ahead.
-func (c *plannedCache) foresees() bool {
-	l := c.loader
-	h, prunes := l.history.pruner.(*prune.Pruner)
-	return prunes && l.draw.Split.Reorder == 0 && h.Follows()
-}
+func (c *plannedCache) foresees() bool { return c.draw.Split.Reorder == 0 && c.history.Follows() }
 
 // foresee begins with the epoch that has begun, where that is possible and there is memory for it.
 func (c *plannedCache) foresee(wrong *atomic.Int64) foresight {
-	l := c.loader
-	f := foresight{cost: l.draw.Parts.RowCost(), wrong: wrong}
+	f := foresight{cost: c.draw.Parts.RowCost(), wrong: wrong}
 	if c.foresees() {
-		f.of, _ = l.history.pruner.(*prune.Pruner).Follow(l.draw.Budget) // an error: batches are planned as they are drawn
+		f.of, _ = c.history.Follow(c.draw.Budget) // an error: batches are planned as they are drawn
 	}
 	return f
 }

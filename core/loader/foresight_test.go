@@ -216,7 +216,7 @@ func TestOneOfSeveralFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := open(t, draw.OpenStore(f.store(t, ssd.OS)), o)
 			require.Equal(t, 8, cap(l.draw.Workers))
-			in := &inspector{loader: l, cache: cacheOf(l), ctx: context.Background(), foresees: true}
+			in := &inspector{cache: cacheOf(l), ctx: context.Background(), foresees: true}
 			s := newBlocks(in, place{})
 			var err error
 			s.order, err = l.draw.NewSeedOrder(in.ctx, l.draw.EpochKey(0))

@@ -30,6 +30,9 @@ type pruner interface {
 	Update(ctx context.Context, i, rowBytes int64, norms []prune.Norms) ([]history.Admitted, error)
 	SkipUpdate(ctx context.Context, i int64) error
 
+	Follows() bool // whether the pruning of the epoch that has begun is known ahead
+	Follow(*mem.Budget) (*prune.Forecaster, error)
+
 	Save() ([]byte, error)
 	Restore(data []byte, stop func()) error
 	Stats() (prune.Stats, error)

@@ -27,7 +27,6 @@ import (
 // So at most three superbatches are held: one that is executed, one planned, one
 // sampled. Batches are numbered by the inspector, from 0 where it began.
 type inspector struct {
-	loader        *Loader
 	cache         *plannedCache
 	start         place              // of batch 0
 	shareSchedule draw.ShareSchedule // of the epoch in which it began
@@ -76,34 +75,33 @@ var firstSuperbatches = []int64{1, 16, 64, 256, 1024, 4096}
 // file, the second is as long as they come: what a shorter one reads, the next
 // would read again.
 func (in *inspector) superbatchLength(k int) int64 {
-	l := in.loader
-	if l.draw.Split.Stored && k > 0 {
-		return l.draw.Split.Superbatch
+	c := in.cache
+	if c.draw.Split.Stored && k > 0 {
+		return c.draw.Split.Superbatch
 	}
 	if k < len(firstSuperbatches) {
-		return min(l.draw.Split.Superbatch, firstSuperbatches[k])
+		return min(c.draw.Split.Superbatch, firstSuperbatches[k])
 	}
-	return l.draw.Split.Superbatch
+	return c.draw.Split.Superbatch
 }
 
 // inspect starts an inspector at a place of the stream. Of the planner's state it
 // takes what is really in the cache.
 func (c *plannedCache) inspect(at place, t draw.ShareSchedule) *inspector {
-	l := c.loader
-	in := &inspector{loader: l, cache: c, start: at, shareSchedule: t, begun: -1}
-	in.whole, _ = l.turnsFrom(0)
+	in := &inspector{cache: c, start: at, shareSchedule: t, begun: -1}
+	in.whole, _ = c.schedule(0)
 	in.changed.L = &in.mu
 	in.planLost.Store(nonePlanLost)
 	in.blocks = newBlocks(in, at)
 	c.foreknown.begin(at.epoch)
 	in.foresees, in.foresight = c.foresees(), c.foresee(&in.unforeseen)
 	in.ctx, in.cancel = context.WithCancel(context.Background())
-	c.planner.Reset(l.rows.Resident.All)
+	c.planner.Reset(c.features.Resident.All)
 	in.done.Add(1)
 	guard.Go(func() {
 		defer in.done.Done()
 		in.fail(in.run())
-	}, l.fail)
+	}, c.fail)
 	return in
 }
 
@@ -151,16 +149,16 @@ func freeAll(batches []*sampled) {
 // plan makes a superbatch of sampled batches. Where memory lacks for it, or the scratch file fails, it is one of fewer:
 // the others become what is ahead.
 func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
-	l := in.loader
+	c := in.cache
 	start := time.Now()
 	first := in.sampledTo - int64(len(*current)+len(*ahead))
 	defer func() {
-		l.counters.Planning.Since(start)
+		c.counters.Planning.Since(start)
 		in.cache.timeline.add(spanPlanning, first, start)
 	}()
 	for failures := 0; ; failures++ {
 		known := *ahead
-		if !l.draw.Options.Lookahead || failures > 0 {
+		if !c.draw.Options.Lookahead || failures > 0 {
 			known = nil
 		}
 		device := in.cache.device.Device()
@@ -209,14 +207,14 @@ func rowsOf(batches []*sampled) []plan.Rows {
 func (in *inspector) sampleAhead(n int64) []*sampled {
 	defer in.cache.timeline.add(spanSampling, in.sampledTo, time.Now())
 	var batches []*sampled
-	room, each := in.loader.draw.Split.WindowRoom()
+	room, each := in.cache.draw.Split.WindowRoom()
 	for int64(len(batches)) < n && (room > 0 || len(batches) == 0) && in.failed == nil {
 		free := in.foresight.free(n - int64(len(batches)))
 		if free == 0 && len(batches) > 0 {
 			break // the others wait for training, which waits for these
 		}
 		var some []*sampled
-		fit := max(1, room/each(max(1, in.loader.draw.Demand.Nodes)))
+		fit := max(1, room/each(max(1, in.cache.draw.Demand.Nodes)))
 		some, in.failed = in.blocks.take(min(max(1, free), fit))
 		for _, b := range some {
 			room -= each(b.nodes)
@@ -273,7 +271,7 @@ func (in *inspector) continues(at place, t draw.ShareSchedule) bool {
 	n, passed := in.number(at)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	whole, _ := in.loader.turnsFrom(0)
+	whole, _ := in.cache.schedule(0)
 	return passed && n == in.next && t == *in.turnsOf(at.epoch) && whole == in.whole && !in.shut && in.err == nil &&
 		!in.isPlanLost(n) && in.foresees == in.cache.foresees() && in.unforeseen.Load() == 0
 }
@@ -313,7 +311,7 @@ func (in *inspector) holding(n int64) *superbatch {
 // fetch begins to load the plan and the trace of batch n, so that its preparer does not wait for the disk. That takes
 // memory which only a division with plans in the scratch file has.
 func (in *inspector) fetch(n int64) {
-	if !in.loader.draw.Split.Stored {
+	if !in.cache.draw.Split.Stored {
 		return
 	}
 	in.mu.Lock()

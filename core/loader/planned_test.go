@@ -381,6 +381,6 @@ func TestReadsOfCalibrationAreNotCounted(t *testing.T) {
 
 // cacheOf returns the planned cache of a loader; nil: it has none.
 func cacheOf(l *Loader) *plannedCache {
-	c, _ := l.cache.(*plannedCache)
-	return c
+	c, _ := l.cache.(plannedRows)
+	return c.cache
 }

@@ -1,26 +1,47 @@
 package loader
 
 import (
-	"cmp"
 	"context"
-	"encoding/hex"
-	"fmt"
-	"slices"
 	"sync"
 	"time"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
 	"freshgo/core/fetch"
+	"freshgo/core/internal/guard"
+	"freshgo/core/mem"
 	"freshgo/core/plan"
+	"freshgo/core/prune"
 	"freshgo/core/scratch"
 	"freshgo/core/sizing"
 	"freshgo/core/ssd"
 )
 
+// plannedConfig names the parts of a loader that a planned cache works on. All of them outlive the cache.
+type plannedConfig struct {
+	Sampling *draw.Sampling
+	Features *fetch.Features
+	Counters *batch.Counters
+	History  foreseeable
+	Schedule func(first int64) (draw.ShareSchedule, int64) // of an epoch from its batch first on
+	Fail     func(*guard.PanicError)                       // records a panic of the inspector
+}
+
+// foreseeable is a history whose pruning may be known ahead.
+type foreseeable interface {
+	Follows() bool
+	Follow(*mem.Budget) (*prune.Forecaster, error)
+}
+
 // plannedCache is the cache whose changes are planned ahead, window by window (Ginex, section 3). An inspector samples
 // and plans; the batches execute the plan, in their order.
 type plannedCache struct {
-	loader      *Loader
+	draw        *draw.Sampling
+	features    *fetch.Features
+	counters    *batch.Counters
+	history     foreseeable
+	schedule    func(first int64) (draw.ShareSchedule, int64)
+	fail        func(*guard.PanicError)
 	planner     *plan.Planner
 	pool        *scratch.Pool // of packs and traces
 	recordStore *recordStore  // traces, and what plans are made of where storage is this
@@ -41,44 +62,45 @@ type plannedCache struct {
 const leastBuffers = 20 * sizing.MinSlot
 
 // openPlanned makes the slots, the record of what is in them, the planner, and the pool for packs and traces.
-func openPlanned(ctx context.Context, l *Loader) (rowCache, error) {
-	l.rows.Movers = l.draw.Split.Workers // batches take turns at the cache
-	if err := l.rows.OpenSlots(&l.draw, l.draw.Split.CacheRows); err != nil {
+func openPlanned(ctx context.Context, of plannedConfig) (*plannedCache, error) {
+	m, features := of.Sampling, of.Features
+	o, split := &m.Options, &m.Split
+	features.Movers = split.Workers // batches take turns at the cache
+	if err := features.OpenSlots(m, split.CacheRows); err != nil {
 		return nil, err
 	}
-	o := &l.draw.Options
-	limits := scratch.Options{MemoryBytes: l.draw.Split.Packs, FileBytes: l.draw.Split.Scratch,
-		BufferBytes: l.draw.Split.Buffers}
-	pool, err := scratch.Open(l.draw.Parts.Store.FS(), l.draw.Engine, o.Scratch, l.draw.Budget, limits)
+	limits := scratch.Options{MemoryBytes: split.Packs, FileBytes: split.Scratch, BufferBytes: split.Buffers}
+	pool, err := scratch.Open(m.Parts.Store.FS(), m.Engine, o.Scratch, m.Budget, limits)
 	if err != nil {
 		return nil, err
 	}
-	l.draw.OnClose(func() { _ = pool.Close() }) // it only gives back
-	if err := l.rows.OpenResident(&l.draw); err != nil {
+	m.OnClose(func() { _ = pool.Close() }) // it only gives back
+	if err := features.OpenResident(m); err != nil {
 		return nil, err
 	}
 	c := &plannedCache{
-		loader: l, pool: pool, recordStore: &recordStore{budget: l.draw.Budget, pool: pool, limit: l.draw.Split.TracesHeld},
+		draw: m, features: features, counters: of.Counters, history: of.History, schedule: of.Schedule, fail: of.Fail,
+		pool: pool, recordStore: &recordStore{budget: m.Budget, pool: pool, limit: split.TracesHeld},
 	}
 	c.timeline.opened = time.Now()
-	if c.storage = plan.Memory(l.draw.Budget); l.draw.Split.Stored {
+	if c.storage = plan.Memory(m.Budget); split.Stored {
 		c.storage = c.recordStore
 	}
 	if o.History != nil {
-		if c.presence, err = plan.NewPresence(l.draw.Budget, l.draw.Split.CacheRows); err != nil {
+		if c.presence, err = plan.NewPresence(m.Budget, split.CacheRows); err != nil {
 			return nil, err
 		}
-		l.draw.OnClose(c.presence.Close)
+		m.OnClose(c.presence.Close)
 	}
 	device, err := c.calibrate(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c.device = ssd.Learn(device, l.draw.Engine.SlotBytes(), l.draw.Engine.Stats().Full)
-	if c.planner, err = plan.New(l.draw.Budget, c.planConfig(device, limits)); err != nil {
+	c.device = ssd.Learn(device, m.Engine.SlotBytes(), m.Engine.Stats().Full)
+	if c.planner, err = plan.New(m.Budget, c.planConfig(device, limits)); err != nil {
 		return nil, err
 	}
-	l.draw.OnClose(c.planner.Close)
+	m.OnClose(c.planner.Close)
 	return c, nil
 }
 
@@ -88,20 +110,16 @@ func (c *plannedCache) source(w *windowBatch) fetch.Source {
 	return w
 }
 
-func (c *plannedCache) readOnly() fetch.Source { return fetch.Uncached{} }
-
-// begin goes on with the stream of batches where the epoch continues it, or begins another.
-func (c *plannedCache) begin(e *epoch) (drawer, error) {
-	if e.first == e.count {
-		return drawNow(e) // no batch is left
-	}
-	at := place{e.index, e.first}
-	in := c.inspectorAt(at, e.shareSchedule)
+// begin goes on with the stream of batches at a batch of an epoch, where the stream continues there, or begins another.
+// It returns the inspector's number of that batch.
+func (c *plannedCache) begin(epoch, position int64, t draw.ShareSchedule) (*inspector, int64) {
+	at := place{epoch, position}
+	in := c.inspectorAt(at, t)
 	n, _ := in.number(at)
 	if c.presence != nil {
-		c.presence.Begin(c.loader.rows.Resident.All)
+		c.presence.Begin(c.features.Resident.All)
 	}
-	return newWindowDrawer(e, c, in, n-e.first), nil
+	return in, n
 }
 
 // inspectorAt returns the inspector whose next batch is at a place: the one that works already, when the place
@@ -137,44 +155,45 @@ func (c *plannedCache) stop() {
 	}
 }
 
-func (c *plannedCache) addStats(s *Stats) {
-	s.Superbatch, s.PredictionError = c.loader.draw.Split.Superbatch, c.windows.medianError()
-	kept := c.pool.Stats()
-	s.ScratchWritten, s.ScratchRead, s.ScratchWhy = kept.Written, kept.Read, kept.Why
-	own := c.calibrated // up to a gigabyte, once for a store: it says nothing about the graph
-	s.BytesRead, s.Requests, s.Retries = s.BytesRead-own.Bytes, s.Requests-own.Requests, s.Retries-own.Retries
+// figures are the figures of a planned cache so far.
+type figures struct {
+	PredictionError float64       // the median of |measured/predicted - 1|
+	Scratch         scratch.Stats // of the scratch file
+	Calibration     ssd.Stats     // up to a gigabyte, once for a store: it says nothing about the graph
 }
 
-func (c *plannedCache) addPlan(p *Plan) {
-	l, s := c.loader, &c.loader.draw.Split
-	p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, c.reorderRows(), s.Scratch
-	p.MoreMemory = l.offers()
-	p.Windows, p.MedianError = c.windows.all(), c.windows.medianError()
-	p.History, p.Timeline = c.foreknown.all(), c.timeline.all()
-	device := c.device.Device()
-	p.Device = &device
+// stats returns the figures. Any goroutine may call it.
+func (c *plannedCache) stats() figures {
+	return figures{c.windows.medianError(), c.pool.Stats(), c.calibrated}
+}
+
+// report returns what the windows planned last cost, by prediction and by measurement. Any goroutine may call it.
+func (c *plannedCache) report() Report {
+	return Report{
+		Device: c.device.Device(), Windows: c.windows.all(), MedianError: c.windows.medianError(), History: c.foreknown.all(),
+		Timeline: c.timeline.all(),
+	}
 }
 
 // planConfig returns the configuration of the planner: rows of the tables on disk, read from this device.
 func (c *plannedCache) planConfig(device ssd.Device, limits scratch.Options) plan.Config {
-	l := c.loader
 	packFile := sizing.PackFile(limits.FileBytes)
 	if limits.MemoryBytes-limits.PackMemory() < leastBuffers {
 		packFile = 0 // no pack in the file would find a buffer
 	}
 	of := plan.Config{
-		NumRows: l.draw.Parts.NumNodes, Capacity: l.draw.Split.CacheRows,
-		CarryOver: l.draw.Options.CarryOver, Transfer: l.draw.Options.Transfer,
+		NumRows: c.draw.Parts.NumNodes, Capacity: c.draw.Split.CacheRows,
+		CarryOver: c.draw.Options.CarryOver, Transfer: c.draw.Options.Transfer,
 		Device: device, PackMemory: limits.PackMemory(), PackFile: packFile,
-		Early: true, Depth: max(l.draw.Split.Prefetch, 1), SlotBytes: l.draw.Split.Slot, Storage: c.storage,
+		Early: true, Depth: max(c.draw.Split.Prefetch, 1), SlotBytes: c.draw.Split.Slot, Storage: c.storage,
 	}
-	for _, t := range l.rows.OnDisk {
+	for _, t := range c.features.OnDisk {
 		of.Tables = append(of.Tables, t.OnDisk.Layout)
-		if l.draw.Parts.Schema.NumTypes() > 1 {
+		if c.draw.Parts.Schema.NumTypes() > 1 {
 			of.First = append(of.First, t.First)
 		}
 	}
-	for _, width := range l.rows.Columns {
+	for _, width := range c.features.Columns {
 		of.RowBytes += width
 	}
 	return of
@@ -182,66 +201,8 @@ func (c *plannedCache) planConfig(device ssd.Device, limits scratch.Options) pla
 
 // reorderRows is the capacity of the cache that orders of batches are judged with.
 func (c *plannedCache) reorderRows() int64 {
-	l := c.loader
-	if l.draw.Options.ReorderRows == draw.Auto {
-		return l.draw.Split.CacheRows
+	if c.draw.Options.ReorderRows == draw.Auto {
+		return c.draw.Split.CacheRows
 	}
-	return l.draw.Options.ReorderRows
-}
-
-// misjudged is the factor by which reading is slower or faster than it was calibrated when the calibration is not kept:
-// it was taken while others used the disk, or had not for long. Busy processors alone make it two. Arbitrary beyond.
-const misjudged = 4
-
-// calibrate finds out what reading costs on the store's device, or remembers it.
-func (c *plannedCache) calibrate(ctx context.Context) (device ssd.Device, err error) {
-	l := c.loader
-	if t := l.draw.Options.Transfer; t == "random" || t == "forward" {
-		return device, nil // there is nothing to compare
-	}
-	largest := slices.MaxFunc(l.rows.OnDisk, func(a, b *fetch.Table) int { return cmp.Compare(a.Bytes(), b.Bytes()) })
-	handle, fs, path := largest.Disk.Handle(), l.draw.Parts.Store.FS(), l.draw.Options.Calibration
-	uuid := l.draw.Parts.Store.UUID()
-	key, err := l.draw.Engine.DeviceKey(hex.EncodeToString(uuid[:]), handle)
-	if err != nil {
-		return device, err
-	}
-	if path != "" {
-		l.draw.OnClose(func() {
-			if c.device != nil && c.device.Wrong(misjudged) {
-				ssd.ForgetDevice(fs, path, key) // the next loader measures again
-			}
-		})
-		var found bool
-		if device, found = ssd.LoadDevice(fs, path, key); found {
-			return device, nil
-		}
-	}
-	dir := l.draw.Options.Scratch
-	if l.draw.Split.Scratch == 0 {
-		dir = ""
-	}
-	before := l.draw.Engine.Stats()
-	device, err = ssd.Calibrate(ctx, l.draw.Engine, handle, ssd.Calibration{
-		WriteDir: dir, Budget: l.draw.Budget, Limit: calibrationTime(largest.Bytes()),
-	})
-	after := l.draw.Engine.Stats()
-	c.calibrated = ssd.Stats{
-		Requests: after.Requests - before.Requests, Bytes: after.Bytes - before.Bytes,
-		Retries: after.Retries - before.Retries,
-	}
-	if err != nil {
-		return device, fmt.Errorf("loader: calibrating the device: %w", err)
-	}
-	if path != "" {
-		ssd.SaveDevice(fs, path, key, device) // where it cannot be kept, it is measured again
-	}
-	return device, nil
-}
-
-// calibrationTime returns the time to measure a device: as long as some twenty readings of a small table, at most the
-// time that gives rates within a tenth.
-func calibrationTime(nBytes int64) time.Duration {
-	const each = time.Second / (50 << 20) // a slow disk's time for a byte, times twenty
-	return max(150*time.Millisecond, min(time.Duration(nBytes)*each, ssd.DefaultCalibration))
+	return c.draw.Options.ReorderRows
 }

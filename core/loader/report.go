@@ -8,31 +8,18 @@ import (
 	"time"
 
 	"freshgo/core/plan"
-	"freshgo/core/sizing"
 	"freshgo/core/ssd"
 )
 
-// Plan explains how a loader works: how it divided the memory, and for the
-// windows planned last what each way to read would have cost, which was chosen,
-// and what it took.
-type Plan struct {
-	Cache        string           `json:"cache"`
-	Why          string           `json:"why,omitempty"`
-	Split        map[string]int64 `json:"split"` // bytes by purpose
-	CapacityRows int64            `json:"capacity_rows"`
-	Superbatch   int64            `json:"superbatch"`
-	Reorder      int64            `json:"reorder"`
-	ReorderRows  int64            `json:"reorder_rows"` // capacity that orders are judged with
-	ScratchLimit int64            `json:"scratch_limit"`
-	MoreMemory   []sizing.Offer   `json:"more_memory,omitempty"` // this memory first
-	Engine       string           `json:"engine"`
-	Device       *ssd.Device      `json:"device,omitempty"`
-	Windows      []Window         `json:"windows"`
-	MedianError  float64          `json:"median_error"`
-	History      []Foreseen       `json:"history,omitempty"`
+// Report compares the plans of the last windows with their execution.
+type Report struct {
+	Device      ssd.Device // what reading costs on it
+	Windows     []Window
+	MedianError float64
+	History     []Foreseen
 	// Timeline is, by activity, the last spans: the number of the batch since planning began, of a window its first,
 	// and when it began and ended, in seconds since the loader was opened.
-	Timeline map[string][]span `json:"timeline,omitempty"`
+	Timeline map[string][]span
 }
 
 // Window compares the plan of a superbatch with its execution.
@@ -101,10 +88,9 @@ func (r requested) minus(o requested) requested {
 func (r requested) seconds(d ssd.Device) float64 { return d.Seconds(r.requests, r.bytes/ssd.PageBytes) }
 
 func (c *plannedCache) moved() moved {
-	l := c.loader
-	reads, kept := l.draw.EngineStats(), c.pool.Stats()
+	reads, kept := c.draw.EngineStats(), c.pool.Stats()
 	rows := requested{kept.PackRequests, kept.PacksRead}
-	for _, t := range l.rows.OnDisk {
+	for _, t := range c.features.OnDisk {
 		n, received := t.Disk.Handle().Moved()
 		rows = rows.plus(requested{n, received})
 	}
@@ -113,7 +99,7 @@ func (c *plannedCache) moved() moved {
 
 // learn looks at what the device does. It costs little beside a batch.
 func (c *plannedCache) learn() {
-	c.device.Observe(c.loader.draw.Engine.Stats().Full, c.pool.Stats().Written)
+	c.device.Observe(c.draw.Engine.Stats().Full, c.pool.Stats().Written)
 }
 
 // busy returns the time that the engine was busy with rows: their part of the device's time.
@@ -164,7 +150,7 @@ func (w *windows) endEarly(took moved) {
 }
 
 func (w *windows) add(s *superbatch, wall time.Duration, after moved) {
-	waited := s.inspector.loader.counters.Waiting.Total() - s.waited
+	waited := s.inspector.cache.counters.Waiting.Total() - s.waited
 	took := after.minus(s.before)
 	if s.early != nil {
 		took = took.plus(s.early.moved)
@@ -252,20 +238,4 @@ func (w *windows) all() []Window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.last)
-}
-
-// Plan reports. It may be called at any time, also after Close.
-func (l *Loader) Plan() Plan {
-	s := &l.draw.Split
-	p := Plan{
-		Cache: s.Cache, Why: s.CacheWhy, Engine: l.draw.EngineName,
-		CapacityRows: s.CacheRows,
-		Split: map[string]int64{
-			"topology": s.Shares.Topology, "neighbor_cache": s.Shares.NeighborCache, "held_whole": s.Shares.Held,
-			"feature_cache": s.Shares.FeatureCache, "traces": s.Traces, "packs": s.Packs,
-			"buffers_kept": s.Pool, "working_set": s.Shares.Working,
-		},
-	}
-	l.cache.addPlan(&p)
-	return p
 }

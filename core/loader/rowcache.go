@@ -33,7 +33,7 @@ func (l *Loader) openCache(ctx context.Context) (err error) {
 	case kind == "none":
 		l.cache = passive{fetch.Uncached{}}
 	case kind == "belady":
-		l.cache, err = openPlanned(ctx, l)
+		l.cache, err = openPlannedRows(ctx, l)
 	case slices.Contains(cache.OnlineNames(), kind):
 		l.cache, err = openOnlineRows(l)
 	default:
@@ -89,4 +89,46 @@ func (d *onlineDrawer) end(whole bool) {
 	if !whole {
 		d.cache.Empty()
 	}
+}
+
+// plannedRows is a cache whose changes are planned ahead.
+type plannedRows struct {
+	loader *Loader
+	cache  *plannedCache
+}
+
+func openPlannedRows(ctx context.Context, l *Loader) (rowCache, error) {
+	c, err := openPlanned(ctx, plannedConfig{
+		Sampling: &l.draw, Features: &l.rows, Counters: &l.counters, History: l.history.pruner,
+		Schedule: l.turnsFrom, Fail: l.fail,
+	})
+	return plannedRows{l, c}, err
+}
+
+func (c plannedRows) begin(e *epoch) (drawer, error) {
+	if e.first == e.count {
+		return drawNow(e) // no batch is left
+	}
+	return newWindowDrawer(e, c.cache), nil
+}
+
+func (c plannedRows) source(w *windowBatch) fetch.Source { return c.cache.source(w) }
+func (c plannedRows) readOnly() fetch.Source             { return fetch.Uncached{} }
+func (c plannedRows) abandon()                           { c.cache.abandon() }
+func (c plannedRows) stop()                              { c.cache.stop() }
+
+func (c plannedRows) addStats(s *Stats) {
+	of := c.cache.stats()
+	s.Superbatch, s.PredictionError = c.loader.draw.Split.Superbatch, of.PredictionError
+	s.ScratchWritten, s.ScratchRead, s.ScratchWhy = of.Scratch.Written, of.Scratch.Read, of.Scratch.Why
+	own := of.Calibration
+	s.BytesRead, s.Requests, s.Retries = s.BytesRead-own.Bytes, s.Requests-own.Requests, s.Retries-own.Retries
+}
+
+func (c plannedRows) addPlan(p *Plan) {
+	s, of := &c.loader.draw.Split, c.cache.report()
+	p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, c.cache.reorderRows(), s.Scratch
+	p.MoreMemory = c.loader.offers()
+	p.Device, p.Windows, p.MedianError = &of.Device, of.Windows, of.MedianError
+	p.History, p.Timeline = of.History, of.Timeline
 }

@@ -29,15 +29,14 @@ const (
 
 // atOnce returns the number of neighbours that are read at once, in a quarter of the memory for shared reads.
 func (c *plannedCache) atOnce() int {
-	return int(min(c.loader.draw.Split.Together/4/graph.TogetherBytes(1), mostAtOnce))
+	return int(min(c.draw.Split.Together/4/graph.TogetherBytes(1), mostAtOnce))
 }
 
 // most returns the number of batches that may share reads; 0: none.
 func (t *sharedReads) most(c *plannedCache) int64 {
-	l := c.loader
-	k := l.draw.Options.Links
+	k := c.draw.Options.Links
 	excludes := k != nil && k.Exclude != links.ExcludeNone // and fetches lists for that
-	if t.each == 0 || l.draw.Split.Together == 0 || excludes || !l.draw.Sampler.FetchesOnce() {
+	if t.each == 0 || c.draw.Split.Together == 0 || excludes || !c.draw.Sampler.FetchesOnce() {
 		return 0
 	}
 	return min(mostShared, c.wantedRoom()/t.each)
@@ -45,7 +44,7 @@ func (t *sharedReads) most(c *plannedCache) int64 {
 
 // wantedRoom returns the memory for the requests of batches.
 func (c *plannedCache) wantedRoom() int64 {
-	return c.loader.draw.Split.Together - graph.TogetherBytes(c.atOnce())
+	return c.draw.Split.Together - graph.TogetherBytes(c.atOnce())
 }
 
 // learn estimates the requests of a batch from batches that did not share their reads.
@@ -54,7 +53,7 @@ func (t *sharedReads) learn(batches, read int64) { t.each = max(t.each, 10*read/
 // readShared reads the requests of count batches of these numbers, as far as it can, and returns them by batch, nil for
 // batches without any. It ignores errors: drawing the batch meets them again.
 func (s *blocks) readShared(count int64, number func(i int64) int64) []*graph.Wanted {
-	l, t := s.inspector.loader, &s.sharedReads
+	c, t := s.inspector.cache, &s.sharedReads
 	wanted := make([]*graph.Wanted, count)
 	most := min(t.most(s.inspector.cache), count)
 	if most < 2 {
@@ -63,9 +62,9 @@ func (s *blocks) readShared(count int64, number func(i int64) int64) []*graph.Wa
 	pending, room := make([]int64, most), new(atomic.Int64)
 	room.Store(s.inspector.cache.wantedRoom())
 	for i := range pending {
-		wanted[i], pending[i] = graph.NewWanted(l.draw.Budget, room), int64(i)
+		wanted[i], pending[i] = graph.NewWanted(c.draw.Budget, room), int64(i)
 	}
-	for range l.draw.Parts.Schema.Hops {
+	for range c.draw.Parts.Schema.Hops {
 		if pending = s.ask(wanted, pending, number); len(pending) == 0 {
 			break
 		}

@@ -92,7 +92,7 @@ func (s *superbatch) step(ctx context.Context, n int64, own *plan.Step) error {
 // several batches of the window want are read in the order of the file. All
 // batches before the superbatch have been committed.
 func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
-	l := s.inspector.loader
+	c := s.inspector.cache
 	s.inspector.forget(s)
 	if from := s.inspector.before(s); from != nil { // it leaves no more rows, and they need no buffers
 		for _, p := range from.packs[len(from.batches):] {
@@ -100,7 +100,7 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 		}
 	}
 	s.started, s.before = time.Now(), s.inspector.cache.movedInTime()
-	s.waited = l.counters.Waiting.Total()
+	s.waited = c.counters.Waiting.Total()
 	defer close(s.ready)
 	s.inspector.cache.idleGate.enter()
 	defer s.inspector.cache.idleGate.leave()
@@ -118,11 +118,11 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	s.broken = guard.Run(func() error {
 		err := s.plan.Forwards(ctx, func(forwards []plan.Forward) {
 			for _, f := range forwards {
-				if l.rows.Resident.Rows[f.From] == fetch.Vacant {
+				if c.features.Resident.Rows[f.From] == fetch.Vacant {
 					continue // it was not needed when it should have entered
 				}
-				for column := range l.rows.Columns {
-					s.packs[f.Batch].add(column, f.Pos, l.rows.Slots.Row(column, int64(f.From)))
+				for column := range c.features.Columns {
+					s.packs[f.Batch].add(column, f.Pos, c.features.Slots.Row(column, int64(f.From)))
 				}
 			}
 		})
@@ -145,10 +145,10 @@ func (s *superbatch) packSizes(lo, hi int) []plan.PackSize {
 // openPacks makes room for the rows that this plan leaves for the batches from lo to
 // hi, counted from its first, the nearest first. What finds none is read when it is needed.
 func (s *superbatch) openPacks(lo, hi int) {
-	l := s.inspector.loader
+	c := s.inspector.cache
 	for _, size := range s.packSizes(lo, hi) {
-		p := &batchPacks{make([]*scratch.Pack, len(l.rows.Columns))}
-		for column, width := range l.rows.Columns {
+		p := &batchPacks{make([]*scratch.Pack, len(c.features.Columns))}
+		for column, width := range c.features.Columns {
 			p.columns[column], _ = s.inspector.cache.pool.NewPack(int(size.Rows), width) // ErrFull: without
 		}
 		s.packs[size.Dest] = p
@@ -158,16 +158,16 @@ func (s *superbatch) openPacks(lo, hi int) {
 // readAhead reads the rows of the prologue, up to most at a time so that the read
 // plan stays small. Before each piece it calls yield.
 func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yield func()) error {
-	l := s.inspector.loader
+	c := s.inspector.cache
 	var wanted []int64
 	return s.plan.ReadAhead(ctx, most, func(fills []plan.Fill, packs []plan.Extra) error {
 		yield()
 		s.inspector.cache.learn()
 		for _, f := range fills {
-			l.rows.Resident.Clear(f.Slot)
+			c.features.Resident.Clear(f.Slot)
 		}
 		packs = s.withPack(packs)
-		for _, table := range l.rows.OnDisk {
+		for _, table := range c.features.OnDisk {
 			fills, packs := table.FillsOf(fills), table.ExtrasOf(packs)
 			wanted = wanted[:0]
 			for _, f := range fills {
@@ -178,7 +178,7 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yie
 			}
 			err := table.Disk.ReadOver(ctx, m, wanted, s.plan.Prologue.HolePages, func(k int32, row []byte) error {
 				if int(k) < len(fills) {
-					copy(l.rows.SlotRow(table, fills[k].Slot), row)
+					copy(c.features.SlotRow(table, fills[k].Slot), row)
 					return nil
 				}
 				e := &packs[int(k)-len(fills)]
@@ -190,9 +190,9 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yie
 			}
 		}
 		for _, f := range fills {
-			l.rows.Resident.Set(f.Slot, f.Row)
+			c.features.Resident.Set(f.Slot, f.Row)
 		}
-		l.counters.Filled.Add(int64(len(fills)))
+		c.counters.Filled.Add(int64(len(fills)))
 		return nil
 	})
 }

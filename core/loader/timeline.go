@@ -65,3 +65,6 @@ func (t *timeline) all() map[string][]span {
 	}
 	return found
 }
+
+// waited records that the consumer has waited for batch number n since start.
+func (c *plannedCache) waited(n int64, start time.Time) { c.timeline.add(spanWaiting, n, start) }

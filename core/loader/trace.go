@@ -19,7 +19,7 @@ import (
 // room. Where neither has, or the file loses it, the batch is sampled again then,
 // which gives the same: a batch is a function of its key.
 type sampled struct {
-	loader   *Loader
+	cache    *plannedCache
 	epoch    int64
 	index    int64 // the number of its seeds and its key
 	numSeeds int64
@@ -52,7 +52,7 @@ func (s *sampled) Load(ctx context.Context) (plan.Batch, func(), error) {
 	}
 	var r draw.Request
 	var found draw.BatchRows
-	err = s.again(ctx, &r, func(g *sample.Subgraph) { found.FillGraph(&s.loader.rows.CachedTypes, g) })
+	err = s.again(ctx, &r, func(g *sample.Subgraph) { found.FillGraph(&s.cache.features.CachedTypes, g) })
 	if set := s.planned.set(); err == nil && set != nil {
 		found.Keep(set)
 	}
@@ -61,9 +61,9 @@ func (s *sampled) Load(ctx context.Context) (plan.Batch, func(), error) {
 
 // again samples a batch whose trace is lost, and passes it to use in a worker's memory.
 func (s *sampled) again(ctx context.Context, r *draw.Request, use func(g *sample.Subgraph)) error {
-	l := s.loader
-	l.counters.Resampled.Add(1)
-	order, err := l.draw.NewSeedOrder(ctx, l.draw.EpochKey(s.epoch))
+	c := s.cache
+	c.counters.Resampled.Add(1)
+	order, err := c.draw.NewSeedOrder(ctx, c.draw.EpochKey(s.epoch))
 	if err != nil {
 		return err
 	}
@@ -71,13 +71,13 @@ func (s *sampled) again(ctx context.Context, r *draw.Request, use func(g *sample
 	if err := order.Batch(ctx, s.index, r); err != nil {
 		return err
 	}
-	worker, err := l.draw.Lease(ctx)
+	worker, err := c.draw.Lease(ctx)
 	if err != nil {
 		return err
 	}
-	defer l.draw.GiveBack(worker)
+	defer c.draw.GiveBack(worker)
 	var g sample.Subgraph
-	if err := l.draw.Draw(ctx, worker, order.BatchKey(s.index), r, &g); err != nil {
+	if err := c.draw.Draw(ctx, worker, order.BatchKey(s.index), r, &g); err != nil {
 		return err
 	}
 	use(&g)
@@ -109,7 +109,6 @@ func (s *sampled) dropTrace() {
 // keep copies a sampled subgraph to the record store. Where it has no room, s stays
 // without a trace, which is no error. It uses the memory of narrow and returns it.
 func (s *sampled) keep(c *plannedCache, g *sample.Subgraph, r *draw.Request, narrow []uint32) []uint32 {
-	l := c.loader
 	if int64(len(g.Row)) > math.MaxUint32 {
 		return narrow
 	}
@@ -125,7 +124,7 @@ func (s *sampled) keep(c *plannedCache, g *sample.Subgraph, r *draw.Request, nar
 		mem.Bytes(narrow),
 		mem.Bytes(g.Row),
 	}
-	s.edgePos, s.weighted, s.disjoint = l.draw.Sampler.HasPositions(), l.draw.Parts.Weighted, l.draw.Parts.Disjoint
+	s.edgePos, s.weighted, s.disjoint = c.draw.Sampler.HasPositions(), c.draw.Parts.Weighted, c.draw.Parts.Disjoint
 	if trace, err := c.recordStore.tryPut(pieces...); err == nil {
 		s.trace = trace
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"freshgo/core/history"
+	"freshgo/core/mem"
 )
 
 // None is in the place of a Pruner where there is no history: it prunes nothing, and has no state.
@@ -58,3 +59,9 @@ func (None) Restore([]byte, func()) error { return errNone }
 
 // Stats returns ErrCall.
 func (None) Stats() (Stats, error) { return Stats{}, errNone }
+
+// Follows reports that nothing is pruned that could be known ahead.
+func (None) Follows() bool { return false }
+
+// Follow returns an error.
+func (None) Follow(*mem.Budget) (*Forecaster, error) { return nil, errNone }
