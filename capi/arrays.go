@@ -46,7 +46,7 @@ func sized[T any](p *T, name string) (T, error) {
 	}
 	size := uintptr(*(*uint32)(unsafe.Pointer(p))) // struct_size, the first member of every options struct
 	if size < 8 || size > unsafe.Sizeof(out) {
-		return out, invalid("%s.struct_size is %d, this library knows 8 to %d", name, size, unsafe.Sizeof(out))
+		return out, invalid("%s.struct_size is %d, expected 8 to %d", name, size, unsafe.Sizeof(out))
 	}
 	// Both have at least size bytes.
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&out)), size), unsafe.Slice((*byte)(unsafe.Pointer(p)), size))
@@ -62,7 +62,8 @@ func source(a *C.fg_array, name string) (store.Source, error) {
 		}
 	}
 	if s.DType == manifest.DType_UNSPECIFIED {
-		return s, fmt.Errorf("%w: %s has DLPack type (%d, %d, %d)", errDType, name, a.dtype.code, a.dtype.bits, a.dtype.lanes)
+		return s, fmt.Errorf("%w: %s has the DLPack type (%d, %d, %d), expected numbers or bool",
+			errDType, name, a.dtype.code, a.dtype.bits, a.dtype.lanes)
 	}
 	if a.ndim < 1 || a.ndim > maxDims || a.shape == nil {
 		return s, invalid("%s has %d dimensions, expected 1 to %d with a shape", name, a.ndim, maxDims)

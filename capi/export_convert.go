@@ -66,7 +66,7 @@ func fg_relayout_start(h *C.fg_store, in *C.fg_relayout_input, path *C.char, out
 		}
 		if (path == nil) != (s.draft != nil) {
 			s.drop()
-			return invalid("the path is %q, expected one for a store that is published and NULL for one that is not",
+			return invalid("the path is %q, expected a path for a published store and NULL for another",
 				C.GoString(path))
 		}
 		target := C.GoString(path)

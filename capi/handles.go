@@ -52,13 +52,13 @@ func restore[T object](p unsafe.Pointer) (*handle, T, error) {
 	}
 	h, ok := pointer.Restore(p).(*handle)
 	if !ok {
-		return nil, none, fmt.Errorf("%w: %s was closed long ago, or never opened", errClosed, none.kind())
+		return nil, none, fmt.Errorf("%w: the %s is closed", errClosed, none.kind())
 	}
 	if h.kind != none.kind() {
 		return nil, none, invalid("expected a %s, got a %s", none.kind(), h.kind)
 	}
 	if h.object == nil {
-		return nil, none, fmt.Errorf("%w: %s is closed", errClosed, none.kind())
+		return nil, none, fmt.Errorf("%w: the %s is closed", errClosed, none.kind())
 	}
 	return h, h.object.(T), nil
 }

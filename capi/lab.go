@@ -84,7 +84,8 @@ func copyBatch[I int32 | int64](i int, out []uint32, ids []I, seen []uint32) err
 	mark := uint32(i) + 1
 	for at, id := range ids {
 		if uint64(id) >= uint64(len(seen)) {
-			return invalid("trace[%d][%d] is %d, expected an id in [0, %d): the trace of another graph?", i, at, id, len(seen))
+			return invalid("trace[%d][%d] is %d, expected an id in [0, %d): is it the trace of another graph?",
+				i, at, id, len(seen))
 		}
 		if seen[id] == mark {
 			return invalid("trace[%d] has the id %d twice, expected the distinct ids of a batch", i, id)

@@ -301,7 +301,7 @@ static int32_t check(const fg_aggregation *in, fg_error *err) {
       (in->self_heads != 1 && in->self_heads != in->heads && in->self_weight != NULL) || in->self_rows > in->rows ||
       in->self_rows > in->x_rows || in->cut > in->x_rows || in->cut_at != NULL ||
       (in->dot != NULL && (in->kind != FG_SUM || in->weight == NULL || in->own == NULL)))
-    return fgi_fail(err, FG_INVALID, "operators: sizes that do not fit together");
+    return fgi_fail(err, FG_INVALID, "the sizes of an operator's arrays do not match");
   return fgi_check_ptr(in->ptr, in->rows, in->num_index, err);
 }
 
@@ -311,7 +311,7 @@ int32_t fg_aggregate(const fg_aggregation *in, fg_error *err) {
   fgi_dtype dtype;
   job j = {.in = in};
   if (!fgi_dtype_of(in->dtype, &dtype, &j.element))
-    return fgi_fail(err, FG_DTYPE, "operators: a dtype that they do not know");
+    return fgi_fail(err, FG_DTYPE, "the dtype must be float32, float64, float16 or bfloat16");
   if ((code = check(in, err)) != FG_OK) return code;
   if (in->columns == 0) return FG_OK;
 

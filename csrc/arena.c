@@ -51,7 +51,7 @@ int fgi_arena_begun(void) { return ours.data != NULL; }
 
 int32_t fg_batches_share(fg_shared *shared, fg_error *err) {
   if (shared->n_bytes < 2 * FGI_ARENA_BLOCK || shared->n_bytes % FGI_ARENA_BLOCK != 0)
-    return fgi_fail(err, FG_INVALID, "n_bytes is %lld, expected whole blocks of 64 KiB, two at least",
+    return fgi_fail(err, FG_INVALID, "n_bytes is %lld, expected a multiple of 64 KiB, at least 128 KiB",
                     (long long)shared->n_bytes);
   pthread_mutex_lock(&ours.lock);
   int32_t code = FG_OK;
@@ -61,7 +61,7 @@ int32_t fg_batches_share(fg_shared *shared, fg_error *err) {
     code = fgi_fail(err, FG_BUSY, "the batches of this process are shared already");
   } else if ((fd = memfd_create("freshgo", MFD_CLOEXEC)) < 0 || ftruncate(fd, shared->n_bytes) != 0 ||
              (ours.data = fgi_arena_map(fd, n_bytes)) == NULL) {
-    code = fgi_fail(err, FG_BUDGET, "no shared memory of %lld bytes of address space: %s", (long long)n_bytes,
+    code = fgi_fail(err, FG_BUDGET, "mapping %lld bytes of shared memory: %s", (long long)n_bytes,
                     strerror(errno));
     if (fd >= 0) close(fd);
   } else {

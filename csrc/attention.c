@@ -28,7 +28,7 @@ static int32_t attend_with(const fg_attention *in, rows_fn rows, fg_error *err) 
   if (code != FG_OK || (code = fgi_check_ptr(in->ptr, in->rows, in->num_index, err)) != FG_OK) return code;
   if ((in->index_bytes != 4 && in->index_bytes != 8) || in->heads < 1 || in->self_rows > in->rows ||
       in->self_rows > in->src_rows)
-    return fgi_fail(err, FG_INVALID, "operators: sizes that do not fit together");
+    return fgi_fail(err, FG_INVALID, "the sizes of an operator's arrays do not match");
   const double work = (double)(in->num_index + in->rows) * (double)in->heads * 16;
   attend a = {.in = in, .rows = rows, .pieces = fgi_pieces(in->threads, work)};
   if (fgi_share(in->threads, a.pieces, run_piece, &a, (size_t)in->heads * 3 * sizeof(double)) != 0)

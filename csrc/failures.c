@@ -19,9 +19,9 @@ int32_t fgi_fail(fg_error *err, int32_t code, const char *format, ...) {
 }
 
 int32_t fgi_no_memory(fg_error *err) {
-  return fgi_fail(err, FG_BUDGET, "operators: the system has no memory for scratch");
+  return fgi_fail(err, FG_BUDGET, "out of memory: the system refuses the scratch memory of an operator");
 }
 
 int32_t fgi_struct_size(fg_error *err, uint32_t have, uint32_t want) {
-  return have == want ? FG_OK : fgi_fail(err, FG_INVALID, "operators: struct_size is %u, expected %u", have, want);
+  return have == want ? FG_OK : fgi_fail(err, FG_INVALID, "struct_size is %u, expected %u", have, want);
 }

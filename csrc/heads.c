@@ -91,12 +91,12 @@ int32_t fg_heads_run(const fg_heads *in, fg_error *err) {
   fgi_dtype dtype;
   heads_job j = {.in = in};
   if (!fgi_dtype_of(in->dtype, &dtype, &j.element))
-    return fgi_fail(err, FG_DTYPE, "operators: a dtype that they do not know");
+    return fgi_fail(err, FG_DTYPE, "the dtype must be float32, float64, float16 or bfloat16");
   j.kernels = fgi_kernels_of(dtype);
   j.real = dtype == FGI_F64 ? 8 : 4;
   if (in->kind < FG_ROW_DOT || in->kind > FG_TOTAL || in->rows < 0 || in->heads < 1 || in->columns < in->heads ||
       in->columns % in->heads != 0 || (in->kind == FG_SPREAD && j.element != j.real))
-    return fgi_fail(err, FG_INVALID, "operators: sizes that do not fit together");
+    return fgi_fail(err, FG_INVALID, "the sizes of an operator's arrays do not match");
   if (in->rows == 0) {
     if (in->kind == FG_TOTAL) memset(in->out, 0, (size_t)(in->columns * j.real));
     return FG_OK;

@@ -71,9 +71,10 @@ int32_t fgi_check_ptr(const int64_t *ptr, int64_t rows, int64_t num_index, fg_er
                     (long long)ptr[rows], (long long)num_index, (long long)num_index, (long long)rows + 1);
   for (int64_t r = 0; r < rows; r++)
     if (ptr[r + 1] < ptr[r])
-      return fgi_fail(err, FG_INVALID, "ptr decreases: ptr[%lld] is %lld and ptr[%lld] is %lld (ptr has shape [%lld])",
+      return fgi_fail(err, FG_INVALID,
+          "ptr must not decrease: ptr[%lld] is %lld and ptr[%lld] is %lld (ptr has shape [%lld])",
                       (long long)r, (long long)ptr[r], (long long)r + 1, (long long)ptr[r + 1], (long long)rows + 1);
-  return fgi_fail(err, FG_INVALID, "ptr is out of range");
+  return fgi_fail(err, FG_INVALID, "ptr changed while it was read");
 }
 
 int32_t fgi_bad_index(const void *index, int32_t index_bytes, int64_t n, int64_t limit, int cut, const char *name,
@@ -82,7 +83,7 @@ int32_t fgi_bad_index(const void *index, int32_t index_bytes, int64_t n, int64_t
     int64_t j = fgi_index(index, index_bytes, i);
     if (j < 0 || (j >= limit && !cut))
       return fgi_fail(err, FG_INVALID,
-          "%s[%lld] is %lld, expected [0, %lld): %s has shape [%lld] and the rows it selects are %lld",
+          "%s[%lld] is %lld, expected [0, %lld): %s has shape [%lld] and selects among %lld rows",
                       name, (long long)i, (long long)j, (long long)limit, name, (long long)n, (long long)limit);
   }
   return fgi_fail(err, FG_INVALID, "%s changed while it was read", name);

@@ -43,14 +43,14 @@ static void died(void *data, void *context) {
 int32_t fg_shared_map(int32_t fd, void **shared, fg_error *err) {
   struct stat file;
   if (fstat(fd, &file) != 0 || file.st_size < 2 * FGI_ARENA_BLOCK || file.st_size % FGI_ARENA_BLOCK != 0)
-    return fgi_fail(err, FG_INVALID, "descriptor %d is not that of shared memory", (int)fd);
+    return fgi_fail(err, FG_INVALID, "file descriptor %d is not of shared memory", (int)fd);
   mapping *m = calloc(1, sizeof *m);
   if (m == NULL) return fgi_no_memory(err);
   m->n_bytes = (size_t)file.st_size;
   m->data = fgi_arena_map(fd, m->n_bytes);
   if (m->data == NULL) {
     free(m);
-    return fgi_fail(err, FG_BUDGET, "no %lld bytes of address space for shared memory: %s", (long long)file.st_size,
+    return fgi_fail(err, FG_BUDGET, "mapping %lld bytes of shared memory: %s", (long long)file.st_size,
                     strerror(errno));
   }
   atomic_init(&m->references, 1);
@@ -78,7 +78,7 @@ int32_t fg_shared_tensors(void *shared, const fg_array *arrays, int32_t num_arra
     int64_t left = (int64_t)m->n_bytes - a->offset;
     int64_t n = bytes_of(a, (int64_t)m->n_bytes);
     if (a->offset < first || a->offset % FGI_ARENA_BLOCK != 0 || n < 0 || n > left) {
-      code = fgi_fail(err, FG_INVALID, "array %d at %lld does not lie in the shared memory", (int)made,
+      code = fgi_fail(err, FG_INVALID, "array %d at offset %lld does not lie in the shared memory", (int)made,
                       (long long)a->offset);
       break;
     }

@@ -25,10 +25,11 @@ int32_t fg_result(const int64_t *shape, int32_t ndim, DLDataType dtype, int32_t 
   size_t n_bytes = dtype.bits / 8;
   for (int32_t i = 0; i < ndim; i++)
     if (shape[i] < 0 || __builtin_mul_overflow(n_bytes, (size_t)shape[i], &n_bytes))
-      return fgi_fail(err, FG_INVALID, "operators: dimension %d of a result is %lld", (int)i, (long long)shape[i]);
+      return fgi_fail(err, FG_INVALID, "dimension %d of a result is %lld: it is negative or the result too large",
+                      (int)i, (long long)shape[i]);
   fgi_buffer *b = fgi_buffer_acquire(&fgi_results, n_bytes);
   if (b == NULL)
-    return fgi_fail(err, FG_BUDGET, "operators: the system has no memory for a result of %zu bytes", n_bytes);
+    return fgi_fail(err, FG_BUDGET, "out of memory: the system refuses %zu bytes for a result", n_bytes);
   out->managed = fgi_tensor_new(b, dtype, ndim, shape, versioned, "", 0);
   fgi_buffer_release(b); /* the tensor has a reference of its own */
   if (out->managed == NULL) return fgi_no_memory(err);

@@ -110,7 +110,7 @@ int32_t fg_transpose(const fg_transposition *in, fg_error *err) {
   int32_t code = fgi_struct_size(err, in->struct_size, sizeof *in);
   if (code != FG_OK || (code = fgi_check_ptr(in->ptr, in->rows, in->num_index, err)) != FG_OK) return code;
   if ((in->index_bytes != 4 && in->index_bytes != 8) || in->sources < 0)
-    return fgi_fail(err, FG_INVALID, "operators: sizes that do not fit together");
+    return fgi_fail(err, FG_INVALID, "the sizes of an operator's arrays do not match");
   regroup g = {.in = in, .ranges = in->threads < MOST_RANGES ? in->threads : MOST_RANGES};
   if (in->num_index < 1 << 15 || g.ranges < 1) g.ranges = 1;
   g.counters = calloc((size_t)(g.ranges * in->sources) + 1, sizeof *g.counters);
@@ -129,7 +129,7 @@ int32_t fg_transpose(const fg_transposition *in, fg_error *err) {
 int32_t fg_group(const void *target, int32_t index_bytes, int64_t num_edges, int64_t targets, int64_t *ptr, void *order,
                  int32_t *sorted, fg_error *err) {
   if ((index_bytes != 4 && index_bytes != 8) || num_edges < 0 || targets < 0)
-    return fgi_fail(err, FG_INVALID, "operators: sizes that do not fit together");
+    return fgi_fail(err, FG_INVALID, "the sizes of an operator's arrays do not match");
   memset(ptr, 0, (size_t)(targets + 1) * sizeof *ptr);
   /* ptr[t + 1] counts the edges of t; a run of equal targets is counted at once */
   int64_t falls = 0;

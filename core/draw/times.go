@@ -92,7 +92,7 @@ func (s *Schema) noTimes(m *Sampling, name string) error {
 		}
 	}
 	if s.unnamed() {
-		return fmt.Errorf("%w: time_attr %q is no tensor of the graph, the edge tensors are %q and the node tensors %q",
+		return fmt.Errorf("%w: time_attr %q is no tensor of the graph, the edge tensors are %q and the node tensors are %q",
 			ErrOption, name, edges, nodes)
 	}
 	return fmt.Errorf("%w: time_attr %q is no tensor of any type, the tensors are %q",

@@ -99,7 +99,7 @@ func open(ordinal int) (*device, error) {
 		return nil, driverError("counting devices", err)
 	}
 	if ordinal < 0 || ordinal >= count {
-		return nil, fmt.Errorf("%w: device %d of %d", ErrDevice, ordinal, count)
+		return nil, fmt.Errorf("%w: device is %d, expected one of the %d devices, from 0 on", ErrDevice, ordinal, count)
 	}
 	d := &device{functions: map[string]cu.Function{}}
 	if d.handle, err = cu.GetDevice(ordinal); err != nil {

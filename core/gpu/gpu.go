@@ -14,9 +14,9 @@ import "errors"
 // Errors of this package. What the driver says is wrapped in ErrDriver.
 var (
 	ErrUnavailable = errors.New("gpu: this build has no CUDA")
-	ErrDriver      = errors.New("gpu: the driver of CUDA failed")
+	ErrDriver      = errors.New("gpu: the CUDA driver failed")
 	ErrDevice      = errors.New("gpu: no such device")
-	ErrUnsuited    = errors.New("gpu: a device that is too old")
+	ErrUnsuited    = errors.New("gpu: the device is too old")
 )
 
 // A Launch is a kernel and what it is queued with. Its one argument is a struct of 8-byte words.

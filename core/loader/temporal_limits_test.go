@@ -148,7 +148,7 @@ func TestWrongTimes(t *testing.T) {
 	}{
 		"missing": {d, func(o *draw.Options) { o.TimeAttr = "when" },
 			`time_attr "when" is no tensor of the graph, ` +
-				`the edge tensors are ["edge_attr" "weight" "time" "huge"] and the node tensors ["wide" "x" "y"]`},
+				`the edge tensors are ["edge_attr" "weight" "time" "huge"] and the node tensors are ["wide" "x" "y"]`},
 		"two columns": {d, func(o *draw.Options) { o.TimeAttr = "edge_attr" },
 			`time_attr "edge_attr" holds int32 [2] for each node or edge, expected one integer`},
 		"floats":    {d, func(o *draw.Options) { o.TimeAttr = "weight" }, `time_attr "weight" holds float32 []`},

@@ -166,7 +166,7 @@ func matchTensors(have []Tensor, given []NamedSource, label string, rows int64, 
 		at := slices.IndexFunc(given, func(s NamedSource) bool { return s.Name == t.Name })
 		if at < 0 {
 			if rows > 0 {
-				return nil, invalid("%s has no new rows, expected %d as there are new %s", label+t.Name, rows, what)
+				return nil, invalid("%s has no new rows, expected %d, one for each of the new %s", label+t.Name, rows, what)
 			}
 			continue
 		}
@@ -191,11 +191,11 @@ func matchTensors(have []Tensor, given []NamedSource, label string, rows int64, 
 func (s NamedSource) matches(t *Tensor, label string) error {
 	dtype, shape := t.Values()
 	if !slices.Equal(s.Shape[1:], shape) {
-		return invalid("%s has rows of shape %v, expected %v as the store has", label+s.Name, s.Shape[1:], shape)
+		return invalid("%s has rows of shape %v, expected %v as in the store", label+s.Name, s.Shape[1:], shape)
 	}
 	if t.Narrow == nil {
 		if s.DType != dtype {
-			return invalid("%s holds %s, expected %s as the store has", label+s.Name, s.DType.Label(), dtype.Label())
+			return invalid("%s holds %s, expected %s as in the store", label+s.Name, s.DType.Label(), dtype.Label())
 		}
 		return nil
 	}
@@ -214,7 +214,7 @@ func (g *grower) checkAttachments(given []NamedSource) (err error) {
 	for _, s := range g.graph.attachments {
 		at := slices.IndexFunc(g.src.attachments, func(t Tensor) bool { return t.Name == s.Name })
 		if at < 0 {
-			return invalid("the store has no attachment %q", s.Name)
+			return invalid("the store has no attachment %q: an attachment is added by an update", s.Name)
 		}
 		if err := s.matches(&g.src.attachments[at], attachmentLabel); err != nil {
 			return err

@@ -398,7 +398,7 @@ func TestAppendBadInput(t *testing.T) {
 		"weight":            {edges(0, 1, bad), ErrInvalid, "w[0] is -1"},
 		"attachment":        {Growth{Attachments: []NamedSource{floats("a", 1)}}, ErrInvalid, `no attachment "a"`},
 		"split": {Growth{Nodes: []NodeInput{{NumNodes: 0, Splits: map[string]Source{
-			"s": Dense(manifest.DType_INT64, []int64{1}, int64Bytes([]int64{3}))}}}}, ErrInvalid, "split s[0] is 3"},
+			"s": Dense(manifest.DType_INT64, []int64{1}, int64Bytes([]int64{3}))}}}}, ErrInvalid, `element 0 of split "s" is 3`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Append(ctx, mustOpen(t, path), path+"2", tc.more, ConvertOptions{})

@@ -31,7 +31,7 @@ func (c *checker) attachments(list []*manifest.Tensor) []Tensor {
 	for _, t := range list {
 		c.name("further array", t.GetName(), names)
 		if t.GetScale() != 0 || t.GetAggregate() != nil {
-			c.fail("%s is computed or stored in fewer bytes, expected an array as it is", t.GetName())
+			c.fail("%s is computed or stored in fewer bytes, expected an array that is stored unchanged", t.GetName())
 		}
 		out = append(out, Tensor{Name: t.GetName(), Array: *c.array(t.GetData(), t.GetName(), t.GetData().GetRows())})
 	}

@@ -338,18 +338,18 @@ func TestBadInput(t *testing.T) {
 		"short mask": {func(in *Input) {
 			in.Splits["train"] = Dense(manifest.DType_BOOL, []int64{3},
 				make([]byte, 3))
-		}, "split train has 3 rows, expected 4"},
+		}, `split "train" has 3 rows, expected 4`},
 		"float split": {func(in *Input) { in.Splits["train"] = floats(1) },
-			"split train holds float32, expected integers or bool"},
+			`split "train" holds float32, expected integers or bool`},
 		"two-dimensional split": {func(in *Input) {
 			in.Splits["train"] = Dense(manifest.DType_INT64, []int64{1, 1},
 				make([]byte, 8))
-		}, "split train has shape [1 1]"},
+		}, `split "train" has shape [1 1]`},
 		"nameless split": {func(in *Input) { in.Splits[""] = floats(1) }, "a split has no name"},
 		"split id": {func(in *Input) {
 			in.Splits["val"] = Dense(manifest.DType_INT64, []int64{2},
 				int64Bytes([]int64{3, 4}))
-		}, "split val[1] is 4, expected an id in [0, 4)"},
+		}, `element 1 of split "val" is 4, expected an id in [0, 4)`},
 		"ragged edge tensor": {func(in *Input) { in.EdgeTensors = []NamedSource{{"w", floats(1, 2)}} },
 			"w has 2 rows, expected 3 as edge_index has edges"},
 		"no nodes": {func(in *Input) { *in = Input{EdgeIndex: edgesOf(nil, nil)} }, "the graph has no nodes"},
@@ -363,7 +363,7 @@ func TestBadInput(t *testing.T) {
 			"x has shape [4 0], expected rows of 1 to"},
 		"negative shape": {func(in *Input) { in.NodeTensors[0].Shape = []int64{-4, 2} }, "x has shape [-4 2]"},
 		"overflowing shape": {func(in *Input) { in.NodeTensors[0].Shape = []int64{math.MaxInt64, 2} },
-			"more bytes than there can be"},
+			"expected fewer than 2^63 bytes"},
 		"no memory": {func(in *Input) { in.NodeTensors[0].Mem = nil }, "x has neither memory nor a file"},
 		"name twice": {func(in *Input) { in.NodeTensors = append(in.NodeTensors, in.NodeTensors[0]) },
 			`the tensor name "x" is empty or given twice`},

@@ -215,7 +215,7 @@ func (t NodeInput) check(fs ssd.FS) (p nodePart, err error) {
 			return p, err
 		}
 		if split.DType == manifest.DType_BOOL {
-			if err := agree("split "+p.label+named.Name, split.rows()); err != nil {
+			if err := agree(splitName(p.label, named.Name), split.rows()); err != nil {
 				return p, err
 			}
 		}
@@ -274,11 +274,14 @@ func checkTensors(fs ssd.FS, tensors []NamedSource, label string) ([]NamedSource
 	return out, nil
 }
 
+// splitName returns a split as messages name it.
+func splitName(label, name string) string { return fmt.Sprintf("split %q", label+name) }
+
 func (s Source) checkSplit(fs ssd.FS, label, name string) (Source, error) {
 	if name == "" {
 		return s, invalid("a split has no name")
 	}
-	name = "split " + label + name
+	name = splitName(label, name)
 	if !s.DType.IsInteger() && s.DType != manifest.DType_BOOL {
 		return s, invalid("%s holds %s, expected integers or bool", name, s.DType.Label())
 	}

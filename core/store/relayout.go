@@ -105,9 +105,9 @@ func newRelayouter(src *Store, opts RelayoutOptions, budget *mem.Budget, inPlace
 	}
 	switch {
 	case opts.Scores == nil && opts.Order != Community:
-		return nil, invalid("the order %q needs a score for each node", opts.Order)
+		return nil, invalid("the order %q needs hotness, a score for each node", opts.Order)
 	case opts.Scores != nil && int64(len(opts.Scores)) != n:
-		return nil, invalid("%d scores, expected %d as there are nodes", len(opts.Scores), n)
+		return nil, invalid("hotness has %d scores, expected one for each of %d nodes", len(opts.Scores), n)
 	}
 	for i := range src.nodeTypes {
 		if err := r.checkScores(i); err != nil {

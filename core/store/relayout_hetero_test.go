@@ -145,7 +145,7 @@ func TestRelayoutOfTypesBadInput(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r")
 	err := Relayout(context.Background(), src, path, RelayoutOptions{Order: Hot, Scores: make([]float32, 4999)})
 	require.ErrorIs(t, err, ErrInvalid)
-	require.ErrorContains(t, err, "4999 scores, expected 5000")
+	require.ErrorContains(t, err, "4999 scores, expected one for each of 5000 nodes")
 	scores := make([]float32, 5000)
 	scores[2003] = float32(math.NaN())
 	err = Relayout(context.Background(), src, path, RelayoutOptions{Order: Hot, Scores: scores})

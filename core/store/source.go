@@ -62,7 +62,7 @@ func (s Source) check(fs ssd.FS, name string) (Source, error) {
 		return s, invalid("%s has shape %v, expected rows of 1 to %d bytes%s", name, s.Shape, maxRowBytes, advice)
 	}
 	if _, ok := product(s.Shape[0], int64(rowBytes)); !ok {
-		return s, invalid("%s has shape %v, more bytes than there can be", name, s.Shape)
+		return s, invalid("%s has shape %v, expected fewer than 2^63 bytes", name, s.Shape)
 	}
 	if s.Strides == nil {
 		s.Strides = denseStrides(s.Shape, s.DType)
@@ -99,14 +99,14 @@ func (s Source) checkPipe(name string) error {
 func (s Source) checkFile(fs ssd.FS, name string) error {
 	need := s.Offset
 	if s.Offset < 0 {
-		return invalid("%s begins at byte %d of %s", name, s.Offset, s.File)
+		return invalid("%s begins at byte %d of %s, expected at least 0", name, s.Offset, s.File)
 	}
 	if s.Shape[0] > 0 {
 		need += int64(s.DType.Size())
 		for d, stride := range s.Strides {
 			extent, ok := product(s.Shape[d]-1, max(stride, 0))
 			if stride < 0 || !ok || need > math.MaxInt64-extent {
-				return invalid("%s has strides %v in %s", name, s.Strides, s.File)
+				return invalid("%s has strides %v in %s, expected C or Fortran order", name, s.Strides, s.File)
 			}
 			need += extent
 		}

@@ -121,13 +121,13 @@ func (c *conversion) writeSplit(ctx context.Context, p *nodePart, file string, t
 func (c *conversion) endSplit(
 	ctx context.Context, w *arrayWriter, p *nodePart, t NamedSource, count int64,
 ) (*manifest.Split, error) {
-	name := "split " + p.label + t.Name
+	name := splitName(p.label, t.Name)
 	read, closeReader, err := c.splitReader(t.Source, name, p.before)
 	if err != nil {
 		return nil, err
 	}
 	defer closeReader()
-	m := &meter{report: c.progress, stage: "writing " + name, total: t.rows()}
+	m := &meter{report: c.progress, stage: "writing split " + p.label + t.Name, total: t.rows()}
 	for first := int64(0); first < t.rows(); first += splitRows {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -139,7 +139,7 @@ func (c *conversion) endSplit(
 		}
 		for i, id := range ids {
 			if uint64(id) >= uint64(p.count) {
-				return nil, outOfRange(t.Source, fmt.Sprintf("%s[%d]", name, first+int64(i)), id, p.count)
+				return nil, outOfRange(t.Source, fmt.Sprintf("element %d of %s", first+int64(i), name), id, p.count)
 			}
 		}
 		if err := w.write(mem.Bytes(ids)); err != nil {

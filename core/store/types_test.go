@@ -301,11 +301,11 @@ func TestBadTypes(t *testing.T) {
 				{"x", bytes4(3)}}
 		}, `the tensor name "item.x" is empty or given twice`},
 		"float split": {func(in *Input) { in.NodeTypes[1].Splits = map[string]Source{"train": bytes4(1)} },
-			"split item.train holds float32"},
+			`split "item.train" holds float32`},
 		"split out of range": {func(in *Input) {
 			in.NodeTypes[1].Splits = map[string]Source{"train": Dense(manifest.DType_INT64, []int64{2},
 				int64Bytes([]int64{2, 3}))}
-		}, "split item.train[1] is 3, expected an id in [0, 3)"},
+		}, `element 1 of split "item.train" is 3, expected an id in [0, 3)`},
 		"too many nodes": {func(in *Input) { in.NodeTypes[1].NumNodes = maxCount + 1 },
 			"item.281474976710657 nodes, expected at most"},
 		"too many types": {func(in *Input) {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -79,10 +80,10 @@ func (u *updater) check(changes Changes) error {
 		}
 		part.file, u.graph.nodes[i] = u.src.nodeFile(i), part
 		node := u.m.NodeTypes[i]
-		if node.Tensors, err = without(node.Tensors, part.tensors, c.Drop, "tensor "+part.label); err != nil {
+		if node.Tensors, err = without(node.Tensors, part.tensors, c.Drop, "tensor", part.label); err != nil {
 			return err
 		}
-		if node.Splits, err = without(node.Splits, part.splits, c.Undo, "split "+part.label); err != nil {
+		if node.Splits, err = without(node.Splits, part.splits, c.Undo, "split", part.label); err != nil {
 			return err
 		}
 		for _, name := range changed(part.tensors, c.Drop) {
@@ -101,19 +102,19 @@ func (u *updater) check(changes Changes) error {
 		}
 		for _, t := range part.tensors {
 			if t.rows() != e.NumEdges {
-				return invalid("%s has %d rows, expected %d as there are edges", part.label+t.Name, t.rows(), e.NumEdges)
+				return invalid("%s has %d rows, expected %d, the number of edges", part.label+t.Name, t.rows(), e.NumEdges)
 			}
 		}
 		for _, name := range changed(part.tensors, c.Drop) {
 			if e.Weights != nil && e.Weights.Of == name {
-				return invalid("%s is stored by target too, for weighted draws: it changes with a conversion only",
+				return invalid("%s is stored in sampling order too, as weight_attr: convert the graph again to change it",
 					part.label+name)
 			}
 			gone["e"+e.String()+"."+name] = true
 		}
 		u.graph.edges[i] = part
 		if u.m.EdgeTypes[i].Tensors, err = without(u.m.EdgeTypes[i].Tensors, part.tensors, c.Drop,
-			"tensor "+part.label); err != nil {
+			"tensor", part.label); err != nil {
 			return err
 		}
 	}
@@ -121,7 +122,7 @@ func (u *updater) check(changes Changes) error {
 	if u.graph.attachments, err = checkTensors(u.fs, changes.Attachments, attachmentLabel); err != nil {
 		return err
 	}
-	u.m.Attachments, err = without(u.m.Attachments, u.graph.attachments, changes.Detach, attachmentLabel)
+	u.m.Attachments, err = without(u.m.Attachments, u.graph.attachments, changes.Detach, "attachment", "")
 	if err != nil {
 		return err
 	}
@@ -157,18 +158,24 @@ func changed(added []NamedSource, dropped []string) []string {
 
 // without leaves out of what a type has what is replaced or dropped. Names that are dropped must be there.
 func without[T interface{ GetName() string }](
-	have []T, added []NamedSource, dropped []string, what string,
+	have []T, added []NamedSource, dropped []string, kind, label string,
 ) ([]T, error) {
+	called := func(name string) string {
+		if label == "" {
+			return fmt.Sprintf("%s %q", kind, name)
+		}
+		return fmt.Sprintf("%s %q of %s", kind, name, strings.TrimSuffix(label, "."))
+	}
 	known := make([]string, len(have))
 	for i, t := range have {
 		known[i] = t.GetName()
 	}
 	for _, name := range dropped {
 		if !slices.Contains(known, name) {
-			return nil, invalid("there is no %s%q to drop, only %q", what, name, known)
+			return nil, invalid("there is no %s to drop, only %q", called(name), known)
 		}
 		if slices.ContainsFunc(added, func(t NamedSource) bool { return t.Name == name }) {
-			return nil, invalid("%s%q is both given and dropped", what, name)
+			return nil, invalid("%s is both given and dropped", called(name))
 		}
 	}
 	names := changed(added, dropped)

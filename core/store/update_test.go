@@ -193,7 +193,7 @@ func TestUpdateBadInput(t *testing.T) {
 		"both": {
 			Changes{Nodes: []NodeChange{{Drop: []string{have}, Tensors: tensor(have, rows)}}}, ErrInvalid, "both",
 		},
-		"edge rows": {Changes{Edges: []EdgeChange{{Tensors: tensor("z", 1)}}}, ErrInvalid, "as there are edges"},
+		"edge rows": {Changes{Edges: []EdgeChange{{Tensors: tensor("z", 1)}}}, ErrInvalid, "the number of edges"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := Update(ctx, mustOpen(t, path), path+"2", tc.changes, ConvertOptions{})

@@ -17,17 +17,17 @@ static int32_t refuse(fgc_plan *p, int32_t code, const char *format, ...) {
   return code;
 }
 
-static int32_t misfit(fgc_plan *p) { return refuse(p, FG_INVALID, "operators: sizes that do not fit together"); }
+static int32_t misfit(fgc_plan *p) { return refuse(p, FG_INVALID, "the sizes of an operator's arrays do not match"); }
 
 static int32_t begin(fgc_plan *p, uint32_t have, size_t want) {
   p->num_launches = 0;
   p->message[0] = 0;
-  return have == want ? FG_OK : refuse(p, FG_INVALID, "operators: struct_size is %u, expected %zu", have, want);
+  return have == want ? FG_OK : refuse(p, FG_INVALID, "struct_size is %u, expected %zu", have, want);
 }
 
 static bool too_many(fgc_plan *p, const char *what, int64_t n) {
   if (n <= MOST) return false;
-  refuse(p, FG_INVALID, "operators: %lld %s, on a device there may be %d", (long long)n, what, MOST);
+  refuse(p, FG_INVALID, "%lld %s, expected at most %d on a device", (long long)n, what, MOST);
   return true;
 }
 
@@ -81,7 +81,7 @@ static bool settled(fgc_plan *p, const void *scratch, int64_t *scratch_bytes, in
     return true;
   }
   if (*scratch_bytes >= spent && aligned(scratch, 16)) return false;
-  *code = refuse(p, FG_INVALID, "operators: scratch of %lld bytes, aligned to 16, is needed, got %lld",
+  *code = refuse(p, FG_INVALID, "scratch must have %lld bytes, aligned to 16, got %lld",
                  (long long)spent, (long long)*scratch_bytes);
   return true;
 }
@@ -110,8 +110,8 @@ int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, void *scratch, int64_t *scr
   int32_t code = begin(p, in->struct_size, sizeof *in);
   if (code != FG_OK) return code;
   const char *dtype = dtype_name(in->dtype);
-  if (dtype == NULL) return refuse(p, FG_DTYPE, "operators: a dtype that they do not know");
-  if (in->dot != NULL) return refuse(p, FG_INVALID, "operators: a device computes dot by FG_DOT alone");
+  if (dtype == NULL) return refuse(p, FG_DTYPE, "the dtype must be float32, float64, float16 or bfloat16");
+  if (in->dot != NULL) return refuse(p, FG_INVALID, "dot must be NULL on a device, which computes it with kind FG_DOT");
   if (in->kind < FG_SUM || in->kind > FG_DOT || (in->index_bytes != 4 && in->index_bytes != 8) || in->columns < 0 ||
       in->heads < 1 || in->columns % in->heads != 0 || in->x_rows < 0 || in->rows < 0 || in->num_index < 0 ||
       (in->self_heads != 1 && in->self_heads != in->heads && in->self_weight != NULL) || in->self_rows > in->rows ||
@@ -152,7 +152,8 @@ int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, void *scratch, int64_t *scr
   a.lanes = power(parts(a.columns, columns), FGC_FEWEST_LANES, FGC_WARP);
   a.tiles = (int32_t)parts(a.columns, a.lanes * columns);
   const int64_t threads = in->rows * a.tiles * a.lanes;
-  if (parts(threads, FGC_THREADS) > MOST) return refuse(p, FG_INVALID, "operators: a result too large for one launch");
+  if (parts(threads, FGC_THREADS) > MOST)
+    return refuse(p, FG_INVALID, "the result is too large for one launch: use fewer rows or columns");
   a.segment_bits = FGC_SEGMENT_BITS;
   while (in->num_index >> a.segment_bits > FGC_SEGMENTS) a.segment_bits++;
   const int64_t segments = parts(in->num_index, (int64_t)1 << a.segment_bits);
@@ -192,7 +193,7 @@ int32_t fgc_plan_attention(FG_IN fg_attention *in, int32_t back, uintptr_t statu
   snprintf(kernel, sizeof kernel, "fg_attention_%sf%d", back ? "back_" : "", in->is_double ? 64 : 32);
   const int64_t threads = in->rows * parts(in->heads, a.columns) * FGC_WARP;
   if (parts(threads, FGC_THREADS) > MOST)
-    return refuse(p, FG_INVALID, "operators: too many rows and heads for one launch");
+    return refuse(p, FG_INVALID, "the result is too large for one launch: use fewer rows or heads");
   ADD(p, kernel, threads, FGC_WARPS * FGC_WARP * (in->is_double ? 8 : 4), a);
   return FG_OK;
 }
@@ -252,7 +253,7 @@ int32_t fgc_plan_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes
   if (code != FG_OK) return code;
   if ((in->index_bytes != 4 && in->index_bytes != 8) || in->n < 0) return misfit(p);
   if (in->n > 1 << 30)
-    return refuse(p, FG_INVALID, "map: %lld ids, on a device there may be %d", (long long)in->n, 1 << 30);
+    return refuse(p, FG_INVALID, "%lld ids, expected at most %d on a device", (long long)in->n, 1 << 30);
 
   int64_t slots = 64;
   while (slots < 2 * in->n) slots *= 2;
@@ -291,8 +292,8 @@ int32_t fgc_plan_gather(FG_IN fg_gathering *in, uintptr_t status, fgc_plan *p) {
     piece /= 2;
   const int64_t pieces = in->row_bytes / piece, lanes = power(pieces, 1, FGC_WARP);
   if (pieces > MOST || parts(in->n * lanes, FGC_THREADS) > MOST)
-    return refuse(p, FG_INVALID, "gather: %lld rows of %lld bytes are too many for one launch", (long long)in->n,
-                  (long long)in->row_bytes);
+    return refuse(p, FG_INVALID, "%lld rows of %lld bytes are too many for one launch: gather fewer rows",
+                  (long long)in->n, (long long)in->row_bytes);
   fgc_gather g = {.index = in->index, .table = in->table, .cache = in->cache, .slot = in->slot, .n = in->n,
                   .table_rows = in->table_rows, .table_stride = in->table_stride, .cache_rows = in->cache_rows,
                   .cache_stride = in->cache_stride, .row_bytes = in->row_bytes, .out = in->out,

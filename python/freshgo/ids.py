@@ -114,7 +114,7 @@ class Ids:
         """
         given = _listed(keys, label)
         if len(given) != count:
-            raise InvalidArgumentError(f"{label} has {len(given)} keys, expected {count} as there are new nodes")
+            raise InvalidArgumentError(f"{label} has {len(given)} keys, expected one for each of {count} new nodes")
         wanted = [self._as_key(place, key, label) for place, key in enumerate(given)]
         last = list(self._read(self._count - 1, self._count)) if self._count else []
         for place, (before, key) in enumerate(itertools.pairwise([*last, *wanted]), 1 - len(last)):

@@ -94,15 +94,16 @@ def infer(
         out: the file to write, a row for each node; in a heterogeneous graph a directory to create, with a file for
             each node type that the last layer gives rows of. A path that ends in ``.parquet`` becomes Parquet: ``id``,
             the key that the node had in the tables of :func:`freshgo.convert_tables` (int64, uint64 or string) or else
-            its number (int64), and ``embedding``, a list of fixed size. Any other path becomes ``.npy``. A pair of a
-            store, or the path of one, and a name becomes a tensor of that store: of ``store`` itself, or of a store to
-            create there, which is ``store`` with this tensor (:func:`freshgo.update`). It is a tensor like any other,
-            and stays when others change. A store that was replaced so has to be opened again. A URL that ``fsspec``
-            knows (``"s3://bucket/embeddings.parquet"``) is written when everything is computed; the directory of what
-            is not yet there is beside the store then. The objects of several node types appear together: all are sent
-            first, as uploads that are not completed, and then completed one after the other, by one request each. If
-            one of these requests fails, the objects before it are removed again; with ``overwrite`` they stay, and the
-            same call replaces the others. Further objects below the URL stay.
+            its number (int64), and ``embedding``, a list of fixed size. A path that ends in ``.npy``, or has no suffix,
+            becomes ``.npy``; any other suffix is an error. A pair of a store, or the path of one, and a name becomes a
+            tensor of that store: of ``store`` itself, or of a store to create there, which is ``store`` with this
+            tensor (:func:`freshgo.update`). It is a tensor like any other, and stays when others change. A store that
+            was replaced so has to be opened again. A URL that ``fsspec`` knows (``"s3://bucket/embeddings.parquet"``)
+            is written when everything is computed; the directory of what is not yet there is beside the store then. The
+            objects of several node types appear together: all are sent first, as uploads that are not completed, and
+            then completed one after the other, by one request each. If one of these requests fails, the objects before
+            it are removed again; with ``overwrite`` they stay, and the same call replaces the others. Further objects
+            below the URL stay.
         nodes: compute the last layer for these nodes only, given as ``input_nodes`` of a :class:`Loader`; row i of the
             result is that of the i-th of them. None is every node. In a tensor of a store the rows of other nodes are
             NaN.
@@ -130,7 +131,8 @@ def infer(
         The path or URL of what was written; for a tensor, that of its store.
 
     Raises:
-        InvalidArgumentError, DTypeError: an argument is invalid; a model that trains, that mixes the rows of nodes
+        InvalidArgumentError, DTypeError: an argument is invalid; ``out`` has another suffix than ``.npy`` and
+            ``.parquet``, or is a store; a model that trains, that mixes the rows of nodes
             between its layers, or that cannot be traced; ``depth`` is too small; a layer that returns something else
             than a row for each of its nodes, or that fails because its rows have another dtype than the parameters of
             the model.

@@ -25,6 +25,9 @@ from freshgo._native.store import Store as NativeStore
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.ids import Ids
 
+MANIFEST = "manifest.pb"
+"""What makes a directory a store; it is written last."""
+
 
 class TensorInfo(NamedTuple):
     """A tensor in a store, without its data."""
@@ -346,7 +349,12 @@ class Store:
             owners.append((of[0], "*", of[2]))  # relations of one table share its categories
         names = [f"categories/{owner if isinstance(owner, str) else '__'.join(owner)}/{column}" for owner in owners]
         name = next((name for name in names if f"{name}/ends" in self._attachments), names[0])
-        book = self._attached(name, f"the store has no column of strings {column!r}{f' of {of!r}' if of else ''}")
+        what = f"the store has no column of strings {column!r}{f' of {of!r}' if of else ''}"
+        if f"{name}/ends" not in self._attachments:
+            parts = [one.split("/") for one in self._attachments if one.startswith("categories/")]
+            prefixes = [one.split("/")[1] for one in names]
+            what += only(column, dict.fromkeys(part[2] for part in parts if part[1] in prefixes))
+        book = self._attached(name, what)
         keys = book.keys(range(len(book)))
         assert isinstance(keys, list)
         return keys

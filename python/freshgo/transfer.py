@@ -30,12 +30,9 @@ from freshgo.errors import (
     StoreExistsError,
     StoreNotFoundError,
 )
-from freshgo.store import Store
+from freshgo.store import MANIFEST, Store
 
 __all__ = ["fetch", "push"]
-
-MANIFEST = "manifest.pb"
-"""What makes a directory a store; it is written last."""
 
 _MAGIC = b"FRESHGO\0"
 _SENDING = "push.json"

@@ -27,20 +27,20 @@ static char why[400];
 static void open_driver(void) {
   library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
-    snprintf(why, sizeof why, "no driver: %s", dlerror());
+    snprintf(why, sizeof why, "there is no CUDA driver: %s", dlerror());
     return;
   }
   CUresult (*init)(unsigned) = (CUresult(*)(unsigned))dlsym(library, "cuInit");
   CUresult (*text)(CUresult, const char **) = (CUresult(*)(CUresult, const char **))dlsym(library, "cuGetErrorString");
   if (init == NULL || text == NULL) {
-    snprintf(why, sizeof why, "libcuda.so.1 is not the driver of CUDA");
+    snprintf(why, sizeof why, "libcuda.so.1 is not the CUDA driver");
     return;
   }
   state = init(0);
   const char *words = NULL;
   if (state != CUDA_SUCCESS && (text(state, &words) != CUDA_SUCCESS || words == NULL)) words = "unknown error";
   if (state != CUDA_SUCCESS)
-    snprintf(why, sizeof why, "the driver does not start: %s (CUresult %d)%s", words, state,
+    snprintf(why, sizeof why, "the CUDA driver does not start: %s (CUresult %d)%s", words, state,
              state != CUDA_ERROR_NO_DEVICE ? ""
                                            : ": CUDA_VISIBLE_DEVICES must name a device that `nvidia-smi -L` lists, "
                                              "with MIG an instance");

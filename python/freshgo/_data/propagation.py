@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args.aggregates import Aggregate, Part, check_hops, no_tensor, note, noted
-from freshgo._args.hints import among, no_weights
+from freshgo._args.hints import among, no_weights, only
 from freshgo._args.parts import GraphParts, graph_parts
 from freshgo._args.types import UNNAMED, EdgeType, label_of
 from freshgo._data.source import made_from, tensors
@@ -84,7 +84,8 @@ def propagated(
 def _rows(parts: GraphParts, edge_type: EdgeType, tensor: str) -> Tensor:
     rows = cast(Tensor, parts.nodes[edge_type[0]].tensors.get(tensor))
     if rows is None:
-        raise InvalidArgumentError(f"the sources of {edge_type} have no tensor {tensor!r}")
+        known = only(tensor, parts.nodes[edge_type[0]].tensors)
+        raise InvalidArgumentError(f"the sources of {edge_type} have no tensor {tensor!r}{known}")
     if not rows.is_floating_point() or rows.dim() != 2:
         raise InvalidArgumentError(
             f"{tensor!r} is {rows.dtype} of shape {list(rows.shape)}, expected floats of shape [num_nodes, columns]"

@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args import checks
+from freshgo._args.hints import did_you_mean
 from freshgo._args.named import check_name
 from freshgo._args.npy_files import read_npy_header
 from freshgo._args.parts import GraphParts, NodeParts
@@ -29,7 +30,7 @@ from freshgo._infer.remote import Remote
 from freshgo._native import convert as native_convert
 from freshgo.errors import OVERWRITE, DTypeError, InvalidArgumentError, LibraryError, StoreExistsError
 from freshgo.ids import Ids
-from freshgo.store import Store
+from freshgo.store import MANIFEST, Store
 
 MOST_ROWS = 1 << 16
 """Rows of a row group, and of what is copied at a time, where memory has room for more. Arbitrary: a group is what a
@@ -223,7 +224,19 @@ def output_of(out: Any, store: Store, types: list[str], *, overwrite: bool) -> O
         check_local(where)
         return Stored(store, _path(where, out), out[1], types=types, overwrite=overwrite)
     target = out if isinstance(out, str) and is_url(out) else _path(out, out)
-    return (Parquet if str(target).endswith(".parquet") else Output)(store, target, overwrite=overwrite)
+    suffix = PurePosixPath(target).suffix
+    if suffix not in _KINDS:
+        known = f"expected .npy, .parquet, or none for .npy{did_you_mean(suffix, filter(None, _KINDS))}"
+        raise InvalidArgumentError(f"out={str(out)!r} has the suffix {suffix!r}, {known}; {_TENSOR}")
+    if isinstance(target, Path) and (target / MANIFEST).exists():
+        raise InvalidArgumentError(f"out={str(out)!r} is a store, which is not replaced by rows of a model; {_TENSOR}")
+    return _KINDS[suffix](store, target, overwrite=overwrite)
+
+
+_KINDS: dict[str, type[Output]] = {"": Output, ".npy": Output, ".parquet": Parquet}
+"""What suffixes of paths and URLs mean."""
+
+_TENSOR = "a tensor of a store is written by out=(store, name)"
 
 
 def _path(where: Any, out: Any) -> Path:

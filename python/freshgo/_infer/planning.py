@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from freshgo._args import checks
+from freshgo._args.hints import did_you_mean, only
 from freshgo._args.types import Types
 from freshgo._data.source import StoreSource
 from freshgo._infer.batches import Whole, check_depth
@@ -121,7 +122,8 @@ def bound(
         elif by_option.get(bare) is not None and (named or name == bare):
             weight = str(by_option[bare])
             if _levels(store, types, weight) != {"edge"}:
-                raise InvalidArgumentError(f"the store has no edge-level tensor {weight!r}")
+                edges = _of_level(store, types, "edge")
+                raise InvalidArgumentError(f"the store has no edge-level tensor {weight!r}{only(weight, edges)}")
             given[name] = Given(EDGES, weight, named)
         elif parameter.default is parameter.empty:
             raise InvalidArgumentError(_unknown(kind, name, store, types, by_option))
@@ -161,14 +163,23 @@ def _level(store: Store, types: Types, name: str, where: str) -> str:
     if levels == {"edge"}:
         return EDGES
     there = "tensors of nodes and of edges" if levels else "no tensor"
-    raise InvalidArgumentError(f"{where} the store has {there} of the name {name!r}")
+    near = "" if levels else did_you_mean(name, [*_of_level(store, types, "node"), *_of_level(store, types, "edge")])
+    raise InvalidArgumentError(f"{where} the store has {there} of the name {name!r}{near}")
 
 
 def _levels(store: Store, types: Types, name: str) -> set[str]:
     """What a tensor of a store has rows for, of all its types."""
+    return {part.tensors[name].level for part in _parts(store, types) if name in part.tensors}
+
+
+def _of_level(store: Store, types: Types, level: str) -> list[str]:
+    """The names of the tensors of nodes, or of edges."""
+    return sorted({name for part in _parts(store, types) for name, of in part.tensors.items() if of.level == level})
+
+
+def _parts(store: Store, types: Types) -> list[Any]:
     keys: list[Any] = [*types.node_types, *types.edge_types]
-    parts: list[Any] = [store] if types.homogeneous else [store[key] for key in keys]
-    return {part.tensors[name].level for part in parts if name in part.tensors}
+    return [store] if types.homogeneous else [store[key] for key in keys]
 
 
 def _traced(
@@ -318,7 +329,10 @@ def check_tensor(store: Store, types: Types, tensor: str) -> None:
     """Check that a store has the input of a model."""
     stored = [(store[t] if t else store).tensors for t in types.node_types]
     if not any(tensor in of and of[tensor].level == "node" for of in stored):
-        raise InvalidArgumentError(f"the store has no node-level tensor {tensor!r}, the input of the first layer")
+        there = only(tensor, _of_level(store, types, "node"))
+        raise InvalidArgumentError(
+            f"the store has no node-level tensor {tensor!r}, which tensor= names as the input of the first layer{there}"
+        )
     frames = [item for of in store._frames().values() for item in of.items()]
     whole = next((name for name, frame in frames if tensor in frame.widths(name)), None)
     if whole is not None:

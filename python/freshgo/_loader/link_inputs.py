@@ -106,7 +106,8 @@ class Links:
         if self.edge_type is not None:
             edge_type = link_types.of_links(self.edge_type, types)
             if edge_type not in source.link_types(split):
-                raise InvalidArgumentError(f"the split of links {split!r} has none of {edge_type}")
+                known = only(edge_type, source.link_types(split))
+                raise InvalidArgumentError(f"the split of links {split!r} has none of {edge_type}{known}")
             return edge_type
         found = list(source.link_types(split))
         if len(found) != 1:

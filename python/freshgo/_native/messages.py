@@ -25,8 +25,21 @@ _CLASSES = (
 """What errors wrap. A message that says nothing else keeps it."""
 
 _PREFIX = re.compile(rf"(^|: )(?:{'|'.join(_PACKAGES)}): ")
-_CLASS = re.compile(rf"^(?:{'|'.join(_CLASSES)}): |: (?:{'|'.join(_CLASSES)})(?=: |$)")
+_CLASS = re.compile(rf"^(?:closed|{'|'.join(_CLASSES)}): |: (?:{'|'.join(_CLASSES)})(?=: |$)")
 _LEAST = re.compile(r"(?:.*: )?(.*) needs a memory budget of at least (\d+) bytes: .* budget's (\d+)")
+_PURPOSES = {
+    "id_map": "the map of node ids",
+    "staging": "reading from disk",
+    "batch": "a batch",
+    "trace": "the trace of batches",
+    "convert": "this step",
+    "topology": "the neighbour lists",
+    "neighbor_cache": "the cache of neighbour lists",
+    "feature_cache": "the cache of features",
+    "packs": "setting rows aside",
+    "history": "the history",
+}
+"""What memory is for, in statistics and in messages."""
 _LEFT = re.compile(r"(.*) needs (\d+) bytes, (\d+) of the budget's (\d+) are left$")
 _NOTHING = re.compile(r"not found: \w+ .*: (no such file or directory|not a directory)")
 _AGAIN = re.compile(r": not found: stat [^:]*: (?:no such file or directory|not a directory)$")
@@ -39,7 +52,7 @@ _TEXTS = re.compile(rf"(?<!=)\[({_TEXT}(?: {_TEXT})*)\]")
 """A list of names as Go writes it, and a name."""
 _NO_TEXTS = re.compile(r"\b(are|has|have|of|only) \[\]")
 _SHAPE = re.compile(r"\[(-?\d+(?: -?\d+)+)\]")
-_KNOWN = re.compile(r"(?:are|has|have|of|only) ('[^']+'(?:, '[^']+')*)$")
+_KNOWN = re.compile(r"(?:are|has|have|of|only) ('[^']+'(?:, '[^']+')*)(?= and |$)")
 _QUOTED = re.compile(r"'([^']+)'")
 _MIB = 1 << 20
 _BYTES = re.compile(r"\b(\d{7,}) bytes")
@@ -69,10 +82,12 @@ def _in_python(text: str) -> str:
 
 def _suggesting(text: str) -> str:
     """Return a message that names something unknown, and ends with the known names, with the nearest of these."""
-    unknown, known = _QUOTED.search(text), _KNOWN.search(text)
-    if unknown is None or known is None or unknown.start() >= known.start():
+    unknown, lists = _QUOTED.search(text), list(_KNOWN.finditer(text))
+    if unknown is None or not lists or unknown.start() >= lists[0].start() or lists[-1].end() != len(text):
         return text
-    return f"{text}{did_you_mean(unknown[1], _QUOTED.findall(known[1]))}"
+    known = [name for one in lists for name in _QUOTED.findall(one[1])]
+    own = [name.rpartition(".")[2] for name in known]  # without the type before it
+    return f"{text}{did_you_mean(unknown[1], [*known, *own])}"
 
 
 def of_budget(message: str) -> str:
@@ -83,6 +98,8 @@ def of_budget(message: str) -> str:
         return too_small(int(least[3]), int(least[2]), f"{least[1]} needs")
     left = _LEFT.match(short)
     if left:
-        budget, lacks = as_option(int(left[4])), f"{left[1]} needs {least_size(int(left[2]))}"
+        what, _, purpose = left[1].rpartition(": ")
+        needing = f"{what}: {_PURPOSES.get(purpose, purpose)}" if what else _PURPOSES.get(purpose, purpose)
+        budget, lacks = as_option(int(left[4])), f"{needing} needs {least_size(int(left[2]))}"
         return f"memory={budget} is too small: {lacks}, {format_size(int(left[3]))} are left"
     return re.sub(r"(\d{4,}) bytes", lambda found: least_size(int(found[1])), short)

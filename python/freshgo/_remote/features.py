@@ -12,6 +12,7 @@ from torch import Tensor
 from torch_geometric.data import FeatureStore, TensorAttr
 
 from freshgo._args.checks import shown
+from freshgo._args.hints import only
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.loader import Loader
 from freshgo.store import Store
@@ -64,7 +65,7 @@ class StoreFeatures(FeatureStore):  # type: ignore[misc]  # PyG has no type hint
             return rows if index is None else rows[index]
         nodes = self._nodes(of)
         if name not in nodes.tensors:
-            raise InvalidArgumentError(f"there is no tensor {name!r} of {of!r}, only {sorted(nodes.tensors)}")
+            raise InvalidArgumentError(f"there is no tensor {name!r} of {of!r}{only(name, sorted(nodes.tensors))}")
         if index is None or (isinstance(index, slice) and index == slice(None)):
             whole: Tensor = nodes[name]
             return whole

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from freshgo._args.checks import shown
+from freshgo._args.hints import among
 from freshgo._tables.database import Database
 from freshgo._tables.files import FILE, literal, quoted
 from freshgo._tables.table import Spec
@@ -42,7 +43,7 @@ def _chosen(spec: Spec, file: str, tables: list[str]) -> str:
     if wanted in tables:
         return str(wanted)
     said = "holds several tables" if wanted is None else f"has no table {wanted!r}"
-    known = f"table= must be one of {', '.join(map(repr, tables))}" if tables else "it has none"
+    known = f"table= must be one of {among(wanted, tables)}" if tables else "it has none"
     raise InvalidArgumentError(f"{spec.label}: {file} {said}: {known}")
 
 

@@ -115,7 +115,7 @@ def test_without_a_device_or_a_driver_one_line_says_so(driver: Path, tmp_path: P
     hidden = tmp_path / "libcuda.so.1"  # found before any other, and no library
     hidden.write_text("")
     message = run(ask, tmp_path)
-    assert "no driver" in message
+    assert "no CUDA driver" in message
     assert message.count("\n") == 1
     assert "CUDA_VISIBLE_DEVICES" not in message
     without = ask.replace("print", f"library = ctypes.CDLL({str(SITE / 'libfreshgo.so')!r})\nprint")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,10 @@ def test_types_of_nodes(tmp_path: Path, nodes: Any) -> None:
         (("{store}", "y"), EXISTS, "the tensor 'y' already; pass overwrite=True"),
         (("/nowhere/store", "emb"), OSError, "No such file"),
         ("/nowhere/out.parquet", OSError, "No such file"),
+        ("out.csv", INVALID, r"out='out.csv' has the suffix '.csv', expected .npy, .parquet, or none for .npy; .*name"),
+        ("out.parqet", INVALID, r"the suffix '.parqet', .* did you mean '.parquet'\?; "),
+        ("s3://bucket/out.pt", INVALID, r"the suffix '.pt'"),
+        ("graph.freshgo", INVALID, r"the suffix '.freshgo', .*; a tensor of a store is written by out=\(store, name\)"),
     ],
     ids=str,
 )
@@ -216,6 +221,14 @@ def test_bad_input(path: Path, model: Any, out: Any, error: type[Exception], wor
         infer(model, path, given, **how)
     assert isinstance(raised.value, errors.FreshgoError)
     assert not computed
+
+
+def test_no_rows_take_the_place_of_a_store(path: Path, model: Any, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    shutil.copytree(path, plain)
+    with pytest.raises(INVALID, match=r"plain' is a store, .* out=\(store, name\)"):
+        infer(model, path, plain, overwrite=True, **HOW)
+    Store.open(plain).close()
 
 
 def test_without_pyarrow(path: Path, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,6 +259,8 @@ def test_scores_are_over_all_nodes(typed: Graph, typed_path: Path) -> None:
             errors.InvalidArgumentError,
             r"'x' is no tensor of any edge type, .*writes, paper\).weight",
         ),
+        ({"weight_attr": "weigth"}, errors.InvalidArgumentError, r"did you mean 'weight'\?"),
+        ({"time_attr": "tiem"}, errors.InvalidArgumentError, r"did you mean 'time'\?"),
         ({"weight_attr": "time", "neighbor_sampler": 3}, errors.DTypeError, r"sampler must be"),
         ({"memory": "1kB"}, errors.BudgetError, r"memory"),
     ],

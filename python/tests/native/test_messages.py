@@ -58,7 +58,7 @@ def test_packages_and_classes_of_errors_are_left_out(written: str, said: str) ->
 
 def test_a_budget_is_said_as_it_is_given() -> None:
     tail = "mem: batch needs 30404475 bytes, 25165824 of the budget's 25165824 are left: memory budget exceeded"
-    assert of_budget(tail) == 'memory="24MiB" is too small: batch needs 29 MiB, 24.0 MiB are left'
+    assert of_budget(tail) == 'memory="24MiB" is too small: a batch needs 29 MiB, 24.0 MiB are left'
     relayout = f"store: this relayout needs a memory budget of at least 524288 bytes: {tail}"
     assert of_budget(relayout) == 'memory="24MiB" is too small: this relayout needs at least 512 KiB'
     assert of_budget("mem: trace needs 12 bytes") == "trace needs 12 bytes"

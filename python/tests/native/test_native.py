@@ -176,7 +176,7 @@ def test_seeds_are_our_own_copy(source: Any) -> None:
 
 
 def test_no_seeds_is_not_every_node(source: Any) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match="no node"):
+    with pytest.raises(errors.InvalidArgumentError, match="input_nodes is empty"):
         NativeLoader(source, Options(fanouts=[1], seeds=torch.empty(0, dtype=torch.int64)))
 
 

@@ -70,7 +70,7 @@ def test_tensors_give_their_blocks_back(memory: tuple[int, mmap.mmap]) -> None:
 def test_places_outside(memory: tuple[int, mmap.mmap], shape: tuple[int, ...], offset: int) -> None:
     mapping = SharedMapping(memory[0])
     within = Place("a", "int64", (6,), BLOCK)
-    with pytest.raises(errors.InvalidArgumentError, match=r"array 1 at -?\d+ does not lie in the shared memory"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"array 1 at offset -?\d+ does not lie in the shared memory"):
         mapping.tensors([within, Place("b", "int64", shape, offset)])
     assert memory[1][1] == 0  # the one that was made has died
     mapping.close()
@@ -82,10 +82,10 @@ def test_files_that_are_no_such_memory() -> None:
     fd = os.memfd_create("test")
     for n_bytes in (0, BLOCK, 2 * BLOCK + 1):
         os.ftruncate(fd, n_bytes)
-        with pytest.raises(errors.InvalidArgumentError, match="is not that of shared memory"):
+        with pytest.raises(errors.InvalidArgumentError, match="is not of shared memory"):
             SharedMapping(fd)
     os.close(fd)
-    with pytest.raises(errors.InvalidArgumentError, match="descriptor -1"):
+    with pytest.raises(errors.InvalidArgumentError, match="file descriptor -1"):
         SharedMapping(-1)
 
 

@@ -436,8 +436,16 @@ GOOD: dict[str, Any] = {
         ({"index": torch.tensor([[0, 1, 2, 2]])}, InvalidArgumentError, r"index has shape \[1, 4\]"),
         ({"index": torch.tensor([0.0, 1, 2, 2])}, DTypeError, "index has dtype torch.float32"),
         ({"index": [0, 1, 2, 2]}, DTypeError, "index must be a tensor, got list"),
-        ({"ptr": torch.tensor([0, 3, 1, 4])}, InvalidArgumentError, r"ptr decreases: ptr\[1\] is 3 and ptr\[2\] is 1"),
-        ({"ptr": torch.tensor([0, 9, 9, 4])}, InvalidArgumentError, r"ptr decreases: ptr\[2\] is 9 and ptr\[3\] is 4"),
+        (
+            {"ptr": torch.tensor([0, 3, 1, 4])},
+            InvalidArgumentError,
+            r"ptr must not decrease: ptr\[1\] is 3 and ptr\[2\] is 1",
+        ),
+        (
+            {"ptr": torch.tensor([0, 9, 9, 4])},
+            InvalidArgumentError,
+            r"ptr must not decrease: ptr\[2\] is 9 and ptr\[3\] is 4",
+        ),
         ({"ptr": torch.tensor([1, 1, 1, 4])}, InvalidArgumentError, r"ptr\[0\] is 1"),
         ({"ptr": torch.tensor([0, -(2**63), 2**63 - 1, 4])}, InvalidArgumentError, "ptr"),
         ({"ptr": torch.empty(0, dtype=torch.int64)}, InvalidArgumentError, r"ptr has shape \[0\]"),

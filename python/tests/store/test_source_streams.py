@@ -93,7 +93,7 @@ def test_what_members_cannot_be(tmp_path: Path) -> None:
             {"edge_index": np.full((2, 4), 9)},
             r"edge_index\[1, 0\] in g\.npz/edge_index is 9, expected an id in \[0, 9\)",
         ),
-        ({"train_idx": np.array([3, 9])}, r"split train\[1\] is 9, expected an id in \[0, 9\)"),
+        ({"train_idx": np.array([3, 9])}, r"element 1 of split 'train' is 9, expected an id in \[0, 9\)"),
     )
     for changed, message in bad:
         np.savez_compressed(path, **{"edge_index": edges, "num_nodes": 9, **changed})

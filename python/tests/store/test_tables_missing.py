@@ -202,6 +202,10 @@ def test_relations_share_their_categories(tmp_path: Path) -> None:
     with convert_tables(None, edges, tmp_path / "g", missing="add", **SMALL) as store:  # type: ignore[arg-type]
         assert store.node_types == ["entity"] and store.edge_types == [("entity", r, "entity") for r in "xy"]
         assert store.categories("how", ("entity", "y", "entity")) == ["a", "b", "c"]
+        with pytest.raises(
+            errors.InvalidArgumentError, match=r"of strings 'hwo' of .*, only 'how'; did you mean 'how'"
+        ):
+            store.categories("hwo", ("entity", "y", "entity"))
         assert store["entity", "y", "entity"]["how"].tolist() == [0]
         assert store["entity", "x", "entity"]["how"].tolist() == [1, 2]
 

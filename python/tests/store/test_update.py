@@ -111,7 +111,7 @@ def test_weights_by_target_stay(tmp_path: Path) -> None:
         assert store.weight_attr == "edge_weight"
         store.verify()
     for how in ({"drop": ["edge_weight"]}, {"tensors": {"edge_weight": np.ones(4000)}}):
-        with pytest.raises(InvalidArgumentError, match="stored by target too"):
+        with pytest.raises(InvalidArgumentError, match="stored in sampling order too"):
             update(tmp_path / "s", tmp_path / "u", **how, **QUIET)
 
 
