@@ -44,7 +44,7 @@ def server_seconds() -> float:
     total = 0.0
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if b"freshgo._share.server" in (entry / "cmdline").read_bytes():
+            if b"freshgo._host_loader.server" in (entry / "cmdline").read_bytes():
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return total

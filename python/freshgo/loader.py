@@ -11,10 +11,10 @@ from freshgo._args.choices import EdgeIndexForm, FeatureDType, Subgraph, Tempora
 from freshgo._args.entry import entry
 from freshgo._args.types import EdgeType
 from freshgo._data.source import Source, StoreSource, open_source
+from freshgo._loader.batch_makers import BatchMaker
 from freshgo._loader.engine import Engine
 from freshgo._loader.epoch import Epoch
 from freshgo._loader.keywords import check_pyg_options, directed
-from freshgo._loader.origin import InProcess
 from freshgo._loader.request import Asked, Request, in_graph
 from freshgo._native.options import LoaderOptions
 from freshgo.errors import DTypeError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from freshgo._batch.pyg_batches import Data
     from freshgo._data.like import GraphLike
     from freshgo._loader.link_inputs import Links
-    from freshgo._sharded.source import ShardedSource
+    from freshgo._row_exchange.source import ShardedSource
     from freshgo.history import History
     from freshgo.options import NumNeighbors
     from freshgo.policies import Scores
@@ -461,7 +461,7 @@ def _opened(data: GraphLike, asked: Asked, links: Links | None) -> Engine:
     source = _source(data, asked)
     try:
         request = in_graph(asked, source, links)
-        return Engine(source, request, lambda options: _origin(source, request, options))
+        return Engine(source, request, lambda options: _batch_maker(source, request, options))
     except BaseException:
         source.close()
         raise
@@ -473,20 +473,20 @@ def _opened(data: GraphLike, asked: Asked, links: Links | None) -> Engine:
 def _source(data: GraphLike, asked: Asked) -> Source:
     if asked.ranks.features is None:
         return open_source(data, asked.first_layer, asked.levels)
-    from freshgo._sharded.source import ShardedSource
+    from freshgo._row_exchange.source import ShardedSource
 
     return ShardedSource(data)
 
 
-def _origin(source: Source, request: Request, options: LoaderOptions) -> InProcess:
-    """Where the batches that are asked for are made."""
+def _batch_maker(source: Source, request: Request, options: LoaderOptions) -> BatchMaker:
+    """Return the maker of the batches that the request describes."""
     if request.asked.ranks.features is not None:
-        from freshgo._sharded.loading import Sharded
+        from freshgo._row_exchange.batch_maker import ExchangeBatchMaker
 
-        return Sharded(cast("ShardedSource", source), request.policy, options, request.asked.ranks.exchange)
+        return ExchangeBatchMaker(cast("ShardedSource", source), request.policy, options, request.asked.ranks.exchange)
     if request.asked.ranks.share is not None:
-        from freshgo._share.host import OfHost
+        from freshgo._host_loader.host import HostBatchMaker
 
         assert isinstance(source, StoreSource)  # as was checked
-        return OfHost(source, request)
-    return InProcess(source)
+        return HostBatchMaker(source, request)
+    return BatchMaker(source)

@@ -24,8 +24,8 @@ from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import loader_options
-from freshgo._sharded.division import NAME, DividedNodes, Division, Rows, ranges
-from freshgo._sharded.rows import as_bytes
+from freshgo._row_exchange.division import NAME, DividedNodes, Division, Rows, ranges
+from freshgo._row_exchange.rows import as_bytes
 from freshgo._sources.opening import Opening
 from freshgo.convert import write_parts
 from freshgo.errors import (

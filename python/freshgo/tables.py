@@ -15,8 +15,8 @@ from freshgo._args.progress import Progress, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._args.urls import check_local
-from freshgo._spool.raw import Files
-from freshgo._spool.workplace import workplace
+from freshgo._staging.raw import Files
+from freshgo._staging.workplace import workplace
 from freshgo._tables.build import Builder
 from freshgo._tables.database import Database, duckdb
 from freshgo._tables.table import Spec, Table, spec_of

@@ -16,7 +16,7 @@ from freshgo._args.entry import entry
 from freshgo._args.progress import Progress, finish, progress_of
 from freshgo._args.size import format_size
 from freshgo._args.urls import check_local, is_url
-from freshgo._spool.workplace import workplace, written
+from freshgo._staging.workplace import workplace, written
 from freshgo._urls.place import Entry, Place
 from freshgo._urls.reading import Reader, copy
 from freshgo._urls.writing import remove, upload

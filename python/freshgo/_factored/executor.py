@@ -24,14 +24,14 @@ from torch import nn
 
 from freshgo._factored.parameters import Parameters
 from freshgo._factored.schedule import Sample, Train
+from freshgo._host_loader import wire
+from freshgo._host_loader.server import SPACE, open_native
 from freshgo._loader.assemble import Assembler
 from freshgo._loader.ranks import Share
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
 from freshgo._native.shared import Lent, Place, SharedBatches, SharedMapping
-from freshgo._share import wire
-from freshgo._share.server import SPACE, open_native
 from freshgo.errors import DTypeError
 
 

@@ -25,8 +25,8 @@ from freshgo._factored import executor
 from freshgo._factored.executor import Graph, Made, Work
 from freshgo._factored.parameters import Parameters
 from freshgo._factored.schedule import Sample, Schedule, Task, Train
+from freshgo._host_loader import wire
 from freshgo._native.options import LoaderOptions
-from freshgo._share import wire
 from freshgo.errors import DTypeError, ExecutorError, FreshgoError
 
 _SPANS = 20_000

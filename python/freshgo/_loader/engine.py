@@ -18,9 +18,9 @@ from freshgo._data.narrow import Delivered
 from freshgo._data.source import Source
 from freshgo._device import delivery, mover
 from freshgo._loader.assemble import Assembler
+from freshgo._loader.batch_makers import BatchMaker
 from freshgo._loader.openings import Openings
 from freshgo._loader.orders import Order, position
-from freshgo._loader.origin import InProcess
 from freshgo._loader.position import Mode, Position
 from freshgo._loader.ranks import Agreement, Share, check_same
 from freshgo._loader.request import Request
@@ -56,8 +56,8 @@ class Started:
 class Engine:
     """The native loader of a loader, its place in the epochs, and its part of a memory budget."""
 
-    def __init__(self, source: Source, request: Request, origin: Callable[[LoaderOptions], InProcess]) -> None:
-        """``origin`` returns where batches with these options are made."""
+    def __init__(self, source: Source, request: Request, make: Callable[[LoaderOptions], BatchMaker]) -> None:
+        """``make`` returns the maker of batches with these options."""
         asked = request.asked
         self.source, self.request, self.ranks = source, request, asked.member
         self.at = Position()
@@ -69,13 +69,13 @@ class Engine:
             asked.device, source, request.policy, request.options, asked.device_cache, asked.pin_memory
         )
         options = self.delivery.adapt(request.options)
-        self._origin = origin(options)
-        self.options = self._origin.adapt(options)
+        self._batch_maker = make(options)
+        self.options = self._batch_maker.adapt(options)
         asked_dtype, delivered_dtype = request.options["feature_dtype"], self.options["feature_dtype"]
         self.assembler = Assembler(request, Delivered(source.narrow, asked_dtype, delivered_dtype))
         budget = asked.memory if isinstance(asked.memory, MemoryBudget) else None
         with self.at.lock:  # so that it lends nothing before it is whole
-            self.openings = Openings(self._origin.open, self.options, budget, self, source.attribute_bytes)
+            self.openings = Openings(self._batch_maker.open, self.options, budget, self, source.attribute_bytes)
         self.order = Order(self.openings, self.options, self.at)
         workers, transform = asked.transform_workers, asked.transform
         self._workers = Workers(transform, workers) if transform and workers else None
@@ -89,10 +89,10 @@ class Engine:
 
     def settle(self, share: Share) -> None:
         """Let the next epoch have this share, once all ranks agree on the epoch."""
-        self._origin.prepare(share)
+        self._batch_maker.prepare(share)
         if self._agreement.pending(self.ranks):
             self._agree(share)
-        self._origin.join()
+        self._batch_maker.join()
         self.openings.ready()
         self.order.check()
 
@@ -103,7 +103,7 @@ class Engine:
             {
                 "the version of freshgo": importlib.metadata.version("freshgo"),
                 **self.config(),
-                **self._origin.described(),
+                **self._batch_maker.described(),
                 "reorder": self.options["reorder"],
                 "order": self.order.value,
                 "uneven": share.uneven,
@@ -128,7 +128,7 @@ class Engine:
     def start(self, epoch: int, done: int, share: Share, mode: Mode) -> Started:
         """Let the library begin ``epoch``, in place of the epoch that runs. All ranks together have made ``done`` of
         its batches."""
-        self._origin.begin(share)
+        self._batch_maker.begin(share)
         native = self.openings.ready()
         self.order.check()
         native.take(share.members())
@@ -136,7 +136,7 @@ class Engine:
         batches: Batches = native
         left = share.count(native.num_batches, done)
         if mode != "trace":
-            batches = self.delivery.batches(self._origin.batches(native, left))
+            batches = self.delivery.batches(self._batch_maker.batches(native, left))
             if self._workers is not None:  # not on a device, the only place where next() always waits
                 batches = self._workers.batches(cast(mover.Batches, batches), self.assembler.arranged)
         count = share.count(native.num_batches)
@@ -149,7 +149,7 @@ class Engine:
         self._stop_library()
 
     def _stop_library(self) -> None:
-        self._origin.stop()
+        self._batch_maker.stop()
         self.openings.stop()
 
     def forget(self) -> None:
@@ -174,7 +174,7 @@ class Engine:
             if self._asking:
                 return False
             at.interrupted()
-            self._origin.stop()
+            self._batch_maker.stop()
             self.openings.give_back()
             return True
         finally:
@@ -242,7 +242,7 @@ class Engine:
             self._asking += 1
         try:
             with stage("freshgo.sample"):
-                raw = self.delivery.one(self._origin.one(native.sample(ask), self.ranks.now()))
+                raw = self.delivery.one(self._batch_maker.one(native.sample(ask), self.ranks.now()))
         finally:
             with self.at.lock:
                 self._asking -= 1
@@ -264,7 +264,7 @@ class Engine:
 
     def stats(self, prefix: str | None) -> dict[str, Any]:
         """Return the figures since the loader was opened; with a prefix in one dict of numbers."""
-        figures = {**self.openings.stats(), **self.delivery.stats(), **self._origin.stats()}
+        figures = {**self.openings.stats(), **self.delivery.stats(), **self._batch_maker.stats()}
         epochs = self.at.whole
         if prefix is None:
             return {**figures, "epochs": list(epochs)}
@@ -277,7 +277,7 @@ class Engine:
         self.at.end()
         if self._history is not None:
             self._history._closing(self)
-        self._origin.close()
+        self._batch_maker.close()
         self.openings.close()
         if self._workers is not None:
             self._workers.close()

@@ -14,8 +14,8 @@ import numpy as np
 
 from freshgo._args.arrays import Array, NpyFile, Stream
 from freshgo._args.progress import Progress
-from freshgo._spool.raw import Files, RawFile
-from freshgo._spool.workplace import workplace
+from freshgo._staging.raw import Files, RawFile
+from freshgo._staging.workplace import workplace
 from freshgo.errors import OVERWRITE, FormatError, FreshgoError, InvalidArgumentError, StoreExistsError
 
 if TYPE_CHECKING:

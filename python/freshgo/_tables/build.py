@@ -15,8 +15,8 @@ from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
 from freshgo._args.progress import Progress
 from freshgo._args.types import UNNAMED, EdgeType, reverse_names
 from freshgo._observe.log import LOG
-from freshgo._spool.placed import Placed, read_rows
-from freshgo._spool.raw import Files
+from freshgo._staging.placed import Placed, read_rows
+from freshgo._staging.raw import Files
 from freshgo._tables.database import Database
 from freshgo._tables.files import quoted
 from freshgo._tables.keys import Keys, key_type, write_keys

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from freshgo._args.arrays import Array, NpyFile
-from freshgo._spool.placed import Placed
-from freshgo._spool.raw import Files
+from freshgo._staging.placed import Placed
+from freshgo._staging.raw import Files
 from freshgo._tables.columns import TEXT, WHOLE, kind_of
 from freshgo._tables.database import Database
 from freshgo._tables.files import quoted

@@ -10,7 +10,7 @@ import numpy as np
 
 from freshgo._args.arrays import Array
 from freshgo._args.progress import Progress
-from freshgo._spool.raw import Files
+from freshgo._staging.raw import Files
 from freshgo._tables.columns import BadValueError, Column, rows_of, tensors_of
 from freshgo._tables.database import Database
 from freshgo._tables.files import literal, quoted

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from freshgo._args.arrays import Array
-from freshgo._spool.placed import read_rows
-from freshgo._spool.raw import Files
+from freshgo._staging.placed import read_rows
+from freshgo._staging.raw import Files
 from freshgo._tables.files import quoted
 from freshgo._tables.source import Source
 from freshgo.errors import InvalidArgumentError

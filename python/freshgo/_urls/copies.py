@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from freshgo._args.progress import Progress
-from freshgo._spool.workplace import written
+from freshgo._staging.workplace import written
 from freshgo._urls.place import Entry, Place
 from freshgo._urls.reading import Reader, copy
 from freshgo.errors import FreshgoError, InvalidArgumentError

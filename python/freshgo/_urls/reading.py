@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from freshgo._spool.workplace import written
+from freshgo._staging.workplace import written
 from freshgo._urls.failures import changed
 from freshgo._urls.place import Entry, Place
 from freshgo.errors import InvalidArgumentError, ReadError

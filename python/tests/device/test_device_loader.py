@@ -61,7 +61,7 @@ def test_the_usual_error_without_cuda(store_path: Path, monkeypatch: pytest.Monk
         pytest.skip("there is a GPU")
     with pytest.raises((RuntimeError, AssertionError)) as usual:
         torch.zeros(1, device="cuda")
-    monkeypatch.setattr("freshgo._loader.origin.NativeLoader", None)  # nothing is opened before
+    monkeypatch.setattr("freshgo._loader.batch_makers.NativeLoader", None)  # nothing is opened before
     monkeypatch.setattr("freshgo.loader.open_source", None)
     for device in ("cuda", "cuda:1", torch.device("cuda", 0)):
         with pytest.raises(

@@ -31,7 +31,15 @@ batch = next(iterator)
 print("end")
 """
 
-SELDOM = ("_device.row_cache", "_ops", "_plots.plan", "_plots.timeline", "_share", "_sources.recognise", "history")
+SELDOM = (
+    "history",
+    "_device.row_cache",
+    "_ops",
+    "_plots.plan",
+    "_plots.timeline",
+    "_host_loader",
+    "_sources.recognise",
+)
 """Rooms and modules of freshgo that few programs need."""
 
 

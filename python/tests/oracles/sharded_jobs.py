@@ -21,7 +21,7 @@ from flat_options import grouped
 from rank_jobs import digest, group, open_loader
 
 from freshgo import LinkLoader, Loader, errors
-from freshgo._sharded import schedule
+from freshgo._row_exchange import schedule
 
 
 def links(data: Any, **options: Any) -> Loader:

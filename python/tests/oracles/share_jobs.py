@@ -18,7 +18,7 @@ from flat_options import grouped
 from rank_jobs import digest, group, open_loader
 
 from freshgo import Labor, LinkLoader, Loader, RandomWalk, errors
-from freshgo._share import client
+from freshgo._host_loader import client
 
 
 def links(data: Any, **options: Any) -> Loader:
@@ -56,7 +56,7 @@ def servers() -> list[int]:
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             command = (entry / "cmdline").read_bytes()
-            if command.startswith(sys.executable.encode()) and b"freshgo._share.server" in command:
+            if command.startswith(sys.executable.encode()) and b"freshgo._host_loader.server" in command:
                 found.append(int(entry.name))
     return found
 

@@ -66,14 +66,14 @@ ALLOWED: dict[str, set[str]] = {
         "policies",
         "samplers",
     },
-    "_share": {"_args", "_data", "_loader", "_native", "errors"},
-    "_sharded": {*LEAVES, "_data", "_device", "_loader", "_native", "policies", "store"},
+    "_host_loader": {"_args", "_data", "_loader", "_native", "errors"},
+    "_row_exchange": {*LEAVES, "_data", "_device", "_loader", "_native", "policies", "store"},
     "loader": {
         *LEAVES,
-        *("_batch", "_data", "_loader", "_native", "_plots", "_share", "_sharded"),
+        *("_batch", "_data", "_loader", "_native", "_plots", "_host_loader", "_row_exchange"),
         *("history", "memory", "options", "plan", "policies", "samplers"),
     },
-    "_factored": {"_args", "_loader", "_native", "_share", "errors"},
+    "_factored": {"_args", "_loader", "_native", "_host_loader", "errors"},
     "factored": {*LEAVES, "_data", "_factored", "_loader", "_plots", "loader", "memory"},
     "distributed": {*LEAVES, "_loader", "loader"},
     "lightning": {*LEAVES, "_data", "_loader", "links", "loader", "memory", "options", "store"},
@@ -83,17 +83,17 @@ ALLOWED: dict[str, set[str]] = {
     "propagate": {*LEAVES, "_data", "_native", "store"},
     "_infer": {*LEAVES, "_traced", "_urls", "_data", "_native", "ids", "loader", "ops", "options", "store"},
     "infer": {*LEAVES, "_infer", "_traced", "store"},
-    "shard": {*LEAVES, "_native", "_sharded", "_sources", "convert", "policies", "relayout", "store", "update"},
+    "shard": {*LEAVES, "_native", "_row_exchange", "_sources", "convert", "policies", "relayout", "store", "update"},
     "update": {*LEAVES, "_data", "_native", "store"},
     "append": {*LEAVES, "_native", "store"},
-    "_spool": LEAVES,
-    "_urls": {*LEAVES, "_spool"},
-    "_sources": {*LEAVES, "_observe", "_spool", "_urls"},
+    "_staging": LEAVES,
+    "_urls": {*LEAVES, "_staging"},
+    "_sources": {*LEAVES, "_observe", "_staging", "_urls"},
     "convert": {*LEAVES, "_data", "_native", "_sources", "relayout", "store"},
     "_text": LEAVES,
-    "_tables": {*LEAVES, "_observe", "_spool", "_text", "_urls"},
-    "tables": {*LEAVES, "_spool", "_tables", "convert", "relayout", "store"},
-    "transfer": {*LEAVES, "_spool", "_urls", "store"},
+    "_tables": {*LEAVES, "_observe", "_staging", "_text", "_urls"},
+    "tables": {*LEAVES, "_staging", "_tables", "convert", "relayout", "store"},
+    "transfer": {*LEAVES, "_staging", "_urls", "store"},
     "demo": {*LEAVES, "_plots", "convert", "loader", "plan"},
     "_cli": {
         *("_args", "_native", "_tables", "append", "convert", "demo", "freshgo", "infer"),
@@ -135,7 +135,7 @@ def room(module: str) -> str:
 
 
 def test_the_imports_are_found() -> None:
-    assert "freshgo._native.loader" in GRAPH["freshgo._loader.origin"]
+    assert "freshgo._native.loader" in GRAPH["freshgo._loader.batch_makers"]
     assert "freshgo._batch.pyg_batches" in GRAPH["freshgo._loader.arrange"]  # within a function
     assert "freshgo.policies" in GRAPH["freshgo.lab"]
     assert len(MODULES) > 80

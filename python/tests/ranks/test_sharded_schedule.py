@@ -9,9 +9,9 @@ import pytest
 import torch
 from seeds import seed
 
-from freshgo._sharded.buffers import Buffers
-from freshgo._sharded.division import held, holders, ranges
-from freshgo._sharded.schedule import Chooser, partners, pieces, rounds
+from freshgo._row_exchange.buffers import Buffers
+from freshgo._row_exchange.division import held, holders, ranges
+from freshgo._row_exchange.schedule import Chooser, partners, pieces, rounds
 
 
 @pytest.mark.parametrize("world", range(1, 18))

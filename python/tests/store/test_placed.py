@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from seeds import seed as seed_of
 
-from freshgo._spool.placed import Placed, read_rows
-from freshgo._spool.raw import Files
+from freshgo._staging.placed import Placed, read_rows
+from freshgo._staging.raw import Files
 
 pytestmark = pytest.mark.explore
 

@@ -17,14 +17,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from freshgo._args.checks import shown
+from freshgo._host_loader import wire
+from freshgo._host_loader.job import GoneError, Job, Run
+from freshgo._host_loader.wire import Sent
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
 from freshgo._native.shared import Lent, Place, SharedBatches
 from freshgo._native.store import Store as NativeStore
-from freshgo._share import wire
-from freshgo._share.job import GoneError, Job, Run
-from freshgo._share.wire import Sent
 from freshgo.errors import FreshgoError, InternalError, InvalidArgumentError, RankError
 
 SPACE = 1 << 40

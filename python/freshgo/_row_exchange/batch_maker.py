@@ -1,4 +1,4 @@
-"""What a loader with ``features="sharded"`` asks: the rows of its batches, wherever they are."""
+"""Batches of a loader with ``features="sharded"``: the ranks exchange their rows."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from freshgo._args.choices import METRICS
 from freshgo._args.size import format_size
 from freshgo._device.row_cache import Part as Ranked
 from freshgo._device.row_cache import hottest_bytes
-from freshgo._loader.origin import InProcess
+from freshgo._loader.batch_makers import BatchMaker
 from freshgo._loader.ranks import Share
 from freshgo._native import loader as native_loader
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
-from freshgo._sharded.division import held
-from freshgo._sharded.exchange import Exchange
-from freshgo._sharded.feed import Feed
-from freshgo._sharded.rows import Held, Hot
-from freshgo._sharded.schedule import Chooser
-from freshgo._sharded.service import Frame, Service
-from freshgo._sharded.source import ShardedSource
-from freshgo._sharded.wire import Wire
+from freshgo._row_exchange.division import held
+from freshgo._row_exchange.exchange import Exchange
+from freshgo._row_exchange.feed import Feed
+from freshgo._row_exchange.rows import Held, Hot
+from freshgo._row_exchange.schedule import Chooser
+from freshgo._row_exchange.service import Frame, Service
+from freshgo._row_exchange.source import ShardedSource
+from freshgo._row_exchange.wire import Wire
 from freshgo.errors import BudgetError, FreshgoError, InvalidArgumentError
 from freshgo.policies import Resolved
 
@@ -37,8 +37,8 @@ _BATCHES = 8
 packed, received and put together. The rest of the memory holds the hottest rows."""
 
 
-class Sharded(InProcess):
-    """The rows of one loader's batches."""
+class ExchangeBatchMaker(BatchMaker):
+    """Makes batches in this process, without the divided rows, which it requests from the ranks that have them."""
 
     def __init__(self, source: ShardedSource, policy: Resolved, options: LoaderOptions, exchange: str) -> None:
         super().__init__(source)

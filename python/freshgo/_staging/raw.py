@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from freshgo._args.arrays import NpyFile
-from freshgo._spool.workplace import written
+from freshgo._staging.workplace import written
 
 
 class RawFile:

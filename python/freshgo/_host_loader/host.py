@@ -21,17 +21,17 @@ from typing import Any, cast
 import torch.distributed
 
 from freshgo._data.source import StoreSource
-from freshgo._loader.origin import InProcess
+from freshgo._host_loader import wire
+from freshgo._host_loader.client import Seat, SharedLoader
+from freshgo._loader.batch_makers import BatchMaker
 from freshgo._loader.ranks import Share, gathered, group_rank
 from freshgo._loader.request import Request
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions
-from freshgo._share import wire
-from freshgo._share.client import Seat, SharedLoader
 from freshgo.errors import FreshgoError, InternalError, RankError, ServerError
 
 _COMMAND = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from freshgo._share.server import main; "
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from freshgo._host_loader.server import main; "
     "main(int(sys.argv[1]))"
 )
 
@@ -141,8 +141,8 @@ class Host:
         raise failure
 
 
-class OfHost(InProcess):
-    """One process makes the batches of all ranks of a host."""
+class HostBatchMaker(BatchMaker):
+    """Takes batches from the process that makes them for all ranks of the host."""
 
     def __init__(self, source: StoreSource, request: Request) -> None:
         super().__init__(source)
@@ -154,8 +154,9 @@ class OfHost(InProcess):
             return super().open(options)
         path = os.path.abspath(self._store.path)  # noqa: PTH100 (which resolves no links)
         described = {"graph": self._source.fingerprint(), **self._request.described(options)}
-        opened = Host().open(path, self._store.uuid, options, described, lambda: super(OfHost, self).open(options))
-        return cast(NativeLoader, opened)  # whose face a shared one has
+        alone = super().open
+        opened = Host().open(path, self._store.uuid, options, described, lambda: alone(options))
+        return cast(NativeLoader, opened)  # a SharedLoader has the methods of a native one
 
     def begin(self, share: Share) -> None:
         if self._group != (share.rank, share.world_size):

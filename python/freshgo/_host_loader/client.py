@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from socket import SHUT_RDWR, socket
 from typing import Any, Literal
 
+from freshgo._host_loader import wire
+from freshgo._host_loader.job import Run
+from freshgo._host_loader.wire import Sent
 from freshgo._native import abi
 from freshgo._native.loader import RawBatch, share_count
 from freshgo._native.options import LoaderOptions
 from freshgo._native.shared import SharedMapping
-from freshgo._share import wire
-from freshgo._share.job import Run
-from freshgo._share.wire import Sent
 from freshgo.errors import ClosedError, ServerError
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from freshgo._args.arrays import NpyFile
-from freshgo._spool.raw import Files, RawFile
-from freshgo._spool.workplace import written
+from freshgo._staging.raw import Files, RawFile
+from freshgo._staging.workplace import written
 
 Rows = np.ndarray[Any, Any]
 

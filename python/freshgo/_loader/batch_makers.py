@@ -1,4 +1,4 @@
-"""Where the batches of a loader are made: in this process here, by others in the rooms that know how."""
+"""The maker of a loader's batches. Batches of other processes, and with rows of other ranks, have sub-classes of it."""
 
 from __future__ import annotations
 
@@ -12,55 +12,55 @@ from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
 
 
-class InProcess:
-    """A native loader of this process makes whole batches. The other ways are sub-classes."""
+class BatchMaker:
+    """Makes whole batches by a native loader of this process."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
-        """The options of the native loader."""
+        """Return the options of the native loader."""
         return options
 
     def open(self, options: LoaderOptions) -> NativeLoader:
-        """Open the native loader, or what has its face.
+        """Open the native loader, or one with its methods.
 
         Raises:
-            what a native loader raises
+            FreshgoError: the native loader cannot be opened
         """
         return NativeLoader(self._source.native, options)
 
     def described(self) -> dict[str, Any]:
-        """What must be the same on all ranks, beside what a batch depends on."""
+        """Return options that all ranks must share, although no batch depends on them."""
         return {"features": "whole"}
 
     def prepare(self, share: Share) -> None:
-        """Get ready for epochs of a share, before the ranks compare what they make."""
+        """Prepare for the epochs of a share, before the ranks compare their options."""
 
     def join(self) -> None:
-        """Go on with the other ranks, once they agree. All call this together."""
+        """Continue with the other ranks once their options agree. All ranks call this together."""
 
     def begin(self, share: Share) -> None:
-        """Let an epoch of a share begin, in place of what there was.
+        """Begin an epoch of a share, in place of the running one.
 
         Raises:
-            RankError: it is not for ranks like these
+            RankError: the loader was opened for other ranks
         """
 
     def batches(self, native: NativeLoader, count: int) -> Batches:
-        """The ``count`` batches that are left of the epoch that the native loader has begun."""
+        """Return the remaining ``count`` batches of the epoch that the native loader has begun."""
         return native
 
     def one(self, raw: RawBatch, share: Share) -> RawBatch:
-        """A batch of no epoch, whole."""
+        """Return a batch on demand with all its rows."""
         return raw
 
     def stop(self) -> None:
-        """Let the batches of the running epoch go."""
+        """Drop the batches of the running epoch."""
 
     def stats(self) -> dict[str, Any]:
-        """What belongs into ``Loader.stats()``."""
+        """Return its entries of ``Loader.stats()``."""
         return {}
 
     def close(self) -> None:
-        """Let go of what this holds."""
+        """Release its threads and memory."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions, loader_options
-from freshgo._sharded.division import DividedNodes, Division
+from freshgo._row_exchange.division import DividedNodes, Division
 from freshgo.errors import FormatError
 from freshgo.store import Store
 

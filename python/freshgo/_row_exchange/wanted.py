@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from freshgo._sharded.buffers import Buffers
-from freshgo._sharded.division import DividedNodes
-from freshgo._sharded.rows import Held, Hot, RowsOf, put
+from freshgo._row_exchange.buffers import Buffers
+from freshgo._row_exchange.division import DividedNodes
+from freshgo._row_exchange.rows import Held, Hot, RowsOf, put
 
 
 class Wanted:

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from freshgo._sharded.buffers import Buffers
-from freshgo._sharded.division import DividedNodes, Division, holders
-from freshgo._sharded.rows import Held, Hot, RowsOf
-from freshgo._sharded.schedule import Chooser, Way
-from freshgo._sharded.wanted import Answered, Wanted
-from freshgo._sharded.wire import LinkLostError, Wire
+from freshgo._row_exchange.buffers import Buffers
+from freshgo._row_exchange.division import DividedNodes, Division, holders
+from freshgo._row_exchange.rows import Held, Hot, RowsOf
+from freshgo._row_exchange.schedule import Chooser, Way
+from freshgo._row_exchange.wanted import Answered, Wanted
+from freshgo._row_exchange.wire import LinkLostError, Wire
 from freshgo.errors import RankError
 
 IDLE, ASKS, FILLS, FAILED = 0, 1, 2, 3

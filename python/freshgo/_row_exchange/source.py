@@ -10,7 +10,7 @@ from freshgo._args import checks
 from freshgo._args.types import counts_shown
 from freshgo._data.narrow import Narrow
 from freshgo._data.source import StoreSource
-from freshgo._sharded.division import Division, read_division
+from freshgo._row_exchange.division import Division, read_division
 from freshgo.errors import DTypeError, FormatError
 from freshgo.store import Store
 

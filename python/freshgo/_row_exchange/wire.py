@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from freshgo._sharded import schedule
-from freshgo._sharded.schedule import Way
+from freshgo._row_exchange import schedule
+from freshgo._row_exchange.schedule import Way
 from freshgo.errors import RankError
 
 Result = TypeVar("Result")

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from freshgo._native.loader import RawBatch
-from freshgo._sharded.division import DividedNodes
-from freshgo._sharded.exchange import Exchange, ToldError, Turn
-from freshgo._sharded.feed import Feed, Source
-from freshgo._sharded.rows import Hot, RowsOf
-from freshgo._sharded.wire import LinkLostError
+from freshgo._row_exchange.division import DividedNodes
+from freshgo._row_exchange.exchange import Exchange, ToldError, Turn
+from freshgo._row_exchange.feed import Feed, Source
+from freshgo._row_exchange.rows import Hot, RowsOf
+from freshgo._row_exchange.wire import LinkLostError
 from freshgo.errors import FreshgoError, InternalError, RankError
 
 _FILL_BYTES = 4 << 20

@@ -1,1 +1,0 @@
-"""Where arrays wait, beside the store, until the library has read them."""
