@@ -182,7 +182,7 @@ func fg_loader_sample(h *C.fg_loader, in *C.fg_ask, out **C.fg_job, err *C.fg_er
 			return invalid("ask is NULL")
 		}
 		var t taker
-		var ask loader.Ask
+		var ask loader.OnDemand
 		t.members(&ask, in)
 		if (in.sources == nil) != (in.targets == nil) {
 			t.err = cmp.Or(t.err, invalid("%d links at %p and %p", in.num_links, in.sources, in.targets))

@@ -230,7 +230,7 @@ func TestSampledBatches(t *testing.T) {
 	defer s.drop()
 	h := testLoader(t, s)
 	for range 2 {
-		b, err := h.loader.Sample(t.Context(), loader.Ask{Seeds: []int64{3, 4}})
+		b, err := h.loader.Sample(t.Context(), loader.OnDemand{Seeds: []int64{3, 4}})
 		require.NoError(t, err)
 		sampled := &sampledHandle{batch: b, maxTensors: h.maxTensors}
 		p := handles.add(sampled)

@@ -38,7 +38,7 @@ func newBlocks(in *inspector, at place) blocks {
 // samplerScratch is the memory of a goroutine that samples ahead.
 type samplerScratch struct {
 	graph     sample.Subgraph
-	drawn     sample.Subgraph // a copy, where the batch waits to be foreseen
+	drawn     sample.Subgraph // a copy, where the batch waits to be forecast
 	batchRows draw.BatchRows
 	request   draw.Request
 	narrow    []uint32
@@ -51,7 +51,7 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 	if len(s.ready) == 0 {
 		if s.at.position == s.inspector.turnsOf(s.at.epoch).Count {
 			s.at = place{epoch: s.at.epoch + 1}
-			s.inspector.foresight.nextEpoch(ctx, s.inspector.whole.Count)
+			s.inspector.forecaster.nextEpoch(ctx, s.inspector.whole.Count)
 			s.order.Free()
 			s.order = nil
 		}
@@ -146,12 +146,12 @@ func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, er
 		at := int64(0)
 		defer func() { turn.EndAt(at) }() // those after one that fails, or panics, wait for it no more
 		for at = next.Add(1) - 1; at < count; at = next.Add(1) - 1 {
-			batches[at], errs[at] = s.sampleOne(number(at), wanted[at], &s.scratch[i], func(foresee func()) error {
+			batches[at], errs[at] = s.sampleOne(number(at), wanted[at], &s.scratch[i], func(forecast func()) error {
 				if err := turn.Enter(at); err != nil {
 					return err
 				}
 				defer turn.Leave()
-				foresee()
+				forecast()
 				return nil
 			})
 			if errs[at] != nil {
@@ -195,15 +195,15 @@ func (s *blocks) sampleOne(
 		cache: c, epoch: int64(s.order.Key.Epoch), index: index,
 		numSeeds: int64(len(own.request.Inputs)), ends: int64(len(own.request.Places.Ends)),
 	}
-	if s.inspector.foresees {
+	if s.inspector.forecasting {
 		own.drawn.CopyFrom(g)
 		g = &own.drawn
-		giveBack() // training may have to go on before the batch can be foreseen
+		giveBack() // training may have to go on before the batch can be forecast
 	}
 	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
 	b.perHop = hopCounts{g.NodesPerHop, g.EdgesPerHop}
 	own.batchRows.FillGraph(&c.features.CachedTypes, g)
-	if err := s.foresee(b, g, &own.batchRows, inTurn); err != nil {
+	if err := s.forecast(b, g, &own.batchRows, inTurn); err != nil {
 		return nil, err
 	}
 	b.numRows = len(own.batchRows.Rows)
@@ -241,18 +241,18 @@ func (s *blocks) draw(
 	return giveBack, nil
 }
 
-// foresee leaves in the rows of a batch those that it will read, as far as pruning is known ahead.
-func (s *blocks) foresee(b *sampled, g *sample.Subgraph, r *draw.BatchRows, inTurn func(func()) error) (err error) {
+// forecast leaves in the rows of a batch those that it will read, as far as pruning is known ahead.
+func (s *blocks) forecast(b *sampled, g *sample.Subgraph, r *draw.BatchRows, inTurn func(func()) error) (err error) {
 	in := s.inspector
-	if !in.foresees {
+	if !in.forecasting {
 		return nil
 	}
 	waited := inTurn(func() {
 		drawn := int64(len(r.Rows))
-		places, known := in.foresight.next(in.ctx, g, b.numSeeds)
-		b.planned, err = foreseenOf(r, in.cache.draw.Budget, places, known)
+		places, known := in.forecaster.next(in.ctx, g, b.numSeeds)
+		b.planned, err = planForecast(r, in.cache.draw.Budget, places, known)
 		if b.planned.known {
-			in.cache.foreknown.add(Foreseen{
+			in.cache.forecasts.add(EpochForecast{
 				Epoch: b.epoch, Batches: 1, DrawnRows: drawn, PlannedRows: int64(len(r.Rows)),
 			})
 		}

@@ -79,7 +79,7 @@ func newEpoch(l *Loader, index, first int64, mode Mode) (*epoch, error) {
 		e.pruner = prune.None{}
 		e.drawer, err = drawTraces(e)
 	} else {
-		l.history.pruner.Begin(e.first, e.count, mode == Plain) // before the inspector foresees what it prunes
+		l.history.pruner.Begin(e.first, e.count, mode == Plain) // before the inspector forecasts what it prunes
 		e.drawer, err = l.cache.begin(e)
 	}
 	if err != nil {

@@ -22,7 +22,7 @@ type Plan struct {
 	Device       *ssd.Device      `json:"device,omitempty"`
 	Windows      []Window         `json:"windows"`
 	MedianError  float64          `json:"median_error"`
-	History      []Foreseen       `json:"history,omitempty"`
+	History      []EpochForecast  `json:"history,omitempty"`
 	// Timeline is, by activity, the last spans: the number of the batch since planning began, of a window its first,
 	// and when it began and ended, in seconds since the loader was opened.
 	Timeline map[string][]span `json:"timeline,omitempty"`

@@ -174,7 +174,7 @@ func (l *Loader) SaveHistory() ([]byte, error) { return l.history.pruner.Save() 
 func (l *Loader) RestoreHistory(data []byte) error {
 	return l.history.pruner.Restore(data, func() {
 		l.Stop()
-		l.cache.stop() // it has foreseen what the history would keep
+		l.cache.stop() // it has forecast what the history would keep
 	})
 }
 

@@ -35,11 +35,11 @@ type inspector struct {
 	cancel        context.CancelFunc
 	done          sync.WaitGroup
 
-	merger    ssd.Merger // of prologues that run early; run's
-	blocks    blocks     // where the batches come from; run's
-	foresight foresight  // what will be read of them; run's
-	sampledTo int64      // number of the batch sampled next; run's
-	failed    error      // why there are no more; run's
+	merger     ssd.Merger // of prologues that run early; run's
+	blocks     blocks     // where the batches come from; run's
+	forecaster forecaster // what will be read of them; run's
+	sampledTo  int64      // number of the batch sampled next; run's
+	failed     error      // why there are no more; run's
 
 	mu        sync.Mutex
 	changed   sync.Cond
@@ -48,9 +48,9 @@ type inspector struct {
 	err       error         // what ended the inspection, after the batches published
 	shut      bool
 
-	planLost   atomic.Int64 // the first batch whose plan is lost, or noBlind
-	foresees   bool         // whether it began with foresight, or tried to
-	unforeseen atomic.Int64 // rows that were read and not foreseen, or the other way round
+	planLost    atomic.Int64 // the first batch whose plan is lost, or noBlind
+	forecasting bool         // whether it began with forecaster, or tried to
+	unforeseen  atomic.Int64 // rows that were read and not forecast, or the other way round
 
 	next int64 // the batch after those of the epochs that were consumed whole; the consumer's
 }
@@ -93,8 +93,8 @@ func (c *plannedCache) inspect(at place, t draw.ShareSchedule) *inspector {
 	in.changed.L = &in.mu
 	in.planLost.Store(nonePlanLost)
 	in.blocks = newBlocks(in, at)
-	c.foreknown.begin(at.epoch)
-	in.foresees, in.foresight = c.foresees(), c.foresee(&in.unforeseen)
+	c.forecasts.begin(at.epoch)
+	in.forecasting, in.forecaster = c.forecasting(), c.forecast(&in.unforeseen)
 	in.ctx, in.cancel = context.WithCancel(context.Background())
 	c.planner.Reset(c.features.Resident.All)
 	in.done.Add(1)
@@ -108,7 +108,7 @@ func (c *plannedCache) inspect(at place, t draw.ShareSchedule) *inspector {
 // run publishes superbatch after superbatch until the inspector is stopped or
 // sampling fails, which ends the stream before the batch that failed.
 func (in *inspector) run() error {
-	defer in.foresight.end(nil)
+	defer in.forecaster.end(nil)
 	current := in.sampleAhead(in.superbatchLength(0))
 	var ahead []*sampled
 	defer func() {
@@ -116,7 +116,7 @@ func (in *inspector) run() error {
 		freeAll(ahead)
 	}()
 	for k := 0; len(current) > 0; k++ {
-		if k > 0 && len(ahead) == 0 && in.foresight.free(1) > 0 {
+		if k > 0 && len(ahead) == 0 && in.forecaster.free(1) > 0 {
 			ahead = in.sampleAhead(in.superbatchLength(k + 1))
 		}
 		s, err := in.plan(&current, &ahead)
@@ -209,7 +209,7 @@ func (in *inspector) sampleAhead(n int64) []*sampled {
 	var batches []*sampled
 	room, each := in.cache.draw.Split.WindowRoom()
 	for int64(len(batches)) < n && (room > 0 || len(batches) == 0) && in.failed == nil {
-		free := in.foresight.free(n - int64(len(batches)))
+		free := in.forecaster.free(n - int64(len(batches)))
 		if free == 0 && len(batches) > 0 {
 			break // the others wait for training, which waits for these
 		}
@@ -273,7 +273,7 @@ func (in *inspector) continues(at place, t draw.ShareSchedule) bool {
 	defer in.mu.Unlock()
 	whole, _ := in.cache.schedule(0)
 	return passed && n == in.next && t == *in.turnsOf(at.epoch) && whole == in.whole && !in.shut && in.err == nil &&
-		!in.isPlanLost(n) && in.foresees == in.cache.foresees() && in.unforeseen.Load() == 0
+		!in.isPlanLost(n) && in.forecasting == in.cache.forecasting() && in.unforeseen.Load() == 0
 }
 
 // superbatchOf waits for the superbatch that holds batch n.

@@ -36,7 +36,7 @@ type Loader struct {
 
 	counters batch.Counters
 	offers   func() []sizing.Offer // what epochs would move with more memory
-	answers  onDemandWorkers
+	onDemand onDemandWorkers
 	mu       sync.Mutex // guards running, failed and closed
 	running  *epoch
 	failed   *guard.PanicError
@@ -137,7 +137,7 @@ func (l *Loader) Close() error {
 	if closed {
 		return nil
 	}
-	l.answers.end()
+	l.onDemand.end()
 	l.cache.stop()
 	l.draw.Close()
 	return nil

@@ -32,8 +32,8 @@ func Open(ctx context.Context, src draw.Source, o draw.Options, alloc mem.Alloca
 	if err := l.draw.Check(); err != nil {
 		return nil, err
 	}
-	l.answers.loader = l
-	l.answers.closes, l.answers.cancel = context.WithCancel(context.Background())
+	l.onDemand.loader = l
+	l.onDemand.closes, l.onDemand.cancel = context.WithCancel(context.Background())
 	start := time.Now()
 	if err := l.open(ctx); err != nil {
 		l.draw.Close()

@@ -22,13 +22,13 @@ type plannedConfig struct {
 	Sampling *draw.Sampling
 	Features *fetch.Features
 	Counters *batch.Counters
-	History  foreseeable
+	History  forecastable
 	Schedule func(first int64) (draw.ShareSchedule, int64) // of an epoch from its batch first on
 	Fail     func(*guard.PanicError)                       // records a panic of the inspector
 }
 
-// foreseeable is a history whose pruning may be known ahead.
-type foreseeable interface {
+// forecastable is a history whose pruning may be known ahead.
+type forecastable interface {
 	Follows() bool
 	Follow(*mem.Budget) (*prune.Forecaster, error)
 }
@@ -39,7 +39,7 @@ type plannedCache struct {
 	draw        *draw.Sampling
 	features    *fetch.Features
 	counters    *batch.Counters
-	history     foreseeable
+	history     forecastable
 	schedule    func(first int64) (draw.ShareSchedule, int64)
 	fail        func(*guard.PanicError)
 	planner     *plan.Planner
@@ -51,7 +51,7 @@ type plannedCache struct {
 	windows     windows
 	timeline    timeline
 	idleGate    idleGate
-	foreknown   foreknown
+	forecasts   forecasts
 	presence    *plan.Presence // what batches that are pruned find in the cache; nil: none are
 
 	mu        sync.Mutex // guards inspector
@@ -170,7 +170,7 @@ func (c *plannedCache) stats() figures {
 // report returns what the windows planned last cost, by prediction and by measurement. Any goroutine may call it.
 func (c *plannedCache) report() Report {
 	return Report{
-		Device: c.device.Device(), Windows: c.windows.all(), MedianError: c.windows.medianError(), History: c.foreknown.all(),
+		Device: c.device.Device(), Windows: c.windows.all(), MedianError: c.windows.medianError(), History: c.forecasts.all(),
 		Timeline: c.timeline.all(),
 	}
 }

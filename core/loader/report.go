@@ -16,7 +16,7 @@ type Report struct {
 	Device      ssd.Device // what reading costs on it
 	Windows     []Window
 	MedianError float64
-	History     []Foreseen
+	History     []EpochForecast
 	// Timeline is, by activity, the last spans: the number of the batch since planning began, of a window its first,
 	// and when it began and ended, in seconds since the loader was opened.
 	Timeline map[string][]span

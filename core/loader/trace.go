@@ -27,13 +27,13 @@ type sampled struct {
 	nodes    int64
 	edges    int64
 	perHop   hopCounts
-	edgePos  bool        // its edges have positions
-	weighted bool        // its edges have weights
-	disjoint bool        // its nodes have trees
-	numRows  int         // distinct rows that are planned
-	rows     plan.Record // these, uint32; until they are planned
-	planned  foreseen    // which of those that were drawn they are; until the batch is executed
-	trace    plan.Record // nil: it is lost
+	edgePos  bool         // its edges have positions
+	weighted bool         // its edges have weights
+	disjoint bool         // its nodes have trees
+	numRows  int          // distinct rows that are planned
+	rows     plan.Record  // these, uint32; until they are planned
+	planned  forecastRows // which of those that were drawn they are; until the batch is executed
+	trace    plan.Record  // nil: it is lost
 }
 
 type hopCounts struct{ nodes, edges []int64 }

@@ -63,7 +63,7 @@ func (w *windowBatch) unpack(f *fetch.Filler, t *sampled) error {
 	return t.again(ctx, &f.Drawn.Request, func(g *sample.Subgraph) { f.Drawn.Graph.CopyFrom(g) })
 }
 
-// cutToPlan lists the rows that are planned, and the rows that were not foreseen. places are the places of nodes after
+// cutToPlan lists the rows that are planned, and the rows that were not forecast. places are the places of nodes after
 // pruning; nil: the batch stays whole.
 func (w *windowBatch) cutToPlan(f *fetch.Filler, places []int32) {
 	if places != nil {
@@ -77,7 +77,7 @@ func (w *windowBatch) cutToPlan(f *fetch.Filler, places []int32) {
 	w.now, w.moved, needed, wrong = f.Drawn.BatchRows.CutToPlan(batch.planned.set(), w.now)
 	batch.planned.free()
 	w.inspector.unforeseen.Add(wrong)
-	w.cache.foreknown.add(Foreseen{Epoch: batch.epoch, ReadRows: needed, UnforeseenRows: wrong})
+	w.cache.forecasts.add(EpochForecast{Epoch: batch.epoch, ReadRows: needed, UnforeseenRows: wrong})
 	if w.moved {
 		w.planned.MoveTo(w.now, len(f.Drawn.BatchRows.Rows))
 		f.Step = w.planned

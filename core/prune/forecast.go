@@ -45,7 +45,7 @@ func (h *Pruner) Forecast(budget *mem.Budget, from, count int64) (*Forecaster, e
 		}
 	}
 	h.mu.Unlock()
-	switch err := h.Foreseeable(); {
+	switch err := h.Forecastable(); {
 	case err != nil:
 		return nil, err
 	case rowBytes == 0:
@@ -68,7 +68,7 @@ func (h *Pruner) Forecast(budget *mem.Budget, from, count int64) (*Forecaster, e
 //
 // Errors: those of Forecast, but within an epoch and before the first update; ErrCall in a plain epoch.
 func (h *Pruner) Follow(budget *mem.Budget) (*Forecaster, error) {
-	if err := h.Foreseeable(); err != nil {
+	if err := h.Forecastable(); err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
@@ -85,8 +85,8 @@ func (h *Pruner) Follow(budget *mem.Budget) (*Forecaster, error) {
 	return f, nil
 }
 
-// Foreseeable says why nobody knows ahead what the history will keep, or nil.
-func (h *Pruner) Foreseeable() error {
+// Forecastable says why nobody knows ahead what the history will keep, or nil.
+func (h *Pruner) Forecastable() error {
 	if p := h.config.History.GradFraction; p < 1 {
 		return fmt.Errorf("%w: a forecast needs p_grad=1, got %v: below 1, gradients decide what is kept", ErrCall, p)
 	}
@@ -97,7 +97,7 @@ func (h *Pruner) Foreseeable() error {
 func (h *Pruner) Follows() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return !h.plain && h.Foreseeable() == nil
+	return !h.plain && h.Forecastable() == nil
 }
 
 // forecaster makes a copy of the history as it is.

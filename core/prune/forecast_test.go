@@ -14,8 +14,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// foreseeing is a trainer whose decisions are known ahead.
-func foreseeing(t *testing.T, seed uint64, policy string, epochs int) *trainer {
+// forecastable is a trainer whose decisions are known ahead.
+func forecastable(t *testing.T, seed uint64, policy string, epochs int) *trainer {
 	rng := explore.Rand(t, seed, 4)
 	w := newWorld(t, rng, 1+rng.IntN(2), 1+rng.IntN(3), 2+rng.IntN(2), epochs, 7)
 	c := w.config(policy, w.roomy()/[]int64{1, 4}[seed%2])
@@ -66,7 +66,7 @@ func TestForecastIsWhatTheEpochBecomes(t *testing.T) {
 	for _, policy := range []string{history.Gradient, history.Performance, history.All} {
 		for seed := range uint64(6) {
 			explore.Run(t, fmt.Sprint(policy, " ", seed), func(t *testing.T) {
-				r := foreseeing(t, seed, policy, 4)
+				r := forecastable(t, seed, policy, 4)
 				r.epoch(0, never)
 				for epoch := 1; epoch < 4; epoch++ {
 					state, err := r.h.Save()
@@ -75,12 +75,12 @@ func TestForecastIsWhatTheEpochBecomes(t *testing.T) {
 					f, err := r.h.Forecast(r.budget, 0, 7)
 					require.NoError(t, err)
 					require.Greater(t, r.budget.Used(), used)
-					var foreseen [][]int32
+					var forecast [][]int32
 					for index := range int64(7) {
 						require.EqualValues(t, math.MaxInt64, f.Free())
 						places, err := r.next(context.Background(), f, epoch, index)
 						require.NoError(t, err)
-						foreseen = append(foreseen, places)
+						forecast = append(forecast, places)
 					}
 					found := f.Found()
 					f.Close()
@@ -93,7 +93,7 @@ func TestForecastIsWhatTheEpochBecomes(t *testing.T) {
 					require.NoError(t, err)
 					all := r.epoch(epoch, never)
 					for index, o := range all {
-						require.Equal(t, placesOf(o), foreseen[index], "batch %d", index)
+						require.Equal(t, placesOf(o), forecast[index], "batch %d", index)
 					}
 					stats, err := r.h.Stats()
 					require.NoError(t, err)
@@ -158,10 +158,10 @@ func (r *trainer) runFree(a *ahead) {
 	}
 }
 
-// TestFollowingForeseesEveryEpoch holds that a forecaster that begins before the first batch takes as many batches as
+// TestFollowingForecastsEveryEpoch holds that a forecaster that begins before the first batch takes as many batches as
 // Free returns without waiting, and not one more, over the ends of epochs; that the first update of training lets it go
 // on; and that it prunes each batch, until the last epoch, as training does.
-func TestFollowingForeseesEveryEpoch(t *testing.T) {
+func TestFollowingForecastsEveryEpoch(t *testing.T) {
 	for _, start := range []int64{0, 3, 6, 7, 9, 14} {
 		for seed := range uint64(4) {
 			explore.Run(t, fmt.Sprintf("start %d, %d", start, seed), func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestFollowingForeseesEveryEpoch(t *testing.T) {
 }
 
 func followed(t *testing.T, seed uint64, start int64) {
-	r := foreseeing(t, seed, []string{history.Performance, history.Gradient, history.All, history.Performance}[seed], 4)
+	r := forecastable(t, seed, []string{history.Performance, history.Gradient, history.All, history.Performance}[seed], 4)
 	r.c.History.Start = start
 	r.h.SetSpans(r.c.History.Stale, start)
 	budget := mem.NewBudget(0)
@@ -327,7 +327,7 @@ func TestNobodyKnowsAhead(t *testing.T) {
 	r = newTrainer(t, w, c)
 	r.epoch(0, never)
 	refuses(r, true, true)
-	require.ErrorIs(t, r.h.Foreseeable(), ErrCall)
+	require.ErrorIs(t, r.h.Forecastable(), ErrCall)
 }
 
 // TestForecastsWithoutMemory holds that errors are typed, whether tables or a batch have no room, and that their memory

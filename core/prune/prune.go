@@ -17,7 +17,7 @@
 // The life of a pruned batch, between sampling and tensors:
 //
 //   - Where a planned loader can tell ahead what will be left of it, it is pruned once more, long before its turn, by a
-//     copy of the history, and planned for that (forecast.go, core/loader/foresight.go).
+//     copy of the history, and planned for that (forecast.go, core/loader/forecaster.go).
 //   - It waits for its turn (cut.go). Where neighbour lists are on disk and nothing is planned, the turn comes before
 //     the last hop, whose lists are then read only for rows that are computed (lists.go, core/sample/lasthop.go).
 //   - From the output layer inwards it is decided which rows are kept and which are computed (core/history/prune.go,

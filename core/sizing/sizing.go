@@ -41,7 +41,7 @@ type Request struct {
 type History struct {
 	Buffer int64 // bytes of the embeddings' buffer, wherever it is
 	Memory int64 // what the history takes of Request.Memory, the buffer included where that is part of it
-	Ahead  int64 // the tables of a copy, which foresees what planned batches will read; 0: there is none
+	Ahead  int64 // the tables of a copy, which forecasts what planned batches will read; 0: there is none
 }
 
 // Graph holds the sizes of arrays and tensors, in bytes unless said otherwise.

@@ -92,7 +92,7 @@ func (z *division) cost(w Working) int64 {
 	}
 	running += inFlight(w) * z.costs.Lookup
 	if z.ask.History.Ahead > 0 {
-		running += int64(w.Workers) * z.costs.Prune // each worker's batch waits to be foreseen
+		running += int64(w.Workers) * z.costs.Prune // each worker's batch waits to be forecast
 	}
 	// What is loaded whole is loaded before anything runs.
 	return z.graph.Fixed + z.graph.Checks + z.engine(w.Depth) + max(running, z.graph.Loading)

@@ -91,10 +91,10 @@ class Plan:
     def _rest(self) -> Iterator[tuple[str, str]]:
         if len(self.windows) > _SHOWN:
             yield "window", f"and {len(self.windows) - _SHOWN:,} more"
-        foreseen = self.data.get("history") or []
-        now = sum(of["read_rows"] > 0 for of in foreseen)  # those before it have been
-        for of in foreseen[max(0, now - _SHOWN // 2) :][:_SHOWN]:
-            yield "history", _foreseen(of)
+        epochs = self.data.get("history") or []
+        now = sum(of["read_rows"] > 0 for of in epochs)  # those before it have been
+        for of in epochs[max(0, now - _SHOWN // 2) :][:_SHOWN]:
+            yield "history", _forecast(of)
         if self.ratios:
             from statistics import median  # slow to import
 
@@ -183,7 +183,7 @@ def _window(window: dict[str, Any]) -> str:
     return text + (f"; with what is ahead: {', '.join(prices)}" if prices else "")
 
 
-def _foreseen(epoch: dict[str, Any]) -> str:
+def _forecast(epoch: dict[str, Any]) -> str:
     planned, drawn = epoch["planned_rows"], epoch["drawn_rows"]
     text = f"epoch {epoch['epoch']:,}: {epoch['batches']:,} batches foreseen, which read {planned:,} of {drawn:,} rows"
     unforeseen = epoch["unforeseen_rows"]

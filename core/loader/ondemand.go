@@ -17,8 +17,8 @@ import (
 	"freshgo/core/store"
 )
 
-// Ask names the seeds of one batch on demand: inputs of the loader, or nodes, or links.
-type Ask struct {
+// OnDemand names the seeds of one batch on demand: inputs of the loader, or nodes, or links.
+type OnDemand struct {
 	// Inputs are places in the loader's list of seeds, or of links.
 	Inputs []int64 `option:"inputs"`
 	// Seeds are nodes, by global numbers. Those of a type follow one another, and the loader has seeds of the type.
@@ -58,17 +58,17 @@ const keptOnDemand = 64 << 20
 // it.
 //
 // Errors: ErrOption and sample.ErrSeed for wrong seeds, ErrClosed, and the errors of Next.
-func (l *Loader) Sample(ctx context.Context, ask Ask) (b *batch.Batch, err error) {
-	if err := l.answers.begin(); err != nil {
+func (l *Loader) Sample(ctx context.Context, ask OnDemand) (b *batch.Batch, err error) {
+	if err := l.onDemand.begin(); err != nil {
 		return nil, err
 	}
-	defer l.answers.asked.Done()
+	defer l.onDemand.asked.Done()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(l.answers.closes, cancel)()
+	defer context.AfterFunc(l.onDemand.closes, cancel)()
 
 	err = guard.Run(func() error {
-		b, err = l.answers.answer(ctx, &ask)
+		b, err = l.onDemand.sample(ctx, &ask)
 		return err
 	})
 	if p := (*guard.PanicError)(nil); errors.As(err, &p) {
@@ -78,7 +78,7 @@ func (l *Loader) Sample(ctx context.Context, ask Ask) (b *batch.Batch, err error
 	switch {
 	case err == nil:
 		return b, nil
-	case l.answers.closes.Err() != nil:
+	case l.onDemand.closes.Err() != nil:
 		return nil, ErrClosed
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -111,7 +111,7 @@ func (a *onDemandWorkers) end() {
 	}
 }
 
-func (a *onDemandWorkers) answer(ctx context.Context, ask *Ask) (made *batch.Batch, err error) {
+func (a *onDemandWorkers) sample(ctx context.Context, ask *OnDemand) (made *batch.Batch, err error) {
 	l := a.loader
 	p, err := a.lease()
 	if err != nil {
@@ -184,7 +184,7 @@ func (a *onDemandWorkers) giveBack(p *onDemandWorker, failed bool) {
 }
 
 // take sets the preparer's inputs to the seeds of ask, all of them in one batch.
-func (p *onDemandWorker) take(ctx context.Context, ask *Ask) (err error) {
+func (p *onDemandWorker) take(ctx context.Context, ask *OnDemand) (err error) {
 	l := p.preparer.loader
 	p.preparer.drawn.SetInputs(l.draw.Inputs())
 	r := &p.preparer.drawn.Request
@@ -231,7 +231,7 @@ func (p *onDemandWorker) takeInputs(inputs []int64) error {
 	return nil
 }
 
-func (p *onDemandWorker) takeNodes(ctx context.Context, ask *Ask) (err error) {
+func (p *onDemandWorker) takeNodes(ctx context.Context, ask *OnDemand) (err error) {
 	l, s := p.preparer.loader, p.preparer.loader.draw.Parts.Schema
 	for i, v := range ask.Seeds {
 		if uint64(v) >= uint64(l.draw.Parts.NumNodes) {
@@ -257,7 +257,7 @@ func (p *onDemandWorker) takeNodes(ctx context.Context, ask *Ask) (err error) {
 }
 
 // timesAsked are the times of the nodes that are asked for.
-func (p *onDemandWorker) timesAsked(ctx context.Context, ask *Ask) ([]int64, error) {
+func (p *onDemandWorker) timesAsked(ctx context.Context, ask *OnDemand) ([]int64, error) {
 	l, s := p.preparer.loader, p.preparer.loader.draw.Parts.Schema
 	switch {
 	case l.draw.Options.TimeAttr == "" && ask.Times != nil:
@@ -312,7 +312,7 @@ func (p *onDemandWorker) readTimes(ctx context.Context, t *fetch.Table, nodes, o
 	return nil
 }
 
-func (p *onDemandWorker) takeLinks(ask *Ask) error {
+func (p *onDemandWorker) takeLinks(ask *OnDemand) error {
 	l, n := p.preparer.loader, len(ask.Sources)
 	own := l.draw.Seeds.Linked()
 	o := *own.Options

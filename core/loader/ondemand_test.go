@@ -17,7 +17,7 @@ import (
 	"freshgo/core/ssd"
 )
 
-func asked(t *testing.T, l *Loader, ask Ask) *seen {
+func asked(t *testing.T, l *Loader, ask OnDemand) *seen {
 	t.Helper()
 	b, err := l.Sample(context.Background(), ask)
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestSampleIsTheFirstBatchOfALoader(t *testing.T) {
 				change(&base)
 				want := epochOf(t, open(t, draw.OpenStore(s), base), 0)
 				l := open(t, draw.OpenStore(s), base)
-				ask := Ask{Seeds: ids}
+				ask := OnDemand{Seeds: ids}
 				if base.SeedTimes != nil {
 					ask.Times = []int64{5, 50, 60, 70, 200, -3}
 				}
@@ -102,7 +102,7 @@ func TestSampleOfTheLoadersInputs(t *testing.T) {
 	for _, at := range places {
 		ids = append(ids, l.draw.Options.Seeds[at])
 	}
-	own, other := asked(t, l, Ask{Inputs: places}), asked(t, l, Ask{Seeds: ids})
+	own, other := asked(t, l, OnDemand{Inputs: places}), asked(t, l, OnDemand{Seeds: ids})
 	for name := range other.arrays {
 		if name != "n0/input_id" && name != "n1/input_id" && name != "n2/input_id" {
 			require.Equal(t, other.arrays[name], own.arrays[name], name)
@@ -128,14 +128,14 @@ func TestSampleOfLinks(t *testing.T) {
 			change(&base)
 			l := open(t, draw.OpenStore(s), base)
 			places := []int64{70, 3, 7999}
-			ask := Ask{}
+			ask := OnDemand{}
 			for _, at := range places {
 				ask.Sources, ask.Targets = append(ask.Sources, d.sources[at]), append(ask.Targets, d.targets[at])
 				if base.TimeAttr != "" {
 					ask.Times = append(ask.Times, d.timeOf(at))
 				}
 			}
-			got, inputs := asked(t, l, ask), asked(t, l, Ask{Inputs: places})
+			got, inputs := asked(t, l, ask), asked(t, l, OnDemand{Inputs: places})
 			require.Equal(t, places, inputs.int64s("input_id"))
 			delete(got.arrays, "input_id")
 			delete(inputs.arrays, "input_id")
@@ -164,32 +164,32 @@ func TestWrongAsks(t *testing.T) {
 	k := open(t, g, o)
 	for _, c := range []struct {
 		of   *Loader
-		ask  Ask
+		ask  OnDemand
 		want error
 	}{
-		{l, Ask{}, draw.ErrOption},
-		{l, Ask{Inputs: []int64{}}, draw.ErrOption},
-		{l, Ask{Inputs: []int64{2}}, draw.ErrOption},
-		{l, Ask{Inputs: []int64{-1}}, draw.ErrOption},
-		{l, Ask{Inputs: []int64{0}, Seeds: []int64{0}}, draw.ErrOption},
-		{l, Ask{Seeds: []int64{}}, draw.ErrOption},
-		{l, Ask{Seeds: []int64{100}}, sample.ErrSeed},
-		{l, Ask{Seeds: []int64{1}, Times: []int64{1}}, draw.ErrOption},
-		{l, Ask{Sources: []int64{1}, Targets: []int64{1}}, draw.ErrOption},
-		{k, Ask{Seeds: []int64{1}}, draw.ErrOption},
-		{k, Ask{Sources: []int64{1}, Targets: []int64{1, 2}}, draw.ErrOption},
-		{k, Ask{Sources: []int64{100}, Targets: []int64{1}}, sample.ErrSeed},
-		{k, Ask{Sources: []int64{1}, Targets: []int64{1}, Times: []int64{1}}, draw.ErrOption},
+		{l, OnDemand{}, draw.ErrOption},
+		{l, OnDemand{Inputs: []int64{}}, draw.ErrOption},
+		{l, OnDemand{Inputs: []int64{2}}, draw.ErrOption},
+		{l, OnDemand{Inputs: []int64{-1}}, draw.ErrOption},
+		{l, OnDemand{Inputs: []int64{0}, Seeds: []int64{0}}, draw.ErrOption},
+		{l, OnDemand{Seeds: []int64{}}, draw.ErrOption},
+		{l, OnDemand{Seeds: []int64{100}}, sample.ErrSeed},
+		{l, OnDemand{Seeds: []int64{1}, Times: []int64{1}}, draw.ErrOption},
+		{l, OnDemand{Sources: []int64{1}, Targets: []int64{1}}, draw.ErrOption},
+		{k, OnDemand{Seeds: []int64{1}}, draw.ErrOption},
+		{k, OnDemand{Sources: []int64{1}, Targets: []int64{1, 2}}, draw.ErrOption},
+		{k, OnDemand{Sources: []int64{100}, Targets: []int64{1}}, sample.ErrSeed},
+		{k, OnDemand{Sources: []int64{1}, Targets: []int64{1}, Times: []int64{1}}, draw.ErrOption},
 	} {
 		_, err := c.of.Sample(context.Background(), c.ask)
 		require.ErrorIs(t, err, c.want, "%+v", c.ask)
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := l.Sample(ended, Ask{Seeds: []int64{1}})
+	_, err := l.Sample(ended, OnDemand{Seeds: []int64{1}})
 	require.ErrorIs(t, err, context.Canceled)
 	require.NoError(t, l.Close())
-	_, err = l.Sample(context.Background(), Ask{Seeds: []int64{1}})
+	_, err = l.Sample(context.Background(), OnDemand{Seeds: []int64{1}})
 	require.ErrorIs(t, err, ErrClosed)
 }
 
@@ -206,7 +206,7 @@ func TestCloseEndsSamples(t *testing.T) {
 	for range 4 {
 		asking.Go(func() {
 			for first := true; ; first = false {
-				b, err := l.Sample(context.Background(), Ask{Inputs: []int64{1, 2, 3, 4, 5}})
+				b, err := l.Sample(context.Background(), OnDemand{Inputs: []int64{1, 2, 3, 4, 5}})
 				if first {
 					begun <- true
 				}

@@ -18,27 +18,27 @@ import (
 	"freshgo/core/ssd"
 )
 
-// foreseeable adds a history whose decisions depend on no gradient, and room in which entries compete.
-func (f *form) foreseeable(o draw.Options, policy string) draw.Options {
+// forecastable adds a history whose decisions depend on no gradient, and room in which entries compete.
+func (f *form) forecastable(o draw.Options, policy string) draw.Options {
 	o = f.withHistory(o, policy)
 	o.History.GradFraction, o.Cache = 1, "belady"
 	return o
 }
 
-// foreseen returns the prediction for an epoch.
-func (r *trainer) foreseen(epoch int64) Foreseen {
+// forecast returns the prediction for an epoch.
+func (r *trainer) forecastRows(epoch int64) EpochForecast {
 	r.Helper()
 	all := r.l.Plan().History
-	at := slices.IndexFunc(all, func(of Foreseen) bool { return of.Epoch == epoch })
+	at := slices.IndexFunc(all, func(of EpochForecast) bool { return of.Epoch == epoch })
 	require.GreaterOrEqual(r, at, 0, "of epoch %d: %+v", epoch, all)
 	return all[at]
 }
 
-// requireForeseen holds that the plans of an epoch were made for exactly the rows that were read, and that these are
+// requireForecast holds that the plans of an epoch were made for exactly the rows that were read, and that these are
 // fewer than were drawn.
-func (r *trainer) requireForeseen(epoch int64) {
+func (r *trainer) requireForecast(epoch int64) {
 	r.Helper()
-	of := r.foreseen(epoch)
+	of := r.forecastRows(epoch)
 	require.Equal(r, r.l.NumBatches(), of.Batches)
 	require.Equal(r, of.PlannedRows, of.ReadRows)
 	require.Zero(r, of.UnforeseenRows)
@@ -57,7 +57,7 @@ func TestPlannedIsRead(t *testing.T) {
 			for _, lag := range []int{0, 3} {
 				rng := explore.Rand(t, 6, uint64(lag))
 				pick := func(list ...int64) int64 { return list[rng.IntN(len(list))] }
-				o := f.foreseeable(f.options(), policy)
+				o := f.forecastable(f.options(), policy)
 				o.History.Lag, o.Prefetch, o.History.ProbeEvery = lag, 5, pick(0, 7)
 				o.History.Start = draw.Span{Count: float64(pick(0, 0, 3))}
 				for range few(f, 0, 1, 2) {
@@ -74,7 +74,7 @@ func TestPlannedIsRead(t *testing.T) {
 						r := f.train(t, open(t, draw.OpenStore(s), o))
 						for epoch := range int64(3) {
 							requireSame(t, reference.epochOf(epoch), r.epochOf(epoch))
-							r.requireForeseen(epoch)
+							r.requireForecast(epoch)
 						}
 						require.Positive(t, r.hits)
 					})
@@ -90,7 +90,7 @@ func TestUnforeseenUpdates(t *testing.T) {
 	for _, f := range forms(someDataset()) {
 		s, g := f.store(t, ssd.OS), f.graph(t)
 		for _, transfer := range some(f, plan.Transfers()...) {
-			o := f.foreseeable(f.options(), history.Performance)
+			o := f.forecastable(f.options(), history.Performance)
 			o.Transfer, o.FeatureCache, o.Superbatch, o.Scratch = transfer, f.rooms()[2], 6, t.TempDir()
 			r, reference := f.train(t, open(t, draw.OpenStore(s), o)), f.train(t, open(t, g, o))
 			both := func(epoch int64, mode Mode, updates func(batch int) bool) {
@@ -109,24 +109,24 @@ func TestUnforeseenUpdates(t *testing.T) {
 			always := func(int) bool { return true }
 			both(0, Train, func(batch int) bool { return batch > 0 }) // nothing is known after the first
 			both(1, Train, always)
-			r.requireForeseen(1)
+			r.requireForecast(1)
 			both(2, Train, func(batch int) bool { return batch%5 != 4 })
-			require.Positive(t, r.foreseen(2).UnforeseenRows)
+			require.Positive(t, r.forecastRows(2).UnforeseenRows)
 			both(3, Train, always)
-			r.requireForeseen(3)
+			r.requireForecast(3)
 			both(4, Plain, always)
 			both(5, Train, always)
-			r.requireForeseen(5)
+			r.requireForecast(5)
 		}
 	}
 }
 
-// TestForesightOfALaterStart holds that a history that begins in a later epoch is predicted from there on, by one
+// TestForecasterOfALaterStart holds that a history that begins in a later epoch is predicted from there on, by one
 // inspector: the width of kept rows is not known before its first update.
-func TestForesightOfALaterStart(t *testing.T) {
+func TestForecasterOfALaterStart(t *testing.T) {
 	for _, f := range forms(someDataset()) {
 		s, g := f.store(t, ssd.OS), f.graph(t)
-		o := f.foreseeable(f.options(), history.Performance)
+		o := f.forecastable(f.options(), history.Performance)
 		o.FeatureCache, o.Prefetch = f.rooms()[2], 5
 		batches := open(t, g, o).draw.NumBatches()
 		for _, start := range explore.Part(t, f.String(), []int64{batches - 1, batches, batches + 2, 2*batches + 1}) {
@@ -140,7 +140,7 @@ func TestForesightOfALaterStart(t *testing.T) {
 						var in *inspector
 						for epoch := range int64(4) {
 							requireSame(t, reference.epochOf(epoch), r.epochOf(epoch))
-							of := r.foreseen(epoch)
+							of := r.forecastRows(epoch)
 							require.Equal(t, batches, of.Batches)
 							require.Equal(t, of.PlannedRows, of.ReadRows)
 							require.Zero(t, of.UnforeseenRows)
@@ -157,11 +157,11 @@ func TestForesightOfALaterStart(t *testing.T) {
 	}
 }
 
-// TestForesightResumes holds that a run that is restored in mid-epoch predicts the rest of the epoch.
-func TestForesightResumes(t *testing.T) {
+// TestForecasterResumes holds that a run that is restored in mid-epoch predicts the rest of the epoch.
+func TestForecasterResumes(t *testing.T) {
 	for _, f := range forms(someDataset()) {
 		s := f.store(t, ssd.OS)
-		o := f.foreseeable(f.options(), history.Performance)
+		o := f.forecastable(f.options(), history.Performance)
 		o.FeatureCache, o.Superbatch = f.rooms()[2], 6
 		r := f.train(t, open(t, draw.OpenStore(s), o))
 		r.epochOf(0)
@@ -185,7 +185,7 @@ func TestForesightResumes(t *testing.T) {
 			require.Zero(t, of.UnforeseenRows, "%+v", of)
 		}
 		resumed.epochOf(2)
-		resumed.requireForeseen(2)
+		resumed.requireForecast(2)
 	}
 }
 
@@ -202,11 +202,11 @@ func (h hooked) Request(ctx context.Context, m *draw.Sampling, key sample.Key, r
 	return h.Requester.Request(ctx, m, key, r)
 }
 
-// TestOneOfSeveralFails holds that where one of several batches fails that are sampled at a time and foreseen one after
+// TestOneOfSeveralFails holds that where one of several batches fails that are sampled at a time and forecast one after
 // the other, those before it are made, nobody waits for it, and its error is the one that is told.
 func TestOneOfSeveralFails(t *testing.T) {
 	f := someDataset().form("")
-	o := f.foreseeable(f.options(), history.Performance)
+	o := f.forecastable(f.options(), history.Performance)
 	o.FeatureCache, o.Workers, o.Prefetch = f.rooms()[2], 8, 8
 	fault := errors.New("a fault")
 	for name, fail := range map[string]func() error{
@@ -216,7 +216,7 @@ func TestOneOfSeveralFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := open(t, draw.OpenStore(f.store(t, ssd.OS)), o)
 			require.Equal(t, 8, cap(l.draw.Workers))
-			in := &inspector{cache: cacheOf(l), ctx: context.Background(), foresees: true}
+			in := &inspector{cache: cacheOf(l), ctx: context.Background(), forecasting: true}
 			s := newBlocks(in, place{})
 			var err error
 			s.order, err = l.draw.NewSeedOrder(in.ctx, l.draw.EpochKey(0))

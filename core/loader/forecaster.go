@@ -14,27 +14,27 @@ import (
 	"freshgo/core/sample"
 )
 
-// Where it is known ahead what a history will keep (prune.Pruner.Foreseeable), the inspector prunes the batches that it
+// Where it is known ahead what a history will keep (prune.Pruner.Follows), the inspector prunes the batches that it
 // samples, one after the other, with a copy of the history. Plans are then made for the rows that batches will read.
 // That is no condition of anything: each batch is pruned by the history itself when it is its turn, reads what it needs
-// then, and passes over what was planned and it does not need. Once batches need other rows than was foreseen, because
-// training left out an update or a row was not finite, the next epoch is foreseen and planned anew.
+// then, and passes over what was planned and it does not need. Once batches need other rows than was forecast, because
+// training left out an update or a row was not finite, the next epoch is forecast and planned anew.
 
-// foresight is the inspector's knowledge of the history. Without one, batches are planned as they are drawn.
+// forecaster predicts for the inspector what the history will keep. Without one, batches are planned as they are drawn.
 // One goroutine at a time uses it.
-type foresight struct {
+type forecaster struct {
 	of    *prune.Forecaster // nil: there is none, or no more
 	cost  func(node int64) float32
-	wrong *atomic.Int64 // counts what was wrong: rows, or that training did not go on as was foreseen
+	wrong *atomic.Int64 // counts what was wrong: rows, or that training did not go on as was forecast
 }
 
-// foresees reports whether the epoch that has begun is one whose pruning is known ahead.
-func (c *plannedCache) foresees() bool { return c.draw.Split.Reorder == 0 && c.history.Follows() }
+// forecasting reports whether the epoch that has begun is one whose pruning is known ahead.
+func (c *plannedCache) forecasting() bool { return c.draw.Split.Reorder == 0 && c.history.Follows() }
 
-// foresee begins with the epoch that has begun, where that is possible and there is memory for it.
-func (c *plannedCache) foresee(wrong *atomic.Int64) foresight {
-	f := foresight{cost: c.draw.Parts.RowCost(), wrong: wrong}
-	if c.foresees() {
+// forecast begins with the epoch that has begun, where that is possible and there is memory for it.
+func (c *plannedCache) forecast(wrong *atomic.Int64) forecaster {
+	f := forecaster{cost: c.draw.Parts.RowCost(), wrong: wrong}
+	if c.forecasting() {
 		f.of, _ = c.history.Follow(c.draw.Budget) // an error: batches are planned as they are drawn
 	}
 	return f
@@ -42,7 +42,7 @@ func (c *plannedCache) foresee(wrong *atomic.Int64) foresight {
 
 // end gives its memory back; the other batches are planned as they are drawn. Where that was for want of memory, it
 // would be so again.
-func (f *foresight) end(why error) {
+func (f *forecaster) end(why error) {
 	if why != nil && !errors.Is(why, mem.ErrBudget) {
 		f.wrong.Add(1)
 	}
@@ -53,7 +53,7 @@ func (f *foresight) end(why error) {
 }
 
 // free returns the number of batches, of n, whose pruning can be predicted without waiting for training.
-func (f *foresight) free(n int64) int64 {
+func (f *forecaster) free(n int64) int64 {
 	if f.of == nil {
 		return n
 	}
@@ -62,7 +62,7 @@ func (f *foresight) free(n int64) int64 {
 
 // next prunes the next batch, and returns the place of each drawn node, or -1. The slice is nil where the pruning is
 // not known, or where the batch stays whole; known tells these apart.
-func (f *foresight) next(ctx context.Context, g *sample.Subgraph, numSeeds int64) (places []int32, known bool) {
+func (f *forecaster) next(ctx context.Context, g *sample.Subgraph, numSeeds int64) (places []int32, known bool) {
 	if f.of == nil {
 		return nil, false
 	}
@@ -74,7 +74,7 @@ func (f *foresight) next(ctx context.Context, g *sample.Subgraph, numSeeds int64
 }
 
 // nextEpoch goes on with an epoch of count batches.
-func (f *foresight) nextEpoch(ctx context.Context, count int64) {
+func (f *forecaster) nextEpoch(ctx context.Context, count int64) {
 	if f.of == nil {
 		return
 	}
@@ -83,44 +83,44 @@ func (f *foresight) nextEpoch(ctx context.Context, count int64) {
 	}
 }
 
-// Foreseen counts the rows that the history leaves of an epoch's batches, as far as they are sampled.
-type Foreseen struct {
+// EpochForecast counts the rows that the history leaves of an epoch's batches, as far as they are sampled.
+type EpochForecast struct {
 	Epoch          int64 `json:"epoch"`
 	Batches        int64 `json:"batches"`
 	DrawnRows      int64 `json:"drawn_rows"`      // of the batches as they are drawn
-	PlannedRows    int64 `json:"planned_rows"`    // of them, those that are foreseen to be read, and planned
+	PlannedRows    int64 `json:"planned_rows"`    // of them, those that are forecast to be read, and planned
 	ReadRows       int64 `json:"read_rows"`       // of the batches that were made
 	UnforeseenRows int64 `json:"unforeseen_rows"` // read and not planned, or planned and not read
 }
 
-// foreknown keeps Foreseen for the last epochs, and for those ahead. mu guards it.
-type foreknown struct {
+// forecasts keeps the EpochForecast of the last epochs, and of epochs ahead. mu guards it.
+type forecasts struct {
 	mu     sync.Mutex
-	epochs []Foreseen // by rising epoch
+	epochs []EpochForecast // by rising epoch
 }
 
 // keptEpochs is of how many epochs that are over. Arbitrary.
 const keptEpochs = 16
 
-// begin forgets what was foreseen of an epoch and those after it: another inspector does so.
-func (k *foreknown) begin(epoch int64) {
+// begin forgets what was forecast of an epoch and those after it: another inspector does so.
+func (k *forecasts) begin(epoch int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.epochs = slices.DeleteFunc(k.epochs, func(f Foreseen) bool {
+	k.epochs = slices.DeleteFunc(k.epochs, func(f EpochForecast) bool {
 		return f.Epoch >= epoch || f.Epoch < epoch-keptEpochs
 	})
 }
 
-func (k *foreknown) add(f Foreseen) {
+func (k *forecasts) add(f EpochForecast) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if f.Batches == 0 { // it is read now
-		k.epochs = slices.DeleteFunc(k.epochs, func(of Foreseen) bool { return of.Epoch < f.Epoch-keptEpochs })
+		k.epochs = slices.DeleteFunc(k.epochs, func(of EpochForecast) bool { return of.Epoch < f.Epoch-keptEpochs })
 	}
-	at := slices.IndexFunc(k.epochs, func(of Foreseen) bool { return of.Epoch == f.Epoch })
+	at := slices.IndexFunc(k.epochs, func(of EpochForecast) bool { return of.Epoch == f.Epoch })
 	if at < 0 {
 		at = len(k.epochs)
-		k.epochs = append(k.epochs, Foreseen{Epoch: f.Epoch})
+		k.epochs = append(k.epochs, EpochForecast{Epoch: f.Epoch})
 	}
 	of := &k.epochs[at]
 	of.Batches += f.Batches
@@ -130,32 +130,32 @@ func (k *foreknown) add(f Foreseen) {
 	of.UnforeseenRows += f.UnforeseenRows
 }
 
-func (k *foreknown) all() []Foreseen {
+func (k *forecasts) all() []EpochForecast {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.epochs)
 }
 
-// foreseen lists the planned rows of a batch, as positions in its batchRows before pruning.
-type foreseen struct {
+// forecastRows lists the planned rows of a batch, as positions in its batchRows before pruning.
+type forecastRows struct {
 	block *mem.Block // nil: all
 	known bool       // whether the batch will read exactly these
 }
 
-// foreseenOf reduces the rows of a batch to those that it will read, and returns their positions. Where there is
+// planForecast reduces the rows of a batch to those that it will read, and returns their positions. Where there is
 // no memory for that, they are all.
-func foreseenOf(r *draw.BatchRows, budget *mem.Budget, places []int32, known bool) (foreseen, error) {
+func planForecast(r *draw.BatchRows, budget *mem.Budget, places []int32, known bool) (forecastRows, error) {
 	if places == nil {
-		return foreseen{known: known}, nil
+		return forecastRows{known: known}, nil
 	}
 	block, err := budget.Alloc(mem.Trace, bitset.Bytes(int64(len(r.Rows))))
 	if errors.Is(err, mem.ErrBudget) {
-		return foreseen{}, nil
+		return forecastRows{}, nil
 	}
 	if err != nil {
-		return foreseen{}, err
+		return forecastRows{}, err
 	}
-	of, read := foreseen{block, true}, 0
+	of, read := forecastRows{block, true}, 0
 	set := of.set()
 	for pos := range r.Rows {
 		if places[r.TensorRow(int32(pos))] >= 0 {
@@ -172,14 +172,14 @@ func foreseenOf(r *draw.BatchRows, budget *mem.Budget, places []int32, known boo
 }
 
 // set is the positions; nil: all.
-func (f *foreseen) set() bitset.Set {
+func (f *forecastRows) set() bitset.Set {
 	if f.block == nil {
 		return nil
 	}
 	return mem.View[uint64](f.block.Bytes())
 }
 
-func (f *foreseen) free() {
+func (f *forecastRows) free() {
 	if f.block != nil {
 		f.block.Free()
 		f.block = nil
