@@ -42,14 +42,13 @@ func (m *Sampling) NewCachedTypes(listed []bool) CachedTypes {
 	o := &m.Options
 	return CachedTypes{
 		types: m.Parts.Schema, Listed: listed, held: o.Held, trees: o.Trees(),
-		Repeats: slices.Contains(listed, true) && m.mayRepeat(),
+		Repeats: slices.Contains(listed, true) && o.mayRepeat(m.Parts.NumNodes),
 	}
 }
 
 // mayRepeat reports whether a seed may be in a batch twice.
-func (m *Sampling) mayRepeat() bool {
-	o := &m.Options
-	return o.Links == nil && o.SeedWeights != nil || o.Seeds != nil && repeats(o.Seeds, m.Parts.NumNodes)
+func (o *Options) mayRepeat(numNodes int64) bool {
+	return o.Links == nil && o.SeedWeights != nil || o.Seeds != nil && repeats(o.Seeds, numNodes)
 }
 
 // mayRepeat returns the number of leading nodes of a batch that may repeat: its seeds,

@@ -24,17 +24,17 @@ func (o *Options) asks(s *Schema) (asked sample.Capability) {
 		sample.CanTranspose:     o.Transpose,
 		sample.CanHistory:       o.History != nil,
 		sample.CanAggregate:     o.Aggregate != "",
-		sample.CanExpected:      o.Cache == "expected",
 	} {
 		if is {
 			asked |= capability
 		}
 	}
-	return asked
+	return asked | hotnessOf(o.Cache).needs
 }
 
 // chooseKind finds the sampler that the options imply, and returns an error unless it can do all that they ask.
-func (m *Sampling) chooseKind() (err error) {
+func (c checks) chooseKind() (err error) {
+	m := c.sampling
 	o := &m.Options
 	asked := o.asks(m.Parts.Schema)
 	m.Kind, err = sample.Choose(asked, o.Sampler)

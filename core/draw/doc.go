@@ -14,5 +14,6 @@
 //     (nodeindex.go, trees.go), and a row that the consumer holds is passed over (held.go).
 //   - Numbers by which package sizing divides the memory: sizing.go knows the sizes of the graph, measure.go samples a
 //     few batches, and estimate.go bounds those that are too large for that.
-//   - Hotness: rank.go scores nodes for a cache, by degree, by sampling epochs, or by expected visits (expected.go).
+//   - Hotness: hotness.go has a table of the ways to score rows for a cache; rank.go scores by degree and by sampling
+//     epochs, expected.go by expected visits.
 package draw

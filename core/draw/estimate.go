@@ -14,7 +14,8 @@ const mostCounted = 1 << 40
 
 // multiplied estimates the demand of a batch whose part, 1/by of its seeds, has the demand d. An induced batch has the
 // edges between all of its nodes, whose number grows with their square.
-func (m *Sampling) multiplied(d sizing.Demand, by float64, most *sizing.Demand) sizing.Demand {
+func (k Measurer) multiplied(d sizing.Demand, by float64, most *sizing.Demand) sizing.Demand {
+	m := k.sampling
 	rooms := 1.0
 	if m.Options.Subgraph == sample.Induced {
 		rooms = by
@@ -24,7 +25,8 @@ func (m *Sampling) multiplied(d sizing.Demand, by float64, most *sizing.Demand) 
 
 // MaxDemand returns the demand that no batch exceeds: each hop draws for all nodes that the hop before may have
 // reached.
-func (m *Sampling) MaxDemand() sizing.Demand {
+func (k Measurer) MaxDemand() sizing.Demand {
+	m := k.sampling
 	types, o := m.Parts.Schema, &m.Options
 	limit := int64(mostCounted / max(1, len(types.Edges)*types.Hops, types.NumTypes()*(types.Hops+1)))
 	times := func(a, b int64) int64 {

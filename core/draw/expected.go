@@ -12,7 +12,8 @@ import (
 
 // Expected scores the nodes by the expected number of batches that have them within their first
 // hops: all hops for what rows of features serve, hops-layer for those of a hidden layer.
-func (m *Sampling) Expected(ctx context.Context, hops int) (*cache.Vector, error) {
+func (k Ranker) Expected(ctx context.Context, hops int) (*cache.Vector, error) {
+	m := k.sampling
 	o, types := &m.Options, m.Parts.Schema
 	s := cache.Sampling{Seeds: o.Seeds, BatchSize: o.BatchSize, Replace: o.Replace}
 	relations := make([]cache.Relation, len(types.Relations))
@@ -21,14 +22,15 @@ func (m *Sampling) Expected(ctx context.Context, hops int) (*cache.Vector, error
 		relations[i] = cache.Relation{
 			Edges:  r.Edges(m.Budget),
 			Source: types.First[r.Source], Target: types.First[r.Target], NumSources: types.NumNodes(r.Source),
-			Fanouts: o.RelationFanouts[i][:hops], Weights: m.rankedWeights(i),
+			Fanouts: o.RelationFanouts[i][:hops], Weights: k.rankedWeights(i),
 		}
 	}
 	return cache.Expected(ctx, m.Budget, m.Parts.NumNodes, relations, s)
 }
 
 // rankedWeights are the weights of a relation as a ranking reads them, nil where it is drawn from uniformly.
-func (m *Sampling) rankedWeights(relation int) cache.Weights {
+func (k Ranker) rankedWeights(relation int) cache.Weights {
+	m := k.sampling
 	if m.DrawnBy == nil || m.DrawnBy[relation] == nil {
 		return nil
 	}

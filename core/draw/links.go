@@ -141,7 +141,7 @@ func (p *Parts) TimesNames() (names []string) {
 // OpenSeeds prepares the seeds or links. Like indptr the tables of links are counted apart from the budget
 // until the size of the working set is known.
 func (m *Sampling) OpenSeeds(ctx context.Context) error {
-	if err := m.openRequester(ctx); err != nil {
+	if err := openRequester(ctx, m); err != nil {
 		return err
 	}
 	weights, count := m.Options.SeedWeights, m.Seeds.Count()
@@ -159,7 +159,8 @@ func (m *Sampling) OpenSeeds(ctx context.Context) error {
 	return nil
 }
 
-func (m *Sampling) openRequester(ctx context.Context) error {
+// openRequester finds the nodes or links that batches are drawn for.
+func openRequester(ctx context.Context, m *Sampling) error {
 	o := m.Options.Links
 	if o == nil {
 		m.Seeds = NewInputNodes(m.Options.Seeds, m.Parts.NumNodes)
@@ -197,14 +198,14 @@ func (g *linkGraph) close() {
 }
 
 func (g *linkGraph) HasTimes(typ int) bool {
-	nodes, _ := g.of.timeTensors()
+	nodes, _ := timingOf(g.of).timeTensors()
 	return nodes != nil && nodes[typ] != nil
 }
 
 func (g *linkGraph) NodeTimes(ctx context.Context, typ int, times []int64) error {
-	nodes, _ := g.of.timeTensors()
+	nodes, _ := timingOf(g.of).timeTensors()
 	t := nodes[typ]
-	order, err := g.of.orderOf(ctx, t)
+	order, err := timingOf(g.of).orderOf(ctx, t)
 	if err != nil {
 		return err
 	}

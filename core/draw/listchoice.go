@@ -64,24 +64,26 @@ func (s *Schema) listed(wanted cache.Hotness) (of []listed, lists []cache.Lists)
 }
 
 // WantedLists scores all nodes by how often they are asked for lists.
-func (s *Schema) WantedLists(ctx context.Context, m *Sampling) (*cache.Vector, error) {
+func (k Lists) WantedLists(ctx context.Context) (*cache.Vector, error) {
+	m, s := k.sampling, k.sampling.Parts.Schema
 	return cache.Counted(m.Budget, m.Parts.NumNodes, func(counts []uint32) error {
 		led := make([]bool, s.NumTypes())
 		for i := range s.Relations {
 			if r := &s.Relations[i]; s.leads[i] {
 				led[r.Source] = true
-				if err := s.countSources(ctx, m, r, counts); err != nil {
+				if err := NewRanker(m).countSources(ctx, r, counts); err != nil {
 					return err
 				}
 			}
 		}
-		s.countInputs(m, led, counts)
+		k.countInputs(led, counts)
 		return nil
 	})
 }
 
 // countInputs counts input nodes of types to which no draw led, and of links all nodes of such types.
-func (s *Schema) countInputs(m *Sampling, led []bool, counts []uint32) {
+func (k Lists) countInputs(led []bool, counts []uint32) {
+	m, s := k.sampling, k.sampling.Parts.Schema
 	for _, r := range s.Runs {
 		if led[r.Type] {
 			continue

@@ -26,25 +26,32 @@ type Measured struct {
 	Estimated bool
 }
 
+// Measurer finds out how large the batches of a sampling are.
+type Measurer struct{ sampling *Sampling }
+
+func NewMeasurer(m *Sampling) Measurer { return Measurer{m} }
+
 // Measure samples batches spread over the first epoch and finds the most that one of them needed. It stays within the
 // memory: a batch that finds no room beside neighbours in memory is sampled from disk, and where it still has no room
 // its demand is estimated. It frees all that it allocates, except for the neighbours: where they fit in half of
 // the memory they are loaded first, for a batch costs thousands of reads, and openTopology finds them in l.loaded.
-func (m *Sampling) Measure(ctx context.Context, r *sizing.Request, g *sizing.Graph) (of Measured, err error) {
+func (k Measurer) Measure(ctx context.Context, r *sizing.Request, g *sizing.Graph) (of Measured, err error) {
+	m := k.sampling
 	split := sizing.Measuring(r, g)
 	limit := max(r.Memory-g.Fixed, leastTrial)
 	if split.Neighbors && m.Parts.Store != nil {
-		of, err = m.try(ctx, split, limit, false)
+		of, err = k.try(ctx, split, limit, false)
 		if !errors.Is(err, mem.ErrBudget) {
 			return of, err
 		}
 		split.Neighbors = false
 	}
-	return m.try(ctx, split, limit, true)
+	return k.try(ctx, split, limit, true)
 }
 
 // try measures batches within a limit. With estimate it estimates what does not fit.
-func (m *Sampling) try(ctx context.Context, split sizing.Split, limit int64, estimate bool) (of Measured, err error) {
+func (k Measurer) try(ctx context.Context, split sizing.Split, limit int64, estimate bool) (of Measured, err error) {
+	m := k.sampling
 	trial := &Sampling{
 		Options: m.Options, Parts: m.Parts, Budget: mem.NewBudget(limit), Seeds: m.Seeds, seedSums: m.seedSums,
 	}
@@ -56,10 +63,10 @@ func (m *Sampling) try(ctx context.Context, split sizing.Split, limit int64, est
 	trial.Parts.Schema.atOnce = max(sample.FetchedEdges, limit/trialFetches/fetchedEdge)
 	a := gauge{m: trial, of: &of, share: 1}
 	if estimate {
-		most := m.MaxDemand()
+		most := k.MaxDemand()
 		a.most = &most
 	}
-	err = trial.openTrial(ctx)
+	err = openTrial(ctx, trial)
 	if err == nil {
 		err = a.measureBatches(ctx)
 	}
@@ -69,7 +76,7 @@ func (m *Sampling) try(ctx context.Context, split sizing.Split, limit int64, est
 	if err != nil {
 		return of, err
 	}
-	if of.Sampler, err = trial.SamplerOnDisk(); err != nil {
+	if of.Sampler, err = NewMeasurer(trial).SamplerOnDisk(); err != nil {
 		return of, err
 	}
 	m.loaded, trial.loaded = trial.loaded, nil
@@ -79,11 +86,11 @@ func (m *Sampling) try(ctx context.Context, split sizing.Split, limit int64, est
 }
 
 // openTrial opens what batches are drawn from.
-func (m *Sampling) openTrial(ctx context.Context) error {
+func openTrial(ctx context.Context, m *Sampling) error {
 	if err := m.OpenEngine(); err != nil {
 		return err
 	}
-	if err := m.Parts.Schema.OpenTopology(ctx, m); err != nil {
+	if err := NewTopology(m).OpenLists(ctx); err != nil {
 		return err
 	}
 	return m.OpenSampler(ctx)
@@ -142,7 +149,7 @@ func (a *gauge) measure(ctx context.Context, key sample.Key, r sample.Request) e
 		if err == nil {
 			d := demandOf(&graph, a.rows(&graph))
 			if a.share > 1 {
-				d = a.m.multiplied(d, float64(len(r.Seeds))/float64(len(part.Seeds)), a.most)
+				d = NewMeasurer(a.m).multiplied(d, float64(len(r.Seeds))/float64(len(part.Seeds)), a.most)
 			}
 			a.of.Demand.Add(d)
 			return nil
@@ -202,7 +209,8 @@ func demandOf(g *sample.Subgraph, rows int64) sizing.Demand {
 
 // SamplerOnDisk is the sampler that workers are sized for: as if all that a store holds stayed there, which takes the
 // most. Of a graph in memory it is the sampler itself, where that could be opened.
-func (m *Sampling) SamplerOnDisk() (*sample.Sampler, error) {
+func (k Measurer) SamplerOnDisk() (*sample.Sampler, error) {
+	m := k.sampling
 	if m.Parts.Store == nil && m.Sampler != nil {
 		return m.Sampler, nil
 	}
@@ -211,10 +219,10 @@ func (m *Sampling) SamplerOnDisk() (*sample.Sampler, error) {
 		other.Relations[i].Neighbors = graph.Stays()
 	}
 	var weights []*sample.Weights
-	for _, t := range m.weightTensors() {
+	for _, t := range weightingOf(m).weightTensors() {
 		var w *sample.Weights
 		if t != nil {
-			of := m.weightColumn(t)
+			of := weightingOf(m).weightColumn(t)
 			w = of.Stay()
 		}
 		weights = append(weights, w)

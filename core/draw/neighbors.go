@@ -42,15 +42,21 @@ func (s *listed) edgeBytes() (total int64) {
 	return total
 }
 
-// OpenNeighborLists caches the lists of the most important nodes, as many as the
+// Lists opens the neighbour cache of a sampling.
+type Lists struct{ sampling *Sampling }
+
+func NewLists(m *Sampling) Lists { return Lists{m} }
+
+// Open caches the lists of the most important nodes, as many as the
 // split gives bytes to, where topology is on disk. It reads the neighbours once
 // from end to end to rank the nodes and then, in the order of the file and every
 // page checked, what is cached.
-func (m *Sampling) OpenNeighborLists(ctx context.Context) error {
+func (k Lists) Open(ctx context.Context) error {
+	m := k.sampling
 	if m.Split.NeighborLists == 0 {
 		return nil
 	}
-	of, err := m.chooseLists(ctx)
+	of, err := k.chooseLists(ctx)
 	if err != nil {
 		return err
 	}
@@ -68,9 +74,10 @@ func (m *Sampling) OpenNeighborLists(ctx context.Context) error {
 }
 
 // chooseLists chooses the lists to cache, and says of what.
-func (m *Sampling) chooseLists(ctx context.Context) (of []listed, err error) {
+func (k Lists) chooseLists(ctx context.Context) (of []listed, err error) {
+	m := k.sampling
 	types := m.Parts.Schema
-	wanted, err := types.WantedLists(ctx, m)
+	wanted, err := k.WantedLists(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ const most = 1024
 const Auto = -1
 
 // CacheKinds are the values of Options.Cache.
-var CacheKinds = slices.Concat([]string{"auto", "none", "belady"}, Metrics, []string{"vector"}, cache.OnlineNames())
+var CacheKinds = slices.Concat([]string{"auto", "none", "belady"}, Metrics, []string{given}, cache.OnlineNames())
 
 // Options selects the batches and the way to load them. The zero value of a field has its own meaning; Auto lets the
 // loader choose. The tag of a field is the name of the option for callers, and in messages: package capi fills the
@@ -189,9 +189,8 @@ func (o Options) validate(numNodes int64) error {
 	if err := o.validateHeld(numNodes); err != nil {
 		return err
 	}
-	if o.Cache == "vector" {
-		_, err := cache.Check(o.Hotness, numNodes)
-		return err
+	if check := hotnessOf(o.Cache).check; check != nil {
+		return check(&o, numNodes)
 	}
 	return nil
 }
@@ -218,8 +217,6 @@ func (o *Options) validatePlan() error {
 		return fmt.Errorf("%w: reorder needs cache \"belady\", which samples ahead, got cache %q", ErrOption, o.Cache)
 	case o.Reorder > 0 && o.Superbatch != Auto && o.Reorder > o.Superbatch:
 		return fmt.Errorf("%w: reorder must be at most superbatch = %d batches, got %d", ErrOption, o.Superbatch, o.Reorder)
-	case o.Cache == "presc" && o.PreSCEpochs < 1:
-		return fmt.Errorf("%w: presc must sample at least 1 epoch, got %d", ErrOption, o.PreSCEpochs)
 	case !slices.Contains(plan.Transfers(), o.Transfer):
 		return fmt.Errorf("%w: transfer must be one of %q, got %q", ErrOption, plan.Transfers(), o.Transfer)
 	}

@@ -36,10 +36,10 @@ func Hotness(ctx context.Context, src Source, o Options, scores []float32) error
 	}
 	defer m.Close()
 	if o.Cache != "presc" {
-		return m.scoreAll(ctx, scores)
+		return scoreAll(ctx, m, scores)
 	}
 	m.Options.Seed ^= preSamplingSeed // rank takes it off again
-	if err := m.scoreAll(ctx, scores); err != nil {
+	if err := scoreAll(ctx, m, scores); err != nil {
 		return err
 	}
 	for node, mean := range scores {
@@ -48,23 +48,20 @@ func Hotness(ctx context.Context, src Source, o Options, scores []float32) error
 	return nil
 }
 
-// Metrics are the kinds of hotness: caches of these names rank nodes by them.
-var Metrics = []string{"degree", "in-degree", "random", "presc", "expected", "oracle"}
-
 // scoreAll opens what a metric needs, the neighbours in memory where they take
 // less than half of it, and scores the nodes.
-func (m *Sampling) scoreAll(ctx context.Context, scores []float32) error {
+func scoreAll(ctx context.Context, m *Sampling, scores []float32) error {
 	m.Budget = mem.NewBudget(m.Options.Memory)
 	types := m.Parts.Schema
-	if err := types.OpenIndptr(ctx, m); err != nil {
+	if err := NewTopology(m).OpenIndptr(ctx); err != nil {
 		return err
 	}
 	if err := m.OpenSeeds(ctx); err != nil {
 		return err
 	}
 	m.BoundBatch()
-	g := m.GraphSizes()
-	r := m.SizingRequest(&g)
+	g := NewSizes(m).Graph()
+	r := NewSizes(m).Request(&g)
 	m.Split = sizing.Scoring(&r, &g)
 	if err := m.ReserveFixed(&g); err != nil {
 		return err
@@ -72,14 +69,14 @@ func (m *Sampling) scoreAll(ctx context.Context, scores []float32) error {
 	if err := m.OpenEngine(); err != nil {
 		return err
 	}
-	if err := types.OpenTopology(ctx, m); err != nil {
+	if err := NewTopology(m).OpenLists(ctx); err != nil {
 		return err
 	}
 	if err := m.OpenSampler(ctx); err != nil {
 		return err
 	}
 	every := m.NewCachedTypes(slices.Repeat([]bool{true}, types.NumTypes())) // which has no order of rows: by node
-	ranked, err := m.Rank(ctx, m.Options.Cache, &every)
+	ranked, err := NewRanker(m).Rank(ctx, m.Options.Cache, &every)
 	if err != nil {
 		return err
 	}
@@ -88,61 +85,56 @@ func (m *Sampling) scoreAll(ctx context.Context, scores []float32) error {
 	return nil
 }
 
-// Rank scores the rows of the cached types for a kind of cache. The caller closes the
-// scores.
-func (m *Sampling) Rank(ctx context.Context, kind string, rows *CachedTypes) (*cache.Vector, error) {
-	o := &m.Options
-	switch kind {
-	case "presc":
-		// Epochs of another seed, so that what is counted is not what will run.
-		return m.count(ctx, o.Seed^preSamplingSeed, o.PreSCEpochs, rows)
-	case "oracle":
-		return m.count(ctx, o.Seed, 1, rows)
-	case "random":
-		return cache.Random(m.Budget, m.Parts.NumNodes, o.HotnessSeed)
-	}
-	scores, err := m.Score(ctx, kind)
-	if err == nil && rows.Order != nil {
-		scores.Renumber(rows.Order) // these speak of nodes, the cache of rows
+// Ranker scores the nodes of a sampling by their hotness.
+type Ranker struct{ sampling *Sampling }
+
+func NewRanker(m *Sampling) Ranker { return Ranker{m} }
+
+// Rank scores the rows of the cached types for a kind of cache. The caller closes the scores.
+func (k Ranker) Rank(ctx context.Context, kind string, rows *CachedTypes) (*cache.Vector, error) {
+	of := hotnessOf(kind)
+	scores, err := of.score(k, ctx, rows)
+	if err == nil && of.byNode && rows.Order != nil {
+		scores.Renumber(rows.Order)
 	}
 	return scores, err
 }
 
-// Score scores the nodes.
-func (m *Sampling) Score(ctx context.Context, metric string) (*cache.Vector, error) {
-	switch metric {
-	case "expected":
-		return m.Expected(ctx, m.Options.Hops())
-	case "vector":
-		v, err := cache.NewVector(m.Budget, m.Parts.NumNodes)
-		if err == nil {
-			copy(v.Hotness, m.Options.Hotness)
-		}
-		return v, err
+// RankForCache is Rank, where many ties of a count are broken by expected visits.
+func (k Ranker) RankForCache(ctx context.Context, kind string, rows *CachedTypes) (*cache.Vector, error) {
+	scores, err := k.Rank(ctx, kind, rows)
+	if err != nil || !hotnessOf(kind).ties || !k.sampling.Gives(sample.CanExpected) {
+		return scores, err
 	}
-	return m.Parts.Schema.degrees(ctx, m, metric)
+	expected, err := k.Rank(ctx, "expected", rows)
+	if err != nil {
+		scores.Close()
+		return nil, err
+	}
+	defer expected.Close()
+	scores.BreakTies(expected.Hotness, 1/float32(k.sampling.Options.PreSCEpochs))
+	return scores, nil
 }
-
-// preSamplingSeed sets the epochs of PreSC apart from those of training. Arbitrary.
-const preSamplingSeed = 0x5ca1ab1e0ddba115
 
 // count samples epochs of a seed, from epoch 0 on, and counts in how many batches
 // each row is.
-func (m *Sampling) count(ctx context.Context, seed uint64, epochs int, rows *CachedTypes) (*cache.Vector, error) {
+func (k Ranker) count(ctx context.Context, seed uint64, epochs int, rows *CachedTypes) (*cache.Vector, error) {
+	m := k.sampling
 	counter, err := cache.NewCounter(m.Budget, m.Parts.NumNodes)
 	if err != nil {
 		return nil, err
 	}
 	defer counter.Close()
 	for epoch := range epochs {
-		if err := m.countEpoch(ctx, sample.Key{Seed: seed, Epoch: uint64(epoch)}, counter, rows); err != nil {
+		if err := k.countEpoch(ctx, sample.Key{Seed: seed, Epoch: uint64(epoch)}, counter, rows); err != nil {
 			return nil, err
 		}
 	}
 	return counter.Hotness(epochs), nil
 }
 
-func (m *Sampling) countEpoch(ctx context.Context, key sample.Key, counter *cache.Counter, rows *CachedTypes) error {
+func (k Ranker) countEpoch(ctx context.Context, key sample.Key, counter *cache.Counter, rows *CachedTypes) error {
+	m := k.sampling
 	order, err := m.NewSeedOrder(ctx, key)
 	if err != nil {
 		return err
@@ -172,24 +164,33 @@ func (m *Sampling) countEpoch(ctx context.Context, key sample.Key, counter *cach
 	})
 }
 
-// degrees scores the nodes of all types, on one scale: by their edges of all relations that are
-// drawn along, to other nodes ("degree") or from them ("in-degree").
-func (s *Schema) degrees(ctx context.Context, m *Sampling, metric string) (*cache.Vector, error) {
+// degrees scores the nodes of all types, on one scale, by their edges to other nodes of all relations that are drawn
+// along.
+func (k Ranker) degrees(ctx context.Context, _ *CachedTypes) (*cache.Vector, error) {
+	return k.counted(func(r *Relation, counts []uint32) error { return k.countSources(ctx, r, counts) })
+}
+
+// inDegrees does the same by their edges from other nodes.
+func (k Ranker) inDegrees(_ context.Context, _ *CachedTypes) (*cache.Vector, error) {
+	types := k.sampling.Parts.Schema
+	return k.counted(func(r *Relation, counts []uint32) error {
+		to := counts[types.First[r.Target]:]
+		for v := range types.NumNodes(r.Target) {
+			to[v] = uint32(min(int64(to[v])+r.Indptr[v+1]-r.Indptr[v], math.MaxUint32))
+		}
+		return nil
+	})
+}
+
+// counted scores the nodes by what count adds to their counts for each relation that is drawn along.
+func (k Ranker) counted(count func(r *Relation, counts []uint32) error) (*cache.Vector, error) {
+	m := k.sampling
 	return cache.Counted(m.Budget, m.Parts.NumNodes, func(counts []uint32) error {
-		for i := range s.Relations {
-			r := &s.Relations[i]
-			if !r.used {
-				continue
-			}
-			if metric == "in-degree" {
-				to := counts[s.First[r.Target]:]
-				for v := range s.NumNodes(r.Target) {
-					to[v] = uint32(min(int64(to[v])+r.Indptr[v+1]-r.Indptr[v], math.MaxUint32))
+		for i := range m.Parts.Schema.Relations {
+			if r := &m.Parts.Schema.Relations[i]; r.used {
+				if err := count(r, counts); err != nil {
+					return err
 				}
-				continue
-			}
-			if err := s.countSources(ctx, m, r, counts); err != nil {
-				return err
 			}
 		}
 		return nil
@@ -197,7 +198,8 @@ func (s *Schema) degrees(ctx context.Context, m *Sampling, metric string) (*cach
 }
 
 // countSources adds the edges of a relation to the counts of their sources. There is a count for every node.
-func (s *Schema) countSources(ctx context.Context, m *Sampling, r *Relation, counts []uint32) error {
+func (k Ranker) countSources(ctx context.Context, r *Relation, counts []uint32) error {
+	m, s := k.sampling, k.sampling.Parts.Schema
 	from := counts[s.First[r.Source]:]
 	return r.Neighbors.Scan(ctx, m.Budget, func(_ int64, sources []int64) error {
 		cache.Count(from, sources)

@@ -55,10 +55,10 @@ func New(o Options, src Source) Sampling {
 
 // Check returns an error if the options are wrong, by themselves or for this source.
 func (m *Sampling) Check() error {
-	o := &m.Options
+	o, c := &m.Options, checks{m}
 	m.Parts.Disjoint, m.Parts.Timed, m.Parts.Links = o.Trees(), o.TimeAttr != "", o.Links
 	m.Parts.Transposed, m.Parts.Held = o.Transpose, o.Held != nil
-	if err := m.chooseKind(); err != nil {
+	if err := c.chooseKind(); err != nil {
 		return err
 	}
 	if err := o.validate(m.Parts.NumNodes); err != nil {
@@ -67,14 +67,17 @@ func (m *Sampling) Check() error {
 	if err := m.Parts.CheckRows(o.Cache); err != nil {
 		return err
 	}
-	if err := m.checkTypes(); err != nil {
+	if err := c.checkTypes(); err != nil {
 		return err
 	}
-	if err := m.checkSampler(); err != nil {
+	if err := c.checkSampler(); err != nil {
 		return err
 	}
 	return o.validateLinks(&m.Parts)
 }
+
+// checks compares the options of a sampling with its source.
+type checks struct{ sampling *Sampling }
 
 // NumBatches returns the number of batches of an epoch, over all ranks.
 func (m *Sampling) NumBatches() int64 {
@@ -114,7 +117,7 @@ func (m *Sampling) Close() {
 		m.release[i]()
 	}
 	m.release = nil
-	m.dropLoaded()
+	NewTopology(m).dropLoaded()
 }
 
 // OpenEngine starts the read engine of a store, and makes the graph ready for reading.
@@ -178,10 +181,10 @@ func (m *Sampling) Concurrency() (batches, threads int) {
 // makeSampler makes the sampler of what is open.
 func (m *Sampling) makeSampler(ctx context.Context) (err error) {
 	types := m.Parts.Schema
-	if m.DrawnBy, err = types.openWeights(ctx, m); err != nil {
+	if m.DrawnBy, err = weightingOf(m).openWeights(ctx); err != nil {
 		return err
 	}
-	times, err := types.openTimes(ctx, m)
+	times, err := timingOf(m).openTimes(ctx)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,8 @@ import (
 // What the options ask of the node types and relations of a graph.
 
 // checkTypes checks the options against the types of the graph.
-func (m *Sampling) checkTypes() error {
+func (c checks) checkTypes() error {
+	m := c.sampling
 	types, o := m.Parts.Schema, &m.Options
 	if types.unnamed() {
 		if o.Metapaths != nil {

@@ -15,15 +15,21 @@ import (
 // What package sizing is told of a loader: what the options ask for, how large the arrays of the graph are, and what
 // batches cost.
 
-// SizingRequest returns the memory that the options ask for.
-func (m *Sampling) SizingRequest(g *sizing.Graph) sizing.Request {
+// Sizes tells package sizing of a sampling.
+type Sizes struct{ sampling *Sampling }
+
+func NewSizes(m *Sampling) Sizes { return Sizes{m} }
+
+// Request returns the memory that the options ask for.
+func (z Sizes) Request(g *sizing.Graph) sizing.Request {
+	m := z.sampling
 	o := &m.Options
 	r := sizing.Request{
 		Memory: o.Memory, FeatureCache: o.FeatureCache, NeighborCache: o.NeighborCache, Cache: o.Cache,
 		Workers: min(cmp.Or(o.Workers, runtime.NumCPU()), most), Prefetch: min(o.Prefetch, most), Holds: o.Holds,
 		EpochBatches: m.Seeds.Count()/o.BatchSize + 1, Superbatch: o.Superbatch, Reorder: o.Reorder,
 		TraceMemory: o.TraceMemory, BufferMemory: o.BufferMemory,
-		History: m.historySizes(g),
+		History: z.historySizes(g),
 	}
 	if o.Scratch != "" {
 		r.Scratch = o.ScratchBytes
@@ -35,7 +41,8 @@ func (m *Sampling) SizingRequest(g *sizing.Graph) sizing.Request {
 }
 
 // historySizes returns the memory of the history.
-func (m *Sampling) historySizes(g *sizing.Graph) (of sizing.History) {
+func (z Sizes) historySizes(g *sizing.Graph) (of sizing.History) {
+	m := z.sampling
 	o, n := m.Options.History, m.Parts.NumNodes
 	if o == nil {
 		return of
@@ -49,7 +56,7 @@ func (m *Sampling) historySizes(g *sizing.Graph) (of sizing.History) {
 	if !o.Outside {
 		of.Memory += of.Buffer
 	}
-	if m.Weighs() {
+	if m.Options.Weighs() {
 		for layer := 1; layer <= c.Layers; layer++ {
 			if c.Keeps(layer) {
 				of.Memory += 4 * n // expect's vector
@@ -60,16 +67,17 @@ func (m *Sampling) historySizes(g *sizing.Graph) (of sizing.History) {
 }
 
 // Weighs reports whether the history's policy weighs what embeddings save.
-func (m *Sampling) Weighs() bool {
-	return m.Options.History != nil && m.Options.History.Policy == history.Performance
+func (o *Options) Weighs() bool {
+	return o.History != nil && o.History.Policy == history.Performance
 }
 
-// GraphSizes returns the sizes of the parts of the graph.
-func (m *Sampling) GraphSizes() sizing.Graph {
+// Graph returns the sizes of the parts of the graph.
+func (z Sizes) Graph() sizing.Graph {
+	m := z.sampling
 	p := &m.Parts
 	g := graphSizes{checksums: m.Options.Checksums, Graph: sizing.Graph{
 		OnDisk: p.Store != nil, Nodes: p.NumNodes, Stamp: sample.StampBytes(p.NumNodes),
-		Fixed: m.Seeds.bytes() + m.seedTimesBytes() + 8*int64(len(m.seedSums)),
+		Fixed: m.Seeds.bytes() + timingOf(m).seedTimesBytes() + 8*int64(len(m.seedSums)),
 	}}
 	for t := range p.Schema.NumTypes() {
 		g.Types = append(g.Types, p.Schema.NumNodes(t))
@@ -77,10 +85,10 @@ func (m *Sampling) GraphSizes() sizing.Graph {
 	for i := range p.Tensors {
 		g.Tensors = append(g.Tensors, p.tensorSizes(&p.Tensors[i]))
 	}
-	if m.reorders() {
+	if m.Options.reorders() {
 		g.Order = m.Seeds.Count() * 8
 	}
-	m.weightSizes(&g)
+	z.weightSizes(&g)
 	if p.Store == nil {
 		g.Fixed += p.inMemory.Used()
 		g.Held, g.Weights, g.UserWeights = g.Weights, 0, 0
@@ -150,21 +158,22 @@ func (p *Parts) topologySizes(g *graphSizes) {
 }
 
 // weightSizes counts the weights or times that edges are drawn by.
-func (m *Sampling) weightSizes(g *graphSizes) {
-	for _, t := range m.weightTensors() {
+func (z Sizes) weightSizes(g *graphSizes) {
+	m := z.sampling
+	for _, t := range weightingOf(m).weightTensors() {
 		if t == nil {
 			continue
 		}
 		g.Weights += weightBytes(t)
 		if m.Parts.Store != nil {
-			g.UserWeights = max(g.UserWeights, m.userWeights(t))
-			if of := m.byPosition(t); of != nil {
+			g.UserWeights = max(g.UserWeights, weightingOf(m).userWeights(t))
+			if of := weightingOf(m).byPosition(t); of != nil {
 				g.Checks += graph.PositionBytes(of)
 				g.read(&of.Array)
 				g.read(&of.Sums)
 			}
 		}
 	}
-	times, largest := m.Parts.Schema.sizeTimes(m)
+	times, largest := timingOf(m).sizeTimes()
 	g.Weights, g.UserWeights = g.Weights+times, max(g.UserWeights, largest)
 }

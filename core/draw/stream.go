@@ -21,12 +21,12 @@ func (m *Sampling) EpochKey(epoch int64) sample.Key {
 }
 
 // reorders reports whether an epoch has the seeds in another order than the user, or draws them.
-func (m *Sampling) reorders() bool { return m.Options.Shuffle || m.Options.SeedWeights != nil }
+func (o *Options) reorders() bool { return o.Shuffle || o.SeedWeights != nil }
 
 // NewSeedOrder makes the order of an epoch.
 func (m *Sampling) NewSeedOrder(ctx context.Context, epoch sample.Key) (*SeedOrder, error) {
 	s := &SeedOrder{of: m, Key: epoch}
-	if !m.reorders() {
+	if !m.Options.reorders() {
 		return s, nil
 	}
 	var err error

@@ -16,9 +16,15 @@ import (
 // Types and relations without times are drawn regardless of time. Trees are numbered over the seeds
 // of a batch, type by type.
 
+// timing opens the times of a sampling.
+type timing struct{ sampling *Sampling }
+
+func timingOf(m *Sampling) timing { return timing{m} }
+
 // timeTensors returns the tensor of each node type or of each relation that has times, and nil of
 // the others; or nothing without times.
-func (m *Sampling) timeTensors() (nodes, edges []*Tensor) {
+func (k timing) timeTensors() (nodes, edges []*Tensor) {
+	m := k.sampling
 	if m.Options.TimeAttr == "" {
 		return nil, nil
 	}
@@ -37,17 +43,18 @@ func (m *Sampling) timeTensors() (nodes, edges []*Tensor) {
 }
 
 // checkTimes checks what depends on the tensors of the source.
-func (s *Schema) checkTimes(m *Sampling) error {
+func (k timing) checkTimes() error {
+	m, s := k.sampling, k.sampling.Parts.Schema
 	name := m.Options.TimeAttr
 	if name == "" {
-		return m.checkTreeNames()
+		return checks{m}.checkTreeNames()
 	}
 	if k := m.Options.Links; k != nil {
 		if _, err := m.Parts.LinkedRelation(k); err != nil {
 			return err
 		}
 	}
-	nodes, edges := m.timeTensors()
+	nodes, edges := k.timeTensors()
 	var found [2]*Tensor // of nodes, of edges
 	for kind, tensors := range [][]*Tensor{nodes, edges} {
 		for _, t := range tensors {
@@ -65,7 +72,7 @@ func (s *Schema) checkTimes(m *Sampling) error {
 		return fmt.Errorf("%w: time_attr %q names tensors of nodes (%s) and of edges (%s), expected tensors of one kind",
 			ErrOption, name, s.typeLabel(found[0]), s.typeLabel(found[1]))
 	case found[0] == nil && found[1] == nil:
-		return s.noTimes(m, name)
+		return k.noTimes(name)
 	}
 	if k := m.Options.Links; k != nil {
 		t, own := cmp.Or(edges[k.Relation], found[0], found[1]), edges[k.Relation] != nil
@@ -78,11 +85,12 @@ func (s *Schema) checkTimes(m *Sampling) error {
 			return s.NoSeedTimes(r.Type, name)
 		}
 	}
-	return m.checkTreeNames()
+	return checks{m}.checkTreeNames()
 }
 
 // noTimes returns the error that no tensor has the name of the times.
-func (s *Schema) noTimes(m *Sampling, name string) error {
+func (k timing) noTimes(name string) error {
+	m, s := k.sampling, k.sampling.Parts.Schema
 	var nodes, edges []string
 	for i := range m.Parts.Tensors {
 		if t := &m.Parts.Tensors[i]; t.ByEdge {
@@ -119,8 +127,9 @@ func (s *Schema) timed(relation int, nodes, edges []*Tensor) *Tensor {
 }
 
 // sizeTimes returns the memory of the times of all relations, and of the largest of the tensors that they come from.
-func (s *Schema) sizeTimes(m *Sampling) (times, largest int64) {
-	nodes, edges := m.timeTensors()
+func (k timing) sizeTimes() (times, largest int64) {
+	s := k.sampling.Parts.Schema
+	nodes, edges := k.timeTensors()
 	if nodes == nil {
 		return 0, 0
 	}
@@ -133,13 +142,14 @@ func (s *Schema) sizeTimes(m *Sampling) (times, largest int64) {
 }
 
 // openTimes makes the times of edges, of all relations that have any, and of seeds ready, where the topology is open.
-func (s *Schema) openTimes(ctx context.Context, m *Sampling) ([]*sample.Temporal, error) {
-	nodes, edges := m.timeTensors()
+func (k timing) openTimes(ctx context.Context) ([]*sample.Temporal, error) {
+	m, s := k.sampling, k.sampling.Parts.Schema
+	nodes, edges := k.timeTensors()
 	if nodes == nil {
 		return nil, nil
 	}
 	if m.seedTimes = m.Options.SeedTimes; m.seedTimes == nil {
-		if err := m.allocSeedTimes(); err != nil {
+		if err := k.allocSeedTimes(); err != nil {
 			return nil, err
 		}
 	}
@@ -148,7 +158,7 @@ func (s *Schema) openTimes(ctx context.Context, m *Sampling) ([]*sample.Temporal
 		if t == nil {
 			continue
 		}
-		if err := s.openTimesOfNodes(ctx, m, typ, t, out); err != nil {
+		if err := k.openTimesOfNodes(ctx, typ, t, out); err != nil {
 			return nil, s.ofType(t, err)
 		}
 	}
@@ -157,7 +167,7 @@ func (s *Schema) openTimes(ctx context.Context, m *Sampling) ([]*sample.Temporal
 			continue
 		}
 		var err error
-		if out[i], err = s.openTimesOfEdges(ctx, m, i, t); err != nil {
+		if out[i], err = k.openTimesOfEdges(ctx, i, t); err != nil {
 			return nil, s.ofType(t, err)
 		}
 	}
@@ -165,14 +175,15 @@ func (s *Schema) openTimes(ctx context.Context, m *Sampling) ([]*sample.Temporal
 }
 
 // openTimesOfEdges makes ready what has the times of a relation: its edges, and links that are these.
-func (s *Schema) openTimesOfEdges(ctx context.Context, m *Sampling, i int, t *Tensor) (*sample.Temporal, error) {
+func (k timing) openTimesOfEdges(ctx context.Context, i int, t *Tensor) (*sample.Temporal, error) {
+	m, s := k.sampling, k.sampling.Parts.Schema
 	rows, err := m.Graph.Times(ctx, t.column(), m.Split.Weights, nil, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Free()
-	if k := m.Options.Links; k != nil && k.Relation == i && m.Options.SeedTimes == nil {
-		if err := m.readSeedTimes(ctx, rows, SeedRun{To: m.Seeds.Count()}, 0); err != nil {
+	if of := m.Options.Links; of != nil && of.Relation == i && m.Options.SeedTimes == nil {
+		if err := k.readSeedTimes(ctx, rows, SeedRun{To: m.Seeds.Count()}, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -180,8 +191,9 @@ func (s *Schema) openTimesOfEdges(ctx context.Context, m *Sampling, i int, t *Te
 }
 
 // openTimesOfNodes makes ready what has the times of a node type: its seeds, and the edges that begin at it.
-func (s *Schema) openTimesOfNodes(ctx context.Context, m *Sampling, typ int, t *Tensor, out []*sample.Temporal) error {
-	order, err := m.orderOf(ctx, t)
+func (k timing) openTimesOfNodes(ctx context.Context, typ int, t *Tensor, out []*sample.Temporal) error {
+	m, s := k.sampling, k.sampling.Parts.Schema
+	order, err := k.orderOf(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -194,7 +206,7 @@ func (s *Schema) openTimesOfNodes(ctx context.Context, m *Sampling, typ int, t *
 		if r.Type != typ || m.Options.SeedTimes != nil {
 			continue
 		}
-		if err := m.readSeedTimes(ctx, rows, r, s.First[typ]); err != nil {
+		if err := k.readSeedTimes(ctx, rows, r, s.First[typ]); err != nil {
 			return err
 		}
 	}
@@ -210,11 +222,12 @@ func (s *Schema) openTimesOfNodes(ctx context.Context, m *Sampling, typ int, t *
 }
 
 // orderOf is the row of each node of a tensor's type, counted over all types, or nil.
-func (m *Sampling) orderOf(ctx context.Context, t *Tensor) ([]uint32, error) {
+func (k timing) orderOf(ctx context.Context, t *Tensor) ([]uint32, error) {
+	m := k.sampling
 	if m.Parts.Store == nil {
 		return nil, nil
 	}
-	if err := m.OpenOrder(ctx); err != nil || m.Order == nil {
+	if err := NewTopology(m).OpenOrder(ctx); err != nil || m.Order == nil {
 		return nil, err
 	}
 	return m.Order[t.First : t.First+t.NumRows], nil
@@ -238,7 +251,7 @@ func (o *Options) temporal(times *sample.Times) *sample.Temporal {
 
 // timesOnDisk returns the loader's times as if they stayed on disk.
 func (s *Schema) timesOnDisk(m *Sampling) []*sample.Temporal {
-	nodes, edges := m.timeTensors()
+	nodes, edges := timingOf(m).timeTensors()
 	if nodes == nil {
 		return nil
 	}
@@ -261,7 +274,8 @@ func (t *Tensor) checkTime() error {
 }
 
 // seedTimesBytes returns the memory of the times of seeds, the user's or the loader's.
-func (m *Sampling) seedTimesBytes() int64 {
+func (k timing) seedTimesBytes() int64 {
+	m := k.sampling
 	if m.Options.TimeAttr == "" {
 		return 0
 	}
@@ -269,7 +283,8 @@ func (m *Sampling) seedTimesBytes() int64 {
 }
 
 // allocSeedTimes makes room for the time of each seed.
-func (m *Sampling) allocSeedTimes() error {
+func (k timing) allocSeedTimes() error {
+	m := k.sampling
 	// Counted with indptr, see openIndptr.
 	block, err := mem.NewBudget(0).Alloc(mem.Topology, max(1, m.Seeds.Count())*8)
 	if err != nil {
@@ -282,7 +297,8 @@ func (m *Sampling) allocSeedTimes() error {
 
 // readSeedTimes makes the time of each seed of a run that of the node, whose type begins with this
 // node; of links, which then are every edge, that of the edge.
-func (m *Sampling) readSeedTimes(ctx context.Context, rows *graph.TimeRows, run SeedRun, firstNode int64) error {
+func (k timing) readSeedTimes(ctx context.Context, rows *graph.TimeRows, run SeedRun, firstNode int64) error {
+	m := k.sampling
 	buffer, scratch := make([]int64, graph.ScanIDs), new(graph.Scratch)
 	for first := run.From; first < run.To; first += graph.ScanIDs {
 		out := m.seedTimes[first:min(first+graph.ScanIDs, run.To)]

@@ -12,9 +12,15 @@ import (
 // The neighbour lists of all relations, and the rows of nodes, as the split puts them into memory
 // or leaves them on disk.
 
+// Topology opens the neighbour lists of a sampling.
+type Topology struct{ sampling *Sampling }
+
+func NewTopology(m *Sampling) Topology { return Topology{m} }
+
 // OpenIndptr loads or finds the offsets of all relations, which always stay in memory. They are counted apart from the
 // budget until the size of the working set is known, so that a budget too small is answered with the one that works.
-func (s *Schema) OpenIndptr(ctx context.Context, m *Sampling) error {
+func (g Topology) OpenIndptr(ctx context.Context) error {
+	m, s := g.sampling, g.sampling.Parts.Schema
 	for i := range s.Relations {
 		r := &s.Relations[i]
 		if r.csc != nil {
@@ -34,11 +40,12 @@ func (s *Schema) OpenIndptr(ctx context.Context, m *Sampling) error {
 	return nil
 }
 
-// OpenTopology finds neighbours and edge numbers of all relations where the split puts them.
-func (s *Schema) OpenTopology(ctx context.Context, m *Sampling) error {
+// OpenLists finds neighbours and edge numbers of all relations where the split puts them.
+func (g Topology) OpenLists(ctx context.Context) error {
+	m, s := g.sampling, g.sampling.Parts.Schema
 	m.fromDisk = new(graph.Counts)
 	if !m.Split.Neighbors {
-		m.dropLoaded()
+		g.dropLoaded()
 	}
 	for i := range s.Relations {
 		r := &s.Relations[i]
@@ -51,7 +58,7 @@ func (s *Schema) OpenTopology(ctx context.Context, m *Sampling) error {
 			continue
 		}
 		var err error
-		if r.Neighbors, err = m.openNeighbors(ctx, i); err != nil {
+		if r.Neighbors, err = g.openNeighbors(ctx, i); err != nil {
 			return err
 		}
 		of := r.OnDisk
@@ -67,7 +74,8 @@ func (s *Schema) OpenTopology(ctx context.Context, m *Sampling) error {
 }
 
 // openNeighbors finds the neighbours of a relation. What a trial loads the loader may take over: see measure.
-func (m *Sampling) openNeighbors(ctx context.Context, relation int) (ids graph.IDs, err error) {
+func (g Topology) openNeighbors(ctx context.Context, relation int) (ids graph.IDs, err error) {
+	m := g.sampling
 	types := m.Parts.Schema
 	r := &types.Relations[relation]
 	of, limit := r.OnDisk, types.NumNodes(r.Source)
@@ -91,7 +99,8 @@ func (m *Sampling) openNeighbors(ctx context.Context, relation int) (ids graph.I
 	return ids, err
 }
 
-func (m *Sampling) dropLoaded() {
+func (g Topology) dropLoaded() {
+	m := g.sampling
 	for _, block := range m.loaded {
 		block.Free()
 	}
@@ -100,18 +109,20 @@ func (m *Sampling) dropLoaded() {
 
 // OpenOrder finds the row of every node, of a store whose rows are not in the order of the nodes. Those that measuring
 // has found are taken over.
-func (m *Sampling) OpenOrder(ctx context.Context) error {
+func (g Topology) OpenOrder(ctx context.Context) error {
+	m := g.sampling
 	if m.Parts.Store == nil || m.Order != nil {
 		return nil
 	}
 	var err error
-	m.Order, err = m.Parts.Schema.rowsOfNodes(ctx, m)
+	m.Order, err = g.rowsOfNodes(ctx)
 	return err
 }
 
 // rowsOfNodes returns the row of every node, counted over all types, or nil where node v has row v. Its memory is
 // counted with the offsets, see openIndptr.
-func (s *Schema) rowsOfNodes(ctx context.Context, m *Sampling) ([]uint32, error) {
+func (g Topology) rowsOfNodes(ctx context.Context) ([]uint32, error) {
+	m, s := g.sampling, g.sampling.Parts.Schema
 	types := m.Parts.Store.NodeTypes()
 	if !slices.ContainsFunc(types, func(t store.NodeType) bool { return t.Order != nil }) {
 		return nil, nil

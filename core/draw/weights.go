@@ -22,9 +22,15 @@ import (
 // EdgeWeightName is the tensor of the weights that a sampler gives edges.
 const EdgeWeightName = "edge_weight"
 
+// weighting opens the weights of a sampling.
+type weighting struct{ sampling *Sampling }
+
+func weightingOf(m *Sampling) weighting { return weighting{m} }
+
 // weightTensors returns the tensor of each relation that is drawn by one, and nil of the others; or
 // nothing where all are drawn uniformly.
-func (m *Sampling) weightTensors() []*Tensor {
+func (w weighting) weightTensors() []*Tensor {
+	m := w.sampling
 	if !m.Options.Weighted() {
 		return nil
 	}
@@ -49,13 +55,14 @@ func (o *Options) weightsOf(relation int) string {
 }
 
 // checkWeights checks the tensors that edges are drawn by.
-func (m *Sampling) checkWeights() error {
+func (c checks) checkWeights() error {
+	m := c.sampling
 	types := m.Parts.Schema
 	if n := len(m.Options.WeightAttrs); n > 0 && n != len(types.Relations) {
 		return fmt.Errorf("%w: weight_attr has %d names, expected one for each of %d edge types",
 			ErrOption, n, len(types.Relations))
 	}
-	found := m.weightTensors()
+	found := weightingOf(m).weightTensors()
 	if found == nil {
 		return nil
 	}
@@ -96,11 +103,12 @@ func (t *Tensor) checkWeight() error {
 }
 
 // checkSampler checks what depends on the source's tensors.
-func (m *Sampling) checkSampler() error {
-	if err := m.checkWeights(); err != nil {
+func (c checks) checkSampler() error {
+	m := c.sampling
+	if err := c.checkWeights(); err != nil {
 		return err
 	}
-	if err := m.Parts.Schema.checkTimes(m); err != nil {
+	if err := timingOf(m).checkTimes(); err != nil {
 		return err
 	}
 	if !m.Gives(sample.CanEdgeIDs) { // batches bring no tensors of edges that are not the graph's
@@ -117,8 +125,9 @@ func (m *Sampling) checkSampler() error {
 }
 
 // openWeights prepares the weights of all relations. Their topology is open.
-func (s *Schema) openWeights(ctx context.Context, m *Sampling) ([]*sample.Weights, error) {
-	found := m.weightTensors()
+func (w weighting) openWeights(ctx context.Context) ([]*sample.Weights, error) {
+	m, s := w.sampling, w.sampling.Parts.Schema
+	found := w.weightTensors()
 	if found == nil {
 		return nil, nil
 	}
@@ -128,7 +137,7 @@ func (s *Schema) openWeights(ctx context.Context, m *Sampling) ([]*sample.Weight
 			continue
 		}
 		var err error
-		if weights[i], err = m.Graph.Weights(ctx, m.weightColumn(t), &s.Relations[i].Lists); err != nil {
+		if weights[i], err = m.Graph.Weights(ctx, w.weightColumn(t), &s.Relations[i].Lists); err != nil {
 			return nil, s.OfRelation(i, err)
 		}
 	}
@@ -136,9 +145,10 @@ func (s *Schema) openWeights(ctx context.Context, m *Sampling) ([]*sample.Weight
 }
 
 // weightColumn is a tensor of weights as package graph reads it. A trial does not look for bad ones.
-func (m *Sampling) weightColumn(t *Tensor) graph.WeightColumn {
+func (w weighting) weightColumn(t *Tensor) graph.WeightColumn {
+	m := w.sampling
 	return graph.WeightColumn{
-		Column: t.column(), ByPosition: m.byPosition(t), InMemory: m.Split.Weights, Unchecked: m.trial,
+		Column: t.column(), ByPosition: w.byPosition(t), InMemory: m.Split.Weights, Unchecked: m.trial,
 		Bad: func(edge int64, w float64) error {
 			return fmt.Errorf("%w: weight_attr %q is %v for edge %d, expected a finite number of "+
 				"at least 0 and at most %g",
@@ -154,7 +164,8 @@ func weightBytes(t *Tensor) int64 {
 }
 
 // byPosition is the weights of a tensor by position, nil where the store does not have them.
-func (m *Sampling) byPosition(t *Tensor) *store.Weights {
+func (w weighting) byPosition(t *Tensor) *store.Weights {
+	m := w.sampling
 	if m.Parts.Store == nil || t.OnDisk == nil {
 		return nil
 	}
@@ -166,8 +177,8 @@ func (m *Sampling) byPosition(t *Tensor) *store.Weights {
 
 // userWeights returns the memory of a tensor's weights in the user's order, while they are put into the order of
 // positions.
-func (m *Sampling) userWeights(t *Tensor) int64 {
-	if m.byPosition(t) != nil {
+func (w weighting) userWeights(t *Tensor) int64 {
+	if w.byPosition(t) != nil {
 		return 0
 	}
 	return t.Bytes()

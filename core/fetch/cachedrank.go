@@ -5,27 +5,13 @@ import (
 
 	"freshgo/core/cache"
 	"freshgo/core/draw"
-	"freshgo/core/sample"
 )
 
-// rankForCache is rank, with the many ties of PreSC broken by expected visits, and
-// the rows that the consumer holds last.
+// rankForCache ranks the rows of the cached types, and puts last the rows that the consumer holds.
 func rankForCache(ctx context.Context, m *draw.Sampling, f *Features) (*cache.Vector, error) {
-	scores, err := m.Rank(ctx, m.Split.Cache, &f.CachedTypes)
+	scores, err := draw.NewRanker(m).RankForCache(ctx, m.Split.Cache, &f.CachedTypes)
 	if err != nil {
 		return nil, err
-	}
-	if m.Split.Cache == "presc" && m.Gives(sample.CanExpected) {
-		expected, err := m.Score(ctx, "expected")
-		if err != nil {
-			scores.Close()
-			return nil, err
-		}
-		defer expected.Close()
-		if m.Order != nil {
-			expected.Renumber(m.Order)
-		}
-		scores.BreakTies(expected.Hotness, 1/float32(m.Options.PreSCEpochs))
 	}
 	dropHeld(m, f, scores)
 	dropRowless(m, f, scores)

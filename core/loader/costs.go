@@ -20,7 +20,7 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 	c := sizing.Costs{
 		Nodes: d.Nodes, NodesOfType: offsets.NodesOfTypes(), Edges: d.Edges, Expanded: expanded(m, d),
 		Batch:        batch.TensorBytes(offsets, &m.Parts, m.Options.BatchSize) + levelBytes(m, d),
-		Rank:         rankBytes(m.Options.Cache, m.Parts.NumNodes),
+		Rank:         draw.RankBytes(m.Options.Cache, m.Parts.NumNodes),
 		FetchWorker:  graph.ScratchBytes(d.HopEdges),
 		FetchBatch:   graph.ScratchBytes(d.Edges) + batch.OwningBytes(&m.Options, d),
 		ResidentSlot: fetch.ResidentBytes, PlannedSlot: fetch.ResidentBytes,
@@ -35,7 +35,7 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 			c.Prune = pruningBytes(m, d)
 		}
 	}
-	if m.Weighs() {
+	if m.Options.Weighs() {
 		c.Score = cache.ExpectedBytes(g.Nodes) - 4*g.Nodes // what expect takes for a while beside its vectors
 		if g.OnDisk {
 			c.Score += min(2*graph.ScanPiece, g.Neighbors+ssd.PageBytes) // see graph.Rows.Scan
@@ -95,23 +95,12 @@ func pruningBytes(m *draw.Sampling, d *sizing.Demand) int64 {
 
 // roomy reports whether there is memory for any batches, worked at as the options ask.
 func roomy(m *draw.Sampling, r *sizing.Request, g *sizing.Graph) bool {
-	of, err := m.SamplerOnDisk()
+	of, err := draw.NewMeasurer(m).SamplerOnDisk()
 	if err != nil {
 		return false // which opening will report
 	}
-	d := m.MaxDemand()
+	d := draw.NewMeasurer(m).MaxDemand()
 	m.Options.Complete(&d)
 	split, err := sizing.Divide(*r, *g, costsOf(m, &d, of, g))
 	return err == nil && split.AsAsked(r)
-}
-
-// rankBytes returns the memory that rank takes for a while, beyond the address table.
-func rankBytes(kind string, numNodes int64) int64 {
-	switch kind {
-	case "expected":
-		return cache.ExpectedBytes(numNodes) - 4*numNodes
-	case "presc":
-		return cache.ExpectedBytes(numNodes)
-	}
-	return 0
 }

@@ -20,7 +20,7 @@
 //     levels).
 //   - reorder: batches of a block change places before they are planned (blocks.go).
 //   - Batches on demand (Loader.Sample) are made in a preparer of no epoch, with a worker and scratch of its own, over
-//     a cache that only reads (ask.go).
+//     a cache that only reads (ondemand.go).
 //
 // Around it: open.go opens a loader, costs.go tells package sizing what batches cost, cachedrank.go ranks rows for a
 // cache; stats.go, report.go and timeline.go report the work. Where a part of a plan is lost, batches read their rows

@@ -88,11 +88,11 @@ func TestNoBatchExceedsTheBound(t *testing.T) {
 			o.Links = &links.Options{Negatives: float64(rng.IntN(3))}
 		}
 		l := open(t, g, o)
-		most := l.draw.MaxDemand()
+		most := draw.NewMeasurer(&l.draw).MaxDemand()
 		o.Complete(&most)
-		sizes := l.draw.GraphSizes()
-		asked := l.draw.SizingRequest(&sizes)
-		of, err := l.draw.Measure(context.Background(), &asked, &sizes)
+		sizes := draw.NewSizes(&l.draw).Graph()
+		asked := draw.NewSizes(&l.draw).Request(&sizes)
+		of, err := draw.NewMeasurer(&l.draw).Measure(context.Background(), &asked, &sizes)
 		require.NoError(t, err)
 		require.False(t, of.Estimated)
 		requireNoMore(t, of.Demand, most)

@@ -45,15 +45,15 @@ func Open(ctx context.Context, src draw.Source, o draw.Options, alloc mem.Alloca
 
 func (l *Loader) open(ctx context.Context) error {
 	l.draw.Budget = mem.NewBudget(l.draw.Options.Memory)
-	types := l.draw.Parts.Schema
+	topology := draw.NewTopology(&l.draw)
 	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) error { return types.OpenIndptr(ctx, &l.draw) },
+		topology.OpenIndptr,
 		l.draw.OpenSeeds,
 		l.divide,
 		func(context.Context) error { return l.draw.OpenEngine() },
-		func(ctx context.Context) error { return types.OpenTopology(ctx, &l.draw) },
-		l.draw.OpenNeighborLists,
-		l.draw.OpenOrder,
+		topology.OpenLists,
+		draw.NewLists(&l.draw).Open,
+		topology.OpenOrder,
 		func(ctx context.Context) error { return l.rows.Open(ctx, &l.draw) },
 		l.draw.OpenSampler,
 		func(ctx context.Context) error { return l.history.open(ctx, &l.draw, l.alloc) },
@@ -72,15 +72,16 @@ func (l *Loader) open(ctx context.Context) error {
 // divide divides the memory, by measured batches where it is limited.
 func (l *Loader) divide(ctx context.Context) (err error) {
 	l.draw.BoundBatch()
-	g := l.draw.GraphSizes()
-	r := l.draw.SizingRequest(&g)
+	sizes := draw.NewSizes(&l.draw)
+	g := sizes.Graph()
+	r := sizes.Request(&g)
 	var of draw.Measured
 	switch {
 	case l.draw.Options.Memory == 0:
 	case l.draw.Options.Spare && roomy(&l.draw, &r, &g):
 		r.Memory = 0
 	default:
-		if of, err = l.draw.Measure(ctx, &r, &g); err != nil {
+		if of, err = draw.NewMeasurer(&l.draw).Measure(ctx, &r, &g); err != nil {
 			return err
 		}
 	}

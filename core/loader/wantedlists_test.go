@@ -82,7 +82,7 @@ func TestWantedLists(t *testing.T) {
 				}
 			}
 			require.Equal(t, c.read, read)
-			wanted, err := types.WantedLists(context.Background(), &l.draw)
+			wanted, err := draw.NewLists(&l.draw).WantedLists(context.Background())
 			require.NoError(t, err)
 			defer wanted.Close()
 			require.Equal(t, c.wanted, []float32(wanted.Hotness))

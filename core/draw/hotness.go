@@ -1,0 +1,95 @@
+package draw
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"freshgo/core/cache"
+	"freshgo/core/sample"
+)
+
+// hotness is a way to score rows: a fixed cache has the rows with the highest scores.
+type hotness struct {
+	name   string
+	score  func(k Ranker, ctx context.Context, rows *CachedTypes) (*cache.Vector, error)
+	byNode bool                       // scores are by node, and not by row
+	ties   bool                       // counts with many ties
+	needs  sample.Capability          // of the sampler
+	bytes  func(numNodes int64) int64 // memory for a while, beyond the address table; nil: none
+	check  func(o *Options, numNodes int64) error
+}
+
+// hotnesses has a row for each hotness.
+var hotnesses = []hotness{
+	{name: "degree", score: Ranker.degrees, byNode: true},
+	{name: "in-degree", score: Ranker.inDegrees, byNode: true},
+	{name: "random", score: func(k Ranker, _ context.Context, _ *CachedTypes) (*cache.Vector, error) {
+		m := k.sampling
+		return cache.Random(m.Budget, m.Parts.NumNodes, m.Options.HotnessSeed)
+	}},
+	// Epochs of another seed, so that what is counted is not what will run (FGNN, section 6.3).
+	{name: "presc", score: func(k Ranker, ctx context.Context, rows *CachedTypes) (*cache.Vector, error) {
+		o := &k.sampling.Options
+		return k.count(ctx, o.Seed^preSamplingSeed, o.PreSCEpochs, rows)
+	}, ties: true, bytes: cache.ExpectedBytes, check: func(o *Options, _ int64) error {
+		if o.PreSCEpochs < 1 {
+			return fmt.Errorf("%w: presc must sample at least 1 epoch, got %d", ErrOption, o.PreSCEpochs)
+		}
+		return nil
+	}},
+	{name: "expected", score: func(k Ranker, ctx context.Context, _ *CachedTypes) (*cache.Vector, error) {
+		return k.Expected(ctx, k.sampling.Options.Hops())
+	}, byNode: true, needs: sample.CanExpected, bytes: func(numNodes int64) int64 {
+		return cache.ExpectedBytes(numNodes) - 4*numNodes
+	}},
+	{name: "oracle", score: func(k Ranker, ctx context.Context, rows *CachedTypes) (*cache.Vector, error) {
+		return k.count(ctx, k.sampling.Options.Seed, 1, rows)
+	}},
+	{name: given, score: func(k Ranker, _ context.Context, _ *CachedTypes) (*cache.Vector, error) {
+		m := k.sampling
+		v, err := cache.NewVector(m.Budget, m.Parts.NumNodes)
+		if err == nil {
+			copy(v.Hotness, m.Options.Hotness)
+		}
+		return v, err
+	}, byNode: true, check: func(o *Options, numNodes int64) error {
+		_, err := cache.Check(o.Hotness, numNodes)
+		return err
+	}},
+}
+
+// given names the hotness that is the caller's own.
+const given = "vector"
+
+// preSamplingSeed sets the epochs of PreSC apart from those of training. Arbitrary.
+const preSamplingSeed = 0x5ca1ab1e0ddba115
+
+// Metrics are the kinds of hotness that are computed: caches of these names rank nodes by them.
+var Metrics = metrics()
+
+func metrics() (names []string) {
+	for _, h := range hotnesses {
+		if h.name != given {
+			names = append(names, h.name)
+		}
+	}
+	return names
+}
+
+// hotnessOf returns the hotness of a kind of cache. Kinds that rank nothing have one without a name.
+func hotnessOf(kind string) hotness {
+	at := slices.IndexFunc(hotnesses, func(h hotness) bool { return h.name == kind })
+	if at < 0 {
+		return hotness{}
+	}
+	return hotnesses[at]
+}
+
+// RankBytes returns the memory that ranking takes for a while, beyond the address table.
+func RankBytes(kind string, numNodes int64) int64 {
+	if of := hotnessOf(kind); of.bytes != nil {
+		return of.bytes(numNodes)
+	}
+	return 0
+}
