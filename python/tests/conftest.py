@@ -56,6 +56,12 @@ def drawn(request: pytest.FixtureRequest) -> None:
     torch.manual_seed(seed_of(zlib.crc32(request.node.nodeid.encode())))
 
 
+@pytest.fixture
+def without_mkl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyG multiplies sparse matrices without MKL, whose product writes beyond its memory now and then."""
+    monkeypatch.setattr(pytest.importorskip("torch_geometric.typing"), "NO_MKL", True)
+
+
 @pytest.fixture(scope="session")
 def graph() -> dict[str, Any]:
     return random_graph()

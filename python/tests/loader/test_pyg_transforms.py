@@ -207,6 +207,7 @@ def test_every_transform_is_tried() -> None:
     assert set(T.__all__) <= set(PLAIN) | set(NO_GRAPH)
 
 
+@pytest.mark.usefixtures("without_mkl")
 @pytest.mark.parametrize("name", [name for name in PLAIN if name in T.__all__])
 def test_transforms(name: str, tmp_path: Path) -> None:
     if name in PACKAGES:

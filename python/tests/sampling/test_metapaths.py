@@ -220,6 +220,7 @@ def test_visits_are_those_of_the_transition_matrix(path: Any, length: int, resta
         assert found[start].sum() == count * length
 
 
+@pytest.mark.usefixtures("without_mkl")
 def test_edges_are_those_of_add_metapaths(typed: Graph) -> None:
     """What many walks of one step visit is what PyG's transform joins, and goes the same way."""
     transforms = pytest.importorskip("torch_geometric.transforms")
