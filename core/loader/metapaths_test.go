@@ -64,6 +64,20 @@ func TestMetapathsAreTheSameInAnyPlace(t *testing.T) {
 	}
 }
 
+// TestPreSCAlongMetapaths: a cache that is filled by sampled walks has rows, and batches are as without it. Its ties
+// stay, since expected visits follow draws from lists, and there are fewer lists of fanouts than relations.
+func TestPreSCAlongMetapaths(t *testing.T) {
+	d := severalTypes()
+	o := d.walked()
+	want := epochOf(t, open(t, d.graph(t), o), 1)
+	o.Cache, o.NeighborCache, o.FeatureCache = "presc", 0, 150<<10
+	l := open(t, draw.OpenStore(d.store(t, ssd.OS)), o)
+	require.Less(t, len(l.draw.Options.RelationFanouts), len(l.draw.Parts.Schema.Relations))
+	require.NotEmpty(t, l.rows.OnDisk)
+	require.Positive(t, l.draw.Split.CacheRows)
+	requireSame(t, want, epochOf(t, l, 1))
+}
+
 // TestMetapathsInABudget: the smallest memory that is named works; types that no walk comes to take none of it.
 func TestMetapathsInABudget(t *testing.T) {
 	d := severalTypes()
