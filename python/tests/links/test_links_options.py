@@ -228,7 +228,7 @@ def test_names_of_the_users_tensors(hetero: Graph, tmp_path: Path) -> None:
     count = hetero[WRITES]["edge_index"].shape[1]
     graph = {**hetero, WRITES: {**hetero[WRITES], "edge_label": np.zeros(count)}}
     with freshgo.convert(graph, tmp_path / "g", progress=False) as store:
-        with pytest.raises(errors.InvalidArgumentError, match="a tensor 'edge_label', which is what a batch calls"):
+        with pytest.raises(errors.InvalidArgumentError, match="a tensor 'edge_label', a name that batches use"):
             LinkLoader(store, [2], WRITES)
         with LinkLoader(store, [2], CITES, **OPTIONS) as loader:  # other types may have one
             assert next(iter(loader))[WRITES].edge_label.numel() >= 0

@@ -175,7 +175,7 @@ def test_keys_of_new_nodes(tmp_path: Path) -> None:
             store.verify()
         for keys_given, error, words in (
             (None, InvalidArgumentError, "have keys in the store"),
-            (new[:1], InvalidArgumentError, "has 1 keys, expected 2"),
+            (new[:1], InvalidArgumentError, "has 1 keys, expected one for each of 2 new nodes"),
             (wrong, InvalidArgumentError, "does not come after"),
             ([None, None], DTypeError, "expected"),
         ):

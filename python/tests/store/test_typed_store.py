@@ -160,7 +160,7 @@ def small() -> Any:
         ),
         ({"user": {"num_nodes": 3.0}}, DTYPE, "user.num_nodes must be an int"),
         ({"user": {"n_id": np.zeros(3)}}, INVALID, "'user.n_id' is taken"),
-        ({"user": {"num_nodes": 3, "splits": {"train": [3]}}}, INVALID, r"split user.train\[0\] is 3"),
+        ({"user": {"num_nodes": 3, "splits": {"train": [3]}}}, INVALID, r"element 0 of split 'user\.train' is 3"),
         (
             {"user": {"num_nodes": 3, "splits": {"train": [0.5]}}},
             DTYPE,
