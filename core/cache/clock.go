@@ -8,10 +8,7 @@ type clock struct {
 	hand uint32
 }
 
-const (
-	clockBytes = orderBytes
-	accessed   = 1 // the state of a row whose bit is set
-)
+const clockBytes = orderBytes
 
 func newClock(t *table) Policy {
 	t.arrange(1)

@@ -9,6 +9,9 @@ import (
 	"freshgo/core/mem"
 )
 
+// accessed is the state of a row whose bit is set.
+const accessed = 1
+
 // table is the common part of the online policies: the slot of each row, the row
 // of each slot, and the order of eviction.
 //
