@@ -48,7 +48,7 @@ func (k Measurer) MaxDemand() sizing.Demand {
 		NodesPerHop: make([]int64, types.NumTypes()*(types.Hops+1)), EdgesPerHop: make([]int64, len(types.Edges)*types.Hops),
 		Rooms: make([]int64, len(types.Edges)),
 	}
-	found := types.mostSeeds(ends, o.Links)
+	found := k.mostSeeds(ends, o.Links)
 	for t, n := range found {
 		d.NodesPerHop[t*(types.Hops+1)] = min(n, limit)
 		d.Nodes += min(n, limit)
@@ -56,7 +56,7 @@ func (k Measurer) MaxDemand() sizing.Demand {
 	for hop := range types.Hops {
 		next := make([]int64, types.NumTypes())
 		for i, e := range types.Edges {
-			n := times(found[e.target], types.mostEach(o, i, hop))
+			n := times(found[e.target], k.mostEach(o, i, hop))
 			if hop > 0 && !o.Replace && !types.Walked { // a node is expanded once, seeds as often as they are given
 				n = min(n, times(trees, types.Relations[i].NumEdges))
 			}
@@ -71,7 +71,7 @@ func (k Measurer) MaxDemand() sizing.Demand {
 		}
 		found = next
 	}
-	d.Rooms = types.mostRooms(o, d.Rooms)
+	d.Rooms = k.mostRooms(o, d.Rooms)
 	d.Edges = Sum(d.Rooms)
 	d.Nodes = min(d.Nodes, m.MaxNodes())
 	d.Rows = d.Nodes
@@ -79,7 +79,8 @@ func (k Measurer) MaxDemand() sizing.Demand {
 }
 
 // mostSeeds returns the most seeds of each type in a batch with the given number of ends.
-func (s *Schema) mostSeeds(ends int64, of *links.Options) []int64 {
+func (k Measurer) mostSeeds(ends int64, of *links.Options) []int64 {
+	s := k.sampling.Parts.Schema
 	seeds := make([]int64, s.NumTypes())
 	for _, r := range s.Runs {
 		seeds[r.Type] = min(ends, r.To-r.From)
@@ -92,10 +93,11 @@ func (s *Schema) mostSeeds(ends int64, of *links.Options) []int64 {
 }
 
 // mostEach returns the most edges that a hop draws for a node.
-func (s *Schema) mostEach(o *Options, edges, hop int) int64 {
-	k := o.RelationFanouts[edges][hop]
-	if k >= 0 || s.Walked {
-		return max(k, 0)
+func (k Measurer) mostEach(o *Options, edges, hop int) int64 {
+	s := k.sampling.Parts.Schema
+	fanout := o.RelationFanouts[edges][hop]
+	if fanout >= 0 || s.Walked {
+		return max(fanout, 0)
 	}
 	widest, ptr := int64(0), s.Relations[edges].Indptr
 	for v := range max(0, len(ptr)-1) {
@@ -105,7 +107,8 @@ func (s *Schema) mostEach(o *Options, edges, hop int) int64 {
 }
 
 // mostRooms returns the most edges of each relation in a batch, by the edges drawn.
-func (s *Schema) mostRooms(o *Options, drawn []int64) []int64 {
+func (k Measurer) mostRooms(o *Options, drawn []int64) []int64 {
+	s := k.sampling.Parts.Schema
 	rooms := make([]int64, len(drawn))
 	for i, n := range drawn {
 		switch rooms[i] = n; o.Subgraph {

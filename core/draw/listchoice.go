@@ -20,7 +20,8 @@ import (
 // hops from 240 of 4,057 authors, the out-degree would rank the lists of all authors alike.
 
 // readAlong notes that a hop draws along a type of edges of batches.
-func (s *Schema) readAlong(o *Options, edge, hop int) {
+func (a schemaOptions) readAlong(edge, hop int) {
+	s, o := a.schema, a.options
 	path := []int{edge}
 	if o.Metapaths != nil {
 		path = o.Metapaths[edge].Path
@@ -34,7 +35,8 @@ func (s *Schema) readAlong(o *Options, edge, hop int) {
 }
 
 // readInduced notes that induced batches read the lists of all their nodes.
-func (s *Schema) readInduced() {
+func (a schemaOptions) readInduced() {
+	s := a.schema
 	for i := range s.Relations {
 		if s.Subgraph == sample.Induced && s.reached[s.Relations[i].Target] {
 			s.read[i] = true
@@ -46,7 +48,8 @@ func (s *Schema) readInduced() {
 func (s *Schema) MayList(i int) bool { return s.read[i] && s.Relations[i].NumEdges > 0 }
 
 // listed is the lists to choose among, of relations whose topology is on disk, by how often each node is wanted.
-func (s *Schema) listed(wanted cache.Hotness) (of []listed, lists []cache.Lists) {
+func (k Lists) listed(wanted cache.Hotness) (of []listed, lists []cache.Lists) {
+	s := k.sampling.Parts.Schema
 	for i := range s.Relations {
 		r := &s.Relations[i]
 		if !s.MayList(i) {

@@ -80,7 +80,7 @@ func (k Measurer) try(ctx context.Context, split sizing.Split, limit int64, esti
 		return of, err
 	}
 	m.loaded, trial.loaded = trial.loaded, nil
-	m.Parts.Schema.addRare(&of.Demand)
+	k.addRare(&of.Demand)
 	m.Options.Complete(&of.Demand)
 	return of, nil
 }
@@ -227,7 +227,7 @@ func (k Measurer) SamplerOnDisk() (*sample.Sampler, error) {
 		}
 		weights = append(weights, w)
 	}
-	return other.newSampler(&m.Options, weights, other.timesOnDisk(m))
+	return other.newSampler(&m.Options, weights, timingOf(m).timesOnDisk())
 }
 
 const (
@@ -319,7 +319,8 @@ func (a *gauge) measureRuns(ctx context.Context, key sample.Key) error {
 // addRare makes room for an edge of each relation, and a node of each type, that none of the
 // measured batches had and another may have: buffers that none of them used are not there at all,
 // and the least that a buffer takes is more than what the margin leaves.
-func (s *Schema) addRare(d *sizing.Demand) {
+func (k Measurer) addRare(d *sizing.Demand) {
+	s := k.sampling.Parts.Schema
 	if len(d.Rooms) == 0 {
 		return // no batch was measured
 	}

@@ -2,6 +2,7 @@ package draw
 
 import (
 	"context"
+	"slices"
 
 	"freshgo/core/cache"
 	"freshgo/core/graph"
@@ -76,13 +77,12 @@ func (k Lists) Open(ctx context.Context) error {
 // chooseLists chooses the lists to cache, and says of what.
 func (k Lists) chooseLists(ctx context.Context) (of []listed, err error) {
 	m := k.sampling
-	types := m.Parts.Schema
 	wanted, err := k.WantedLists(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer wanted.Close()
-	of, lists := types.listed(wanted.Hotness)
+	of, lists := k.listed(wanted.Hotness)
 	m.Lists, err = cache.NewNeighbors(ctx, m.Budget, lists, m.Split.NeighborLists)
 	return of, err
 }
@@ -96,7 +96,7 @@ func choosingBytes(numNodes, numLists int64) int64 {
 // NeighborCounts returns the numbers of neighbours of sampled edges that were found in memory, and that were read, one
 // by one or with others of their page. edges is the number of sampled edges.
 func (m *Sampling) NeighborCounts(edges int64) (hits, misses int64) {
-	if !m.Parts.Schema.onDisk() {
+	if !slices.ContainsFunc(m.Parts.Schema.Relations, func(r Relation) bool { return r.Neighbors.OnDisk() }) {
 		return edges, 0
 	}
 	return m.fromDisk.Hits.Load(), m.fromDisk.Misses.Load()

@@ -2,7 +2,6 @@ package draw
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"unsafe"
 
@@ -89,11 +88,6 @@ func (s *Schema) Shape() history.Shape {
 		shape.Relations = append(shape.Relations, history.Relation{Source: r.Source, Target: r.Target})
 	}
 	return shape
-}
-
-// onDisk reports whether neighbours of some relation are on disk.
-func (s *Schema) onDisk() bool {
-	return slices.ContainsFunc(s.Relations, func(r Relation) bool { return r.Neighbors.OnDisk() })
 }
 
 // Unsigned views ids that are not negative.

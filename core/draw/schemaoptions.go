@@ -26,15 +26,22 @@ func (c checks) checkTypes() error {
 		rows := slices.ContainsFunc(m.Parts.Tensors, func(t Tensor) bool { return t.ByEdge && t.Type == i })
 		types.Relations[i].unnumbered = o.NoEdgeIDs && !rows
 	}
-	return types.validate(o)
+	return schemaOptions{types, o}.validate()
+}
+
+// schemaOptions applies options to a schema.
+type schemaOptions struct {
+	schema  *Schema
+	options *Options
 }
 
 // validate checks what the options ask of each type, and finds the seeds of each.
-func (s *Schema) validate(o *Options) error {
+func (a schemaOptions) validate() error {
+	s, o := a.schema, a.options
 	if o.Walks != nil && !s.unnamed() {
 		return fmt.Errorf("%w: random walks in a heterogeneous graph need a metapath", ErrOption)
 	}
-	if err := s.findEdges(o); err != nil {
+	if err := a.findEdges(); err != nil {
 		return err
 	}
 	if o.RelationFanouts == nil && len(s.Edges) > 0 {
@@ -54,18 +61,19 @@ func (s *Schema) validate(o *Options) error {
 	for _, f := range o.RelationFanouts {
 		s.Hops = len(f) // all alike, which the sampler checks
 	}
-	s.findReverses(o)
+	a.findReverses()
 	if o.Links == nil {
-		if err := s.findRuns(o); err != nil {
+		if err := a.findRuns(); err != nil {
 			return err
 		}
 	}
-	s.findReached(o)
+	a.findReached()
 	return nil
 }
 
 // findReached finds the types that some batch may have nodes of: rows of others need no memory.
-func (s *Schema) findReached(o *Options) {
+func (a schemaOptions) findReached() {
+	s, o := a.schema, a.options
 	found := make([]bool, s.NumTypes()) // in a hop
 	for _, r := range s.Runs {
 		found[r.Type] = true
@@ -80,12 +88,12 @@ func (s *Schema) findReached(o *Options) {
 		for i, e := range s.Edges {
 			if f := o.RelationFanouts[i]; hop < len(f) && f[hop] != 0 && found[e.target] {
 				next[e.Source], s.reached[e.Source] = true, true
-				s.readAlong(o, i, hop)
+				a.readAlong(i, hop)
 			}
 		}
 		found = next
 	}
-	s.readInduced()
+	a.readInduced()
 }
 
 // Reaches reports whether batches may have rows of a tensor.
@@ -94,7 +102,8 @@ func (p *Parts) Reaches(t *Tensor) bool {
 }
 
 // findEdges finds the types of edges that batches have.
-func (s *Schema) findEdges(o *Options) error {
+func (a schemaOptions) findEdges() error {
+	s, o := a.schema, a.options
 	metapaths := o.Metapaths
 	s.Edges = nil
 	if metapaths == nil {
@@ -123,7 +132,8 @@ func (s *Schema) findEdges(o *Options) error {
 
 // findRuns finds the seeds of each type. The user's lists, one for each type, follow one another;
 // so a place in the list of a type is one within its run.
-func (s *Schema) findRuns(o *Options) error {
+func (a schemaOptions) findRuns() error {
+	s, o := a.schema, a.options
 	if o.Seeds == nil {
 		for t := range s.NumTypes() {
 			s.Runs = append(s.Runs, SeedRun{t, s.First[t], s.First[t+1]})

@@ -65,7 +65,8 @@ func (s *Schema) Reverses() []int {
 }
 
 // findReverses finds what bidirectional batches need.
-func (s *Schema) findReverses(o *Options) {
+func (a schemaOptions) findReverses() {
+	s, o := a.schema, a.options
 	s.Subgraph = o.Subgraph
 	if s.Subgraph == sample.Bidirectional {
 		s.reverse = s.Reverses()

@@ -119,7 +119,8 @@ func (s *Schema) NoSeedTimes(typ int, name string) error {
 }
 
 // timed is the tensor that has the times of a relation's edges, or nil.
-func (s *Schema) timed(relation int, nodes, edges []*Tensor) *Tensor {
+func (k timing) timed(relation int, nodes, edges []*Tensor) *Tensor {
+	s := k.sampling.Parts.Schema
 	if t := edges[relation]; t != nil {
 		return t
 	}
@@ -134,7 +135,7 @@ func (k timing) sizeTimes() (times, largest int64) {
 		return 0, 0
 	}
 	for i := range s.Relations {
-		if t := s.timed(i, nodes, edges); t != nil {
+		if t := k.timed(i, nodes, edges); t != nil {
 			times, largest = times+graph.TimesBytes(s.Relations[i].NumEdges), max(largest, t.Bytes())
 		}
 	}
@@ -187,7 +188,7 @@ func (k timing) openTimesOfEdges(ctx context.Context, i int, t *Tensor) (*sample
 			return nil, err
 		}
 	}
-	return s.temporal(ctx, m, i, rows, &s.Relations[i].EdgeIDs)
+	return k.temporal(ctx, i, rows, &s.Relations[i].EdgeIDs)
 }
 
 // openTimesOfNodes makes ready what has the times of a node type: its seeds, and the edges that begin at it.
@@ -214,7 +215,7 @@ func (k timing) openTimesOfNodes(ctx context.Context, typ int, t *Tensor, out []
 		if s.Relations[i].Source != typ {
 			continue
 		}
-		if out[i], err = s.temporal(ctx, m, i, rows, &s.Relations[i].Neighbors); err != nil {
+		if out[i], err = k.temporal(ctx, i, rows, &s.Relations[i].Neighbors); err != nil {
 			return err
 		}
 	}
@@ -234,9 +235,10 @@ func (k timing) orderOf(ctx context.Context, t *Tensor) ([]uint32, error) {
 }
 
 // temporal returns the temporal draws of a relation; ids has the rows of its times.
-func (s *Schema) temporal(
-	ctx context.Context, m *Sampling, relation int, rows *graph.TimeRows, ids *graph.IDs,
+func (k timing) temporal(
+	ctx context.Context, relation int, rows *graph.TimeRows, ids *graph.IDs,
 ) (*sample.Temporal, error) {
+	m, s := k.sampling, k.sampling.Parts.Schema
 	times, err := m.Graph.TimesOf(ctx, rows, &s.Relations[relation].Lists, ids)
 	if err != nil {
 		return nil, err
@@ -250,14 +252,15 @@ func (o *Options) temporal(times *sample.Times) *sample.Temporal {
 }
 
 // timesOnDisk returns the loader's times as if they stayed on disk.
-func (s *Schema) timesOnDisk(m *Sampling) []*sample.Temporal {
+func (k timing) timesOnDisk() []*sample.Temporal {
+	m, s := k.sampling, k.sampling.Parts.Schema
 	nodes, edges := timingOf(m).timeTensors()
 	if nodes == nil {
 		return nil
 	}
 	out := make([]*sample.Temporal, len(s.Relations))
 	for i := range out {
-		if s.timed(i, nodes, edges) != nil {
+		if k.timed(i, nodes, edges) != nil {
 			out[i] = m.Options.temporal(graph.StayTimes())
 		}
 	}

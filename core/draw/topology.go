@@ -142,7 +142,7 @@ func (g Topology) rowsOfNodes(ctx context.Context) ([]uint32, error) {
 	m.OnClose(block.Free)
 	order := mem.Slice[uint32](block)
 	for i := range types {
-		if err := s.rowsOfType(ctx, i, &types[i], order[s.First[i]:s.First[i+1]]); err != nil {
+		if err := g.rowsOfType(ctx, i, &types[i], order[s.First[i]:s.First[i+1]]); err != nil {
 			return nil, err
 		}
 	}
@@ -150,7 +150,8 @@ func (g Topology) rowsOfNodes(ctx context.Context) ([]uint32, error) {
 }
 
 // rowsOfType writes the rows of a type's nodes.
-func (s *Schema) rowsOfType(ctx context.Context, typ int, of *store.NodeType, out []uint32) error {
+func (g Topology) rowsOfType(ctx context.Context, typ int, of *store.NodeType, out []uint32) error {
+	s := g.sampling.Parts.Schema
 	first := uint32(s.First[typ])
 	block, err := of.RowOf(ctx, mem.NewBudget(0), mem.Staging)
 	if err != nil {
