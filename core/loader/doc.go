@@ -6,23 +6,18 @@
 // change when a batch is ready and never what is in it. The C API calls it.
 //
 // A drawer makes the batches of an epoch, each in a preparer (drawer.go, prepare.go): it draws them now, or takes them
-// from a window that the inspector has sampled and planned (windowdrawer.go, inspector.go). A rowCache brings their
-// rows (rowcache.go): from slots, from packs and from disk. Both are chosen once, by type. docs/architecture.md follows
-// a batch through these files. Options add to that way:
+// from a window that the inspector has sampled and planned (windowdrawer.go, inspector.go). A rowCache gives preparers
+// the sources of their rows (rowcache.go; package fetch). Both are chosen once, by type. Package batch makes the
+// tensors. docs/architecture.md follows a batch through these packages. Options add to that way:
 //
-//   - Links and seeds differ in the tensors that describe them (inputtensors.go).
 //   - Neighbour lists on disk: batches that are sampled ahead read them together (sharedreads.go).
-//   - transpose: edges come grouped by source too, for the derivative (transpose.go).
-//   - Tensors of fewer bytes are widened as the last step of a fill (finish; core/narrow).
-//   - held: for rows that the consumer holds on its device, a batch brings only the place (draw.BatchRows).
 //   - history: between sampling and tensors a batch waits for its turn and loses the part that kept embeddings replace
-//     (history.go opens it, pruningDrawer and windowDrawer call package prune, history_tensors.go hands over the
-//     levels).
+//     (history.go opens it, pruningDrawer and windowDrawer call package prune). Where its decisions are known ahead,
+//     the inspector plans for them (forecaster.go).
 //   - reorder: batches of a block change places before they are planned (blocks.go).
 //   - Batches on demand (Loader.Sample) are made in a preparer of no epoch, with a worker and scratch of its own, over
-//     a cache that only reads (ondemand.go).
+//     a source that only reads (ondemand.go).
 //
-// Around it: open.go opens a loader, costs.go tells package sizing what batches cost, cachedrank.go ranks rows for a
-// cache; stats.go, report.go and timeline.go report the work. Where a part of a plan is lost, batches read their rows
-// (planlost.go).
+// Around it: open.go opens a loader, costs.go tells package sizing what batches cost; stats.go, explain.go, report.go
+// and timeline.go report the work. Where a part of a plan is lost, batches read their rows (planlost.go).
 package loader
