@@ -166,9 +166,8 @@ def precomputed(model: nn.Module, layers: Iterable[nn.Module] | None = None) -> 
     Raises:
         DTypeError: ``model`` is not a :class:`torch.nn.Module`.
         InvalidArgumentError: a layer's aggregation is not linear with fixed coefficients (attention, max, ...), the
-            layers need different reductions, there are none, or, where they are found, a module with parameters changes
-            the rows before they reach one; the message gives the reason. When the model is called: the batch has
-            another aggregate than the layer needs, or other rows, edges or weights were given.
+            layers need different reductions, or there are none; the message gives the reason. When the model is called:
+            the batch has another aggregate than the layer needs, or other rows, edges or weights were given.
     """
     if not isinstance(model, nn.Module):
         raise DTypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from freshgo._batch.first import First, is_first
 from freshgo._batch.structure import recall
 from freshgo._nn import layers
-from freshgo._nn.calls import check_rows, first_called
+from freshgo._nn.calls import first_called
 from freshgo._ops.eager import eager
 from freshgo.errors import InvalidArgumentError
 
@@ -232,7 +232,6 @@ def first_layers(model: nn.Module) -> list[nn.Module]:
         modules = dict(model.named_modules())
         for node in model.graph.nodes:
             if node.op == "call_module" and isinstance(modules.get(str(node.target)), passing):
-                check_rows(node, modules)
                 around = modules[str(node.target).rpartition(".")[0]]
                 return [module for module in around.children() if isinstance(module, passing)]
     found = [model] if isinstance(model, passing) else first_called(model)

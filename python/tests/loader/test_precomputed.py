@@ -344,28 +344,6 @@ def test_all_layers_that_come_first_in_a_model_written_by_hand(data: Data) -> No
         precomputed(Branches(pyg.GATConv(24, 8)))
 
 
-class Mapped(nn.Module):
-    """Its first layer reads rows that a map has made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin, self.conv = nn.Linear(24, 24), pyg.SAGEConv(24, 5)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.conv(self.lin(x).relu(), edge_index)
-
-
-def test_a_first_layer_that_reads_mapped_rows_is_refused_when_the_model_is_made(data: Data) -> None:
-    words = r"cannot be precomputed: 'lin.*, Linear, changes the rows before it"
-    model = Mapped()
-    with pytest.raises(InvalidArgumentError, match=words):
-        precomputed(model)
-    assert type(model.conv) is pyg.SAGEConv
-    types = (["a"], [("a", "to", "a")])
-    with pytest.raises(InvalidArgumentError, match=words):
-        precomputed(pyg.to_hetero(Mapped(), types))
-
-
 def test_wrong_models(data: Data) -> None:
     with pytest.raises(DTypeError, match=r"model must be a torch\.nn\.Module, got int"):
         precomputed(3)  # type: ignore[arg-type]
