@@ -117,7 +117,7 @@ func (h *storeHandle) rowReader(name string, first, n int64) (reader, error) {
 		return nil, err
 	}
 	return func(ctx context.Context, versioned bool) (result, error) {
-		rows, err := h.store.LoadRows(ctx, &t.Array, first, n, mem.NewBudget(0))
+		rows, err := t.LoadRows(ctx, first, n, mem.NewBudget(0))
 		if err != nil {
 			return result{}, err
 		}

@@ -211,7 +211,7 @@ func verify(path string, targets []int64) error {
 	if targets == nil {
 		return nil
 	}
-	block, err := s.LoadIndptr(ctx, budget, mem.Topology)
+	block, err := s.EdgeTypes()[0].LoadIndptr(ctx, budget, mem.Topology)
 	if err != nil {
 		return err
 	}

@@ -79,11 +79,11 @@ func open(c config, slot int) (t *table, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, tensor := range st.Tensors() {
+	for _, tensor := range st.NodeTypes()[0].Tensors {
 		if tensor.Name != "x" {
 			continue
 		}
-		if st.Order() != nil || tensor.Layout.SpanBytes() != ssd.PageBytes {
+		if st.NodeTypes()[0].Order != nil || tensor.Layout.SpanBytes() != ssd.PageBytes {
 			return nil, errors.New("the rows of x must be in the user's order, each within a page")
 		}
 		t := &table{layout: tensor.Layout}

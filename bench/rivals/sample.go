@@ -29,21 +29,21 @@ func newBatches(c config) (*batches, error) {
 	if err != nil {
 		return nil, err
 	}
-	indptr, err := st.LoadIndptr(ctx, budget, mem.Topology)
+	indptr, err := st.EdgeTypes()[0].LoadIndptr(ctx, budget, mem.Topology)
 	if err != nil {
 		return nil, err
 	}
-	indices, err := st.LoadIndices(ctx, budget, mem.Topology)
+	indices, err := st.EdgeTypes()[0].LoadIndices(ctx, budget, mem.Topology)
 	if err != nil {
 		return nil, err
 	}
 	lists := sample.Relation{Indptr: mem.Slice[int64](indptr)}
-	if st.Topology().Indices.DType == manifest.DType_INT32 {
+	if st.EdgeTypes()[0].Indices.DType == manifest.DType_INT32 {
 		lists.Indices32 = mem.Slice[int32](indices)
 	} else {
 		lists.Indices64 = mem.Slice[int64](indices)
 	}
-	g := sample.Graph{NumNodes: []int64{st.Topology().NumNodes}, Relations: []sample.Relation{lists}}
+	g := sample.Graph{NumNodes: []int64{st.EdgeTypes()[0].NumNodes}, Relations: []sample.Relation{lists}}
 	sampler, err := sample.New(g, sample.Config{Fanouts: [][]int64{c.fanouts}})
 	if err != nil {
 		return nil, err

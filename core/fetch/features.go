@@ -48,7 +48,7 @@ func (f *Features) Open(ctx context.Context, m *draw.Sampling) error {
 		switch {
 		case t.OnDisk == nil:
 		case m.Split.Resident[i]:
-			block, err := m.Parts.Store.LoadTensor(ctx, &t.OnDisk.Array, m.Budget, mem.FeatureCache)
+			block, err := t.OnDisk.Load(ctx, m.Budget, mem.FeatureCache)
 			if err != nil {
 				return err
 			}

@@ -98,7 +98,7 @@ const fillRanges = 1 << 13
 func (o *Opened) fillLists(ctx context.Context, a *IDs, file *store.Array, c *listColumn) error {
 	disk := *a.disk
 	if disk.pages == nil {
-		block, err := o.Store.LoadCRC(ctx, file, o.Budget, mem.Staging)
+		block, err := file.LoadCRC(ctx, o.Budget, mem.Staging)
 		if err != nil {
 			return err
 		}

@@ -59,7 +59,7 @@ func (o *Opened) Whole(ctx context.Context, c *Column) (rows []byte, free func()
 	if c.Disk == nil || c.NumRows == 0 {
 		return c.Memory, func() {}, nil
 	}
-	block, err := o.Store.LoadTensor(ctx, &c.Disk.Array, o.Budget, mem.Staging)
+	block, err := c.Disk.Load(ctx, o.Budget, mem.Staging)
 	if err != nil {
 		return nil, nil, err
 	}

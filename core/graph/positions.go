@@ -49,7 +49,7 @@ func (s *positionScratch) add(page int64, of int) {
 
 // holdPositions loads weights by position into memory. Their sums are made anew, which takes less than reading them.
 func (o *Opened) holdPositions(ctx context.Context, of *store.Weights, indptr []int64) (*sample.Weights, error) {
-	block, err := o.Store.LoadTensor(ctx, &of.Array, o.Budget, mem.Topology)
+	block, err := of.Load(ctx, o.Budget, mem.Topology)
 	if err != nil {
 		return nil, err
 	}

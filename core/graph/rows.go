@@ -33,7 +33,7 @@ func (o *Opened) Rows(ctx context.Context, a *store.Array) (*Rows, error) {
 	}
 	d := &Rows{engine: o.Engine, handle: handle, layout: a.Layout, slot: o.Slot}
 	if o.Checksums {
-		if d.block, err = o.Store.LoadCRC(ctx, a, o.Budget, mem.Staging); err != nil {
+		if d.block, err = a.LoadCRC(ctx, o.Budget, mem.Staging); err != nil {
 			handle.Close()
 			return nil, err
 		}

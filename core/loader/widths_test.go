@@ -125,7 +125,7 @@ func TestWidths(t *testing.T) {
 			require.NoError(t, os.WriteFile(name, data, 0o600))
 
 			s := opened(t, ssd.OS, path)
-			far, err := s.LoadRows(context.Background(), &s.Attachments()[0].Array, border-3, 6, mem.NewBudget(0))
+			far, err := s.Attachments()[0].LoadRows(context.Background(), border-3, 6, mem.NewBudget(0))
 			require.NoError(t, err)
 			require.Equal(t, []byte{0, 1, 2, 3, 4, 0}, far)
 			for _, change := range []func(o *draw.Options){

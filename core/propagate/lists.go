@@ -94,7 +94,7 @@ func (p *pass) openWeights(ctx context.Context, of *part) (w *weights, err error
 	case by != nil && by.Of == t.Name:
 		w.dtype, array = by.DType, &by.Array
 	case ids != nil:
-		block, err := p.r.store.LoadTensor(ctx, array, p.r.budget, mem.Convert)
+		block, err := array.Load(ctx, p.r.budget, mem.Convert)
 		if err != nil {
 			return nil, err
 		}

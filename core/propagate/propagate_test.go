@@ -306,10 +306,10 @@ func TestFailures(t *testing.T) {
 						break
 					}
 					failed++
-					if len(now.Tensors()) == 1 {
+					if len(now.NodeTypes()[0].Tensors) == 1 {
 						require.Equal(t, before, files(t, s), "%v %d", op, nth)
 					} else {
-						require.Len(t, now.Tensors(), 3)
+						require.Len(t, now.NodeTypes()[0].Tensors, 3)
 					}
 				}
 				require.Positive(t, failed, op)
@@ -352,7 +352,7 @@ func TestOthers(t *testing.T) {
 	o.Name = "late"
 	_, err = Run(ctx, s, o)
 	require.ErrorIs(t, err, context.Canceled)
-	require.Len(t, open(t, ssd.OS, s.Path()).Tensors(), 2)
+	require.Len(t, open(t, ssd.OS, s.Path()).NodeTypes()[0].Tensors, 2)
 	require.NoError(t, s.Close())
 	_, err = Run(context.Background(), s, o)
 	require.ErrorIs(t, err, store.ErrClosed)

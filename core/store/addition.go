@@ -149,13 +149,13 @@ func AddedRowsPerStep(rowBytes int) int { return max(layoutFor(rowBytes, 0).Rows
 // WriteRows appends dense rows: a multiple of AddedRowsPerStep, except for the last.
 func (w *AddedWriter) WriteRows(p []byte) error { return w.out.writeRows(p) }
 
-// Finish makes this many rows durable. The array can be read until the Addition ends, and by all once it is published.
+// Finish makes this many rows durable. The array can be read until the Addition ends.
 func (w *AddedWriter) Finish(rows int64) (*Array, *manifest.Array, error) {
 	written, err := w.out.finish(rows)
 	if err != nil {
 		return nil, nil, err
 	}
-	c := checker{dir: w.to.store.path, files: map[string]bool{}}
+	c := newChecker(w.to.store.directory)
 	return c.array(written, "what was added", rows), written, c.err
 }
 
@@ -202,7 +202,7 @@ func (a *Addition) Publish(ctx context.Context) error {
 // putManifest replaces the manifest, durably.
 func (a *Addition) putManifest() error {
 	fs, name := a.store.fs, filepath.Join(a.store.path, manifest.Name)
-	checked := &Store{fs: fs, path: a.store.path, manifest: a.manifest}
+	checked := newStore(fs, a.store.path, a.manifest)
 	if err := checked.check(); err != nil {
 		return err
 	}

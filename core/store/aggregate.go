@@ -43,7 +43,8 @@ func (c *checker) aggregate(s *Store, typ int, t *Tensor, a *manifest.Aggregate)
 	columns := own
 	for _, p := range a.GetParts() {
 		columns += p.GetColumns()
-		if p.GetColumns() < 1 || columns > t.RowShape[0] || s.partEdges(typ, p) < 0 {
+		known := p.GetTarget() == s.nodeTypes[typ].Name && edgePlace(s.manifest, p) >= 0
+		if p.GetColumns() < 1 || columns > t.RowShape[0] || !known {
 			c.fail("the aggregate %q has %d columns along %s", t.Name, p.GetColumns(),
 				edgeTypeName(p.GetSource(), p.GetRelation(), p.GetTarget()))
 			return
@@ -61,14 +62,7 @@ func (c *checker) aggregate(s *Store, typ int, t *Tensor, a *manifest.Aggregate)
 	t.Aggregate = out
 }
 
-// partEdges is the place of the edge type that a part of an aggregate of node type typ names, or -1.
-func (s *Store) partEdges(typ int, p *manifest.AggregatePart) int {
-	if p.GetTarget() != s.nodeTypes[typ].Name {
-		return -1
-	}
-	return edgePlace(s.manifest, p)
-}
-
+// edgePlace is the place of the edge type that a part names, or -1.
 func edgePlace(m *manifest.Manifest, p *manifest.AggregatePart) int {
 	return slices.IndexFunc(m.GetEdgeTypes(), func(e *manifest.EdgeType) bool {
 		return e.GetSource() == p.GetSource() && e.GetRelation() == p.GetRelation() && e.GetTarget() == p.GetTarget()

@@ -78,7 +78,7 @@ func (g *grower) check(more Growth) error {
 	for i := range g.graph.edges {
 		e := &g.src.edgeTypes[i]
 		g.graph.edges[i] = edgePart{source: e.Source, relation: e.Relation, target: e.Target,
-			from: g.src.nodeTypeNumber(e.Source), to: g.src.nodeTypeNumber(e.Target), file: g.src.edgeFile(i),
+			from: g.src.nodeTypeNumber(e.Source), to: g.src.nodeTypeNumber(e.Target), file: e.file,
 			label: edgeLabel(e.Source, e.Relation, e.Target)}
 	}
 	for at, t := range more.Edges {
@@ -111,7 +111,7 @@ func (g *grower) checkNodes(t NodeInput) error {
 	}
 	stored := &g.src.nodeTypes[i]
 	added := max(part.count, 0)
-	part.before, part.count, part.file = stored.Count, stored.Count+added, g.src.nodeFile(i)
+	part.before, part.count, part.file = stored.Count, stored.Count+added, stored.file
 	if part.count > maxCount {
 		return invalid("%s%d nodes, expected at most %d", part.label, part.count, int64(maxCount))
 	}

@@ -314,8 +314,8 @@ func TestAppendsAreConversions(t *testing.T) {
 				require.Equal(t, want[name], got[name], "seed %d step %d: %s", seed, step, name)
 			}
 			require.Len(t, got, len(want))
-			require.Len(t, s.History(), 2+step)
-			require.Equal(t, "append", s.History()[1+step].Action)
+			require.Len(t, s.Describe().History, 2+step)
+			require.Equal(t, "append", s.Describe().History[1+step].Action)
 		}
 	}
 }

@@ -38,14 +38,14 @@ func (c *checker) attachments(list []*manifest.Tensor) []Tensor {
 	return out
 }
 
-// LoadRows returns n rows from first on of an array, dense and checked. It reads the pages that they lie in and the
+// LoadRows returns n rows from first on dense and checked. It reads the pages that they lie in and the
 // checksums of those, no more. Rows that the array does not have are ErrInvalid.
-func (s *Store) LoadRows(ctx context.Context, a *Array, first, n int64, budget *mem.Budget) ([]byte, error) {
+func (a *Array) LoadRows(ctx context.Context, first, n int64, budget *mem.Budget) ([]byte, error) {
 	if first < 0 || n < 0 || first > a.Rows || n > a.Rows-first {
 		return nil, invalid("%d rows from row %d on of %s, which has %d", n, first, a.Path, a.Rows)
 	}
 	if n == 0 {
-		return nil, s.CheckCurrent()
+		return nil, a.in.CheckCurrent()
 	}
 	l := a.Layout
 	from := l.Offset(first) / ssd.PageBytes * ssd.PageBytes
@@ -56,7 +56,7 @@ func (s *Store) LoadRows(ctx context.Context, a *Array, first, n int64, budget *
 	}
 	defer block.Free()
 	pages := block.Bytes()
-	if err := s.readPages(ctx, a, from, pages); err != nil {
+	if err := a.readPages(ctx, from, pages); err != nil {
 		return nil, err
 	}
 	rows := make([]byte, 0, n*int64(l.RowBytes))
@@ -73,19 +73,19 @@ func (s *Store) LoadRows(ctx context.Context, a *Array, first, n int64, budget *
 	return rows, nil
 }
 
-// readPages fills a buffer with pages of an array from byte off on and checks them.
-func (s *Store) readPages(ctx context.Context, a *Array, off int64, pages []byte) error {
-	file, err := openDirect(s.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
+// readPages fills a buffer with pages from byte off on and checks them.
+func (a *Array) readPages(ctx context.Context, off int64, pages []byte) error {
+	file, err := openDirect(a.in.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return access(err)
 	}
 	defer file.Close() // nothing was written
-	sums, err := s.fs.Open(a.CRCPath, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	sums, err := a.in.fs.Open(a.CRCPath, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return access(err)
 	}
 	defer sums.Close() // nothing was written
-	if err := s.CheckCurrent(); err != nil {
+	if err := a.in.CheckCurrent(); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {

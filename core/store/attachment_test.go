@@ -49,12 +49,12 @@ func requireAttached(t *testing.T, s *Store, data map[string][]byte) {
 		for range 50 {
 			first := rng.Int64N(a.Rows + 1)
 			n := rng.Int64N(a.Rows - first + 1)
-			rows, err := s.LoadRows(context.Background(), &a.Array, first, n, budget)
+			rows, err := a.LoadRows(context.Background(), first, n, budget)
 			require.NoError(t, err)
 			require.Equal(t, want[first*rowBytes:(first+n)*rowBytes], append([]byte{}, rows...), a.Name)
 		}
 		for _, bad := range [][2]int64{{-1, 1}, {0, -1}, {0, a.Rows + 1}, {a.Rows + 1, 0}, {a.Rows, 1}} {
-			_, err := s.LoadRows(context.Background(), &a.Array, bad[0], bad[1], budget)
+			_, err := a.LoadRows(context.Background(), bad[0], bad[1], budget)
 			require.ErrorIs(t, err, ErrInvalid)
 		}
 	}
@@ -92,7 +92,7 @@ func TestUpdateChangesAttachments(t *testing.T) {
 	requireGraph(t, g, s)
 	requireAttached(t, s, data)
 	require.NoError(t, s.Verify(t.Context(), nil))
-	require.Contains(t, s.History()[1].Details, "wrote packed, links/val; left out padded")
+	require.Contains(t, s.Describe().History[1].Details, "wrote packed, links/val; left out padded")
 	require.ErrorIs(t, update(Changes{Detach: []string{"padded"}}), ErrInvalid)
 	twice := []NamedSource{g.Attachments[0], g.Attachments[0]}
 	require.ErrorIs(t, update(Changes{Attachments: twice}), ErrInvalid)
@@ -112,9 +112,9 @@ func TestADamagedAttachmentIsNoticed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
 	budget := mem.NewBudget(0)
-	_, err = s.LoadRows(t.Context(), &a.Array, 0, 3*ssd.PageBytes, budget)
+	_, err = a.LoadRows(t.Context(), 0, 3*ssd.PageBytes, budget)
 	require.NoError(t, err)
-	_, err = s.LoadRows(t.Context(), &a.Array, 3*ssd.PageBytes+100, 1, budget)
+	_, err = a.LoadRows(t.Context(), 3*ssd.PageBytes+100, 1, budget)
 	require.ErrorIs(t, err, ErrCorrupt)
 	require.ErrorIs(t, s.Verify(t.Context(), nil), ErrCorrupt)
 }

@@ -21,7 +21,7 @@ const maxTypes = 1 << 14
 // overflow an int64, name a file outside the directory, or disagree with another part.
 func (s *Store) check() error {
 	m := s.manifest
-	c := checker{dir: s.path, files: map[string]bool{manifest.Name: true}}
+	c := newChecker(s.directory)
 	if len(m.GetUuid()) != 16 {
 		return c.corrupt("uuid of %d bytes, expected 16", len(m.GetUuid()))
 	}
@@ -39,7 +39,7 @@ func (s *Store) check() error {
 			len(m.GetNodeTypes()), len(m.GetEdgeTypes()))
 	}
 	counts := map[string]int64{}
-	for _, node := range m.GetNodeTypes() {
+	for i, node := range m.GetNodeTypes() {
 		if _, taken := counts[node.GetName()]; taken || heterogeneous && node.GetName() == "" {
 			return c.corrupt("the name of the node type %q is empty or occurs twice", node.GetName())
 		}
@@ -47,12 +47,14 @@ func (s *Store) check() error {
 		if err != nil {
 			return err
 		}
-		checked.store = s
+		if heterogeneous {
+			checked.file = nodeTypeFile(i, checked.Name)
+		}
 		s.nodeTypes = append(s.nodeTypes, checked)
 		counts[node.GetName()] = node.GetCount()
 	}
 	names := map[[3]string]bool{}
-	for _, edge := range m.GetEdgeTypes() {
+	for i, edge := range m.GetEdgeTypes() {
 		name := [3]string{edge.GetSource(), edge.GetRelation(), edge.GetTarget()}
 		if names[name] || heterogeneous != (name[1] != "") {
 			return c.corrupt("the name of the edge type %s is wrong or occurs twice", edgeTypeName(name[0], name[1], name[2]))
@@ -62,7 +64,9 @@ func (s *Store) check() error {
 		if err != nil {
 			return err
 		}
-		checked.store = s
+		if heterogeneous {
+			checked.file = edgeTypeFile(i, name[0], name[1], name[2])
+		}
 		s.edgeTypes = append(s.edgeTypes, checked)
 	}
 	for i, node := range m.GetNodeTypes() {
@@ -79,7 +83,7 @@ func (s *Store) check() error {
 // nodeType validates a node type.
 func (c *checker) nodeType(node *manifest.NodeType, heterogeneous bool) (NodeType, error) {
 	c.label = nodeLabel(node.GetName())
-	t := NodeType{Name: node.GetName(), Count: node.GetCount()}
+	t := NodeType{Name: node.GetName(), Count: node.GetCount(), in: c.dir}
 	n := t.Count
 	if heterogeneous && (n < 0 || n > maxCount) || !heterogeneous && (n < 1 || n == math.MaxInt64) {
 		return t, c.corrupt("%s%d nodes, expected at least %d", c.label, n, least(heterogeneous))
@@ -87,7 +91,7 @@ func (c *checker) nodeType(node *manifest.NodeType, heterogeneous bool) (NodeTyp
 	if node.GetOrder() != nil {
 		if n > maxOrdered {
 			return t, fmt.Errorf("store: %s: %s%d nodes in another order than the user's, expected at most %d: %w",
-				c.dir, c.label, n, int64(maxOrdered), ErrVersion)
+				c.dir.path, c.label, n, int64(maxOrdered), ErrVersion)
 		}
 		t.Order = c.column(node.GetOrder(), "order", n, manifest.DType_UINT32)
 	}
@@ -151,14 +155,18 @@ func edgeIDType(e int64) manifest.DType {
 
 // checker validates the parts of a manifest and keeps the first error; after it, results are empty.
 type checker struct {
-	dir   string
+	dir   *directory
 	label string          // of the type at hand, before the names of its arrays
 	files map[string]bool // names taken
 	err   error
 }
 
+func newChecker(dir *directory) *checker {
+	return &checker{dir: dir, files: map[string]bool{manifest.Name: true}}
+}
+
 func (c *checker) corrupt(format string, args ...any) error {
-	return &CorruptError{Path: filepath.Join(c.dir, manifest.Name), Reason: fmt.Sprintf(format, args...)}
+	return &CorruptError{Path: filepath.Join(c.dir.path, manifest.Name), Reason: fmt.Sprintf(format, args...)}
 }
 
 func (c *checker) fail(format string, args ...any) *Array {
@@ -207,9 +215,9 @@ func (c *checker) array(a *manifest.Array, name string, rows int64) *Array {
 		return c.fail("%s has %d rows of %d bytes in %d bytes", name, rows, rowBytes, a.GetFileBytes())
 	}
 	return &Array{
-		File: a.GetFile(), Path: filepath.Join(c.dir, a.GetFile()), CRCPath: filepath.Join(c.dir, a.GetCrcFile()),
+		File: a.GetFile(), Path: filepath.Join(c.dir.path, a.GetFile()), CRCPath: filepath.Join(c.dir.path, a.GetCrcFile()),
 		DType: a.GetDtype(), RowShape: slices.Clone(a.GetRowShape()), Rows: rows,
-		Layout: layout, Bytes: a.GetFileBytes(), crc: a.GetCrcFileCrc(),
+		Layout: layout, Bytes: a.GetFileBytes(), crc: a.GetCrcFileCrc(), in: c.dir,
 	}
 }
 

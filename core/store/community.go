@@ -41,7 +41,7 @@ func (s *Store) community(
 		e := &s.edgeTypes[i]
 		source, target := s.nodeTypeNumber(e.Source), s.nodeTypeNumber(e.Target)
 		c := claims{
-			store: s, relation: e, meter: m,
+			relation: e, meter: m,
 			ofSources: mem.Slice[uint64](block)[first[source]:first[source+1]],
 			source:    uint32(first[source]), target: uint32(first[target]),
 		}
@@ -77,7 +77,6 @@ func claimerBytes() int64 { return rangeBytes((targetChunk+1)*8) + rangeBytes(so
 // the bits of the claim's weight above the complement of the target, so that of equal weights the lowest target wins.
 // It is zero for nodes without targets. The outcome does not depend on the order in which claims are made.
 type claims struct {
-	store          *Store
 	relation       *EdgeType
 	ofSources      []uint64  // raised by compare and swap only, by all claimers
 	source, target uint32    // the numbers of the first source and the first target
@@ -87,12 +86,12 @@ type claims struct {
 
 // make makes the claims of all targets.
 func (c *claims) make(ctx context.Context, workers int, budget *mem.Budget) error {
-	indptr, err := c.store.newRangeReader(ctx, c.relation.Indptr, budget)
+	indptr, err := newRangeReader(ctx, c.relation.Indptr, budget)
 	if err != nil {
 		return err
 	}
 	defer indptr.close()
-	indices, err := c.store.newRangeReader(ctx, c.relation.Indices, budget)
+	indices, err := newRangeReader(ctx, c.relation.Indices, budget)
 	if err != nil {
 		return err
 	}

@@ -239,11 +239,11 @@ func TestSortedEdgesNeedNoEdgeIDs(t *testing.T) {
 	g.indptr, g.indices, g.ids = oracle(src, dst, 5)
 	g.NumNodes, g.EdgeIndex = 5, edgesOf(src, dst)
 	s := mustConvert(t, g.Input, 0)
-	require.Nil(t, s.Topology().EdgeIDs)
+	require.Nil(t, s.EdgeTypes()[0].EdgeIDs)
 	requireGraph(t, g, s)
 	// Each half is sorted, the whole is not: what one thread sees must not decide.
 	g.EdgeIndex = edgesOf([]int64{0, 1, 2, 3}, []int64{3, 4, 0, 1})
-	require.NotNil(t, mustConvert(t, g.Input, 0).Topology().EdgeIDs)
+	require.NotNil(t, mustConvert(t, g.Input, 0).EdgeTypes()[0].EdgeIDs)
 }
 
 func TestNumberOfNodes(t *testing.T) {
@@ -260,7 +260,7 @@ func TestNumberOfNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.in.EdgeIndex = edgesOf([]int64{5, 0}, []int64{1, 2})
-			require.Equal(t, tc.want, mustConvert(t, tc.in, 0).Topology().NumNodes)
+			require.Equal(t, tc.want, mustConvert(t, tc.in, 0).EdgeTypes()[0].NumNodes)
 		})
 	}
 }
@@ -283,11 +283,11 @@ func TestSplits(t *testing.T) {
 	}}
 	s := mustConvert(t, in, 0)
 	for name, want := range map[string][]int64{"train": members, "val": ids, "none": nil, "a/b": {200, 7}} {
-		got, err := s.LoadSplit(context.Background(), name)
+		got, err := s.NodeTypes()[0].LoadSplit(context.Background(), name)
 		require.NoError(t, err)
 		require.Equal(t, want, got, name)
 	}
-	_, err := s.LoadSplit(context.Background(), "test")
+	_, err := s.NodeTypes()[0].LoadSplit(context.Background(), "test")
 	require.ErrorIs(t, err, ErrNotFound)
 	require.ErrorContains(t, err, `["a/b" "none" "train" "val"]`)
 }
@@ -418,8 +418,8 @@ func TestEdgeTensorsKeepTheUsersOrder(t *testing.T) {
 	w := randomBytes(rand.New(rand.NewPCG(9, 9)), 400*6)
 	g.EdgeTensors = []NamedSource{{"edge_attr", Dense(manifest.DType_FLOAT16, []int64{400, 3}, w)}}
 	s := mustConvert(t, g.Input, 0)
-	require.Len(t, s.EdgeTensors(), 1)
-	block, err := s.LoadTensor(context.Background(), &s.EdgeTensors()[0].Array, mem.NewBudget(0), mem.FeatureCache)
+	require.Len(t, s.EdgeTypes()[0].Tensors, 1)
+	block, err := s.EdgeTypes()[0].Tensors[0].Load(context.Background(), mem.NewBudget(0), mem.FeatureCache)
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(w, block.Bytes()))
 	requireGraph(t, g, s)

@@ -30,12 +30,12 @@ type Description struct {
 	Attachments []ArrayDescription `json:"attachments"`
 }
 
-// VersionEntry describes a Version.
+// VersionEntry describes the operation that made one version of a store, its conversion first.
 type VersionEntry struct {
-	Action    string `json:"action"`
-	Details   string `json:"details"`
-	Time      string `json:"time"` // RFC 3339, UTC
-	Generator string `json:"generator"`
+	Action    string `json:"action"`    // "convert", "relayout", "update", "append", "propagate"
+	Details   string `json:"details"`   // for people
+	Time      string `json:"time"`      // RFC 3339, UTC
+	Generator string `json:"generator"` // name and version of the program
 }
 
 // NodeDescription describes a node type.
@@ -113,8 +113,9 @@ func (s *Store) Describe() Description {
 		Topology:  describeAll(nil), Tensors: describeAll(nil), EdgeTensors: describeAll(nil), Splits: describeAll(nil),
 		NodeTypes: []NodeDescription{}, EdgeTypes: []EdgeDescription{}, Attachments: describeAll(s.attachments),
 	}
-	for _, v := range s.History() {
-		d.History = append(d.History, VersionEntry{v.Action, v.Details, v.Time.Format(time.RFC3339), v.Generator})
+	for _, c := range historyOf(s.manifest) {
+		when := time.Unix(0, c.GetUnixNs()).UTC().Format(time.RFC3339)
+		d.History = append(d.History, VersionEntry{c.GetAction(), c.GetDetails(), when, c.GetGenerator()})
 	}
 	for i := range s.nodeTypes {
 		d.NodeTypes = append(d.NodeTypes, s.nodeTypes[i].describe())

@@ -41,7 +41,8 @@ func convertDraft(
 	if s == nil {
 		return nil, err
 	}
-	draft := &Store{fs: fs, path: s.dir, manifest: m, draft: true}
+	draft := newStore(fs, s.dir, m)
+	draft.draft = true
 	if err == nil {
 		err = draft.check()
 	}
@@ -69,14 +70,14 @@ func (g *graph) outline() *Store {
 	s := &Store{attachments: tensors(attachedPrefix, g.attachments)}
 	for _, p := range g.nodes {
 		s.nodeTypes = append(s.nodeTypes,
-			NodeType{Name: p.name, Count: p.count, Tensors: tensors(p.file+"node", p.tensors)})
+			NodeType{Name: p.name, Count: p.count, file: p.file, Tensors: tensors(p.file+"node", p.tensors)})
 	}
 	for _, p := range g.edges {
 		sources, targets, edges := g.nodes[p.from].count, g.nodes[p.to].count, p.edges.count
 		indptr := array(p.file+"indptr", manifest.DType_INT64, nil, targets+1)
 		indices := array(p.file+"indices", indicesType(sources), nil, edges)
 		e := EdgeType{
-			Source: p.source, Relation: p.relation, Target: p.target, Tensors: tensors(p.file+"edge", p.tensors),
+			Source: p.source, Relation: p.relation, Target: p.target, file: p.file, Tensors: tensors(p.file+"edge", p.tensors),
 			Topology: Topology{
 				NumSources: sources, NumNodes: targets, NumEdges: edges, Indptr: &indptr, Indices: &indices,
 			},

@@ -57,8 +57,8 @@ func TestDraft(t *testing.T) {
 		RelayoutOptions{Order: HotCommunity, Scores: scores, HotRows: -1, Progress: func(string, int64, int64) {
 			most = max(most, bytesIn(t, path+partialSuffix))
 		}}))
-	x := want.Tensors()[0]
-	require.LessOrEqual(t, most, whole+x.Bytes+x.CRCBytes()+want.Order().Bytes+2*ssd.PageBytes)
+	x := want.NodeTypes()[0].Tensors[0]
+	require.LessOrEqual(t, most, whole+x.Bytes+x.CRCBytes()+want.NodeTypes()[0].Order.Bytes+2*ssd.PageBytes)
 	require.ErrorIs(t, d.Relayout(ctx, RelayoutOptions{}), ErrClosed)
 	require.NoError(t, d.Discard(), "what is published stays")
 	require.ErrorIs(t, d.Store().Verify(ctx, nil), ErrClosed)

@@ -44,7 +44,7 @@ func FuzzOpen(f *testing.F) {
 		if err != nil {
 			return
 		}
-		s := &Store{fs: ssd.OS, path: path, manifest: m}
+		s := newStore(ssd.OS, path, m)
 		if s.check() != nil {
 			return
 		}

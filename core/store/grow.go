@@ -132,7 +132,7 @@ func (g *grower) continued(ctx context.Context, a *Array) (*arrayWriter, error) 
 	}
 	w.useLayout(a.Layout)
 	m := &meter{report: g.progress, stage: "copying " + file, total: a.Rows}
-	err = g.src.streamRows(ctx, a, int64(g.chunk), g.budget, func(_ int64, rows []byte) error {
+	err = a.streamRows(ctx, int64(g.chunk), g.budget, func(_ int64, rows []byte) error {
 		defer m.add(int64(len(rows) / a.Layout.RowBytes))
 		return w.writeRows(rows)
 	})

@@ -157,7 +157,7 @@ func (g *grower) growTopology(ctx context.Context, p *edgeGrowth, edge *manifest
 		out := open(file, dtype)
 		var c *mergedColumn
 		if err == nil {
-			c, err = m.newColumn(ctx, g.src, from, out, dtype, g.budget)
+			c, err = m.newColumn(ctx, from, out, dtype, g.budget)
 		}
 		return c
 	}
@@ -208,7 +208,7 @@ func (p *edgeGrowth) sorted(ctx context.Context, s *edgeSorter, budget *mem.Budg
 	if s.first < 0 || s.first >= p.stored.NumNodes {
 		return true, nil
 	}
-	row, err := p.stored.store.LoadRows(ctx, p.stored.Indptr, s.first+1, 1, budget)
+	row, err := p.stored.Indptr.LoadRows(ctx, s.first+1, 1, budget)
 	if err != nil {
 		return false, err
 	}
@@ -233,7 +233,7 @@ func (g *grower) growWeights(ctx context.Context, p *edgeGrowth, edge *manifest.
 		return err
 	}
 	defer m.close()
-	column, err := m.newColumn(ctx, g.src, &p.stored.Weights.Array, out, weightsType(dtype), g.budget)
+	column, err := m.newColumn(ctx, &p.stored.Weights.Array, out, weightsType(dtype), g.budget)
 	if err != nil {
 		return err
 	}

@@ -11,23 +11,6 @@ import (
 // generator names the program that writes manifests, with its version.
 const generator = "freshgo 0.1.0"
 
-// Version describes the operation that made one version of a store.
-type Version struct {
-	Action    string // "convert", "relayout", "update", "append", "propagate"
-	Details   string // for people
-	Time      time.Time
-	Generator string // name and version of the program
-}
-
-// History lists the versions of the store, its conversion first. Their number is the version of the store.
-func (s *Store) History() []Version {
-	var all []Version
-	for _, c := range historyOf(s.manifest) {
-		all = append(all, Version{c.GetAction(), c.GetDetails(), time.Unix(0, c.GetUnixNs()).UTC(), c.GetGenerator()})
-	}
-	return all
-}
-
 // historyOf is the history of a store, which its manifest leaves out where there is a conversion alone.
 func historyOf(m *manifest.Manifest) []*manifest.Change {
 	if len(m.GetHistory()) > 0 {

@@ -10,16 +10,11 @@ import (
 	"freshgo/core/ssd"
 )
 
-// LoadIndptr is EdgeType.LoadIndptr of a homogeneous store.
-func (s *Store) LoadIndptr(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return s.edge().LoadIndptr(ctx, budget, p)
-}
-
 // LoadIndptr returns the offsets of the in-edges, NumNodes+1 int64, checked: they start at 0, never fall and end at
 // NumEdges.
 func (e *EdgeType) LoadIndptr(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
 	check := newIndptrCheck(e.Indptr, e.NumEdges)
-	block, err := e.store.loadFile(ctx, e.Indptr, budget, p, check.visit)
+	block, err := e.Indptr.loadFile(ctx, budget, p, check.visit)
 	if err != nil {
 		return nil, err
 	}
@@ -70,30 +65,15 @@ func (c *indptrCheck) finish() error {
 	return nil
 }
 
-// LoadIndices is EdgeType.LoadIndices of a homogeneous store.
-func (s *Store) LoadIndices(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return s.edge().LoadIndices(ctx, budget, p)
-}
-
 // LoadIndices returns the sources of all edges by position, int32 or int64 as Topology says, each checked to be a node.
 func (e *EdgeType) LoadIndices(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return e.store.loadIDs(ctx, e.Indices, e.NumSources, budget, p)
-}
-
-// LoadEdgeIDs is EdgeType.LoadEdgeIDs of a homogeneous store.
-func (s *Store) LoadEdgeIDs(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return s.edge().LoadEdgeIDs(ctx, budget, p)
+	return e.Indices.loadIDs(ctx, e.NumSources, budget, p)
 }
 
 // LoadEdgeIDs returns the user's numbers of all edges by position, uint32 or int64, each checked to be an edge. It must
 // not be called where Topology has no EdgeIDs.
 func (e *EdgeType) LoadEdgeIDs(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return e.store.loadIDs(ctx, e.EdgeIDs, e.NumEdges, budget, p)
-}
-
-// LoadSplit is NodeType.LoadSplit of a homogeneous store.
-func (s *Store) LoadSplit(ctx context.Context, name string) ([]int64, error) {
-	return s.node().LoadSplit(ctx, name)
+	return e.EdgeIDs.loadIDs(ctx, e.NumEdges, budget, p)
 }
 
 // LoadSplit returns the node ids of a split, each checked to be a node.
@@ -105,10 +85,10 @@ func (t *NodeType) LoadSplit(ctx context.Context, name string) ([]int64, error) 
 			known[j] = t.Splits[j].Name
 		}
 		return nil, fmt.Errorf("store: split %q, the splits of %s are %q: %w",
-			nodeLabel(t.Name)+name, t.store.path, known, ErrNotFound)
+			nodeLabel(t.Name)+name, t.in.path, known, ErrNotFound)
 	}
 	a := &t.Splits[i].Array
-	block, err := t.store.loadIDs(ctx, a, t.Count, mem.NewBudget(0), mem.Staging)
+	block, err := a.loadIDs(ctx, t.Count, mem.NewBudget(0), mem.Staging)
 	if err != nil {
 		return nil, err
 	}
@@ -116,12 +96,12 @@ func (t *NodeType) LoadSplit(ctx context.Context, name string) ([]int64, error) 
 	return slices.Clone(mem.Slice[int64](block)[:a.Rows]), nil
 }
 
-// LoadTensor returns the rows of an array of this store back to back, without the padding of its pages, in the order in
-// which they are stored. ReadTensor has them in the user's.
-func (s *Store) LoadTensor(ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+// Load returns the rows back to back, without the padding of their pages, in the order in which they are stored.
+// Store.ReadTensor has them in the user's.
+func (a *Array) Load(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
 	l := a.Layout
 	if l.RowsPerPage == 0 || l.RowsPerPage*l.RowBytes == ssd.PageBytes {
-		return s.loadFile(ctx, a, budget, p, anyValue)
+		return a.loadFile(ctx, budget, p, anyValue)
 	}
 	rowBytes := int64(l.RowBytes)
 	block, err := budget.Alloc(p, a.Rows*rowBytes)
@@ -129,7 +109,7 @@ func (s *Store) LoadTensor(ctx context.Context, a *Array, budget *mem.Budget, p 
 		return nil, err
 	}
 	dense, pageRows := block.Bytes(), int64(l.RowsPerPage)*rowBytes
-	err = s.scan(ctx, a, nil, budget, func(off int64, piece []byte) error {
+	err = a.scan(ctx, nil, budget, func(off int64, piece []byte) error {
 		at := off / ssd.PageBytes * pageRows
 		for ; len(piece) > 0; piece = piece[ssd.PageBytes:] {
 			at += int64(copy(dense[at:], piece[:pageRows]))
@@ -143,22 +123,20 @@ func (s *Store) LoadTensor(ctx context.Context, a *Array, budget *mem.Budget, p 
 	return block, nil
 }
 
-// loadIDs loads an array of integers and checks that each is in [0, limit).
-func (s *Store) loadIDs(
-	ctx context.Context, a *Array, limit int64, budget *mem.Budget, p mem.Purpose,
-) (*mem.Block, error) {
-	return s.loadFile(ctx, a, budget, p, idCheck(a, limit))
+// loadIDs loads integers and checks that each is in [0, limit).
+func (a *Array) loadIDs(ctx context.Context, limit int64, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	return a.loadFile(ctx, budget, p, idCheck(a, limit))
 }
 
-// loadFile loads the rows of an array whose pages have no padding before the last.
-func (s *Store) loadFile(
-	ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose, visit func(int64, []byte) error,
+// loadFile loads the rows of a file whose pages have no padding before the last.
+func (a *Array) loadFile(
+	ctx context.Context, budget *mem.Budget, p mem.Purpose, visit func(int64, []byte) error,
 ) (*mem.Block, error) {
 	block, err := budget.Alloc(p, a.Rows*int64(a.Layout.RowBytes))
 	if err != nil {
 		return nil, err
 	}
-	if err := s.scan(ctx, a, block.Bytes(), budget, visit); err != nil {
+	if err := a.scan(ctx, block.Bytes(), budget, visit); err != nil {
 		block.Free()
 		return nil, err
 	}

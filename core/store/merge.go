@@ -30,7 +30,7 @@ type merger struct {
 
 // newMerger begins to merge with the edges of a type that is stored. It charges wordsMemory to the budget until close.
 func newMerger(ctx context.Context, old *EdgeType, indptr sink, budget *mem.Budget) (*merger, error) {
-	ends, err := old.store.newWords(ctx, old.Indptr, budget)
+	ends, err := newWords(ctx, old.Indptr, budget)
 	if err != nil {
 		return nil, err
 	}
@@ -152,13 +152,13 @@ type mergedColumn struct {
 // newColumn begins a column. from is what is stored of it, or nil for positions. It charges columnReaderBytes to the
 // budget until the merger is closed.
 func (m *merger) newColumn(
-	ctx context.Context, s *Store, from *Array, out sink, to manifest.DType, budget *mem.Budget,
+	ctx context.Context, from *Array, out sink, to manifest.DType, budget *mem.Budget,
 ) (*mergedColumn, error) {
 	c := &mergedColumn{to: to, given: to, out: buffered(out), meter: &meter{report: func(string, int64, int64) {}},
 		numbers: make([]int64, wordsBytes/8), encoded: make([]byte, wordsBytes)}
 	if from != nil {
 		var err error
-		if c.old, err = s.newColumnReader(ctx, from, budget); err != nil {
+		if c.old, err = newColumnReader(ctx, from, budget); err != nil {
 			return nil, err
 		}
 	}
@@ -252,8 +252,8 @@ type columnPiece struct {
 func columnReaderBytes(a *Array) int64 { return a.CRCBytes() + streamSlots*mergeBytes }
 
 // newColumnReader begins with the first row. It charges columnReaderBytes to the budget until close.
-func (s *Store) newColumnReader(ctx context.Context, a *Array, budget *mem.Budget) (*columnReader, error) {
-	r, err := s.newRangeReader(ctx, a, budget)
+func newColumnReader(ctx context.Context, a *Array, budget *mem.Budget) (*columnReader, error) {
+	r, err := newRangeReader(ctx, a, budget)
 	if err != nil {
 		return nil, err
 	}

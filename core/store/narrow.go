@@ -288,7 +288,7 @@ func (c *checker) narrowed(t *manifest.Tensor, a *Array) *Narrowed {
 	}
 	if t.GetScale() != 1 || t.GetScales() != nil {
 		c.err = fmt.Errorf("store: %s: %stensor %q is quantised in a way that this version does not know: %w",
-			c.dir, c.label, t.GetName(), ErrVersion)
+			c.dir.path, c.label, t.GetName(), ErrVersion)
 		return nil
 	}
 	m := t.GetNarrow()

@@ -44,12 +44,12 @@ func TestNarrowedTensorsAreEncodedRowsInTheirLayout(t *testing.T) {
 		widths := []int64{8, 30, 100, 1100, 5000} // several rows a page, packed, rows of several pages
 		for _, width := range explore.Part(t, fmt.Sprint(form), widths) {
 			s, values := narrowed(t, form, 300, width)
-			x := &s.Tensors()[0]
+			x := &s.NodeTypes()[0].Tensors[0]
 			require.Equal(t, form, x.Narrow.Form)
 			dtype, shape := x.Values()
 			require.Equal(t, manifest.DType_FLOAT32, dtype)
 			require.Equal(t, []int64{width}, shape)
-			block, err := s.LoadTensor(context.Background(), &x.Array, mem.NewBudget(0), mem.Staging)
+			block, err := x.Load(context.Background(), mem.NewBudget(0), mem.Staging)
 			require.NoError(t, err)
 			want := make([]byte, 300*x.Narrow.RowBytes())
 			require.NoError(t, x.Narrow.Encode(want, values, 0, false))

@@ -241,10 +241,10 @@ func TestNewerVersion(t *testing.T) {
 func TestHostileIDs(t *testing.T) {
 	ctx, budget := context.Background(), mem.NewBudget(0)
 	loads := map[string]func(s *Store) error{
-		"indptr":       func(s *Store) error { _, err := s.LoadIndptr(ctx, budget, mem.Topology); return err },
-		"indices":      func(s *Store) error { _, err := s.LoadIndices(ctx, budget, mem.Topology); return err },
-		"edge_ids":     func(s *Store) error { _, err := s.LoadEdgeIDs(ctx, budget, mem.Topology); return err },
-		"split0_train": func(s *Store) error { _, err := s.LoadSplit(ctx, "train"); return err },
+		"indptr":       func(s *Store) error { _, err := s.EdgeTypes()[0].LoadIndptr(ctx, budget, mem.Topology); return err },
+		"indices":      func(s *Store) error { _, err := s.EdgeTypes()[0].LoadIndices(ctx, budget, mem.Topology); return err },
+		"edge_ids":     func(s *Store) error { _, err := s.EdgeTypes()[0].LoadEdgeIDs(ctx, budget, mem.Topology); return err },
+		"split0_train": func(s *Store) error { _, err := s.NodeTypes()[0].LoadSplit(ctx, "train"); return err },
 	}
 	for _, tc := range []struct {
 		file  string
@@ -301,15 +301,15 @@ func TestFailedLoadsLeaveNothing(t *testing.T) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	budget := mem.NewBudget(0)
-	_, err = s.LoadIndices(cancelled, budget, mem.Topology)
+	_, err = s.EdgeTypes()[0].LoadIndices(cancelled, budget, mem.Topology)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, s.Verify(cancelled, nil), context.Canceled)
 	require.Zero(t, budget.Used())
 
-	x := &s.Tensors()[0].Array
+	x := &s.NodeTypes()[0].Tensors[0].Array
 	for limit := int64(1); ; limit *= 2 {
 		budget := mem.NewBudget(limit)
-		block, err := s.LoadTensor(context.Background(), x, budget, mem.FeatureCache)
+		block, err := x.Load(context.Background(), budget, mem.FeatureCache)
 		if err == nil {
 			block.Free()
 			break
@@ -320,7 +320,7 @@ func TestFailedLoadsLeaveNothing(t *testing.T) {
 
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
-	_, err = s.LoadIndptr(context.Background(), budget, mem.Topology)
+	_, err = s.EdgeTypes()[0].LoadIndptr(context.Background(), budget, mem.Topology)
 	require.ErrorIs(t, err, ErrClosed)
 	require.ErrorIs(t, s.Verify(context.Background(), nil), ErrClosed)
 	require.ErrorIs(t, s.CheckCurrent(), ErrClosed)
@@ -331,7 +331,7 @@ func TestVerifyReportsProgress(t *testing.T) {
 	s, err := Open(ssd.OS, sampleStore(t))
 	require.NoError(t, err)
 	last := int64(-1)
-	whole := s.Describe().NumBytes + s.edge().verifiedBytes() // weights are read again, with their tensor
+	whole := s.Describe().NumBytes + s.edgeTypes[0].verifiedBytes() // weights are read again, with their tensor
 	require.NoError(t, s.Verify(context.Background(), func(done, total int64) {
 		require.Greater(t, done, last)
 		require.Equal(t, whole, total)

@@ -18,14 +18,6 @@ const maxOrdered = math.MaxUint32
 // noRow marks a node whose row has not been seen yet. No row has this number.
 const noRow = math.MaxUint32
 
-// Order returns the order of the nodes of a homogeneous store.
-func (s *Store) Order() *Array { return s.node().Order }
-
-// RowOf is NodeType.RowOf of a homogeneous store.
-func (s *Store) RowOf(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return s.node().RowOf(ctx, budget, p)
-}
-
 // RowOf returns the row of every node in the tensors, Count uint32 by the user's id, or nil where the row is the id. It
 // inverts Order, and checks that this is a permutation: each of the rows holds another node. It needs four bytes a node
 // of the budget under this purpose until the block is freed, and Order.LoadBytes() while it runs; a few milliseconds
@@ -43,7 +35,7 @@ func (t *NodeType) RowOf(ctx context.Context, budget *mem.Budget, p mem.Purpose)
 	for i := range rowOf {
 		rowOf[i] = noRow
 	}
-	err = t.store.scan(ctx, a, nil, budget, func(off int64, piece []byte) error {
+	err = a.scan(ctx, nil, budget, func(off int64, piece []byte) error {
 		first := off / 4
 		ids := mem.View[uint32](piece)
 		for i, id := range ids[:min(int64(len(ids)), a.Rows-first)] {
@@ -65,11 +57,6 @@ func (t *NodeType) RowOf(ctx context.Context, budget *mem.Budget, p mem.Purpose)
 	return block, nil
 }
 
-// LoadOrder is NodeType.LoadOrder of a homogeneous store.
-func (s *Store) LoadOrder(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return s.node().LoadOrder(ctx, budget, p)
-}
-
 // LoadOrder returns the user's id of each row, Count uint32, checked to be a permutation, or nil where the id is the
 // row. While it runs it needs a bit a node and Order.LoadBytes() besides the block.
 func (t *NodeType) LoadOrder(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
@@ -81,7 +68,7 @@ func (t *NodeType) LoadOrder(ctx context.Context, budget *mem.Budget, p mem.Purp
 		return nil, err
 	}
 	defer check.close()
-	return t.store.loadFile(ctx, t.Order, budget, p, check.visit)
+	return t.Order.loadFile(ctx, budget, p, check.visit)
 }
 
 // orderCheck checks piece by piece, in any order and from several goroutines, that an order is a permutation. As there
@@ -131,11 +118,14 @@ func notPermutation(a *Array, row, id uint32) error {
 // ReadTensor returns the rows of a node, edge or split array of this store back to back in the user's order. Beside the
 // rows, which are counted under p, a tensor of nodes with an Order needs what LoadOrder takes.
 func (s *Store) ReadTensor(ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	t := s.ordered(a)
-	if t == nil {
-		return s.LoadTensor(ctx, a, budget, p)
+	owns := func(t NodeType) bool {
+		return t.Order != nil && slices.ContainsFunc(t.Tensors, func(of Tensor) bool { return of.File == a.File })
 	}
-	order, err := t.LoadOrder(ctx, budget, mem.Staging)
+	i := slices.IndexFunc(s.nodeTypes, owns)
+	if i < 0 {
+		return a.Load(ctx, budget, p)
+	}
+	order, err := s.nodeTypes[i].LoadOrder(ctx, budget, mem.Staging)
 	if err != nil {
 		return nil, err
 	}
@@ -146,22 +136,11 @@ func (s *Store) ReadTensor(ctx context.Context, a *Array, budget *mem.Budget, p 
 	}
 	// As the order is a permutation, the goroutines of the scan write to rows of their own.
 	put := &scatter{array: a, order: mem.Slice[uint32](order), dense: block.Bytes()}
-	if err := s.scan(ctx, a, nil, budget, put.visit); err != nil {
+	if err := a.scan(ctx, nil, budget, put.visit); err != nil {
 		block.Free()
 		return nil, err
 	}
 	return block, nil
-}
-
-// ordered returns the node type that stores the rows of a in an order of its own, or nil.
-func (s *Store) ordered(a *Array) *NodeType {
-	for i := range s.nodeTypes {
-		t := &s.nodeTypes[i]
-		if t.Order != nil && slices.ContainsFunc(t.Tensors, func(of Tensor) bool { return of.File == a.File }) {
-			return t
-		}
-	}
-	return nil
 }
 
 // scatter copies the rows in pieces of a file to the places of their nodes.

@@ -117,7 +117,7 @@ func (p permutePlan) moved(a *Array) int64 {
 
 // permuter rewrites node tensors.
 type permuter struct {
-	src    *Store
+	fs     ssd.FS
 	dir    string   // where the new files are made
 	rowOf  []uint32 // where each row of a tensor goes
 	budget *mem.Budget
@@ -139,7 +139,7 @@ func (c *permuter) permute(ctx context.Context, a *Array, name string, p permute
 		return nil, err
 	}
 	defer window.Free()
-	w, err := newArrayWriter(c.src.fs, c.dir, name, a.DType, a.RowShape, p.chunk, c.budget)
+	w, err := newArrayWriter(c.fs, c.dir, name, a.DType, a.RowShape, p.chunk, c.budget)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (c *permuter) permute(ctx context.Context, a *Array, name string, p permute
 func (c *permuter) gather(ctx context.Context, a *Array, p permutePlan, first int64, window []byte) error {
 	size := int64(a.Layout.RowBytes)
 	low, n := uint32(first), uint32(int64(len(window))/size)
-	return c.src.streamRows(ctx, a, int64(p.chunk), c.budget, func(from int64, rows []byte) error {
+	return a.streamRows(ctx, int64(p.chunk), c.budget, func(from int64, rows []byte) error {
 		c.meter.add(int64(len(rows)))
 		to := c.rowOf[from : from+int64(len(rows))/size]
 		for i, row := range to {

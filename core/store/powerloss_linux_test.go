@@ -173,7 +173,7 @@ func requireAfterLoss(t *testing.T, path string, replaces bool, failed error, ag
 	switch {
 	case err == nil:
 		require.NoError(t, s.Verify(context.Background(), nil))
-		nodes := s.Topology().NumNodes
+		nodes := s.EdgeTypes()[0].NumNodes
 		require.Contains(t, []int64{5, 90}, nodes)
 		require.True(t, nodes == 90 || replaces)
 		require.True(t, nodes == 90 || failed != nil, "what was published is gone")

@@ -28,7 +28,7 @@ func requireNodes(t *testing.T, path string, n int64) *Store {
 	s, err := Open(ssd.OS, path)
 	require.NoError(t, err)
 	require.NoError(t, s.Verify(context.Background(), nil))
-	require.Equal(t, n, s.Topology().NumNodes)
+	require.Equal(t, n, s.EdgeTypes()[0].NumNodes)
 	return s
 }
 
@@ -44,7 +44,7 @@ func TestOverwrite(t *testing.T) {
 	require.NotEqual(t, first.UUID(), second.UUID())
 
 	require.ErrorIs(t, first.CheckCurrent(), ErrReplaced)
-	_, err := first.LoadSplit(context.Background(), "train")
+	_, err := first.NodeTypes()[0].LoadSplit(context.Background(), "train")
 	require.ErrorIs(t, err, ErrNotFound)
 	require.Error(t, first.Verify(context.Background(), nil), "a replaced store must not be read as the new one")
 

@@ -16,18 +16,18 @@ type rangeReader struct {
 	crcs  *mem.Block
 }
 
-// newRangeReader opens an array of the store. It charges CRCBytes to the budget until close.
-func (s *Store) newRangeReader(ctx context.Context, a *Array, budget *mem.Budget) (*rangeReader, error) {
-	crcs, err := s.LoadCRC(ctx, a, budget, mem.Convert)
+// newRangeReader opens an array. It charges CRCBytes to the budget until close.
+func newRangeReader(ctx context.Context, a *Array, budget *mem.Budget) (*rangeReader, error) {
+	crcs, err := a.LoadCRC(ctx, budget, mem.Convert)
 	if err != nil {
 		return nil, err
 	}
 	r := &rangeReader{array: a, crcs: crcs}
-	if r.file, err = openDirect(s.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0); err != nil {
+	if r.file, err = openDirect(a.in.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0); err != nil {
 		crcs.Free()
 		return nil, access(err)
 	}
-	if err := s.CheckCurrent(); err != nil {
+	if err := a.in.CheckCurrent(); err != nil {
 		r.close()
 		return nil, err
 	}
@@ -79,12 +79,12 @@ func (a *Array) rowStreamBytes(chunk int64) int64 {
 	return a.CRCBytes() + streamSlots*chunkSpan(a.Layout, min(chunkRows(a.Layout, chunk), max(a.Rows, 1)))
 }
 
-// streamRows passes all rows of an array to visit, in the order of the file and without padding, about chunk bytes at a
+// streamRows passes all rows to visit, in the order of the file and without padding, about chunk bytes at a
 // time, and reads ahead meanwhile. The rows are valid during the call.
-func (s *Store) streamRows(
-	ctx context.Context, a *Array, chunk int64, budget *mem.Budget, visit func(first int64, rows []byte) error,
+func (a *Array) streamRows(
+	ctx context.Context, chunk int64, budget *mem.Budget, visit func(first int64, rows []byte) error,
 ) error {
-	r, err := s.newRangeReader(ctx, a, budget)
+	r, err := newRangeReader(ctx, a, budget)
 	if err != nil {
 		return err
 	}

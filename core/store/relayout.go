@@ -193,7 +193,7 @@ func (r *relayouter) carried(m *manifest.Manifest) []carried {
 	var all []carried
 	add := func(a *Array, name string, in *manifest.Array) { all = append(all, carried{a, name, in}) }
 	for i := range r.src.edgeTypes {
-		e, edge, file := &r.src.edgeTypes[i], m.EdgeTypes[i], r.src.edgeFile(i)
+		e, edge, file := &r.src.edgeTypes[i], m.EdgeTypes[i], r.src.edgeTypes[i].file
 		add(e.Indptr, file+"indptr", edge.Indptr)
 		add(e.Indices, file+"indices", edge.Indices)
 		if e.EdgeIDs != nil {
@@ -209,7 +209,7 @@ func (r *relayouter) carried(m *manifest.Manifest) []carried {
 		}
 	}
 	for i := range r.src.nodeTypes {
-		t, node, file := &r.src.nodeTypes[i], m.NodeTypes[i], r.src.nodeFile(i)
+		t, node, file := &r.src.nodeTypes[i], m.NodeTypes[i], r.src.nodeTypes[i].file
 		for j := range t.Splits {
 			a := &t.Splits[j]
 			add(&a.Array, tensorFile(file+"split", j, a.Name), node.Splits[j].Ids)
@@ -257,12 +257,12 @@ func (r *relayouter) write(ctx context.Context) (*manifest.Manifest, error) {
 
 // rowsFile names the files of a tensor in the new order.
 func (r *relayouter) rowsFile(typ, i int) string {
-	return tensorFile(r.src.nodeFile(typ)+"rows", i, r.src.nodeTypes[typ].Tensors[i].Name)
+	return tensorFile(r.src.nodeTypes[typ].file+"rows", i, r.src.nodeTypes[typ].Tensors[i].Name)
 }
 
 // writeTensors rewrites the tensors of a node type. moves is where each of its rows goes.
 func (r *relayouter) writeTensors(ctx context.Context, typ int, moves []uint32, node *manifest.NodeType) error {
-	c := &permuter{src: r.src, dir: r.dir, rowOf: moves, budget: r.budget, meter: r.meter}
+	c := &permuter{fs: r.src.fs, dir: r.dir, rowOf: moves, budget: r.budget, meter: r.meter}
 	for i := range r.src.nodeTypes[typ].Tensors {
 		t := &r.src.nodeTypes[typ].Tensors[i]
 		if r.inPlace {
@@ -292,7 +292,7 @@ func (r *relayouter) carry(ctx context.Context, a carried) error {
 	}
 	defer w.abort()
 	w.useLayout(a.Layout)
-	err = r.src.streamRows(ctx, pagesOf(a.Array), int64(r.plan.chunk), r.budget, func(_ int64, pages []byte) error {
+	err = pagesOf(a.Array).streamRows(ctx, int64(r.plan.chunk), r.budget, func(_ int64, pages []byte) error {
 		defer r.meter.add(2 * int64(len(pages)))
 		return w.write(pages)
 	})

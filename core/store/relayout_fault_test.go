@@ -60,10 +60,10 @@ func reorderedSample(t *testing.T) string {
 func TestDamagedOrder(t *testing.T) {
 	ctx, budget := context.Background(), mem.NewBudget(0)
 	uses := map[string]func(s *Store) error{
-		"RowOf":     func(s *Store) error { _, err := s.RowOf(ctx, budget, mem.Topology); return err },
-		"LoadOrder": func(s *Store) error { _, err := s.LoadOrder(ctx, budget, mem.Topology); return err },
+		"RowOf":     func(s *Store) error { _, err := s.NodeTypes()[0].RowOf(ctx, budget, mem.Topology); return err },
+		"LoadOrder": func(s *Store) error { _, err := s.NodeTypes()[0].LoadOrder(ctx, budget, mem.Topology); return err },
 		"ReadTensor": func(s *Store) error {
-			_, err := s.ReadTensor(ctx, &s.Tensors()[0].Array, budget, mem.Topology)
+			_, err := s.ReadTensor(ctx, &s.NodeTypes()[0].Tensors[0].Array, budget, mem.Topology)
 			return err
 		},
 		"Verify":   func(s *Store) error { return s.Verify(ctx, nil) },

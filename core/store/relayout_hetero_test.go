@@ -75,7 +75,7 @@ func requireTypesReordered(t *testing.T, g *heteroGraph, orders map[string][]uin
 		block.Free()
 		require.Equal(t, orders[typ.Name], order, typ.Name)
 		for _, tensor := range typ.Tensors {
-			stored, err := s.LoadTensor(context.Background(), &tensor.Array, budget, mem.Batch)
+			stored, err := tensor.Load(context.Background(), budget, mem.Batch)
 			require.NoError(t, err)
 			want, size := g.rows[typ.Name+"."+tensor.Name], tensor.Layout.RowBytes
 			for row, id := range order {

@@ -65,7 +65,7 @@ func mustRelayout(t *testing.T, src *Store, opts RelayoutOptions) *Store {
 // orderOf loads the order of a store.
 func orderOf(t *testing.T, s *Store) []uint32 {
 	t.Helper()
-	block, err := s.LoadOrder(context.Background(), mem.NewBudget(0), mem.Topology)
+	block, err := s.NodeTypes()[0].LoadOrder(context.Background(), mem.NewBudget(0), mem.Topology)
 	require.NoError(t, err)
 	defer block.Free()
 	return slices.Clone(mem.Slice[uint32](block))
@@ -77,15 +77,15 @@ func requireReordered(t *testing.T, g *randomGraph, s *Store) {
 	t.Helper()
 	ctx, budget := context.Background(), mem.NewBudget(0)
 	order := orderOf(t, s)
-	block, err := s.RowOf(ctx, budget, mem.Topology)
+	block, err := s.NodeTypes()[0].RowOf(ctx, budget, mem.Topology)
 	require.NoError(t, err)
 	rowOf := mem.Slice[uint32](block)
 	for row, id := range order {
 		require.EqualValues(t, row, rowOf[id])
 	}
 	block.Free()
-	for _, tensor := range s.Tensors() {
-		stored, err := s.LoadTensor(ctx, &tensor.Array, budget, mem.Batch)
+	for _, tensor := range s.NodeTypes()[0].Tensors {
+		stored, err := tensor.Load(ctx, budget, mem.Batch)
 		require.NoError(t, err)
 		read, err := s.ReadTensor(ctx, &tensor.Array, budget, mem.Batch)
 		require.NoError(t, err)
@@ -107,9 +107,9 @@ func requireTopology(t *testing.T, g *randomGraph, s *Store) {
 	t.Helper()
 	bare := *g
 	bare.rows = nil
-	view := &Store{fs: s.fs, path: s.path, manifest: s.manifest}
-	view.nodeTypes, view.edgeTypes = []NodeType{{Count: s.edge().NumNodes,
-		store: view}}, []EdgeType{{Topology: s.Topology(), store: view}}
+	view := newStore(s.fs, s.path, s.manifest)
+	view.nodeTypes, view.edgeTypes = []NodeType{{Count: s.edgeTypes[0].NumNodes}},
+		[]EdgeType{{Topology: s.edgeTypes[0].Topology}}
 	requireGraph(t, &bare, view)
 }
 
@@ -126,18 +126,18 @@ func TestRelayoutKeepsEverything(t *testing.T) {
 			requireReordered(t, g, s)
 			require.NotEqual(t, src.UUID(), s.UUID())
 			require.NotNil(t, s.Describe().Order)
-			require.Equal(t, src.Tensors()[0].Layout, s.Tensors()[0].Layout)
-			split, err := s.LoadSplit(context.Background(), "train")
+			require.Equal(t, src.NodeTypes()[0].Tensors[0].Layout, s.NodeTypes()[0].Tensors[0].Layout)
+			split, err := s.NodeTypes()[0].LoadSplit(context.Background(), "train")
 			require.NoError(t, err)
 			require.Equal(t, train, split)
-			block, err := s.ReadTensor(context.Background(), &s.EdgeTensors()[0].Array, mem.NewBudget(0), mem.Batch)
+			block, err := s.ReadTensor(context.Background(), &s.EdgeTypes()[0].Tensors[0].Array, mem.NewBudget(0), mem.Batch)
 			require.NoError(t, err)
 			require.Equal(t, weights, block.Bytes())
 			block.Free()
 		})
 	}
-	require.Nil(t, src.Order())
-	block, err := src.RowOf(context.Background(), mem.NewBudget(0), mem.Topology)
+	require.Nil(t, src.NodeTypes()[0].Order)
+	block, err := src.NodeTypes()[0].RowOf(context.Background(), mem.NewBudget(0), mem.Topology)
 	require.NoError(t, err)
 	require.Nil(t, block)
 }
@@ -179,7 +179,7 @@ func TestEveryPlan(t *testing.T) {
 	for _, rowBytes := range explore.Part(t, "", []int64{1, 4, 400, 512, 1100, 4096, 33_660}) {
 		g := newRandomGraph(uint64(rowBytes), n, 5, map[string][]int64{"x": {rowBytes}}, manifest.DType_UINT8)
 		src := mustConvert(t, g.Input, 0)
-		a := &src.Tensors()[0].Array
+		a := &src.NodeTypes()[0].Tensors[0].Array
 		want := make([]byte, n*rowBytes)
 		for id, row := range rowOf {
 			copy(want[int64(row)*rowBytes:][:rowBytes], g.rows["x"][int64(id)*rowBytes:])
@@ -192,7 +192,7 @@ func TestEveryPlan(t *testing.T) {
 				dir := t.TempDir()
 				budget := mem.NewBudget(p.bytes(a))
 				moved := int64(0)
-				c := &permuter{src: src, dir: dir, rowOf: rowOf, budget: budget,
+				c := &permuter{fs: src.fs, dir: dir, rowOf: rowOf, budget: budget,
 					meter: &meter{report: func(_ string, done, _ int64) { moved = done }}}
 				written, err := c.permute(context.Background(), a, "x", p)
 				require.NoError(t, err)
@@ -201,10 +201,10 @@ func TestEveryPlan(t *testing.T) {
 				require.Equal(t, a.Bytes, written.FileBytes)
 				require.Equal(t, p.moved(a), moved, "rows of %d, plan %+v", rowBytes, p)
 				require.Len(t, readFiles(t, dir), 2, "the spill is left")
-				s := &Store{fs: ssd.OS, path: dir, draft: true}
 				array := *a
+				array.in = &directory{fs: ssd.OS, path: dir, draft: true}
 				array.Path, array.CRCPath, array.crc = filepath.Join(dir, "x.bin"), filepath.Join(dir, "x.crc"), written.CrcFileCrc
-				block, err := s.LoadTensor(context.Background(), &array, mem.NewBudget(0), mem.Batch)
+				block, err := array.Load(context.Background(), mem.NewBudget(0), mem.Batch)
 				require.NoError(t, err)
 				require.True(t, bytes.Equal(want, block.Bytes()), "rows of %d bytes, plan %+v", rowBytes, p)
 				block.Free()
@@ -304,8 +304,8 @@ func TestRelayoutOfOddStores(t *testing.T) {
 				{Order: HotCommunity, HotRows: 1 << 40}} {
 				opts.Scores = make([]float32, in.NumNodes)
 				s := mustRelayout(t, src, opts)
-				require.Equal(t, src.Topology().NumEdges, s.Topology().NumEdges)
-				require.Len(t, s.Splits(), len(in.Splits))
+				require.Equal(t, src.EdgeTypes()[0].NumEdges, s.EdgeTypes()[0].NumEdges)
+				require.Len(t, s.NodeTypes()[0].Splits, len(in.Splits))
 			}
 		})
 	}

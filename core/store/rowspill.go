@@ -91,7 +91,7 @@ func (s *rowSpill) fill(ctx context.Context) (err error) {
 			spare = append(spare, buffer)
 		}
 	}
-	if s.spill, err = newFileSpill(c.src.fs, s.path, p.spillBytes(a), spare); err != nil {
+	if s.spill, err = newFileSpill(c.fs, s.path, p.spillBytes(a), spare); err != nil {
 		return err
 	}
 	// Before the buffers go, nobody may be writing from them.
@@ -101,7 +101,7 @@ func (s *rowSpill) fill(ctx context.Context) (err error) {
 		}
 	}()
 	size, windowRows := int64(a.Layout.RowBytes), uint32(p.windowRows)
-	err = c.src.streamRows(ctx, a, int64(p.chunk), c.budget, func(first int64, rows []byte) error {
+	err = a.streamRows(ctx, int64(p.chunk), c.budget, func(first int64, rows []byte) error {
 		c.meter.add(int64(len(rows)))
 		var place [positionBytes]byte
 		for i, row := range c.rowOf[first : first+int64(len(rows))/size] {
@@ -211,7 +211,7 @@ func (s *rowSpill) damaged(off int64) error {
 // remove removes the file: it is no part of the store.
 func (s *rowSpill) remove() error {
 	s.close()
-	return s.c.src.fs.Remove(s.path)
+	return s.c.fs.Remove(s.path)
 }
 
 // close gives memory and descriptor back. Closing twice is no error.

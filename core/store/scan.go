@@ -34,18 +34,18 @@ func CheckPage(path string, crcs []uint32, page int64, data []byte) error {
 	return nil
 }
 
-// LoadCRC returns the checksums of the pages of a, one uint32 each, themselves checked against the manifest.
-func (s *Store) LoadCRC(ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	if s.closed.Load() {
-		return nil, fmt.Errorf("store: %s: %w", s.path, ErrClosed)
+// LoadCRC returns the checksums of the pages, one uint32 each, themselves checked against the manifest.
+func (a *Array) LoadCRC(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+	if a.in.closed.Load() {
+		return nil, fmt.Errorf("store: %s: %w", a.in.path, ErrClosed)
 	}
 	block, err := budget.Alloc(p, a.pages()*crcBytes)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.readCRC(ctx, a, block.Bytes()); err != nil {
+	if err := a.readCRC(ctx, block.Bytes()); err != nil {
 		block.Free()
-		if replaced := s.CheckCurrent(); errors.Is(replaced, ErrReplaced) {
+		if replaced := a.in.CheckCurrent(); errors.Is(replaced, ErrReplaced) {
 			return nil, replaced // whose checksums disagree, as they belong to another store
 		}
 		return nil, err
@@ -53,8 +53,8 @@ func (s *Store) LoadCRC(ctx context.Context, a *Array, budget *mem.Budget, p mem
 	return block, nil
 }
 
-func (s *Store) readCRC(ctx context.Context, a *Array, into []byte) error {
-	file, err := s.fs.Open(a.CRCPath, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
+func (a *Array) readCRC(ctx context.Context, into []byte) error {
+	file, err := a.in.fs.Open(a.CRCPath, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return access(err)
 	}
@@ -76,25 +76,25 @@ func (s *Store) readCRC(ctx context.Context, a *Array, into []byte) error {
 	return nil
 }
 
-// scan reads all of a once, at the device's sequential rate, compares every page with its checksum and passes every
+// scan reads the whole file once, at the device's sequential rate, compares every page with its checksum and passes every
 // piece to visit, from several goroutines and in no order. A piece is valid during the call of visit only. What fits of
 // the file also lands in dest, which may be nil, is page aligned, and lacks at most the padding of the last page. The
 // first error ends the scan.
-func (s *Store) scan(
-	ctx context.Context, a *Array, dest []byte, budget *mem.Budget, visit func(off int64, piece []byte) error,
+func (a *Array) scan(
+	ctx context.Context, dest []byte, budget *mem.Budget, visit func(off int64, piece []byte) error,
 ) error {
-	crcBlock, err := s.LoadCRC(ctx, a, budget, mem.Staging)
+	crcBlock, err := a.LoadCRC(ctx, budget, mem.Staging)
 	if err != nil {
 		return err
 	}
 	defer crcBlock.Free()
 	crcs := mem.Slice[uint32](crcBlock)
-	file, err := openDirect(s.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	file, err := openDirect(a.in.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return access(err)
 	}
 	defer file.Close() // nothing was written
-	if err := s.CheckCurrent(); err != nil {
+	if err := a.in.CheckCurrent(); err != nil {
 		return err
 	}
 	var next atomic.Int64 // the next piece that nobody has taken

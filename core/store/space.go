@@ -103,7 +103,7 @@ func (s *edgeSorter) unsortedBytes() int64 {
 }
 
 // orderFile names the files of the order of a node type.
-func (r *relayouter) orderFile(typ int) string { return r.src.nodeFile(typ) + "order" }
+func (r *relayouter) orderFile(typ int) string { return r.src.nodeTypes[typ].file + "order" }
 
 // rewritten is a node tensor as it will be.
 func (r *relayouter) rewritten(typ, i int) *Array {

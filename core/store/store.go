@@ -13,7 +13,7 @@
 // Convert streams features (tensors.go, narrow.go where they are stored in fewer bytes), sorts edges by target within
 // its memory (csc.go, partition.go, emit.go), orders weights like the edges and sums them by blocks (weightsort.go,
 // weightsums.go), and writes the manifest last (publish.go). Relayout rewrites node tensors in an order in which rows
-// that are used together are neighbours (relayout.go, community.go); Store.RowOf maps ids to rows. Addition gives a
+// that are used together are neighbours (relayout.go, community.go); NodeType.RowOf maps ids to rows. Addition gives a
 // store more tensors, those of package propagate among them (addition.go, aggregate.go).
 package store
 
@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -29,7 +28,7 @@ import (
 	"freshgo/core/ssd"
 )
 
-// Array is one file of rows of equal size.
+// Array is one file of rows of equal size. Its reading methods are safe for concurrent use; each opens the file anew.
 type Array struct {
 	File     string // name inside the store
 	Path     string
@@ -40,6 +39,7 @@ type Array struct {
 	Layout   ssd.Layout
 	Bytes    int64 // size of the file, whole pages
 	crc      uint32
+	in       *directory
 }
 
 // Tensor is a named Array with a row for each node or each edge.
@@ -50,19 +50,29 @@ type Tensor struct {
 	Narrow    *Narrowed  // nil: the rows are stored as they are
 }
 
+// directory reads the files of a store, while the store that was opened is still there. It is safe for concurrent use.
+type directory struct {
+	fs     ssd.FS
+	path   string
+	uuid   [16]byte
+	draft  bool        // not published: there is no manifest at its path
+	closed atomic.Bool // set by Close, read by every reading method
+}
+
 // Store is an open store. Its description is immutable after Open, and all methods are safe for concurrent use. It
-// holds no descriptors and no memory but that description: each reading method opens the file that it reads.
+// holds no descriptors and no memory but that description: its arrays are read by their own methods.
 type Store struct {
-	fs       ssd.FS
-	path     string
+	*directory
 	manifest *manifest.Manifest
 
 	nodeTypes   []NodeType
 	edgeTypes   []EdgeType
 	attachments []Tensor
+}
 
-	draft  bool        // not published: there is no manifest at its path
-	closed atomic.Bool // set by Close, read by every reading method
+// newStore returns the store in a directory that this manifest describes, unchecked.
+func newStore(fs ssd.FS, path string, m *manifest.Manifest) *Store {
+	return &Store{directory: &directory{fs: fs, path: path, uuid: uuidOf(m)}, manifest: m}
 }
 
 // Open reads and checks the manifest of the store at path and the sizes of its files, but not their contents: the
@@ -76,7 +86,7 @@ func Open(fs ssd.FS, path string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{fs: fs, path: path, manifest: m}
+	s := newStore(fs, path, m)
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -153,51 +163,39 @@ func checkSize(fs ssd.FS, path string, want int64) error {
 }
 
 // Close makes every later reading call return ErrClosed. Calls that are running finish. Closing twice is no error.
-func (s *Store) Close() error {
-	s.closed.Store(true)
+func (d *directory) Close() error {
+	d.closed.Store(true)
 	return nil
 }
 
 // Path returns the path given to Open.
-func (s *Store) Path() string { return s.path }
+func (d *directory) Path() string { return d.path }
 
 // FS returns the file system given to Open.
-func (s *Store) FS() ssd.FS { return s.fs }
+func (d *directory) FS() ssd.FS { return d.fs }
 
 // UUID returns the 16 bytes that identify the conversion which wrote the store.
-func (s *Store) UUID() [16]byte { return [16]byte(s.manifest.GetUuid()) }
+func (d *directory) UUID() [16]byte { return d.uuid }
 
 // Manifest returns a copy of the manifest.
 func (s *Store) Manifest() *manifest.Manifest { return manifest.Clone(s.manifest) }
 
-// Topology returns the adjacency arrays of a homogeneous store.
-func (s *Store) Topology() Topology { return s.edge().Topology }
-
-// Tensors returns the node-level tensors of a homogeneous store, a row for each node, in the order that Order tells.
-func (s *Store) Tensors() []Tensor { return slices.Clone(s.node().Tensors) }
-
-// EdgeTensors returns the edge-level tensors of a homogeneous store, a row for each edge in the user's order.
-func (s *Store) EdgeTensors() []Tensor { return slices.Clone(s.edge().Tensors) }
-
-// Splits returns the named splits of a homogeneous store: rows are node ids, int64.
-func (s *Store) Splits() []Tensor { return slices.Clone(s.node().Splits) }
-
 // CheckCurrent returns ErrReplaced when the path holds another store than the one opened. Whoever opens array files by
 // path calls it after opening them: then all of them belong to this store, whose files stay readable through their
 // descriptors.
-func (s *Store) CheckCurrent() error {
-	if s.closed.Load() {
-		return fmt.Errorf("store: %s: %w", s.path, ErrClosed)
+func (d *directory) CheckCurrent() error {
+	if d.closed.Load() {
+		return fmt.Errorf("store: %s: %w", d.path, ErrClosed)
 	}
-	if s.draft {
+	if d.draft {
 		return nil // nobody else can replace it: its directory is locked
 	}
-	m, err := readManifest(s.fs, s.path)
+	m, err := readManifest(d.fs, d.path)
 	if err != nil {
 		return err
 	}
-	if [16]byte(s.manifest.GetUuid()) != uuidOf(m) {
-		return fmt.Errorf("store: %s: %w", s.path, ErrReplaced)
+	if d.uuid != uuidOf(m) {
+		return fmt.Errorf("store: %s: %w", d.path, ErrReplaced)
 	}
 	return nil
 }

@@ -78,19 +78,19 @@ func mustConvert(t *testing.T, in Input, memory int64) *Store {
 func requireGraph(t *testing.T, g *randomGraph, s *Store) {
 	t.Helper()
 	ctx, budget := context.Background(), mem.NewBudget(0)
-	indptr, err := s.LoadIndptr(ctx, budget, mem.Topology)
+	indptr, err := s.EdgeTypes()[0].LoadIndptr(ctx, budget, mem.Topology)
 	require.NoError(t, err)
 	require.Equal(t, g.indptr, mem.Slice[int64](indptr))
-	indices, err := s.LoadIndices(ctx, budget, mem.Topology)
+	indices, err := s.EdgeTypes()[0].LoadIndices(ctx, budget, mem.Topology)
 	require.NoError(t, err)
 	for i, v := range mem.Slice[int32](indices) {
 		if g.indices[i] != int64(v) {
 			require.Equal(t, g.indices[i], v, "indices[%d]", i)
 		}
 	}
-	require.EqualValues(t, len(g.indices), s.Topology().NumEdges)
-	if s.Topology().EdgeIDs != nil {
-		ids, err := s.LoadEdgeIDs(ctx, budget, mem.Topology)
+	require.EqualValues(t, len(g.indices), s.EdgeTypes()[0].NumEdges)
+	if s.EdgeTypes()[0].EdgeIDs != nil {
+		ids, err := s.EdgeTypes()[0].LoadEdgeIDs(ctx, budget, mem.Topology)
 		require.NoError(t, err)
 		for i, v := range mem.Slice[uint32](ids) {
 			if g.ids[i] != int64(v) {
@@ -99,8 +99,8 @@ func requireGraph(t *testing.T, g *randomGraph, s *Store) {
 		}
 		ids.Free()
 	}
-	for _, tensor := range s.Tensors() {
-		block, err := s.LoadTensor(ctx, &tensor.Array, budget, mem.FeatureCache)
+	for _, tensor := range s.NodeTypes()[0].Tensors {
+		block, err := tensor.Load(ctx, budget, mem.FeatureCache)
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(g.rows[tensor.Name], block.Bytes()), tensor.Name)
 		block.Free()
@@ -115,7 +115,7 @@ func TestRoundTripOfEveryDType(t *testing.T) {
 		t.Run(d.Label(), func(t *testing.T) {
 			g := newRandomGraph(uint64(d), 1000, 5000, map[string][]int64{"x": {3}, "z": {}}, d)
 			s := mustConvert(t, g.Input, 0)
-			require.Equal(t, d, s.Tensors()[0].DType)
+			require.Equal(t, d, s.NodeTypes()[0].Tensors[0].DType)
 			requireGraph(t, g, s)
 		})
 	}
@@ -130,7 +130,7 @@ func TestRoundTripOfEveryLayout(t *testing.T) {
 			n := max(3, min(3000, (4<<20)/tc.rowBytes))
 			g := newRandomGraph(uint64(tc.rowBytes), n, 10, map[string][]int64{"x": {tc.rowBytes}}, manifest.DType_UINT8)
 			s := mustConvert(t, g.Input, 0)
-			require.EqualValues(t, tc.perPage, s.Tensors()[0].Layout.RowsPerPage)
+			require.EqualValues(t, tc.perPage, s.NodeTypes()[0].Tensors[0].Layout.RowsPerPage)
 			requireGraph(t, g, s)
 		})
 	}

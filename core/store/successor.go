@@ -78,7 +78,7 @@ func (s *successor) run(
 		err = write(ctx)
 	}
 	if err == nil {
-		err = (&Store{fs: s.fs, path: s.site.dir, manifest: s.m}).check()
+		err = newStore(s.fs, s.site.dir, s.m).check()
 	}
 	return s.site.conclude(ctx, s.m, err, overwrite)
 }

@@ -12,7 +12,8 @@ type NodeType struct {
 	Tensors []Tensor // a row for each node, in the order that Order tells
 	Splits  []Tensor // rows are node ids, int64
 	Order   *Array   // the user's id of each row of the tensors, uint32; nil: the row is the id
-	store   *Store
+	file    string   // begins the names of its files: nothing in a homogeneous store
+	in      *directory
 }
 
 // EdgeType is the edges of one type, from nodes of one type to nodes of one type. Its slices are not to be changed.
@@ -21,7 +22,7 @@ type EdgeType struct {
 	Topology
 	Tensors []Tensor // a row for each edge, in the user's order
 	Weights *Weights // of one of the tensors by position; nil where Convert was not asked for them
-	store   *Store
+	file    string   // begins the names of its files: nothing in a homogeneous store
 }
 
 // Topology is the adjacency by target (CSC): the in-edges of node t are at positions Indptr[t] to Indptr[t+1] of
@@ -44,17 +45,7 @@ func edgeTypeName(source, relation, target string) string {
 
 // Heterogeneous reports whether node types and edge types have names, be there only one of each. A homogeneous store
 // has one node type and one edge type, both without a name.
-func (s *Store) Heterogeneous() bool { return s.node().Name != "" }
-
-// CheckHomogeneous returns an ErrInvalid, with the types, for a heterogeneous store. Whoever uses Topology, Tensors,
-// EdgeTensors, Splits, Order and the reading methods of a Store calls it before: they belong to the only type.
-func (s *Store) CheckHomogeneous() error {
-	if !s.Heterogeneous() {
-		return nil
-	}
-	return invalid("%s has the node types %q and the edge types %v, expected a homogeneous graph",
-		s.path, s.nodeNames(), s.edgeNames())
-}
+func (s *Store) Heterogeneous() bool { return s.nodeTypes[0].Name != "" }
 
 // NodeTypes returns the node types: one without a name in a homogeneous store.
 func (s *Store) NodeTypes() []NodeType { return slices.Clone(s.nodeTypes) }
@@ -64,48 +55,29 @@ func (s *Store) EdgeTypes() []EdgeType { return slices.Clone(s.edgeTypes) }
 
 // NodeType returns a node type. An unknown one is ErrNotFound, with those that exist.
 func (s *Store) NodeType(name string) (*NodeType, error) {
-	i := s.nodeTypeNumber(name)
-	if i < 0 {
-		return nil, fmt.Errorf("store: node type %q, the node types of %s are %q: %w",
-			name, s.path, s.nodeNames(), ErrNotFound)
+	if i := s.nodeTypeNumber(name); i >= 0 {
+		return &s.nodeTypes[i], nil
 	}
-	return &s.nodeTypes[i], nil
-}
-
-// EdgeType returns an edge type. An unknown one is ErrNotFound, with those that exist.
-func (s *Store) EdgeType(source, relation, target string) (*EdgeType, error) {
-	i := slices.IndexFunc(s.edgeTypes, func(t EdgeType) bool {
-		return t.Source == source && t.Relation == relation && t.Target == target
-	})
-	if i < 0 {
-		name := edgeTypeName(source, relation, target)
-		return nil, fmt.Errorf("store: edge type %s, the edge types of %s are %v: %w",
-			name, s.path, s.edgeNames(), ErrNotFound)
-	}
-	return &s.edgeTypes[i], nil
-}
-
-func (s *Store) nodeNames() []string {
 	names := make([]string, len(s.nodeTypes))
 	for i := range s.nodeTypes {
 		names[i] = s.nodeTypes[i].Name
 	}
-	return names
+	return nil, fmt.Errorf("store: node type %q, the node types of %s are %q: %w", name, s.path, names, ErrNotFound)
 }
 
-func (s *Store) edgeNames() []string {
+// EdgeType returns an edge type. An unknown one is ErrNotFound, with those that exist.
+func (s *Store) EdgeType(source, relation, target string) (*EdgeType, error) {
 	names := make([]string, len(s.edgeTypes))
 	for i := range s.edgeTypes {
-		names[i] = s.edgeTypes[i].String()
+		e := &s.edgeTypes[i]
+		if e.Source == source && e.Relation == relation && e.Target == target {
+			return e, nil
+		}
+		names[i] = e.String()
 	}
-	return names
+	return nil, fmt.Errorf("store: edge type %s, the edge types of %s are %v: %w",
+		edgeTypeName(source, relation, target), s.path, names, ErrNotFound)
 }
-
-// node is the only node type of a homogeneous store.
-func (s *Store) node() *NodeType { return &s.nodeTypes[0] }
-
-// edge is the only edge type of a homogeneous store.
-func (s *Store) edge() *EdgeType { return &s.edgeTypes[0] }
 
 // firstNodes numbers the nodes of all types one after the other: node v of type t has the number firstNodes()[t]+v. The
 // last element is the number of nodes.
@@ -120,23 +92,6 @@ func (s *Store) firstNodes() []int64 {
 // nodeTypeNumber is the place of a node type that exists.
 func (s *Store) nodeTypeNumber(name string) int {
 	return slices.IndexFunc(s.nodeTypes, func(t NodeType) bool { return t.Name == name })
-}
-
-// nodeFile begins the names of the files of a node type: nothing in a homogeneous store.
-func (s *Store) nodeFile(i int) string {
-	if !s.Heterogeneous() {
-		return ""
-	}
-	return nodeTypeFile(i, s.nodeTypes[i].Name)
-}
-
-// edgeFile is nodeFile for an edge type.
-func (s *Store) edgeFile(i int) string {
-	if !s.Heterogeneous() {
-		return ""
-	}
-	e := &s.edgeTypes[i]
-	return edgeTypeFile(i, e.Source, e.Relation, e.Target)
 }
 
 // arrays lists every array of the store.

@@ -260,9 +260,6 @@ func TestUnknownTypes(t *testing.T) {
 	_, err = user.LoadSplit(context.Background(), "test")
 	require.ErrorIs(t, err, ErrNotFound)
 	require.ErrorContains(t, err, `split "user.test"`)
-	require.ErrorIs(t, s.CheckHomogeneous(), ErrInvalid)
-	require.ErrorContains(t, s.CheckHomogeneous(), `["user" "item" "tag"]`)
-	require.NoError(t, mustConvert(t, tiny(3), 0).CheckHomogeneous())
 }
 
 func TestBadTypes(t *testing.T) {

@@ -78,7 +78,7 @@ func (u *updater) check(changes Changes) error {
 		if err != nil {
 			return err
 		}
-		part.file, u.graph.nodes[i] = u.src.nodeFile(i), part
+		part.file, u.graph.nodes[i] = u.src.nodeTypes[i].file, part
 		node := u.m.NodeTypes[i]
 		if node.Tensors, err = without(node.Tensors, part.tensors, c.Drop, "tensor", part.label); err != nil {
 			return err
@@ -96,7 +96,7 @@ func (u *updater) check(changes Changes) error {
 			return err
 		}
 		i := slices.IndexFunc(u.src.edgeTypes, func(t EdgeType) bool { return t.Indptr == e.Indptr })
-		part := edgePart{label: edgeLabel(c.Source, c.Relation, c.Target), file: u.src.edgeFile(i)}
+		part := edgePart{label: edgeLabel(c.Source, c.Relation, c.Target), file: u.src.edgeTypes[i].file}
 		if part.tensors, err = checkTensors(u.fs, c.Tensors, part.label); err != nil {
 			return err
 		}
@@ -326,7 +326,7 @@ func (u *updater) writeNodes(ctx context.Context, typ int, node *manifest.NodeTy
 
 // reorder rewrites a tensor that was written in the order of ids.
 func (u *updater) reorder(ctx context.Context, prefix string, t *manifest.Tensor, moves []uint32) error {
-	c := checker{dir: u.site.dir, files: map[string]bool{}}
+	c := newChecker(&directory{fs: u.fs, path: u.site.dir, draft: true})
 	array := c.array(t.Data, "what was added", t.GetData().GetRows())
 	if c.err != nil {
 		return c.err
@@ -339,9 +339,8 @@ func (u *updater) reorder(ctx context.Context, prefix string, t *manifest.Tensor
 	if !ok {
 		return &mem.BudgetError{Purpose: mem.Convert, Need: 2 * rest, Free: rest, Limit: u.budget.Limit()}
 	}
-	of := &Store{fs: u.fs, path: u.site.dir, draft: true}
 	m := &meter{report: u.progress, stage: "ordering " + t.GetName(), total: plan.moved(array)}
-	p := &permuter{src: of, dir: u.site.dir, rowOf: moves, budget: u.budget, meter: m}
+	p := &permuter{fs: u.fs, dir: u.site.dir, rowOf: moves, budget: u.budget, meter: m}
 	written, err := p.permute(ctx, array, u.fileFor(prefix, t.GetName()), plan)
 	if err != nil {
 		return err

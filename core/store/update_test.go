@@ -180,7 +180,7 @@ func TestUpdateBadInput(t *testing.T) {
 	tensor := func(name string, rows int64) []NamedSource {
 		return []NamedSource{{name, Dense(manifest.DType_FLOAT32, []int64{rows}, make([]byte, 4*rows))}}
 	}
-	have := mustOpen(t, path).Tensors()[0].Name
+	have := mustOpen(t, path).NodeTypes()[0].Tensors[0].Name
 	for name, tc := range map[string]struct {
 		changes Changes
 		err     error

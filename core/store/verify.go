@@ -35,7 +35,7 @@ func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) er
 			return err
 		}
 	}
-	return s.verify(ctx, arraysOf(s.attachments), nil, mem.NewBudget(0), &m)
+	return verifyAll(ctx, arraysOf(s.attachments), nil, mem.NewBudget(0), &m)
 }
 
 // VerifyTopology is Verify of the files that say which edges there are and in which order rows lie: of no tensor and of
@@ -43,14 +43,14 @@ func (s *Store) Verify(ctx context.Context, progress func(done, total int64)) er
 func (s *Store) VerifyTopology(ctx context.Context) error {
 	m := meter{report: func(string, int64, int64) {}}
 	for i := range s.nodeTypes {
-		if t := (NodeType{Count: s.nodeTypes[i].Count, Order: s.nodeTypes[i].Order, store: s}); t.Order != nil {
+		if t := (NodeType{Count: s.nodeTypes[i].Count, Order: s.nodeTypes[i].Order}); t.Order != nil {
 			if err := t.verify(ctx, &m); err != nil {
 				return err
 			}
 		}
 	}
 	for i := range s.edgeTypes {
-		bare := EdgeType{Topology: s.edgeTypes[i].Topology, Weights: s.edgeTypes[i].Weights, store: s}
+		bare := EdgeType{Topology: s.edgeTypes[i].Topology, Weights: s.edgeTypes[i].Weights}
 		if err := bare.verifyFiles(ctx, &m); err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (t *NodeType) verify(ctx context.Context, m *meter) error {
 	for i := range t.Splits {
 		checks[&t.Splits[i].Array] = idCheck(&t.Splits[i].Array, t.Count)
 	}
-	return t.store.verify(ctx, t.arrays(), checks, budget, m)
+	return verifyAll(ctx, t.arrays(), checks, budget, m)
 }
 
 func (e *EdgeType) verify(ctx context.Context, m *meter) error {
@@ -89,7 +89,7 @@ func (e *EdgeType) verifyFiles(ctx context.Context, m *meter) error {
 	if e.EdgeIDs != nil {
 		checks[e.EdgeIDs] = idCheck(e.EdgeIDs, e.NumEdges)
 	}
-	if err := e.store.verify(ctx, e.arrays(), checks, mem.NewBudget(0), m); err != nil {
+	if err := verifyAll(ctx, e.arrays(), checks, mem.NewBudget(0), m); err != nil {
 		return err
 	}
 	return offsets.finish()
@@ -98,8 +98,8 @@ func (e *EdgeType) verifyFiles(ctx context.Context, m *meter) error {
 // visitor takes the pieces of a file, as scan passes them.
 type visitor func(off int64, piece []byte) error
 
-// verify reads arrays and passes those that have one to their visitor.
-func (s *Store) verify(
+// verifyAll reads arrays and passes those that have one to their visitor.
+func verifyAll(
 	ctx context.Context, arrays []*Array, checks map[*Array]visitor, budget *mem.Budget, m *meter,
 ) error {
 	for _, a := range arrays {
@@ -107,7 +107,7 @@ func (s *Store) verify(
 		if !ok {
 			check = anyValue
 		}
-		err := s.scan(ctx, a, nil, budget, func(off int64, piece []byte) error {
+		err := a.scan(ctx, nil, budget, func(off int64, piece []byte) error {
 			defer m.add(int64(len(piece)))
 			return check(off, piece)
 		})

@@ -60,7 +60,7 @@ func requireWeights(t *testing.T, e *EdgeType, g *randomGraph, weights []float64
 	require.NotNil(t, e.Weights)
 	require.Equal(t, "w", e.Weights.Of)
 	load := func(a *Array) []float64 {
-		block, err := e.store.LoadTensor(ctx, a, budget, mem.Staging)
+		block, err := a.Load(ctx, budget, mem.Staging)
 		require.NoError(t, err)
 		defer block.Free()
 		out := make([]float64, a.Rows)
@@ -94,14 +94,14 @@ func TestWeightsByPosition(t *testing.T) {
 			in, g, weights := weightedInput(uint64(size.edges)+uint64(dtype), size.nodes, size.edges, dtype)
 			s := mustConvert(t, in, 0)
 			requireGraph(t, g, s)
-			requireWeights(t, s.edge(), g, weights)
+			requireWeights(t, &s.edgeTypes[0], g, weights)
 			require.Equal(t, "w", s.Describe().WeightsOf)
 
 			var short *mem.BudgetError
 			err := Convert(context.Background(), ssd.OS, in, filepath.Join(t.TempDir(), "s"), ConvertOptions{Memory: 1})
 			require.ErrorAs(t, err, &short)
 			s = mustConvert(t, in, short.Need)
-			requireWeights(t, s.edge(), g, weights)
+			requireWeights(t, &s.edgeTypes[0], g, weights)
 		}
 	}
 }
@@ -125,7 +125,7 @@ func TestWeightsOfTypesAndInAnotherOrder(t *testing.T) {
 	s, err := Open(ssd.OS, path)
 	require.NoError(t, err)
 	require.NoError(t, s.Verify(context.Background(), nil))
-	requireWeights(t, s.edge(), g, weights)
+	requireWeights(t, &s.edgeTypes[0], g, weights)
 }
 
 func TestWeightsThatAreNone(t *testing.T) {
@@ -192,7 +192,7 @@ func TestConversionThatEndsInItsWeights(t *testing.T) {
 	require.NoDirExists(t, killed)
 	s, err := Open(ssd.OS, again)
 	require.NoError(t, err)
-	requireWeights(t, s.edge(), g, weights)
+	requireWeights(t, &s.edgeTypes[0], g, weights)
 }
 
 // replaced changes the bytes of an array, and its checksums so that only what it says is wrong.
@@ -303,7 +303,7 @@ func TestManifestOfWeights(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.Nil(t, s.edge().Weights)
+			require.Nil(t, s.edgeTypes[0].Weights)
 			require.NoError(t, s.Verify(context.Background(), nil))
 		})
 	}

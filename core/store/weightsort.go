@@ -246,10 +246,9 @@ func (c *conversion) newWeightSink(
 			w.abort()
 		}
 	}()
-	check := checker{dir: c.site.dir, files: map[string]bool{}}
+	check := newChecker(&directory{fs: c.fs, path: c.site.dir, draft: true})
 	indptr := check.column(edge.Indptr, "indptr", c.graph.nodes[p.to].count+1, manifest.DType_INT64)
-	written := &Store{fs: c.fs, path: c.site.dir, draft: true}
-	if w.indptr, err = written.newWords(ctx, indptr, c.budget); err != nil {
+	if w.indptr, err = newWords(ctx, indptr, c.budget); err != nil {
 		return w, err
 	}
 	if w.summer, err = newSummer(w.indptr, w.sum); err != nil {

@@ -60,9 +60,9 @@ type words struct {
 // wordsMemory is the memory of words over this array.
 func wordsMemory(a *Array) int64 { return a.CRCBytes() + wordsBytes }
 
-// newWords opens a column of the store. It charges wordsMemory to the budget until close.
-func (s *Store) newWords(ctx context.Context, a *Array, budget *mem.Budget) (*words, error) {
-	r, err := s.newRangeReader(ctx, a, budget)
+// newWords opens a column. It charges wordsMemory to the budget until close.
+func newWords(ctx context.Context, a *Array, budget *mem.Budget) (*words, error) {
+	r, err := newRangeReader(ctx, a, budget)
 	if err != nil {
 		return nil, err
 	}

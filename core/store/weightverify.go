@@ -17,7 +17,7 @@ func (e *EdgeType) verifyWeights(ctx context.Context, budget *mem.Budget, m *met
 	t := e.tensor(w.Of)
 	buffer := make([]float64, wordsBytes/8)
 	want, got := uint64(0), uint64(0)
-	err := e.store.streamRows(ctx, &t.Array, scanBytes, budget, func(first int64, rows []byte) error {
+	err := t.streamRows(ctx, scanBytes, budget, func(first int64, rows []byte) error {
 		m.add(int64(len(rows)))
 		return EachFloat(t.DType, rows, buffer, func(at int64, weights []float64) error {
 			if i := BadWeight(weights); i >= 0 {
@@ -44,7 +44,7 @@ func (e *EdgeType) verifyWeights(ctx context.Context, budget *mem.Budget, m *met
 		return err
 	}
 	defer ids.close()
-	err = e.store.streamRows(ctx, &w.Array, scanBytes, budget, func(first int64, rows []byte) error {
+	err = w.streamRows(ctx, scanBytes, budget, func(first int64, rows []byte) error {
 		m.add(int64(len(rows)))
 		return EachFloat(w.DType, rows, buffer, func(at int64, weights []float64) error {
 			numbers, err := ids.read(ctx, first+at, int64(len(weights)))
@@ -123,7 +123,7 @@ func (e *EdgeType) newEdgeNumbers(ctx context.Context, budget *mem.Budget) (*edg
 		return n, nil
 	}
 	var err error
-	if n.reader, err = e.store.newRangeReader(ctx, e.EdgeIDs, budget); err != nil {
+	if n.reader, err = newRangeReader(ctx, e.EdgeIDs, budget); err != nil {
 		return nil, err
 	}
 	if n.buffer, err = budget.Alloc(mem.Staging, rangeBytes(wordsBytes)); err != nil {
@@ -169,10 +169,10 @@ type sumCheck struct {
 
 func (e *EdgeType) newSumCheck(ctx context.Context, budget *mem.Budget) (c *sumCheck, err error) {
 	c = &sumCheck{array: &e.Weights.Sums}
-	if c.indptr, err = e.store.newWords(ctx, e.Indptr, budget); err != nil {
+	if c.indptr, err = newWords(ctx, e.Indptr, budget); err != nil {
 		return nil, err
 	}
-	if c.stored, err = e.store.newWords(ctx, c.array, budget); err != nil {
+	if c.stored, err = newWords(ctx, c.array, budget); err != nil {
 		c.indptr.close()
 		return nil, err
 	}

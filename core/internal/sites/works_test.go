@@ -115,7 +115,7 @@ func written(dir string) (uint64, error) {
 			return err
 		}
 		named := map[string]bool{}
-		for _, tensor := range s.Tensors() {
+		for _, tensor := range s.NodeTypes()[0].Tensors {
 			named[filepath.Base(tensor.Path)], named[filepath.Base(tensor.CRCPath)] = true, true
 		}
 		names, err := os.ReadDir(s.Path())
@@ -130,7 +130,7 @@ func written(dir string) (uint64, error) {
 			_, _ = h.Write(data)
 			sum += h.Sum64()
 		}
-		for _, tensor := range s.Tensors() {
+		for _, tensor := range s.NodeTypes()[0].Tensors {
 			h := fnv.New64a()
 			_, _ = io.WriteString(h, tensor.Name)
 			sum += h.Sum64()
@@ -371,14 +371,14 @@ func readAll(fs ssd.FS, dir string) error {
 		if err := s.CheckCurrent(); err != nil {
 			return err
 		}
-		if _, err := s.LoadSplit(ctx, "train"); err != nil {
+		if _, err := s.NodeTypes()[0].LoadSplit(ctx, "train"); err != nil {
 			return err
 		}
 		ids := s.Attachments()[0].Array
-		if _, err := s.LoadRows(ctx, &ids, 4000, 2000, budget); err != nil {
+		if _, err := ids.LoadRows(ctx, 4000, 2000, budget); err != nil {
 			return err
 		}
-		block, err := s.LoadTensor(ctx, &s.Tensors()[0].Array, budget, mem.Topology)
+		block, err := s.NodeTypes()[0].Tensors[0].Load(ctx, budget, mem.Topology)
 		if err == nil {
 			block.Free()
 		}
