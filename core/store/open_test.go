@@ -241,10 +241,10 @@ func TestNewerVersion(t *testing.T) {
 func TestHostileIDs(t *testing.T) {
 	ctx, budget := context.Background(), mem.NewBudget(0)
 	loads := map[string]func(s *Store) error{
-		"indptr":       func(s *Store) error { _, err := s.EdgeTypes()[0].LoadIndptr(ctx, budget, mem.Topology); return err },
-		"indices":      func(s *Store) error { _, err := s.EdgeTypes()[0].LoadIndices(ctx, budget, mem.Topology); return err },
-		"edge_ids":     func(s *Store) error { _, err := s.EdgeTypes()[0].LoadEdgeIDs(ctx, budget, mem.Topology); return err },
-		"split0_train": func(s *Store) error { _, err := s.NodeTypes()[0].LoadSplit(ctx, "train"); return err },
+		"indptr":       func(s *Store) error { _, err := s.edgeTypes[0].LoadIndptr(ctx, budget, mem.Topology); return err },
+		"indices":      func(s *Store) error { _, err := s.edgeTypes[0].LoadIndices(ctx, budget, mem.Topology); return err },
+		"edge_ids":     func(s *Store) error { _, err := s.edgeTypes[0].LoadEdgeIDs(ctx, budget, mem.Topology); return err },
+		"split0_train": func(s *Store) error { _, err := s.nodeTypes[0].LoadSplit(ctx, "train"); return err },
 	}
 	for _, tc := range []struct {
 		file  string

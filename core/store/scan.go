@@ -76,7 +76,7 @@ func (a *Array) readCRC(ctx context.Context, into []byte) error {
 	return nil
 }
 
-// scan reads the whole file once, at the device's sequential rate, compares every page with its checksum and passes every
+// scan reads the file once, at the device's sequential rate, compares every page with its checksum and passes every
 // piece to visit, from several goroutines and in no order. A piece is valid during the call of visit only. What fits of
 // the file also lands in dest, which may be nil, is page aligned, and lacks at most the padding of the last page. The
 // first error ends the scan.
