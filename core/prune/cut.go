@@ -35,9 +35,9 @@ func (c *Cut) Prune(ctx context.Context, index int64, drawn *sample.Subgraph, nu
 	if c.on {
 		c.Batch.Merge(drawn) // before the turn, and so that a panic finds the lock free
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.awaitTurn(ctx, index) != nil {
+	h.turns.mu.Lock()
+	defer h.turns.mu.Unlock()
+	if h.turns.awaitTurn(ctx, index) != nil {
 		return ErrStopped
 	}
 	if c.on {
@@ -46,17 +46,17 @@ func (c *Cut) Prune(ctx context.Context, index int64, drawn *sample.Subgraph, nu
 		}
 	}
 	inTurn()
-	h.next++
-	h.wake()
+	h.turns.next++
+	h.turns.wake()
 	return nil
 }
 
 // begin sets the batch at hand, and whether it is pruned. All batches of an epoch are pruned, or none.
 func (c *Cut) begin(index int64) {
 	h := c.pruner
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	c.i = h.first + index
+	h.turns.mu.Lock()
+	defer h.turns.mu.Unlock()
+	c.i = h.turns.first + index
 	c.on = h.prunes(c.i)
 }
 
@@ -72,16 +72,16 @@ func (c *Cut) Probes() []Probe { return c.probes }
 // decide finds the rows of the batch that the history has, pins them and notes what the update has to judge.
 func (c *Cut) decide(numSeeds int64) error {
 	h, i, g := c.pruner, c.i, c.Batch.Merged()
-	if _, restored := h.restored[i]; restored {
-		h.state.Unpin(i)
+	if _, restored := h.decided.restored[i]; restored {
+		h.decided.state.Unpin(i)
 	}
-	probing := h.probes(i)
-	lookup, lookups := h.lookup(i, g, c)
+	probing := h.decided.probes(i)
+	lookup, lookups := h.decided.lookup(i, g, c)
 	if err := c.Batch.Decide(numSeeds, lookup); err != nil {
 		return err
 	}
 	c.probes = c.probes[:0]
-	d := h.newDecision()
+	d := h.decided.newDecision()
 	d.lookups = lookups
 	for l := range d.layers {
 		level, o := &c.Batch.Tables[l+1].Level, &d.layers[l]
@@ -94,14 +94,14 @@ func (c *Cut) decide(numSeeds int64) error {
 		}
 		d.slots[l] = append(d.slots[l][:0], level.Slots...)
 		if probing {
-			c.probes = append(c.probes, h.probe(i, l+1, level, o.Nodes))
+			c.probes = append(c.probes, h.decided.probe(i, l+1, level, o.Nodes))
 			d.slots[l] = narrow(d.slots[l], c.probes[l].Slots)
 		}
-		h.state.Pin(i, d.slots[l])
+		h.decided.state.Pin(i, d.slots[l])
 	}
-	delete(h.restored, i)
+	delete(h.decided.restored, i)
 	d.probes = append(d.probes[:0], c.probes...)
-	h.waiting[i] = d
+	h.decided.waiting[i] = d
 	return nil
 }
 
@@ -124,19 +124,6 @@ func narrow(dst []int32, src []int64) []int32 {
 	return dst
 }
 
-// probe finds what the history has of the rows that a layer computes.
-func (h *Pruner) probe(i int64, layer int, level *history.Level, nodes []int64) (found Probe) {
-	for k, node := range nodes {
-		if slot := h.finds(i, layer, node); slot != history.Miss {
-			found.Rows = append(found.Rows, int64(level.Computed[k]))
-			found.Nodes = append(found.Nodes, node)
-			found.Slots = append(found.Slots, int64(slot))
-			found.Ages = append(found.Ages, i-h.since(i, layer, node))
-		}
-	}
-	return found
-}
-
 // Build makes what is left of the batch at hand after Prune, which is then the graph of Batch, and returns where each
 // node that was drawn is in it, or -1 where its features are not read.
 func (c *Cut) Build(drawn *sample.Subgraph) (places []int32) {
@@ -153,9 +140,9 @@ func (c *Cut) Estimate(cost func(node int64) float32) error {
 	if h.config.History.Policy != history.Performance {
 		return nil
 	}
-	h.mu.Lock()
-	d := h.waiting[c.i]
-	h.mu.Unlock()
+	h.turns.mu.Lock()
+	d := h.decided.waiting[c.i]
+	h.turns.mu.Unlock()
 	if d == nil {
 		return ErrStopped
 	}

@@ -37,14 +37,14 @@ type Forecaster struct {
 // Errors: ErrCall where decisions depend on gradients, where the size of what is
 // kept is not known before the first update, or within an epoch; mem.ErrBudget.
 func (h *Pruner) Forecast(budget *mem.Budget, from, count int64) (*Forecaster, error) {
-	h.mu.Lock()
-	rowBytes, ahead := h.state.Stats().RowBytes, len(h.restored)
-	for i := range h.waiting {
-		if i >= h.given {
+	h.turns.mu.Lock()
+	rowBytes, ahead := h.decided.state.Stats().RowBytes, len(h.decided.restored)
+	for i := range h.decided.waiting {
+		if i >= h.turns.given {
 			ahead++
 		}
 	}
-	h.mu.Unlock()
+	h.turns.mu.Unlock()
 	switch err := h.Forecastable(); {
 	case err != nil:
 		return nil, err
@@ -71,9 +71,9 @@ func (h *Pruner) Follow(budget *mem.Budget) (*Forecaster, error) {
 	if err := h.Forecastable(); err != nil {
 		return nil, err
 	}
-	h.mu.Lock()
-	plain, from, count := h.plain, h.next, h.count
-	h.mu.Unlock()
+	h.turns.mu.Lock()
+	plain, from, count := h.turns.plain, h.turns.next, h.turns.count
+	h.turns.mu.Unlock()
 	if plain {
 		return nil, fmt.Errorf("%w: the epoch uses no history", ErrCall)
 	}
@@ -95,16 +95,16 @@ func (h *Pruner) Forecastable() error {
 
 // Follows reports whether Follow can begin with the epoch that has begun.
 func (h *Pruner) Follows() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !h.plain && h.Forecastable() == nil
+	h.turns.mu.Lock()
+	defer h.turns.mu.Unlock()
+	return !h.turns.plain && h.Forecastable() == nil
 }
 
 // forecaster makes a copy of the history as it is.
 func (h *Pruner) forecaster(budget *mem.Budget) (*Forecaster, error) {
-	h.mu.Lock()
+	h.turns.mu.Lock()
 	config := h.config
-	h.mu.Unlock()
+	h.turns.mu.Unlock()
 	state, err := h.Save()
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (h *Pruner) forecaster(budget *mem.Budget) (*Forecaster, error) {
 		return nil, err
 	}
 	return &Forecaster{
-		of: h, copied: copied, cut: copied.Lend(), lag: config.History.Lag, before: copied.state.Stats().Layers,
+		of: h, copied: copied, cut: copied.Lend(), lag: config.History.Lag, before: copied.decided.state.Stats().Layers,
 	}, nil
 }
 
@@ -129,7 +129,7 @@ func (f *Forecaster) begin(from, count int64) {
 
 // NextEpoch goes on with the epoch after the one whose batches have been given to Next. It returns the errors of Next.
 func (f *Forecaster) NextEpoch(ctx context.Context, count int64) error {
-	for f.copied.given-f.copied.first < f.at {
+	for f.copied.turns.given-f.copied.turns.first < f.at {
 		if err := f.update(ctx); err != nil {
 			return err
 		}
@@ -144,9 +144,9 @@ func (f *Forecaster) Free() int64 {
 	if f.learn() {
 		return math.MaxInt64
 	}
-	now, end := h.first+f.at, h.first+h.count
-	first := max(h.config.History.Start, h.given) // whose update has to be known
-	if first >= end {                             // in a later epoch: all batches before it are free
+	now, end := h.turns.first+f.at, h.turns.first+h.turns.count
+	first := max(h.config.History.Start, h.turns.given) // whose update has to be known
+	if first >= end {                                   // in a later epoch: all batches before it are free
 		return max(1, first-now)
 	}
 	return min(first+f.lag+1, end) - now
@@ -155,9 +155,9 @@ func (f *Forecaster) Free() int64 {
 // learn takes over how wide rows are, if training has said that.
 func (f *Forecaster) learn() bool {
 	if f.rowBytes == 0 {
-		f.of.mu.Lock()
-		defer f.of.mu.Unlock()
-		f.rowBytes = f.of.state.Stats().RowBytes
+		f.of.turns.mu.Lock()
+		defer f.of.turns.mu.Unlock()
+		f.rowBytes = f.of.decided.state.Stats().RowBytes
 	}
 	return f.rowBytes > 0
 }
@@ -166,9 +166,9 @@ func (f *Forecaster) learn() bool {
 // has not begun.
 func (f *Forecaster) await(ctx context.Context, i int64) error {
 	h := f.of
-	h.mu.Lock()
-	err := h.wait(ctx, func() bool { return h.state.Stats().RowBytes > 0 || h.updated > i })
-	h.mu.Unlock()
+	h.turns.mu.Lock()
+	err := h.turns.wait(ctx, func() bool { return h.decided.state.Stats().RowBytes > 0 || h.turns.updated > i })
+	h.turns.mu.Unlock()
 	if err == nil && !f.learn() {
 		err = fmt.Errorf("%w: iteration %d was not updated", ErrCall, i)
 	}
@@ -188,10 +188,10 @@ func (f *Forecaster) Close() {
 func (f *Forecaster) Next(
 	ctx context.Context, drawn *sample.Subgraph, numSeeds int64, cost func(node int64) float32,
 ) (places []int32, err error) {
-	if f.at > f.copied.next {
+	if f.at > f.copied.turns.next {
 		panic(errors.New("history: batches of a forecast out of order"))
 	}
-	if given := f.copied.given - f.copied.first; f.at-given > f.lag {
+	if given := f.copied.turns.given - f.copied.turns.first; f.at-given > f.lag {
 		if err := f.update(ctx); err != nil {
 			return nil, err
 		}
@@ -219,8 +219,8 @@ func (f *Forecaster) Next(
 func (f *Forecaster) update(ctx context.Context) error {
 	h := f.copied
 	h.HandOver()
-	i := h.given - 1
-	d := h.waiting[i]
+	i := h.turns.given - 1
+	d := h.decided.waiting[i]
 	if d == nil {
 		return h.Skip(ctx)
 	}
@@ -243,10 +243,10 @@ func (f *Forecaster) update(ctx context.Context) error {
 // Found returns the counts of the batches so far.
 func (f *Forecaster) Found() Forecast {
 	h, found := f.copied, f.found
-	for h.given-h.first < f.at {
+	for h.turns.given-h.turns.first < f.at {
 		h.HandOver()
 	}
-	for l, s := range h.state.Stats().Layers {
+	for l, s := range h.decided.state.Stats().Layers {
 		found.Hits = append(found.Hits, s.Hits-f.before[l].Hits)
 		found.Misses = append(found.Misses, s.Misses-f.before[l].Misses)
 	}

@@ -28,18 +28,18 @@ func (c *Cut) LastHop(index int64) *LastHop { return &LastHop{c.pruner, index} }
 // that nothing that was looked up changes.
 func (f *LastHop) Needed(ctx context.Context, relation int, targets []int64, places []int32) ([]int32, error) {
 	h, i, reads := f.pruner, int64(0), false
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.plain {
-		if err := h.awaitTurn(ctx, f.index); err != nil {
+	h.turns.mu.Lock()
+	defer h.turns.mu.Unlock()
+	if !h.turns.plain {
+		if err := h.turns.awaitTurn(ctx, f.index); err != nil {
 			return nil, err
 		}
-		i = h.first + f.index
-		reads = h.prunes(i) && !h.probes(i)
+		i = h.turns.first + f.index
+		reads = h.prunes(i) && !h.decided.probes(i)
 	}
 	first := h.config.Shape.First[h.config.Shape.Relations[relation].Target]
 	for t, node := range targets {
-		if !reads || h.finds(i, 1, first+node) == history.Miss {
+		if !reads || h.decided.finds(i, 1, first+node) == history.Miss {
 			places = append(places, int32(t))
 		}
 	}

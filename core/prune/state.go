@@ -25,12 +25,12 @@ import (
 // Save returns the state of the history, to be restored before an epoch is started. Of a batch that was handed over and
 // not yet updated it knows nothing.
 func (h *Pruner) Save() ([]byte, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.turns.mu.Lock()
+	defer h.turns.mu.Unlock()
 	var out []byte
 	number := func(n int64) { out = binary.LittleEndian.AppendUint64(out, uint64(n)) }
-	number(h.given)
-	ahead := h.ahead()
+	number(h.turns.given)
+	ahead := h.decided.ahead(h.turns.given)
 	number(int64(len(ahead)))
 	for _, i := range slices.Sorted(maps.Keys(ahead)) {
 		number(i)
@@ -53,68 +53,16 @@ func (h *Pruner) Save() ([]byte, error) {
 			}
 		}
 	}
-	out = append(out, h.state.Save()...)
+	out = append(out, h.decided.state.Save()...)
 	return binary.LittleEndian.AppendUint32(out, crc.Checksum(out)), nil
-}
-
-// finding holds the rows found by a batch that is pruned and not handed over.
-type finding struct {
-	layers  []reliance
-	lookups *history.Lookups
-}
-
-// reliance is the rows of a hidden layer that a pruned batch relies on: where it has found them, and of probes since
-// when they are there.
-type reliance struct {
-	nodes    []int64
-	slots    []int32
-	admitted []int64 // of probes alone
-	places   map[int64]int32
-}
-
-// find is the slot of a node, or history.Miss.
-func (r *reliance) find(node int64) int32 {
-	if at, found := r.places[node]; found {
-		return r.slots[at]
-	}
-	return history.Miss
-}
-
-// since is the iteration at which a probe was admitted that find has found.
-func (r *reliance) since(node int64) int64 { return r.admitted[r.places[node]] }
-
-// ahead returns the rows found by batches that are pruned and not handed over: here, or before this run was restored.
-func (h *Pruner) ahead() map[int64]finding {
-	all := maps.Clone(h.restored)
-	if all == nil {
-		all = map[int64]finding{}
-	}
-	for i, d := range h.waiting {
-		if i < h.given {
-			continue
-		}
-		of := make([]reliance, len(d.layers))
-		for l := range of {
-			// And nothing else: the savings may be being written.
-			of[l] = reliance{nodes: d.layers[l].HitNodes, slots: d.slots[l]}
-			if len(d.probes) > 0 {
-				of[l].nodes = d.probes[l].Nodes
-				for _, age := range d.probes[l].Ages {
-					of[l].admitted = append(of[l].admitted, i-age)
-				}
-			}
-		}
-		all[i] = finding{of, d.lookups}
-	}
-	return all
 }
 
 // Restore takes over a saved state. It calls stop first, which ends the epoch that runs. Bytes that are not the state
 // of such a history change no entry: history.ErrState.
 func (h *Pruner) Restore(data []byte, stop func()) error {
 	stop()
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.turns.mu.Lock()
+	defer h.turns.mu.Unlock()
 	lag, end := h.config.History.Lag, len(data)-crc32.Size
 	if end < 0 || crc.Checksum(data[:end]) != binary.LittleEndian.Uint32(data[end:]) {
 		return damaged("of %d bytes that do not match their checksum", len(data))
@@ -130,62 +78,28 @@ func (h *Pruner) Restore(data []byte, stop func()) error {
 		if i < given || i >= given+lag+1 {
 			return damaged("with a batch of iteration %d, expected one from %d on", i, given)
 		}
-		saved[i] = r.finding(h.layers, h.probes(i))
+		saved[i] = r.finding(h.config.History.Layers, h.decided.probes(i))
 	}
 	if r.short {
 		return damaged("of %d bytes ends early", len(data))
 	}
-	for i := range h.waiting {
-		h.forget(i)
+	for i := range h.decided.waiting {
+		h.decided.forget(i)
 	}
-	before, restoredBefore := h.state.Save(), h.restored
-	h.dropRestored()
-	if err := h.state.Restore(r.data); err != nil {
-		return errors.Join(err, h.pinRestored(restoredBefore))
+	before, restoredBefore := h.decided.state.Save(), h.decided.restored
+	h.decided.dropRestored()
+	if err := h.decided.state.Restore(r.data); err != nil {
+		return errors.Join(err, h.decided.pinRestored(restoredBefore))
 	}
-	if err := h.pinRestored(saved); err != nil {
-		return errors.Join(err, h.state.Restore(before), h.pinRestored(restoredBefore))
+	if err := h.decided.pinRestored(saved); err != nil {
+		return errors.Join(err, h.decided.state.Restore(before), h.decided.pinRestored(restoredBefore))
 	}
-	h.given, h.updated = given, given
+	h.turns.given, h.turns.updated = given, given
 	return nil
 }
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("history: state %s: %w", fmt.Sprintf(format, args...), history.ErrState)
-}
-
-// pinRestored checks that the cache has what batches pruned before rely on, and pins
-// it for those.
-func (h *Pruner) pinRestored(saved map[int64]finding) error {
-	for i, f := range saved {
-		for l, r := range f.layers {
-			for k, node := range r.nodes {
-				if node < 0 || node >= h.config.History.NumNodes || !h.state.Pinnable(i, l+1, node, r.slots[k]) {
-					return damaged("in which iteration %d finds node %d of layer %d in slot %d", i, node, l+1, r.slots[k])
-				}
-			}
-			for _, admitted := range r.admitted {
-				if admitted < 0 || admitted >= i {
-					return damaged("in which iteration %d finds a row of iteration %d", i, admitted)
-				}
-			}
-		}
-	}
-	h.restored = saved
-	for i, f := range saved {
-		for _, r := range f.layers {
-			h.state.Pin(i, r.slots)
-		}
-	}
-	return nil
-}
-
-// dropRestored forgets what batches relied on before this run was restored: they will be pruned anew, or not at all.
-func (h *Pruner) dropRestored() {
-	for i := range h.restored {
-		h.state.Unpin(i)
-	}
-	h.restored = nil
 }
 
 // stateReader takes numbers from bytes; short says that there were too few, or some that cannot be.

@@ -15,59 +15,42 @@ type Norms struct{ Computed, Hits []float32 }
 
 // HandOver counts a batch that the consumer takes, and what was found for it.
 func (h *Pruner) HandOver() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.plain {
+	h.turns.mu.Lock()
+	defer h.turns.mu.Unlock()
+	if h.turns.plain {
 		return
 	}
-	if d := h.waiting[h.given]; d != nil {
-		h.state.Count(d.lookups)
+	if d := h.decided.waiting[h.turns.given]; d != nil {
+		h.decided.state.Count(d.lookups)
 	}
-	h.given++
+	h.turns.given++
 }
 
 // Update judges the embeddings of the batch that was handed over last, that of iteration i: which of the computed rows
 // are kept, and where (FreshGNN, section 4.1). rowBytes is the size of an embedding. It waits until every batch has
 // been pruned that may not know of it yet. What it returns is valid until the next call.
 func (h *Pruner) Update(ctx context.Context, i, rowBytes int64, norms []Norms) ([]history.Admitted, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	d := h.waiting[i]
-	if d == nil || i != h.given-1 {
+	h.turns.mu.Lock()
+	defer h.turns.mu.Unlock()
+	d := h.decided.waiting[i]
+	if d == nil || i != h.turns.given-1 {
 		return nil, noUpdate(i)
 	}
 	if err := d.observe(norms); err != nil {
 		return nil, err
 	}
-	if err := h.state.SetRow(rowBytes); err != nil {
+	if err := h.decided.state.SetRow(rowBytes); err != nil {
 		return nil, err
 	}
-	h.wake() // whoever waits for the width of rows
-	if err := h.awaitPruned(ctx, i); err != nil {
+	h.turns.wake() // whoever waits for the width of rows
+	if err := h.turns.awaitPruned(ctx, i); err != nil {
 		return nil, err
 	}
 	h.admitted = slices.Grow(h.admitted[:0], len(d.layers))[:len(d.layers)]
-	err := h.state.Update(i, d.layers, h.admitted)
-	h.forget(i)
-	h.done(i)
+	err := h.decided.state.Update(i, d.layers, h.admitted)
+	h.decided.forget(i)
+	h.turns.done(i)
 	return h.admitted, err
-}
-
-// observe takes the norms of the rows that were decided on.
-func (d *decision) observe(norms []Norms) error {
-	if len(norms) != len(d.layers) {
-		return fmt.Errorf("%w: norms are of %d hidden layers, expected %d", ErrCall, len(norms), len(d.layers))
-	}
-	for l, n := range norms {
-		o := &d.layers[l]
-		none := len(n.Computed) == 0 && len(n.Hits) == 0
-		if !none && (len(n.Computed) != len(o.Nodes) || len(n.Hits) != 0 && len(n.Hits) != len(o.HitNodes)) {
-			return fmt.Errorf("%w: layer %d has %d and %d norms, expected %d of computed rows and %d of hits", ErrCall,
-				l+1, len(n.Computed), len(n.Hits), len(o.Nodes), len(o.HitNodes))
-		}
-		o.Norms, o.HitNorms = n.Computed, n.Hits
-	}
-	return nil
 }
 
 func noUpdate(i int64) error {
@@ -76,9 +59,9 @@ func noUpdate(i int64) error {
 
 // SkipUpdate ends the update of iteration i with nothing kept or judged.
 func (h *Pruner) SkipUpdate(ctx context.Context, i int64) error {
-	h.mu.Lock()
-	current := i == h.given-1 && h.waiting[i] != nil
-	h.mu.Unlock()
+	h.turns.mu.Lock()
+	current := i == h.turns.given-1 && h.decided.waiting[i] != nil
+	h.turns.mu.Unlock()
 	if !current {
 		return noUpdate(i)
 	}
@@ -87,34 +70,21 @@ func (h *Pruner) SkipUpdate(ctx context.Context, i int64) error {
 
 // Skip ends the batch that was handed over last without an update. Where it has been updated already, nothing happens.
 func (h *Pruner) Skip(ctx context.Context) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.plain || h.updated >= h.given {
+	h.turns.mu.Lock()
+	defer h.turns.mu.Unlock()
+	if h.turns.plain || h.turns.updated >= h.turns.given {
 		return nil
 	}
-	i := h.given - 1
-	if err := h.awaitPruned(ctx, i); err != nil {
+	i := h.turns.given - 1
+	if err := h.turns.awaitPruned(ctx, i); err != nil {
 		return err
 	}
-	if h.waiting[i] != nil {
-		h.forget(i)
+	if h.decided.waiting[i] != nil {
+		h.decided.forget(i)
 		h.skipped++
 	}
-	h.done(i)
-	return h.state.Update(i, nil, nil)
-}
-
-// awaitPruned waits until no batch is left that must be pruned before the update of iteration i, unless no more batches
-// are pruned.
-func (h *Pruner) awaitPruned(ctx context.Context, i int64) error {
-	last := min(i-h.first+h.config.History.Lag+1, h.count)
-	return h.wait(ctx, func() bool { return h.next >= min(last, h.failed) || h.shut })
-}
-
-// done counts an iteration as updated.
-func (h *Pruner) done(i int64) {
-	h.updated = i + 1
-	h.wake()
+	h.turns.done(i)
+	return h.decided.state.Update(i, nil, nil)
 }
 
 // Stats counts the work of the history.
@@ -128,11 +98,12 @@ type Stats struct {
 
 // Stats returns the figures so far.
 func (h *Pruner) Stats() (Stats, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s := Stats{Stats: h.state.Stats(), Iterations: h.given, Skipped: h.skipped, Start: h.config.History.Start}
-	for i := range h.waiting {
-		if i >= h.given {
+	h.turns.mu.Lock()
+	defer h.turns.mu.Unlock()
+	s := Stats{Stats: h.decided.state.Stats(), Iterations: h.turns.given, Skipped: h.skipped,
+		Start: h.config.History.Start}
+	for i := range h.decided.waiting {
+		if i >= h.turns.given {
 			s.Ahead++
 		}
 	}
