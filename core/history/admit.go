@@ -2,8 +2,10 @@ package history
 
 import "math"
 
-// judge decides by gradients (section 4.1). It keeps scratch between updates.
+// judge decides by gradients which rows enter (section 4.1), and which entries end for them. It keeps scratch between
+// updates.
 type judge struct {
+	entries    *entries
 	firsts     []int32  // computed rows of the layer at hand, without those of nodes that came before
 	olds       []int32  // the slots that their nodes had, or absent
 	keys       []uint32 // of their norms
@@ -53,14 +55,25 @@ func smallest(keys []uint32, k int) (kth uint32, ties int) {
 	return kth, k
 }
 
+// update judges the rows of iteration i and gives slots to those that enter.
+func (j *judge) update(i int64, layers []Observed, out []Admitted) {
+	j.candidates = j.candidates[:0]
+	for l := len(layers); l > 0; l-- {
+		if layers[l-1].judged() && j.entries.config.Keeps(l) {
+			j.judgeLayer(l, &layers[l-1])
+		}
+	}
+	j.admit(i, layers, out)
+}
+
 // judgeLayer collects the rows of a layer that may enter and ends the entries that gradients speak against, and those
 // of all computed rows: what was computed is newer.
 //
 // Of n computed rows the k = floor(GradFraction*n + 0.5) with the smallest norms may enter, where a norm that is not
 // finite is above all others and never enters. The k-th norm is the threshold above which hits are evicted: none with k
 // = n, all of them with k = 0 < n.
-func (h *History) judgeLayer(layer int, o *Observed) {
-	j, t, all := &h.judge, &h.tables[layer], h.config.Policy == All
+func (j *judge) judgeLayer(layer int, o *Observed) {
+	t, all := &j.entries.tables[layer], j.entries.config.Policy == All
 	j.firsts, j.olds, j.keys = j.firsts[:0], j.olds[:0], j.keys[:0]
 	for row, node := range o.Nodes {
 		old := t.get(node)
@@ -68,7 +81,7 @@ func (h *History) judgeLayer(layer int, o *Observed) {
 			continue
 		}
 		if old >= 0 && !all {
-			h.drop(old)
+			j.entries.drop(old)
 		}
 		j.firsts, j.olds, j.keys = append(j.firsts, int32(row)), append(j.olds, old), append(j.keys, keyOf(o.Norms[row]))
 		t.set(node, marked)
@@ -76,7 +89,7 @@ func (h *History) judgeLayer(layer int, o *Observed) {
 	n := len(j.keys)
 	k := n
 	if !all {
-		k = min(int(math.Floor(h.config.GradFraction*float64(n)+0.5)), n)
+		k = min(int(math.Floor(j.entries.config.GradFraction*float64(n)+0.5)), n)
 	}
 	threshold, ties := uint32(never), 0
 	switch {
@@ -97,66 +110,66 @@ func (h *History) judgeLayer(layer int, o *Observed) {
 			ties--
 		}
 		if key == never {
-			h.counts.RefusedNotFinite++
+			j.entries.counts.RefusedNotFinite++
 			enters = false
 		}
 		switch {
 		case enters:
-			j.candidates = append(j.candidates, h.weigh(layer, row, o))
+			j.candidates = append(j.candidates, j.weigh(layer, row, o))
 			if old >= 0 && !all {
-				h.counts.Replaced++
+				j.entries.counts.Replaced++
 			}
 		case old >= 0 && !all:
-			h.counts.Evicted++
+			j.entries.counts.Evicted++
 		}
 	}
 	if !all {
-		h.judgeHits(layer, o, threshold, k == n)
+		j.judgeHits(layer, o, threshold, k == n)
 	}
 }
 
 // judgeHits evicts the rows that history gave and whose gradients are above the threshold. An entry that has taken the
 // place of the one that was read is judged as well: it is of the same node and layer.
-func (h *History) judgeHits(layer int, o *Observed, threshold uint32, unbounded bool) {
-	t := &h.tables[layer]
+func (j *judge) judgeHits(layer int, o *Observed, threshold uint32, unbounded bool) {
+	t := &j.entries.tables[layer]
 	for x, norm := range o.HitNorms {
 		key, node := keyOf(norm), o.HitNodes[x]
 		if key == never {
-			h.counts.RefusedNotFinite++
+			j.entries.counts.RefusedNotFinite++
 		} else if unbounded || key <= threshold {
 			continue
 		}
 		if at := t.get(node); at >= 0 {
-			h.drop(at)
-			h.counts.Evicted++
+			j.entries.drop(at)
+			j.entries.counts.Evicted++
 		}
 	}
 }
 
 // admit gives slots to the candidates, in the order in which they stand: highest layer first, which saves most, then by
 // position.
-func (h *History) admit(i int64, layers []Observed, out []Admitted) {
-	sweep := sweep{ring: &h.ring, now: i}
-	for x, c := range h.ranked() {
+func (j *judge) admit(i int64, layers []Observed, out []Admitted) {
+	sweep := sweep{ring: &j.entries.ring, now: i}
+	for x, c := range j.ranked() {
 		o := &layers[c.layer-1]
 		node := o.Nodes[c.row]
 		at := int32(-1)
-		if h.config.Policy == All {
-			if at = h.rewritable(int(c.layer), node); at == refused {
+		if j.entries.config.Policy == All {
+			if at = j.rewritable(int(c.layer), node); at == refused {
 				continue
 			}
 		}
 		if at < 0 {
-			if at = h.place(&c, &sweep); at < 0 {
-				if h.config.Policy == All {
-					h.counts.RefusedFull++
+			if at = j.place(&c, &sweep); at < 0 {
+				if j.entries.config.Policy == All {
+					j.entries.counts.RefusedFull++
 					continue // others are written in place
 				}
-				h.refuse(at, int64(len(h.judge.candidates)-x)) // none of the others costs less
+				j.refuse(at, int64(len(j.candidates)-x)) // none of the others costs less
 				break
 			}
 		}
-		h.enter(at, node, i, &c)
+		j.entries.enter(at, node, i, &c)
 		to := &out[c.layer-1]
 		to.Rows, to.Slots = append(to.Rows, c.row), append(to.Slots, at)
 	}
@@ -169,73 +182,52 @@ const (
 	notDear = -3 // what would have to give way saves more
 )
 
-func (h *History) refuse(why int32, n int64) {
+func (j *judge) refuse(why int32, n int64) {
 	switch why {
 	case noRoom:
-		h.counts.RefusedFull += n
+		j.entries.counts.RefusedFull += n
 	case refused:
-		h.counts.RefusedPinned += n
+		j.entries.counts.RefusedPinned += n
 	case notDear:
-		h.counts.RefusedWorth += n
+		j.entries.counts.RefusedWorth += n
 	}
 }
 
 // rewritable returns the slot that a node has, for the policy that writes in place, or absent, or refused when a batch
 // relies on it.
-func (h *History) rewritable(layer int, node int64) int32 {
-	at := h.tables[layer].get(node)
+func (j *judge) rewritable(layer int, node int64) int32 {
+	at := j.entries.tables[layer].get(node)
 	if at < 0 {
 		return noRoom
 	}
-	if h.slots[at].pins > 0 {
-		h.counts.RefusedPinned++
+	if j.entries.slots[at].pins > 0 {
+		j.entries.counts.RefusedPinned++
 		return refused
 	}
-	h.drop(at)
-	h.claim(at)
-	h.counts.Replaced++
+	j.entries.drop(at)
+	j.entries.claim(at)
+	j.entries.counts.Replaced++
 	return at
 }
 
 // place finds a slot for a candidate: a free one, one more, or the oldest entry's.
-func (h *History) place(c *candidate, s *sweep) int32 {
-	if h.config.Policy == Performance {
-		return h.placeByWorth(c, s)
+func (j *judge) place(c *candidate, s *sweep) int32 {
+	if j.entries.config.Policy == Performance {
+		return j.placeByWorth(c, s)
 	}
-	if at := h.takeFree(); at >= 0 {
+	if at := j.entries.takeFree(); at >= 0 {
 		return at
 	}
-	if at := h.grow(); at >= 0 {
+	if at := j.entries.grow(); at >= 0 {
 		return at
 	}
-	if h.config.Policy == All {
+	if j.entries.config.Policy == All {
 		return noRoom
 	}
 	if s.find() {
-		return h.overwrite(s)
+		return j.entries.overwrite(s)
 	}
 	return s.why()
-}
-
-// overwrite ends the entry that the sweep has found and returns its slot.
-func (h *History) overwrite(s *sweep) int32 {
-	at := s.take()
-	h.drop(at)
-	h.claim(at)
-	h.counts.Overwritten++
-	return at
-}
-
-// enter makes the entry of a slot that holds none.
-func (h *History) enter(at int32, node, i int64, c *candidate) {
-	s := &h.slots[at]
-	s.admitted, s.node, s.layer, s.bucket, s.need = i, uint32(node), c.layer, c.bucket, c.need
-	h.link(at)
-	h.tables[c.layer].set(node, at)
-	h.price.add(s)
-	count := &h.counts.layers[c.layer-1]
-	count.Live++
-	count.Admitted++
 }
 
 // sweep goes over the entries that may give way: the lowest bucket first, in it the oldest first, without those of this

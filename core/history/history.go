@@ -132,17 +132,13 @@ func MetadataBytes(c Config) int64 {
 
 // History is the cache's state. The zero value is of no use; see New.
 type History struct {
-	config Config
-	ring
-	rowBytes int64   // 0: not known yet
-	numSlots int32   // that fit into the buffer and the tables
-	tables   []table // by layer that is kept, from 1: the slot of each node
-	blocks   []*mem.Block
-	pinned   pins
+	config   Config
+	entries  entries
 	judge    judge
-	price    prices
-	counts   counters
+	pinned   pins
+	rowBytes int64 // 0: not known yet
 	updated  int64 // the iteration of the latest update, or -1
+	blocks   []*mem.Block
 }
 
 // New makes an empty history, or returns ErrConfig or mem.ErrBudget.
@@ -154,8 +150,9 @@ func New(budget *mem.Budget, c Config) (*History, error) {
 		c.Stale, c.GradFraction = Forever, 1
 	}
 	h := &History{config: c, updated: -1}
-	h.counts.layers = make([]LayerStats, c.Layers)
-	h.tables = make([]table, c.Layers+1)
+	h.entries.config, h.judge.entries = &h.config, &h.entries
+	h.entries.counts.layers = make([]LayerStats, c.Layers)
+	h.entries.tables = make([]table, c.Layers+1)
 	for l := 1; l <= c.Layers; l++ {
 		if !c.Keeps(l) {
 			continue
@@ -166,7 +163,7 @@ func New(budget *mem.Budget, c Config) (*History, error) {
 			return nil, err
 		}
 		h.blocks = append(h.blocks, block)
-		h.tables[l] = newTable(block.Bytes(), c.tableWidth())
+		h.entries.tables[l] = newTable(block.Bytes(), c.tableWidth())
 	}
 	block, err := budget.Alloc(mem.History, slotBytes(c.slotLimit()))
 	if err != nil {
@@ -174,8 +171,8 @@ func New(budget *mem.Budget, c Config) (*History, error) {
 		return nil, err
 	}
 	h.blocks = append(h.blocks, block)
-	h.ring.init(block.Bytes(), c.slotLimit())
-	h.price.init(&h.config)
+	h.entries.ring.init(block.Bytes(), c.slotLimit())
+	h.entries.price.init(&h.config)
 	return h, nil
 }
 
@@ -192,7 +189,7 @@ func (h *History) Close() {
 	for _, block := range h.blocks {
 		block.Free()
 	}
-	h.blocks, h.tables = nil, nil
+	h.blocks, h.entries.tables = nil, nil
 }
 
 // SetRow sets the bytes of an embedding, those of the widest layer, and so the number of slots. It returns ErrRow when
@@ -212,7 +209,7 @@ func (h *History) SetRow(nBytes int64) error {
 }
 
 func (h *History) setRow(nBytes int64) {
-	h.rowBytes, h.numSlots = nBytes, int32(h.config.numSlots(nBytes))
+	h.rowBytes, h.entries.numSlots = nBytes, int32(h.config.numSlots(nBytes))
 }
 
 // numSlots returns the number of rows of a size that fit.
@@ -223,20 +220,11 @@ func (c *Config) numSlots(rowBytes int64) int64 {
 	return min(c.Bytes/rowBytes, c.slotLimit())
 }
 
-// grow adds a slot to the region, or returns -1 when it ends at the buffer's end.
-func (h *History) grow() int32 {
-	if h.top >= h.numSlots {
-		return -1
-	}
-	h.top++
-	return h.top - 1
-}
-
 // Lookup sets slots to where the rows of nodes at a layer lie for iteration i, or to Miss, and notes that in l.
 //
 // The nodes' places in the table are asked for first, then their slots, so that the memory answers many at a time.
 func (h *History) Lookup(i int64, layer int, nodes []int64, slots []int32, l *Lookups) {
-	t := &h.tables[layer]
+	t := &h.entries.tables[layer]
 	if !h.config.Keeps(layer) {
 		for k := range nodes {
 			slots[k] = Miss
@@ -251,12 +239,12 @@ func (h *History) Lookup(i int64, layer int, nodes []int64, slots []int32, l *Lo
 		for k, node := range part {
 			found[k] = t.get(node)
 		}
-		asm.Prefetch(h.slots, found)
+		asm.Prefetch(h.entries.slots, found)
 		hits := int64(0)
 		for k, slot := range found {
 			age := int64(0)
 			if slot >= 0 {
-				age = i - h.slots[slot].admitted
+				age = i - h.entries.slots[slot].admitted
 			}
 			if age < 1 || age > h.config.Stale {
 				found[k] = Miss
@@ -272,11 +260,11 @@ func (h *History) Lookup(i int64, layer int, nodes []int64, slots []int32, l *Lo
 
 // Find is Lookup of one node without a note of it.
 func (h *History) Find(i int64, layer int, node int64) int32 {
-	slot := h.tables[layer].get(node)
+	slot := h.entries.tables[layer].get(node)
 	if slot < 0 {
 		return Miss
 	}
-	if age := i - h.slots[slot].admitted; age < 1 || age > h.config.Stale {
+	if age := i - h.entries.slots[slot].admitted; age < 1 || age > h.config.Stale {
 		return Miss
 	}
 	return slot
@@ -284,8 +272,8 @@ func (h *History) Find(i int64, layer int, node int64) int32 {
 
 // Admission returns the iteration at which the entry of a node at a layer was admitted, or -1 when it has none.
 func (h *History) Admission(layer int, node int64) int64 {
-	if slot := h.tables[layer].get(node); slot >= 0 {
-		return h.slots[slot].admitted
+	if slot := h.entries.tables[layer].get(node); slot >= 0 {
+		return h.entries.slots[slot].admitted
 	}
 	return -1
 }
@@ -326,23 +314,17 @@ func (h *History) Update(i int64, layers []Observed, out []Admitted) error {
 		}
 	}
 	h.updated = i
-	h.expire(i)
+	h.entries.expire(i)
 	for l := range layers {
 		out[l].Rows, out[l].Slots = out[l].Rows[:0], out[l].Slots[:0]
 	}
 	if len(layers) != 0 && i >= h.config.Start && h.config.Stale > 0 && h.config.GradFraction > 0 {
-		h.judge.candidates = h.judge.candidates[:0]
-		h.price.observe(layers)
-		for l := len(layers); l > 0; l-- {
-			if layers[l-1].judged() && h.config.Keeps(l) {
-				h.judgeLayer(l, &layers[l-1])
-			}
-		}
-		h.admit(i, layers, out)
+		h.entries.price.observe(layers)
+		h.judge.update(i, layers, out)
 	}
-	h.shrink()
+	h.entries.shrink()
 	if invariants.Enabled {
-		h.check()
+		h.entries.check()
 	}
 	return nil
 }
@@ -375,27 +357,4 @@ func (h *History) fits(layers []Observed, out []Admitted) error {
 		}
 	}
 	return nil
-}
-
-// expire ends the entries that no later iteration can use.
-func (h *History) expire(i int64) {
-	for b := h.lowest(0); b < numBuckets; b = h.lowest(b + 1) {
-		// i+1 - admitted > Stale
-		for slot := h.heads[b]; slot >= 0 && h.config.Stale <= i-h.slots[slot].admitted; slot = h.heads[b] {
-			h.drop(slot)
-			h.counts.Expired++
-		}
-	}
-}
-
-// drop ends the entry of a slot.
-func (h *History) drop(slot int32) {
-	s := &h.slots[slot]
-	h.tables[s.layer].set(int64(s.node), absent)
-	h.price.forget(s)
-	h.counts.layers[s.layer-1].Live--
-	h.unlink(slot)
-	if s.layer = 0; s.pins == 0 {
-		h.release(slot)
-	}
 }

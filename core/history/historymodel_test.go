@@ -23,7 +23,7 @@ func verify(t testing.TB, h *History) {
 			t.Fatal(broken)
 		}
 	}()
-	h.check()
+	h.entries.check()
 }
 
 // trainer runs a History and its reference against a buffer of real bytes, as a training loop would.

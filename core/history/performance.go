@@ -59,13 +59,13 @@ func (p *prices) correction(layer int) float64 {
 }
 
 // weigh makes a candidate of a computed row.
-func (h *History) weigh(layer int, row int32, o *Observed) candidate {
+func (j *judge) weigh(layer int, row int32, o *Observed) candidate {
 	c := candidate{row: row, layer: uint8(layer)}
-	if h.config.Policy != Performance {
+	if j.entries.config.Policy != Performance {
 		return c
 	}
-	reuse := float64(h.config.Reuse(layer, o.Nodes[row]))
-	rate := float64(o.Saves[row]) * reuse * h.price.correction(layer)
+	reuse := float64(j.entries.config.Reuse(layer, o.Nodes[row]))
+	rate := float64(o.Saves[row]) * reuse * j.entries.price.correction(layer)
 	if rate > 0 && reuse > 0 { // NaN fails
 		c.bucket = bucketOf(float32(min(rate, math.MaxFloat32)))
 		c.need = uint32(min(reuse, 3) * needUnit) // a row is needed once in a batch; 3 is what fits
@@ -74,9 +74,8 @@ func (h *History) weigh(layer int, row int32, o *Observed) candidate {
 }
 
 // ranked returns the candidates, by Performance the highest bucket first.
-func (h *History) ranked() []candidate {
-	j := &h.judge
-	if h.config.Policy != Performance {
+func (j *judge) ranked() []candidate {
+	if j.entries.config.Policy != Performance {
 		return j.candidates
 	}
 	var start [numBuckets + 1]int32
@@ -99,18 +98,18 @@ func (h *History) ranked() []candidate {
 }
 
 // placeByWorth finds a slot that costs nothing or is worth less than the candidate, or says why there is none.
-func (h *History) placeByWorth(c *candidate, s *sweep) int32 {
-	if at := h.takeFree(); at >= 0 {
+func (j *judge) placeByWorth(c *candidate, s *sweep) int32 {
+	if at := j.entries.takeFree(); at >= 0 {
 		return at
 	}
-	if at := h.grow(); at >= 0 {
+	if at := j.entries.grow(); at >= 0 {
 		return at
 	}
 	switch {
 	case !s.find():
 		return s.why()
 	case uint16(s.bucket) < c.bucket:
-		return h.overwrite(s)
+		return j.entries.overwrite(s)
 	}
 	return notDear
 }

@@ -152,14 +152,14 @@ func (h *History) Pin(i int64, slots []int32) {
 		h.pinned.spare = h.pinned.spare[:n-1]
 	}
 	for _, at := range slots {
-		s := &h.slots[at]
+		s := &h.entries.slots[at]
 		if s.pins++; s.pins == 0 {
 			panic("history: 65536 batches rely on one slot")
 		}
 		// Only a restored run pins what has no entry: a slot that was pinned when the state was saved.
-		h.reach(at + 1)
-		if h.isFree(at) {
-			h.claim(at)
+		h.entries.reach(at + 1)
+		if h.entries.isFree(at) {
+			h.entries.claim(at)
 		}
 	}
 	if h.pinned.held == nil {
@@ -171,7 +171,7 @@ func (h *History) Pin(i int64, slots []int32) {
 // Pinnable reports whether a slot can hold a row, of a node at a layer for iteration i, that was pinned when the state
 // was saved: its entry is there, or the slot has none, because the entry ended while a batch relied on the row.
 func (h *History) Pinnable(i int64, layer int, node int64, slot int32) bool {
-	return slot >= 0 && slot < h.numSlots && (h.slots[slot].layer == 0 || h.Find(i, layer, node) == slot)
+	return slot >= 0 && slot < h.entries.numSlots && (h.entries.slots[slot].layer == 0 || h.Find(i, layer, node) == slot)
 }
 
 // Unpin ends the pins of an iteration. Without any it does nothing.
@@ -182,11 +182,11 @@ func (h *History) Unpin(i int64) {
 	}
 	delete(h.pinned.held, i)
 	for _, at := range list {
-		s := &h.slots[at]
+		s := &h.entries.slots[at]
 		if s.pins--; s.pins == 0 && s.layer == 0 {
-			h.release(at)
+			h.entries.release(at)
 		}
 	}
 	h.pinned.spare = append(h.pinned.spare, list)
-	h.shrink()
+	h.entries.shrink()
 }

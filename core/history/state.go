@@ -39,7 +39,7 @@ func (s *Stats) sums() []*int64 {
 
 // Save returns the state: 24 bytes for each entry, and a little. The rows in the slots are the caller's to save.
 func (h *History) Save() []byte {
-	state := make([]byte, 0, 8*(64+len(h.counts.ages)+5*h.config.Layers+entryWords*int(h.live)))
+	state := make([]byte, 0, 8*(64+len(h.entries.counts.ages)+5*h.config.Layers+entryWords*int(h.entries.live)))
 	state = append(state, stateMagic...)
 	word := func(values ...uint64) {
 		for _, v := range values {
@@ -48,20 +48,20 @@ func (h *History) Save() []byte {
 	}
 	word(h.config.fingerprint()...)
 	word(uint64(h.rowBytes), uint64(h.updated))
-	for _, sum := range h.counts.sums() {
+	for _, sum := range h.entries.counts.sums() {
 		word(uint64(*sum))
 	}
-	for _, n := range h.counts.ages {
+	for _, n := range h.entries.counts.ages {
 		word(uint64(n))
 	}
-	for l, n := range h.counts.layers {
-		word(uint64(n.Hits), uint64(n.Misses), uint64(n.Admitted), math.Float64bits(h.price.hits[l]),
-			math.Float64bits(h.price.expected[l]))
+	for l, n := range h.entries.counts.layers {
+		word(uint64(n.Hits), uint64(n.Misses), uint64(n.Admitted), math.Float64bits(h.entries.price.hits[l]),
+			math.Float64bits(h.entries.price.expected[l]))
 	}
-	word(uint64(h.live))
-	for b := h.lowest(0); b < numBuckets; b = h.lowest(b + 1) {
-		for at := h.heads[b]; at >= 0; at = h.slots[at].next {
-			s := &h.slots[at]
+	word(uint64(h.entries.live))
+	for b := h.entries.lowest(0); b < numBuckets; b = h.entries.lowest(b + 1) {
+		for at := h.entries.heads[b]; at >= 0; at = h.entries.slots[at].next {
+			s := &h.entries.slots[at]
 			word(uint64(s.admitted), uint64(s.node)|uint64(at)<<32, uint64(s.need)|uint64(s.bucket)<<32|uint64(s.layer)<<48)
 		}
 	}
@@ -124,21 +124,21 @@ func (h *History) Restore(state []byte) error {
 	if h.rowBytes > 0 && s.rowBytes > 0 && h.rowBytes != s.rowBytes {
 		return fmt.Errorf("history: state has embeddings of %d bytes, these have %d: %w", s.rowBytes, h.rowBytes, ErrRow)
 	}
-	for b := h.lowest(0); b < numBuckets; b = h.lowest(b) {
-		h.drop(h.heads[b])
+	for b := h.entries.lowest(0); b < numBuckets; b = h.entries.lowest(b) {
+		h.entries.drop(h.entries.heads[b])
 	}
-	h.shrink() // to nothing: no slot is pinned
+	h.entries.shrink() // to nothing: no slot is pinned
 	h.setRow(s.rowBytes)
-	h.updated, h.counts, h.price = s.updated, s.counts, s.price
+	h.updated, h.entries.counts, h.entries.price = s.updated, s.counts, s.price
 	for r := (reader{state: s.entries}); len(r.state) > 0; {
 		at, node, e := r.entry()
-		h.slots[at] = e
-		h.reach(at + 1)
-		h.claim(at)
-		h.link(at)
-		h.tables[e.layer].set(node, at)
-		h.price.add(&e)
-		h.counts.layers[e.layer-1].Live++
+		h.entries.slots[at] = e
+		h.entries.reach(at + 1)
+		h.entries.claim(at)
+		h.entries.link(at)
+		h.entries.tables[e.layer].set(node, at)
+		h.entries.price.add(&e)
+		h.entries.counts.layers[e.layer-1].Live++
 	}
 	return nil
 }

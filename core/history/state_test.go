@@ -33,7 +33,7 @@ func lived(t testing.TB, c Config) *History {
 		}
 		require.NoError(t, h.Update(i, layers, out))
 	}
-	require.Greater(t, h.live, int64(3))
+	require.Greater(t, h.entries.live, int64(3))
 	return h
 }
 
@@ -57,8 +57,8 @@ func TestStateRoundTrip(t *testing.T) {
 		verify(t, again)
 		require.NoError(t, again.Restore(newHistory(t, ofPolicy(policy), 0).Save()), "over what is there")
 		verify(t, again)
-		require.Zero(t, again.live)
-		require.Zero(t, again.top)
+		require.Zero(t, again.entries.live)
+		require.Zero(t, again.entries.top)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestRestoreRefuses(t *testing.T) {
 		refused(seal(append(append([]byte{}, good...), make([]byte, 24)...)), ErrState, "longer by an entry, with a checksum")
 
 		// An entry that is wrong behind a right checksum.
-		entries := len(good) - 8 - entryWords*8*int(h.live)
+		entries := len(good) - 8 - entryWords*8*int(h.entries.live)
 		for name, change := range map[string]func(state []byte){
 			"slot twice":       func(s []byte) { copy(s[36:40], s[12:16]) },
 			"row twice":        func(s []byte) { copy(s[32:36], s[8:12]); s[46] = s[22] },

@@ -58,28 +58,28 @@ func NewLookups(layers int) *Lookups {
 
 // Count adds what was found for a batch to the figures.
 func (h *History) Count(l *Lookups) {
-	for k := range h.counts.layers {
-		h.counts.layers[k].Hits += l.Hits[k]
-		h.counts.layers[k].Misses += l.Misses[k]
+	for k := range h.entries.counts.layers {
+		h.entries.counts.layers[k].Hits += l.Hits[k]
+		h.entries.counts.layers[k].Misses += l.Misses[k]
 	}
 	for k, n := range l.Ages {
-		h.counts.ages[k] += n
+		h.entries.counts.ages[k] += n
 	}
 }
 
 // Stats returns the figures so far.
 func (h *History) Stats() Stats {
-	s := h.counts.Stats
+	s := h.entries.counts.Stats
 	s.Policy, s.Lag = h.config.Policy, h.config.Lag
-	s.Layers = append([]LayerStats{}, h.counts.layers...)
+	s.Layers = append([]LayerStats{}, h.entries.counts.layers...)
 	last := 0
-	for k, n := range h.counts.ages {
+	for k, n := range h.entries.counts.ages {
 		if n > 0 {
 			last = k + 1
 		}
 	}
-	s.Ages = append([]int64{}, h.counts.ages[:last]...)
-	s.RowBytes, s.Slots, s.EmbeddingBytes = h.rowBytes, int64(h.numSlots), int64(h.top)*h.rowBytes
+	s.Ages = append([]int64{}, h.entries.counts.ages[:last]...)
+	s.RowBytes, s.Slots, s.EmbeddingBytes = h.rowBytes, int64(h.entries.numSlots), int64(h.entries.top)*h.rowBytes
 	s.Pinned = int64(len(h.pinned.held))
 	return s
 }

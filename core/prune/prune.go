@@ -22,7 +22,7 @@
 //     the last hop, whose lists are then read only for rows that are computed (lists.go, core/sample/lasthop.go).
 //   - From the output layer inwards it is decided which rows are kept and which are computed (cut.go, decisions.go,
 //     core/history/prune.go, csr2.go). A batch of several types is merged, pruned as one graph and split again
-//     (core/history/merge.go).
+//     (core/history/merge.go, split.go).
 //   - What remains is numbered again: a table for each level, a bipartite graph for each layer (core/history/levels.go,
 //     renumber.go). A planned cache does what is left of its step (core/plan/presence.go).
 //   - Rows of level 0 are read that the cache does not have.
