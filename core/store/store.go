@@ -12,9 +12,9 @@
 //
 // Convert streams features (tensors.go, narrow.go where they are stored in fewer bytes), sorts edges by target within
 // its memory (csc.go, partition.go, emit.go), orders weights like the edges and sums them by blocks (weightsort.go,
-// weightsums.go), and writes the manifest last (publish.go). Relayout rewrites node tensors in an order in which rows
-// that are used together are neighbours (relayout.go, community.go); NodeType.RowOf maps ids to rows. Addition gives a
-// store more tensors, those of package propagate among them (addition.go, aggregate.go).
+// weightsums.go), and writes the manifest last (site.go, publish.go). Relayout rewrites node tensors in an order in
+// which rows that are used together are neighbours (relayout.go, community.go); NodeType.RowOf maps ids to rows.
+// Addition gives a store more tensors, those of package propagate among them (addition.go, aggregate.go).
 package store
 
 import (
