@@ -286,9 +286,7 @@ def _weights(parts: GraphParts, weight_attr: str | Mapping[EdgeType, str] | None
     if UNNAMED in parts.edges:
         raise no_weights(weight_attr, parts.edges[UNNAMED].tensors)
     if not isinstance(weight_attr, Mapping):
-        raise InvalidArgumentError(
-            f"weight_attr must be a name or a mapping from edge types to names, got {weight_attr!r}"
-        )
+        raise DTypeError(f"weight_attr must be a name or a mapping from edge types to names, got {weight_attr!r}")
     for edge_type, name in weight_attr.items():
         if edge_type not in parts.edges:
             known_types = among(edge_type, parts.edges)

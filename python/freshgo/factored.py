@@ -237,7 +237,7 @@ def _samplers(roles: object, executors: int) -> int | None:
     trainers = checks.count("roles['trainers']", roles["trainers"], 0)
     if samplers + trainers != executors:
         raise InvalidArgumentError(
-            f"roles must be those of {executors} executors, got {samplers} samplers and {trainers} trainers"
+            f"roles must add up to executors={executors}, got {samplers} samplers and {trainers} trainers"
         )
     return samplers
 
@@ -256,5 +256,5 @@ def _devices(devices: object, executors: int) -> list[str] | None:
         try:
             torch.device(device)
         except RuntimeError as error:
-            raise InvalidArgumentError(f"devices has {device!r}, which is not a device: {error}") from None
+            raise InvalidArgumentError(f"devices has {device!r}, expected a device that torch has: {error}") from None
     return [str(device) for device in devices]

@@ -122,7 +122,7 @@ class History:
         stale = history_checks.span("t_stale", t_stale)
         if aggregates and (fraction != 1 or policy == "gradient"):
             raise InvalidArgumentError(
-                "keep='aggregates' admits whatever the gradient, and a hit at level 1 passes all that there is: omit "
+                "keep='aggregates' selects no rows by their gradients: omit "
                 f"p_grad, and use policy='performance' or 'gas', got p_grad={p_grad!r}, policy={policy!r}"
             )
         if policy == "gas":
@@ -207,8 +207,7 @@ class History:
             return h
         if not self._keeps_rows:
             raise InvalidArgumentError(
-                "keep='aggregates' reaches into the layer: give it too, as h = history(h, block, conv), or use "
-                "history.attach(model)"
+                "keep='aggregates' needs the layer: call h = history(h, block, conv), or use history.attach(model)"
             )
         if isinstance(block, HeteroBlock):
             return self._rows(levels, block.level, h)

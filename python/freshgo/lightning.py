@@ -105,7 +105,7 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
             for stage in of:
                 checks.choice(f"a stage of {name}", stage, tuple(_STAGES))
         if not inputs:
-            raise InvalidArgumentError(f"inputs must name one of the stages {', '.join(_STAGES)} at least")
+            raise InvalidArgumentError(f"inputs must name at least one of the stages {', '.join(_STAGES)}")
         self._data, self._num_neighbors, self._inputs = data, num_neighbors, dict(inputs)
         self._class, self._options = loader, dict[str, Any](options)
         self._per_stage = {stage: dict[str, Any](of) for stage, of in (per_stage or {}).items()}

@@ -467,7 +467,7 @@ def _check_count(name: str, value: int | torch.SymInt) -> None:
 
 def _check_transposed(transposed: Transposed, index: Tensor, x: Tensor | None) -> None:
     if len(transposed) != 3 or not all(isinstance(t, Tensor) and t.dim() == 1 for t in transposed):
-        raise DTypeError("transposed must be what freshgo.ops.transpose returned")
+        raise DTypeError(f"transposed must be what freshgo.ops.transpose returned, got {type(transposed).__name__}")
     ptr, target, edge = transposed
     if (
         ptr.dtype != torch.int64

@@ -175,6 +175,8 @@ def _places(store: Store, relations: Sequence[EdgeType] | None) -> list[int] | N
     for relation in relations:
         if relation not in known:
             names = among(relation, known)
-            raise InvalidArgumentError(f"relations has {checks.shown(relation)}, the edge types are {names}")
+            raise InvalidArgumentError(
+                f"relations names {checks.shown(relation)}, which is not an edge type of the store; it has {names}"
+            )
         places.append(known.index(relation))
     return places

@@ -164,10 +164,11 @@ class Relayout:
         """Return a score for every node of the store, one node type after the other: float32 ``[num_nodes]``."""
         counts = store.num_nodes_dict
         if isinstance(self.hotness.scores, dict) and not counts:
-            raise DTypeError("hotness is a dict: that is for the node types of a heterogeneous graph")
+            raise DTypeError("hotness must be a metric or a vector of scores in a homogeneous graph, got a dict")
         if isinstance(self.hotness.scores, Tensor) and counts:
             raise DTypeError(
-                f"hotness is a vector: a heterogeneous graph needs a dict with one for each of {', '.join(counts)}"
+                f"hotness must be a metric or a dict of scores by node type, {', '.join(map(repr, counts))}, in a "
+                "heterogeneous graph, got a vector"
             )
         if self.hotness.scores is not None:
             resolved = resolve("hotness", self.hotness).of_types(counts or {"": store.num_nodes})

@@ -110,7 +110,7 @@ class RandomWalk:
         if isinstance(self.restart, bool) or not isinstance(self.restart, int | float):
             raise DTypeError(f"restart must be a number, got {self.restart!r}")
         if not 0 <= self.restart < 1:
-            raise InvalidArgumentError(f"restart must be a probability below 1, got {self.restart}")
+            raise InvalidArgumentError(f"restart must be in [0, 1), got {self.restart}")
         if self.metapath is not None:
             object.__setattr__(self, "metapath", check_metapath(self.metapath, self.length))
 

@@ -185,7 +185,7 @@ def _files_of(place: Place) -> dict[str, Entry]:
         raise StoreNotFoundError(errno.ENOENT, str(error.strerror).replace("object", "store"), place.url) from None
     files = {name: entry for name, entry in sorted(entries.items()) if "/" not in name and _is_file(name)}
     if MANIFEST not in entries:
-        said = "a store that was not pushed whole" if _SENDING in entries else f"no store, it has no {MANIFEST}"
+        said = "a store that was not pushed whole" if _SENDING in entries else f"not a store: it has no {MANIFEST}"
         raise StoreNotFoundError(errno.ENOENT, said, place.url)
     return {MANIFEST: entries[MANIFEST], **files}
 
@@ -202,7 +202,7 @@ def _check_target(target: Path, overwrite: bool) -> None:
                 return
     except OSError:
         pass
-    raise FormatError(f"{target} exists, is no store and is not replaced")
+    raise FormatError(f"{target} exists and is not a store, so it is not replaced")
 
 
 def _resumed(work: Path, place: Place, files: dict[str, Entry]) -> Path:
@@ -281,16 +281,18 @@ def _begun(place: Place, manifest: bytes, sizes: dict[str, int], replace: bool) 
         if not replace:
             raise StoreExistsError(errno.EEXIST, OVERWRITE, place.url)
         if not there.startswith(_MAGIC):
-            raise FormatError(f"{place.url} exists, is no store and is not replaced")
+            raise FormatError(f"{place.url} exists and is not a store, so it is not replaced")
         remove(place, place.join(MANIFEST))
         _mark(place, mine)
         return {name: None for name in entries if "/" not in name}
     if _SENDING not in entries:
-        raise StoreExistsError(errno.EEXIST, "exists, is no store and is not replaced", place.url)
+        raise StoreExistsError(errno.EEXIST, "exists and is not a store, so it is not replaced", place.url)
     if json.loads(_content(place, entries[_SENDING])) == mine:
         return {name: entry.size for name, entry in entries.items()}
     if not replace:
-        raise StoreExistsError(errno.EEXIST, "another store was not pushed whole to it; pass overwrite=True", place.url)
+        raise StoreExistsError(
+            errno.EEXIST, "holds another store that was not pushed whole; pass overwrite=True to replace it", place.url
+        )
     _mark(place, mine)
     return {name: None for name in entries if "/" not in name}
 

@@ -161,7 +161,9 @@ class _Changes:
         for name in given:
             if name not in kept and name not in self._store.link_splits:
                 known = among(name, self._store.link_splits)
-                raise InvalidArgumentError(f"links leaves out {name!r}, which is not in the store: it has {known}")
+                raise InvalidArgumentError(
+                    f"links={{{name!r}: None}} drops a split of links that the store does not have; it has {known}"
+                )
             gone = [full for full in self._store._link_arrays(name).values() if full not in self.attachments]
             self.drops += [("attachment", 0, full) for full in gone]
 
@@ -190,7 +192,8 @@ class _Changes:
         if value is None:
             if name not in of:
                 raise InvalidArgumentError(
-                    f"attributes leaves out {label + name!r}, which is not in the store: it has {among(name, of)}"
+                    f"attributes={{{label + name!r}: None}} drops an attribute that the store does not have; it has "
+                    f"{among(name, of)}"
                 )
             del of[name]
             return
@@ -209,7 +212,7 @@ class _Changes:
                 if name in self._tensors_after(owner):
                     label = "" if owner is None else label_of(owner)
                     raise InvalidArgumentError(
-                        f"{label + name!r} is both a tensor and an attribute: leave one out, by drop or by "
+                        f"{label + name!r} is both a tensor and an attribute: drop one of them, by drop= or by "
                         f"attributes={{{name!r}: None}}"
                     )
         if not self._changed:
@@ -291,7 +294,7 @@ class _Changes:
             return
         names = [one for of in stored for one in (*of.tensors, *getattr(of, "splits", ()))]
         known = among(name, [*names, *self._kept.get(owner, {})])
-        raise InvalidArgumentError(f"drop has {checks.shown(name)}, which is not in the store: it has {known}")
+        raise InvalidArgumentError(f"drop names {checks.shown(name)}, which the store does not have; it has {known}")
 
     def _tensors_of(self, owner: str | EdgeType) -> dict[str, Array]:
         return self._nodes(owner).tensors if isinstance(owner, str) else self._edges(owner).tensors

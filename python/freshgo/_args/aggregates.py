@@ -148,7 +148,7 @@ def chosen(first_layer: object, aggregates: Mapping[str, Mapping[str, Aggregate]
         names = {name for name, info in known.items() if info.hop == 1 and info.reduce == first_layer}
     if len(names) != 1:
         there = ", ".join(f"{name!r} ({info})" for name, info in known.items()) or "none at all"
-        what = "is ambiguous" if names else "is no aggregate of the graph: compute it with freshgo.propagate"
+        what = "is ambiguous" if names else "is not an aggregate of the graph: compute it with freshgo.propagate"
         hint = "" if names else did_you_mean(first_layer, known)
         raise InvalidArgumentError(f"first_layer={first_layer!r} {what}; the graph has {there}{hint}")
     name = names.pop()
@@ -157,8 +157,11 @@ def chosen(first_layer: object, aggregates: Mapping[str, Mapping[str, Aggregate]
         if info.stale:
             of = label_of(node_type) + name
             raise InvalidArgumentError(
-                f"first_layer: {of!r} was computed from {info.stale} than the graph has: call freshgo.propagate again"
+                f"first_layer={first_layer!r}: {of!r} was computed from {info.stale} than the graph has: call "
+                "freshgo.propagate again"
             )
         if info.hop > 1:
-            raise InvalidArgumentError(f"first_layer: {name!r} was aggregated {info.hop} times, expected once")
+            raise InvalidArgumentError(
+                f"first_layer must name an aggregate over one hop, got {name!r} over {info.hop} hops"
+            )
     return found

@@ -154,7 +154,7 @@ def calibration_file(store_uuid: str, engine: str) -> Path | None:
 def fanouts(value: object, *, name: str = "num_neighbors") -> list[int]:
     """Return the neighbours per hop: 0 for none, or -1 for all."""
     if isinstance(value, Mapping):
-        raise DTypeError(f"{name} must be a list of ints: a dict is for the edge types of a heterogeneous graph")
+        raise DTypeError(f"{name} must be a list of ints in a homogeneous graph, got a dict")
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray | Tensor):
         raise DTypeError(f"{name} must be a list of ints such as [15, 10, 5], got {shown(value)}")
     hops = [count(f"{name}[{hop}]", _item(fanout), None) for hop, fanout in enumerate(value)]
@@ -180,10 +180,10 @@ def no_split(owner: str, name: str, splits: Iterable[str], tensors: Container[st
     return InvalidArgumentError(f"{owner} has no split {name!r}{there}{hint}")
 
 
-NO_MASK = "is no bool mask and no split: use .bool()"
+NO_MASK = "is not a bool mask: use .bool()"
 """Why a tensor in memory is no split."""
 
-NO_STORED_MASK = "was no bool mask when it was converted"
+NO_STORED_MASK = "was not a bool mask when it was converted"
 """Why a tensor of a store is none."""
 
 
@@ -200,10 +200,13 @@ def input_nodes(value: object, num_nodes: int, split: Callable[[str], Tensor]) -
         ids = split(value)
     elif isinstance(value, tuple) and value and isinstance(value[0], str):
         raise DTypeError(
-            f"input_nodes as (node type, ids) needs a heterogeneous graph, this one is homogeneous: got {value[0]!r}"
+            "input_nodes must be node ids, a bool mask, a split's name or None in a homogeneous graph, got a pair "
+            f"with the node type {value[0]!r}"
         )
     elif isinstance(value, Mapping):
-        raise DTypeError("input_nodes is a dict: that is for the node types of a heterogeneous graph")
+        raise DTypeError(
+            "input_nodes must be node ids, a bool mask, a split's name or None in a homogeneous graph, got a dict"
+        )
     else:
         try:
             ids = as_tensor(value)
@@ -218,7 +221,7 @@ def input_nodes(value: object, num_nodes: int, split: Callable[[str], Tensor]) -
             raise InvalidArgumentError(f"a mask of input_nodes must have {num_nodes} entries, got {ids.numel()}")
         ids = ids.nonzero().view(-1)
     if ids.numel() == 0:
-        raise InvalidArgumentError("input_nodes are empty, expected at least one node")
+        raise InvalidArgumentError("input_nodes is empty, expected at least one node")
     if ids.dtype.is_floating_point or ids.dtype.is_complex:
         raise DTypeError(f"input_nodes must be integers or a bool mask, got {ids.dtype}")
     whole = ids.to(device="cpu", dtype=torch.int64)

@@ -22,7 +22,7 @@ def check_metapath(value: object, length: int) -> tuple[EdgeType, ...]:
     if not isinstance(value, tuple | list) or isinstance(value, str):
         raise DTypeError(f"metapath must be a list of edge types (source, relation, target), got {value!r}")
     if not value:
-        raise InvalidArgumentError("metapath must have one edge type at least, got none")
+        raise InvalidArgumentError("metapath must have at least one edge type, got none")
     for i, edge_type in enumerate(value):
         if not is_edge_type(edge_type):
             raise DTypeError(f"metapath[{i}] must be an edge type (source, relation, target), got {edge_type!r}")

@@ -35,10 +35,11 @@ RESERVED = frozenset(
 def check_name(name: str, what: str) -> None:
     """Raise InvalidArgumentError unless a tensor may have this name; ``what`` says what has it."""
     if name in RESERVED:
-        raise InvalidArgumentError(f"{what} is taken by the batch itself: rename this tensor")
+        raise InvalidArgumentError(f"{what} is reserved for an attribute of the batch: rename this tensor")
     if not name or name.startswith("_"):  # batch["_x"] is no tensor of PyG's Data, and "_mapping" ends it
         raise InvalidArgumentError(
-            f"{what} is {'empty' if not name else 'private'} in PyG's batches: rename this tensor"
+            f"{what} {'begins with an underscore, as private attributes of PyG do' if name else 'is empty'}: rename "
+            "this tensor"
         )
 
 

@@ -36,7 +36,7 @@ class Trees:
         """
         given = self.by_type
         if given is not None and "" in inputs:
-            raise DTypeError("input_time is a mapping: that is for the node types of a heterogeneous graph")
+            raise DTypeError("input_time must be a vector of times in a homogeneous graph, got a dict")
         if given is None:
             if self.input_time is None or len(inputs) == 1:
                 return self

@@ -31,13 +31,13 @@ def flat_trace(trace: Any, num_nodes: Any) -> tuple[list[Tensor], dict[str, int]
         raise DTypeError(f"trace must be a list of vectors of ids, got a {type(trace).__name__}: give its trace(epoch)")
     batches = list(trace)
     if not batches:
-        raise InvalidArgumentError("trace must hold at least one batch")
+        raise InvalidArgumentError("trace must hold at least one batch, got none")
     named = any(isinstance(batch, Mapping) for batch in batches)
     if named and num_nodes is not None and not isinstance(num_nodes, Mapping):
         raise DTypeError(f"num_nodes must be a dict by node type, as the batches of the trace are, got {num_nodes!r}")
     if not named:
         if isinstance(num_nodes, Mapping):
-            raise DTypeError("num_nodes is a dict by node type, the trace holds vectors of ids")
+            raise DTypeError("num_nodes must be an int, as the trace holds vectors of ids, got a dict")
         counts = None if num_nodes is None else {"": checks.count("num_nodes", num_nodes, 1)}
         return [_ids(f"trace[{i}]", ids) for i, ids in enumerate(batches)], counts
     by_type = [_by_type(i, batch) for i, batch in enumerate(batches)]

@@ -89,7 +89,7 @@ class Types:
         if isinstance(given, list):
             return dict.fromkeys(self.edge_types, given)
         if self.homogeneous:
-            raise DTypeError("num_neighbors is a dict: that is for the edge types of a heterogeneous graph")
+            raise DTypeError("num_neighbors must be a list of ints in a homogeneous graph, got a dict")
         unknown = [edge_type for edge_type in given if edge_type not in self.edge_types]
         if unknown:
             raise InvalidArgumentError(

@@ -21,7 +21,9 @@ def is_url(path: object) -> bool:
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
         if isinstance(path, str) and _COLLAPSED.match(path) and not os.path.lexists(path):
-            raise InvalidArgumentError(f"{shown_url(path)!r} was a URL before it became a Path: give the string")
+            raise InvalidArgumentError(
+                f"Path({shown_url(path)!r}) is a URL that lost a slash in pathlib: pass the URL as a string"
+            )
     return isinstance(path, str) and _URL.match(path) is not None and not path.startswith("file://")
 
 

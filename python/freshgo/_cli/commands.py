@@ -49,7 +49,7 @@ def convert(options: argparse.Namespace) -> Answer:
     if order is None and any(value is not None for value in given.values()):
         raise UsageError("--hotness, --num-neighbors, --input-nodes and --hot-rows need --relayout")
     if (options.source is None) == (options.tables is None):
-        raise UsageError("give a directory to convert and the store, or --tables SPEC and the store")
+        raise UsageError("expected SOURCE STORE, or --tables SPEC STORE")
     common: dict[str, Any] = {
         **_writing(options),
         "relayout": order,
@@ -59,9 +59,9 @@ def convert(options: argparse.Namespace) -> Answer:
     }
     if options.tables is not None:
         if options.isolated_nodes:
-            raise UsageError("--isolated-nodes needs a directory: tables name their nodes")
+            raise UsageError("--isolated-nodes cannot be used with --tables, which name every node")
         if options.kind is not None or options.allow_pickle is not None:
-            raise UsageError("--source and --allow-pickle need a directory, not tables")
+            raise UsageError("--source and --allow-pickle cannot be used with --tables")
         from freshgo._tables.spec import read_spec
         from freshgo.tables import convert_tables
 

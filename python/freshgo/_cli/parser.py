@@ -99,8 +99,8 @@ class _Commands:
             nargs="?",
             help="a directory with edge_index.npy and optional <tensor>.npy, <split>_mask.npy and <split>_idx.npy; or "
             "a directory with one such directory per node type and per edge type, named <source>__<relation>__"
-            "<target>; or a dataset directory of OGB, MAG240M, IGB or GraphBolt; or a .npz archive; .npy files and "
-            "archives may be at URLs, such as s3://",
+            "<target>; or a dataset directory of OGB, MAG240M, IGB or GraphBolt; or a .npz archive; or a .mtx, .gml, "
+            ".graphml, .gexf or Pajek file; files may be at URLs, such as s3://",
         )
         command.add_argument("store", type=path, help="the directory to create")
         command.add_argument(

@@ -105,7 +105,7 @@ def _arrays(items: Mapping[str, Any], label: str) -> dict[str, Array]:
     rest, links = labelled.take(named_arrays(dict(items), label), label)
     if rest:
         raise InvalidArgumentError(
-            f"{label}{next(iter(rest))} is no part of labelled links: expected edge_label_index, integers "
+            f"{label}{next(iter(rest))} is not part of labelled links: expected edge_label_index, integers "
             "[2, num_links], with edge_label and edge_label_time, a row for each link"
         )
     return links

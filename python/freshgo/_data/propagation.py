@@ -42,7 +42,9 @@ def propagated(
     for edge_type in relations or ():
         if edge_type not in parts.edges:
             known = among(edge_type, parts.edges)
-            raise InvalidArgumentError(f"relations has {edge_type!r}, the edge types are {known}")
+            raise InvalidArgumentError(
+                f"relations names {edge_type!r}, which is not an edge type of the graph; it has {known}"
+            )
     if relations is not None:
         edge_types = [edge_type for edge_type in parts.edges if edge_type in relations]
     if not edge_types:
@@ -56,7 +58,8 @@ def propagated(
         rows = _rows(parts, edge_type, tensor)
         if reduce == "gcn" and edge_type[0] != edge_type[2]:
             raise InvalidArgumentError(
-                f"{edge_type} is between different node types, gcn needs self-loops: choose relations within one type"
+                f"reduce='gcn' adds self-loops, so an edge type must lead within one node type, got {edge_type}: "
+                "choose others by relations="
             )
         of_types.setdefault(edge_type[2], []).append((edge_type, rows))
     result: dict[str, dict[str, Tensor]] = {}
@@ -74,7 +77,10 @@ def propagated(
             called = name if hop == 1 else f"{name}{hop}"
             before = parts.nodes[node_type].tensors.get(called)
             if before is not None and noted(before, now) is None:
-                raise InvalidArgumentError(f"the graph has a tensor {called!r} that was not computed from others")
+                raise InvalidArgumentError(
+                    f"the graph has a tensor {called!r}, which propagate() did not compute and does not replace: "
+                    "rename it"
+                )
             note(out, Aggregate(called, tensor, reduce, hop, 0, tuple(used)), _sources(now, used, tensor))
             result.setdefault(node_type, {})[called] = out
             sources = [(sources[0][0], out)]
@@ -116,7 +122,8 @@ def _along(parts: GraphParts, edge_type: EdgeType, weights: Tensor | None, rows:
     weight = torch.ones(source.numel(), dtype=torch.float64) if weights is None else weights.double().view(-1)
     if weight.numel() != source.numel():
         raise InvalidArgumentError(
-            f"weights have shape {list(cast(Tensor, weights).shape)}, expected one for each edge"
+            f"weight_attr has shape {list(cast(Tensor, weights).shape)} along {edge_type}, expected one number for "
+            f"each of {source.numel()} edges"
         )
     if reduce == "gcn":
         source, target, weight = _normalized(source, target, weight, num_targets)

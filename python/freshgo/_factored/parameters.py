@@ -27,7 +27,9 @@ class Parameters:
         """Make the memory, or map what another process has made for the same model."""
         self._parameters, buffers = list(model.parameters()), list(model.buffers())
         if any(isinstance(p, nn.UninitializedParameter) for p in self._parameters):
-            raise InvalidArgumentError("model has parameters without a shape: call it once, then train it")
+            raise InvalidArgumentError(
+                "model has uninitialized parameters: call it once before, so that they have shapes"
+            )
         self._tensors = [*self._parameters, *buffers]
         self._versions = versions
         self._offsets, end = [], 0
@@ -72,7 +74,9 @@ class Parameters:
             if parameter.grad is not None:
                 if parameter.grad.layout != torch.strided:
                     raise InvalidArgumentError(
-                        "the gradient of a parameter is sparse: make it dense, as nn.Embedding(sparse=False) does"
+                        f"parameter {i} of model, of shape {list(parameter.shape)}, has a sparse gradient, expected a "
+                        "dense one, "
+                        "as nn.Embedding(sparse=False) gives"
                     )
                 views[i].copy_(parameter.grad)
                 present.append(i)

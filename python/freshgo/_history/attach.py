@@ -20,7 +20,7 @@ from freshgo._history.layer_call import LayerCall, by_edge_type, levels_of, of_t
 from freshgo._history.layer_forms import GCN, form_of, is_precomputed, origin, parameters, passing
 from freshgo._history.training_step import Step
 from freshgo._ops.eager import eager
-from freshgo.errors import InvalidArgumentError
+from freshgo.errors import DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo._batch.structure import HeteroBlock
@@ -33,7 +33,7 @@ class Attachment:
 
     def __init__(self, history: Rows, model: nn.Module, layers: Iterable[nn.Module] | None) -> None:
         if not isinstance(model, nn.Module):
-            raise InvalidArgumentError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+            raise DTypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         self.model = _uncompiled(model)
         basic = origin(self.model) == "BasicGNN"
         given = _layers_of(self.model, history._batches()) if layers is None else layers
@@ -215,7 +215,8 @@ class _Before(_Hook):
         if len(self._places) > 1:
             if number == len(self._places):
                 raise InvalidArgumentError(
-                    f"{type(module).__name__} is called more often than when the history was attached, {number} times"
+                    f"{type(module).__name__} was called more than {number} times, expected {number} calls, as when "
+                    "the history was attached"
                 )
             self._reached.calls[self] = number + 1
         return self._places[number]
@@ -230,13 +231,14 @@ class _Before(_Hook):
             raise InvalidArgumentError(
                 f"the model has {self._num_layers} message-passing layers, the loader samples {levels.num_layers} hops "
                 "(num_neighbors)"
-                + (" and brings a precomputed layer" if precomputed else "")
+                + (" and has first_layer=" if precomputed else "")
                 + ": with history each layer is one hop"
             )
         if self._level == 0 and not is_precomputed(module):
             raise InvalidArgumentError(
-                f"the loader brings what the first layer adds up, which {type(module).__name__} cannot take: call "
-                "freshgo.nn.precomputed(model)"
+                f"the loader has first_layer=, which {type(module).__name__}, the first layer of the model, does not "
+                "use: "
+                "call freshgo.nn.precomputed(model)"
             )
         return self._level - 1
 

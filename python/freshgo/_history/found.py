@@ -41,7 +41,7 @@ def found_layers(model: nn.Module, layout: Layout, names: str) -> list[nn.Module
     try:
         lazy = next((name for name, of in model.named_parameters() if nn.parameter.is_lazy(of)), None)
         if lazy is not None:
-            raise refused(f"{lazy} has no shape yet: call the model once before", None)
+            raise refused(f"{lazy} is uninitialized: call the model once before", None)
         with torch.no_grad(), evaluating(model), uncached(model):
             traced = _recorded(model, *_sample(model, layout))
     except UntraceableError as error:

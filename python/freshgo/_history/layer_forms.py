@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from freshgo.errors import InvalidArgumentError
+from freshgo.errors import DTypeError, InvalidArgumentError
 
 PAIR, GCN, SQUARE = "pair", "gcn", "square"
 """With (rows of sources, rows of targets); as GCNConv, with its coefficients; with the rows of all sources."""
@@ -61,12 +61,12 @@ def form_of(where: str, conv: Any) -> str:
         InvalidArgumentError: it cannot be used with history.
     """
     if not isinstance(conv, nn.Module):
-        raise InvalidArgumentError(f"{where} must be a torch.nn.Module, got {type(conv).__name__}")
+        raise DTypeError(f"{where} must be a torch.nn.Module, got {type(conv).__name__}")
     name, kind = type(conv).__name__, origin(conv)
     if by_relation(conv):
         return _relations(where, conv)
     if getattr(conv, "flow", "source_to_target") != "source_to_target":
-        raise InvalidArgumentError(f"{where}: {name} has flow={conv.flow!r}, batches lead from source to target")
+        raise InvalidArgumentError(f"{where}: {name} has flow={conv.flow!r}, expected 'source_to_target'")
     parameters = list(inspect.signature(conv.forward).parameters.values())
     if len(parameters) < 2 or parameters[1].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
         raise InvalidArgumentError(

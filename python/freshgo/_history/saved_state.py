@@ -80,9 +80,14 @@ def _check_rows(state: dict[str, Any]) -> None:
         dtype, width = getattr(torch, str(state.get("dtype")), None), state.get("width")
         floating = isinstance(dtype, torch.dtype) and dtype.is_floating_point
         if not floating or not isinstance(width, int) or isinstance(width, bool) or width < 1:
-            raise FormatError(f"history state: rows of dtype {state.get('dtype')!r} and width {width!r}")
+            raise FormatError(
+                f"history state: rows of dtype {state.get('dtype')!r} and width {width!r}, expected a floating dtype "
+                "and a width of at least 1"
+            )
         if not _are_widths(state.get("widths", [])):  # older states have none
-            raise FormatError(f"history state: rows whose levels have columns {state['widths']!r}")
+            raise FormatError(
+                f"history state: widths is {state['widths']!r}, expected lists of a level and its numbers of columns"
+            )
 
 
 def _are_widths(value: object) -> bool:

@@ -83,7 +83,7 @@ def check_depth(whole: Whole, sample: Sample, depth: int) -> None:
         kind = type(whole.model).__name__
         if enough is None:
             raise InvalidArgumentError(
-                f"{kind} gives other rows from neighbours up to any depth than from the whole graph: it reads all "
+                f"{kind} returns other rows over neighbours up to any depth than over the whole graph: it reads all "
                 "nodes, or is random"
             )
         raise InvalidArgumentError(

@@ -57,10 +57,15 @@ def read_at(file: int, into: memoryview, at: int, moved: Moved) -> None:
         try:
             n = os.preadv(file, [into], at)
         except OSError as error:
-            raise ReadError(error.errno, error.strerror or str(error)) from error
+            raise ReadError(error.errno, error.strerror or str(error), _opened(file)) from error
         if n == 0:
-            raise CorruptError(5, f"a file ends before byte {at}")
+            raise CorruptError(5, f"truncated: the file ends before byte {at}", _opened(file))
         into, at = into[n:], at + n
+
+
+def _opened(file: int) -> str:
+    """Return the path of an open file."""
+    return str(Path(f"/proc/self/fd/{file}").readlink())
 
 
 class Rows:
@@ -183,7 +188,7 @@ class Lock:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._file)
-            raise BusyError(11, "another process infers there", str(directory)) from None
+            raise BusyError(11, "another process is running infer() in this directory", str(directory)) from None
 
     def close(self) -> None:
         os.close(self._file)

@@ -41,10 +41,12 @@ class Order:
         for first, end in ranges(self._count, _NODES):
             nodes = self.nodes(first, end)
             if nodes.max() >= self._count:
-                raise CorruptError(5, f"has node {nodes.max()}, expected less than {self._count}", str(self._path))
+                raise CorruptError(
+                    5, f"holds node {nodes.max()}, expected nodes in [0, {self._count})", str(self._path)
+                )
             out[nodes] = np.arange(first, end, dtype=np.uint32)
         if self._count and out.max() == _NOWHERE:
-            raise CorruptError(5, f"has no place for node {out.argmax()}", str(self._path))
+            raise CorruptError(5, f"lacks node {out.argmax()}, expected every node once", str(self._path))
         return out
 
 

@@ -167,7 +167,9 @@ class Stored(Output):
         name, store = self._name, self._store
         check_name(name, f"the name {name!r} of out")
         if not store.node_types and name in store.tensors and store.tensors[name].level == "edge":
-            raise InvalidArgumentError(f"{name!r} is a tensor of edges: give the tensor of out another name")
+            raise InvalidArgumentError(
+                f"out names {name!r}, which is an edge-level tensor of the store: choose another name"
+            )
         if not self._same:
             super()._check()
         elif not self._overwrite:

@@ -53,12 +53,12 @@ def plan_of(
     if layers is not None:
         if any(of is not None for of in (edge_weight, edge_attr, inputs, output, fallback, depth)):
             raise InvalidArgumentError(
-                "edge_weight, edge_attr, inputs, output, fallback and depth are for a model: layers= find tensors in "
-                "the batch"
+                "edge_weight, edge_attr, inputs, output, fallback and depth cannot be used with layers=, which take "
+                "tensors from the batch"
             )
         return functions_plan(layers)
     if model is None:
-        raise InvalidArgumentError("infer needs a model, or its layers as functions (layers=)")
+        raise InvalidArgumentError("infer() needs a model, or its layers as functions (layers=), got neither")
     model = getattr(model, "_orig_mod", model)  # of torch.compile
     _check_width(model, store, tensor)
     by_option = {"edge_weight": edge_weight, "edge_attr": edge_attr}
@@ -81,15 +81,17 @@ def check_model(model: Any) -> None:
     if not isinstance(model, torch.nn.Module):
         raise DTypeError(f"model must be a torch.nn.Module or None, got {type(model).__name__}")
     if model.training:
-        raise InvalidArgumentError("model is in the mode train(), where dropout is random: call model.eval()")
+        raise InvalidArgumentError("model is in training mode, in which dropout is random: call model.eval()")
     for name, module in model.named_modules():
         if module.training and not isinstance(module, torch.nn.ModuleList | torch.nn.ModuleDict):
             raise InvalidArgumentError(
-                f"{name} ({type(module).__name__}) of the model is in the mode train(): call model.eval()"
+                f"{name} ({type(module).__name__}) of the model is in training mode: call model.eval()"
             )
     for name, parameter in model.named_parameters():
         if torch.nn.parameter.is_lazy(parameter):
-            raise InvalidArgumentError(f"{name} of the model has no shape yet: call the model once, or load its state")
+            raise InvalidArgumentError(
+                f"{name} of the model is uninitialized: call the model once, or load its state_dict"
+            )
 
 
 def bound(

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 from freshgo._args.progress import Progress
-from freshgo.errors import FreshgoError, StoreExistsError, StoreNotFoundError
+from freshgo.errors import OVERWRITE, FreshgoError, StoreExistsError, StoreNotFoundError
 
 
 class Remote:
@@ -25,7 +25,7 @@ class Remote:
             there = False
         self._replaces = there
         if there and not overwrite:
-            raise StoreExistsError(17, "already exists; pass overwrite=True", self._place.url)
+            raise StoreExistsError(17, OVERWRITE, self._place.url)
 
     def send(self, made: Path, report: Progress | None) -> None:
         """Write a file, or each file of a directory, to the URL: nothing appears before everything was sent. If one of

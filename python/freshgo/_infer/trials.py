@@ -48,7 +48,7 @@ def check_hop(conv: Convolution, sample: Sample) -> None:
             within = [type(part).__name__ for part in conv.module.modules() if _is_norm(part)]
             norms = f" (it has a {within[0]})" if within else ""
             raise refused(
-                f"{kind} gives other rows from the neighbours of a node than from the whole graph{norms}: it reads "
+                f"{kind} returns other rows over the neighbours of a node than over the whole graph{norms}: it reads "
                 "more than one hop, or what depends on all nodes",
                 conv.node.meta.get("line"),
             )

@@ -30,7 +30,7 @@ from freshgo._loader.ranks import Membership
 from freshgo._loader.sampling import Sampling, sampling, subgraph_type
 from freshgo._loader.seed_order import SeedOrder, seed_order
 from freshgo._native.options import LoaderOptions, Settings, relations
-from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.errors import DTypeError, InvalidArgumentError, LibraryError
 from freshgo.memory import MemoryBudget
 from freshgo.options import Disk, Ranks, cannot_combine
 
@@ -145,21 +145,22 @@ class Asked:
 
     def _check_together(self, device: object) -> None:
         if self.edge_index == "EdgeIndex" and importlib.util.find_spec("torch_geometric") is None:
-            raise InvalidArgumentError("edge_index='EdgeIndex' needs PyTorch Geometric, which is not installed")
+            raise LibraryError("edge_index='EdgeIndex' needs PyTorch Geometric: pip install torch_geometric")
         if self.transform is not None and not callable(self.transform):
             raise DTypeError(f"transform must be callable, got {type(self.transform).__name__}")
         if self.transform_workers:
             self._check_workers(device)
         if self.device_cache is not None and self.device is None:
-            raise InvalidArgumentError(f"device_cache is memory of a CUDA device, got it with device={device!r}")
+            raise InvalidArgumentError(
+                f"device_cache needs a CUDA device, such as device='cuda', got device={device!r}"
+            )
         if self.device_cache is not None and self.options["feature_dtype"] == "stored":
             raise InvalidArgumentError("device_cache holds float32 rows: it cannot be used with feature_dtype='stored'")
         if self.device_cache is not None and self.history is not None:
             raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
         if self.options["no_edge_ids"] and self.history is not None:
             raise InvalidArgumentError(
-                "a history needs the e_id of batches, by which it prunes edges: it cannot be used with "
-                "return_edge_id=False"
+                "history prunes edges by the e_id of batches: it cannot be used with return_edge_id=False"
             )
         self._check_ranks()
         if self.first_layer is None:
@@ -176,9 +177,9 @@ class Asked:
 
     def _check_workers(self, device: object) -> None:
         if self.transform is None:
-            raise InvalidArgumentError("transform_workers are threads for a transform, got them without transform=")
+            raise InvalidArgumentError("transform_workers needs transform=, which its threads run")
         if self.options["prefetch"] == 0:
-            raise InvalidArgumentError("transform_workers need batches that are ready ahead, got prefetch=0")
+            raise InvalidArgumentError("transform_workers needs prefetch of at least 1, got 0")
         if self.device is not None:
             raise InvalidArgumentError(
                 "transform_workers transform batches on the CPU, since what runs on a device is queued on the stream "
@@ -258,7 +259,7 @@ class Request:
         """The input nodes as ids of their types; None: every node."""
         inputs = self.inputs
         if inputs is None:
-            raise AttributeError("a LinkLoader has links in place of input_nodes")
+            raise AttributeError("a LinkLoader has no input_nodes: its inputs are links")
         if self.types.homogeneous or inputs.seeds is None:
             return inputs.seeds
         counts = self.types.num_nodes.values()

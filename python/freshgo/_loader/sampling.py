@@ -48,7 +48,7 @@ class Sampling:
         if self.walks is not None:
             return {"weight_attrs": [{"name": None} for _ in self.walks]}  # which the library refuses
         if types.homogeneous:
-            raise DTypeError("weight_attr is a dict: that is for the edge types of a heterogeneous graph")
+            raise DTypeError("weight_attr must be the name of an edge-level tensor in a homogeneous graph, got a dict")
         for edge_type in self.weight_attrs:
             if edge_type not in types.edge_types:
                 known = among(edge_type, types.edge_types)

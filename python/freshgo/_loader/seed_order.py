@@ -35,7 +35,7 @@ class SeedOrder:
         """Return the weights of the inputs, by node type in the order of the graph."""
         total = sum(counts.values())
         if self.count is not None and self.count != total:
-            raise InvalidArgumentError(f"sampler is one of {self.count} inputs, the loader has {total}")
+            raise InvalidArgumentError(f"sampler was made for {self.count} inputs, the loader has {total}")
         weight = self.weight
         if self.by_type is not None:
             if set(self.by_type) != set(counts):

@@ -37,7 +37,7 @@ def encoded_path(path: object) -> bytes:
     check_local(path)
     encoded = os.fsencode(path)
     if not encoded:
-        raise InvalidArgumentError("the path of a store is empty, expected that of a directory")
+        raise InvalidArgumentError("the path of a store must name a directory, got ''")
     if b"\0" in encoded:  # where C would end it
         raise InvalidArgumentError(f"the path of a store must not hold a zero character, got {path!r}")
     return encoded

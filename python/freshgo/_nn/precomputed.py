@@ -76,7 +76,7 @@ def needs(layer: Any) -> str:
     if type(layer) not in SWAPS and not isinstance(layer, Precomputed):
         why = _REASONS.get(name, f"it is none of {', '.join(dict.fromkeys(kind.__name__ for kind in SWAPS))}")
     elif layer.flow != "source_to_target":
-        why = f"flow={layer.flow!r}, batches lead from source to target"
+        why = f"flow={layer.flow!r}, expected 'source_to_target'"
     elif not isinstance(layer.aggr, str) or layer.aggr not in REDUCTIONS:
         why = f"aggr={layer.aggr!r} is not linear in the rows: only 'mean' and 'sum' are"
     elif getattr(layer, "project", False):

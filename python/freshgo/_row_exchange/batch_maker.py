@@ -70,7 +70,7 @@ class ExchangeBatchMaker(BatchMaker):
             given = self._options["feature_cache"]
             minimum = error.minimum * 2 if given is None else error.minimum + self._bytes
             raise BudgetError(
-                f"{error}; beside it, {format_size(self._bytes)} of memory are for divided rows", minimum
+                f"{error}; beside it, {format_size(self._bytes)} of memory are for rows of the parts", minimum
             ) from None
 
     def described(self) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def read_division(directory: Path) -> Division:
         text = path.read_text()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreNotFoundError(
-            error.errno, "there are no parts: freshgo.shard() writes them, with this file", str(path)
+            error.errno, "no such file: expected a directory of parts, which freshgo.shard() writes", str(path)
         ) from None
     except UnicodeDecodeError:
         raise FormatError(f"{path}: not a description of parts, as freshgo.shard() writes") from None
@@ -137,7 +137,7 @@ def read_division(directory: Path) -> Division:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise FormatError(f"{path}: not a description of parts, as freshgo.shard() writes") from None
     if division.digest() != digest:
-        raise FormatError(f"{path}: the description of the parts is damaged, its digest is not that of its content")
+        raise FormatError(f"{path}: damaged: the digest does not match the content")
     return division
 
 

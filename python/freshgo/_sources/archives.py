@@ -92,7 +92,7 @@ def members(path: Path) -> dict[str, Member]:
 def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Member:
     name = info.filename.removesuffix(".npy")
     if name == info.filename:
-        raise FormatError(f"{path}, member {info.filename!r}: expected .npy arrays")
+        raise FormatError(f"{path}, member {info.filename!r}: expected a member named *.npy")
     with _read(path, name), archive.open(info) as file:
         header = read_header(file, f"{path}, member {name!r}")
     if info.file_size - header.size != header.n_bytes:

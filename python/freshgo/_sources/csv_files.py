@@ -52,7 +52,7 @@ def read_header(path: Path) -> dict[str, list[str]]:
     """Return the columns of a small file with a header, as text."""
     rows = [line.rstrip("\r\n").split(",") for line in _lines(path)]
     if not rows or any(len(row) != len(rows[0]) for row in rows):
-        raise FormatError(f"{path}: expected a header and rows as long as it")
+        raise FormatError(f"{path}: expected a header row, and rows with as many fields")
     return {name: [row[place] for row in rows[1:]] for place, name in enumerate(rows[0])}
 
 

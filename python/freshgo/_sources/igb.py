@@ -36,7 +36,9 @@ def read_igb(path: Path, opening: Opening) -> Graph:
     """
     relations = _relations(path)
     if not relations:
-        raise StoreNotFoundError(2, "no directories of edges such as paper__cites__paper", str(path / "processed"))
+        raise StoreNotFoundError(
+            2, "expected directories of edges such as paper__cites__paper, found none", str(path / "processed")
+        )
     edges: dict[Any, Any] = {}
     nodes: dict[str, dict[str, Any]] = {}
     for directory in relations:

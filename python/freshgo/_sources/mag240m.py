@@ -36,7 +36,9 @@ def read_mag240m(
     root = _root(path)
     relations = _relations(root)
     if not relations:
-        raise StoreNotFoundError(2, "no directories of edges such as author___writes___paper", str(root / "processed"))
+        raise StoreNotFoundError(
+            2, "expected directories of edges such as author___writes___paper, found none", str(root / "processed")
+        )
     lacking = next((directory for directory in relations if not _has_edges(directory)), None)
     if lacking is not None:
         raise StoreNotFoundError(

@@ -83,7 +83,8 @@ def _names(nodes: list[Any]) -> tuple[list[Any], dict[str, Array]]:
     for one, other in itertools.pairwise(order):
         if texts[one] == texts[other]:
             raise InvalidArgumentError(
-                f"two nodes are written {texts[one].decode()}: give them names that differ by networkx.relabel_nodes"
+                f"two nodes have the text {texts[one].decode()}, expected texts that differ: rename one by "
+                "networkx.relabel_nodes"
             )
     ends = np.cumsum([len(texts[place]) for place in order], dtype=np.int64)
     text = np.frombuffer(b"".join(texts[place] for place in order), np.uint8)
@@ -146,6 +147,6 @@ def _tensors(of: str, owners: Iterable[tuple[Any, dict[str, Any]]]) -> dict[str,
             ignored.append(str(name))
     if ignored:
         warnings.warn(
-            f"freshgo ignores attributes of {of}s that are no numbers: {', '.join(ignored)}", stacklevel=caller()
+            f"freshgo ignores attributes of {of}s that are not numbers: {', '.join(ignored)}", stacklevel=caller()
         )
     return tensors

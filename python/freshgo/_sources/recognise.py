@@ -74,8 +74,8 @@ def _read_npy(path: Path, opening: Opening) -> Graph:
     found = read_types(path) if is_of_types(path) else read_directory(path)
     if not found:
         raise InvalidArgumentError(
-            f"{path} has no .npy files, and is no directory of ogb, mag240m, igb or graphbolt: expected one of these, "
-            "and not the one above it; source= says what it is, and then what is missing"
+            f"{path} is not recognised: it has no .npy files, and is not the directory of a data set of ogb, mag240m, "
+            "igb or graphbolt (give that directory, not its parent; with source= the error names the missing file)"
         )
     return Graph(found)
 

@@ -37,7 +37,9 @@ def workplace(path: str | os.PathLike[str], suffix: str, *, kept: bool = False) 
             directory.mkdir()
         names = [entry.name for entry in directory.iterdir()]
         if names and "lock" not in names:
-            raise StoreExistsError(errno.EEXIST, "is in the way and no conversion made it", str(directory))
+            raise StoreExistsError(
+                errno.EEXIST, "is in the way and was not made by a conversion: rename or remove it", str(directory)
+            )
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:

@@ -267,7 +267,7 @@ NOT_FOUND: dict[str, tuple[Callable[[], Any], str]] = {
     "softmax": (lambda: Plain(lambda m, x, e: m.b(m.a(x, e).softmax(0), e)), "softmax mixes rows"),
     "branch": (lambda: Plain(lambda m, x, e: m.a(x, e) if x.sum() > 0 else m.b(x, e)), "sum mixes rows"),
     "edges": (lambda: Plain(lambda m, x, e: m.a(x, e[:, ::2])), "getitem reads edge_index"),
-    "lazy": (lambda: Plain(None, pyg.SAGEConv(-1, 12)), "has no shape yet: call the model once before"),
+    "lazy": (lambda: Plain(None, pyg.SAGEConv(-1, 12)), "is uninitialized: call the model once before"),
     "batch": (
         lambda: Others("data"),
         r"forward\(\) takes 'data', expected edge_index, the name of a tensor .*edge_attr",

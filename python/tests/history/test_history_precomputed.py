@@ -174,7 +174,7 @@ def test_models_that_do_not_fit() -> None:
     graph = propagate(PARTS, "x", progress=False)
     for layers, hops, message in (
         (3, [3, 3], "SAGEConv was called over a batch whose first layer is precomputed: 'x_mean' stands for it"),
-        (4, [3, 3], "4 message-passing layers, the loader samples 2 hops .num_neighbors. and brings a precomputed"),
+        (4, [3, 3], "4 message-passing layers, the loader samples 2 hops .num_neighbors. and has first_layer="),
     ):
         history = History(t_stale=9, keep="aggregates", memory="1MiB")
         loader = Loader(graph, hops, history=history, first_layer="mean", **OPTIONS)

@@ -437,11 +437,11 @@ def test_damage_of_what_streams(path: Path, tmp_path: Path) -> None:
             r"forward\(\) of Linear takes 'input', which infer\(\) does not know",
         ),
         ({"model": 3}, DTYPE, "torch.nn.Module or None, got int"),
-        ({"model": None}, INVALID, "infer needs a model, or its layers"),
+        ({"model": None}, INVALID, r"infer\(\) needs a model, or its layers"),
         (
             {"model": made(lambda: tg.GIN(24, 8, 1, 5, norm="LayerNorm"))},
             INVALID,
-            r"GINConv gives other .* LayerNorm\)",
+            r"GINConv returns other .* LayerNorm\)",
         ),
         (
             {"model": made(lambda: tg.GraphSAGE(24, 8, 2, 5, norm="GraphNorm"))},

@@ -155,7 +155,7 @@ def test_layers_that_keep_a_graph(path: Path, flat: dict[str, Any], tmp_path: Pa
         if conv is tg.GCNConv:
             assert_near(infer(model, path, tmp_path / "out.npy", **HOW), want)
         else:
-            with pytest.raises(errors.InvalidArgumentError, match="SGConv gives other rows"):
+            with pytest.raises(errors.InvalidArgumentError, match="SGConv returns other rows"):
                 infer(model, path, tmp_path / "sg.npy", **HOW)
         assert getattr(model.conv, name) is kept and model.conv.cached
 

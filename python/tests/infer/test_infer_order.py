@@ -164,7 +164,7 @@ def test_a_damaged_order(path: Path, tmp_path: Path) -> None:
     file = tmp_path / "graph" / "order.bin"
     data = np.fromfile(file, np.uint32)
     at = int(data[:NODES].argmax())
-    for value, words in ((NODES, "has node 700, expected less than 700"), (0, "has no place for node 699")):
+    for value, words in ((NODES, r"holds node 700, expected nodes in \[0, 700\)"), (0, "lacks node 699")):
         data[at] = value
         data.tofile(file)
         with pytest.raises(errors.CorruptError, match=words) as error:

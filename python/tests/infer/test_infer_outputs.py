@@ -201,8 +201,8 @@ def test_types_of_nodes(tmp_path: Path, nodes: Any) -> None:
     [
         (("", 5), errors.DTypeError, "out must be a path, or a store or its path with the name of a tensor"),
         ((5, "emb"), errors.DTypeError, "out must be a path, or a store or its path with the name of a tensor"),
-        (("{store}", "n_id"), INVALID, "the name 'n_id' of out is taken by the batch itself"),
-        (("{store}", "edge_weight"), INVALID, "'edge_weight' is a tensor of edges"),
+        (("{store}", "n_id"), INVALID, "the name 'n_id' of out is reserved for an attribute of the batch"),
+        (("{store}", "edge_weight"), INVALID, "out names 'edge_weight', which is an edge-level tensor"),
         (("{store}", "y"), EXISTS, "the tensor 'y' already; pass overwrite=True"),
         (("/nowhere/store", "emb"), OSError, "No such file"),
         ("/nowhere/out.parquet", OSError, "No such file"),

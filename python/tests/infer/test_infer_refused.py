@@ -71,7 +71,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "data": (lambda: Mixed(branched), r"test_infer_refused\.py:\d+ \(`if h\.sum\(\) > 0:`\): sum mixes rows"),
     "hops": (
         lambda: Mixed(lambda m, h, e: h, tg.TAGConv(24, 16, K=2)),
-        "TAGConv gives other rows .* one hop",
+        "TAGConv returns other rows .* one hop",
     ),
     "table": (
         lambda: Mixed(lambda m, h, e: m.conv(m.parts["t"].weight, e), t=nn.Embedding(NODES, 24)),
@@ -104,7 +104,7 @@ def test_what_is_refused(path: Path, tmp_path: Path, kind: str) -> None:
         (Relations, {"inputs": {"edge_type": "z"}, "edge_attr": "w"}, "no tensor of the name 'z'"),
         (ByType, {}, r"takes 'x_dict', and the store is homogeneous"),
         (lambda: Sage((23, 8, 5)), {}, r"infer_models\.py:\d+ \(`x = conv\(x, edge_index\)`\): the model fails"),
-        (lambda: Sage(conv=lambda a, b: tg.SAGEConv((-1, -1), b)), {}, "has no shape yet: call the model once"),
+        (lambda: Sage(conv=lambda a, b: tg.SAGEConv((-1, -1), b)), {}, "is uninitialized: call the model once"),
         (Sage, {"fallback": "whole"}, "fallback must be 'batches' or None"),
         (Sage, {"depth": 0}, "depth must be at least 1"),
     ],
@@ -118,7 +118,7 @@ def test_bad_input(path: Path, tmp_path: Path, model: Any, how: dict[str, Any], 
 def test_a_part_that_trains(path: Path, tmp_path: Path) -> None:
     model = made(Gin)
     model.norm.train()
-    with pytest.raises(INVALID, match=r"norm \(BatchNorm1d\) of the model is in the mode train\(\)"):
+    with pytest.raises(INVALID, match=r"norm \(BatchNorm1d\) of the model is in training mode"):
         infer(model, path, tmp_path / "out.npy", **HOW)
 
 
@@ -146,7 +146,7 @@ def test_batches_with_all_neighbours(path: Path, flat: dict[str, Any], tmp_path:
         infer(model, path, out, depth=2, **how)
     assert_near(infer(model, path, out, depth=3, **how), forward(model, flat, {}))
     pooled = made(lambda: Mixed(lambda m, h, e: h - h.mean(0)))
-    with pytest.raises(INVALID, match="Mixed gives other rows from neighbours up to any depth"):
+    with pytest.raises(INVALID, match="Mixed returns other rows over neighbours up to any depth"):
         infer(pooled, path, tmp_path / "pooled.npy", depth=2, **how)
     tags = made(lambda: Mixed(lambda m, h, e: h, tg.SGConv(24, 16, K=2, add_self_loops=False)))
     nodes = [7, 399, 7]

@@ -200,7 +200,7 @@ def change(name: str, value: Any) -> Any:
             ValueError,
             r"links\['val'\] has no labelled links: expected a graph of RandomLinkSplit",
         ),
-        ({"val": {"edge_label": torch.ones(3)}}, ValueError, "edge_label is no part of labelled links"),
+        ({"val": {"edge_label": torch.ones(3)}}, ValueError, "edge_label is not part of labelled links"),
         (
             {"val": {"edge_label_index": torch.tensor([[0, 1], [2, NODES]])}},
             ValueError,
@@ -218,7 +218,11 @@ def change(name: str, value: Any) -> Any:
         ({"a/b": homogeneous()}, ValueError, "must be a string without '/'"),
         ({"val": 3}, TypeError, "expected a PyG Data"),
         (["val"], TypeError, "links must be a mapping"),
-        ({"none": None}, ValueError, "leaves out 'none', which is not in the store: it has 'train'"),
+        (
+            {"none": None},
+            ValueError,
+            "drops a split of links that the store does not have; it has 'train'",
+        ),
     ],
     ids=str,
 )

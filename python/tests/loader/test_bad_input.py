@@ -41,7 +41,7 @@ X = np.zeros((4, 2), np.float32)
         ({"edge_index": EDGES, "x": np.array([None] * 4)}, errors.DTypeError, r"object"),
         ({"edge_index": EDGES, "x": X, "num_nodes": -1}, errors.InvalidArgumentError, r"num_nodes.*-1"),
         ({"edge_index": EDGES, "x": X, "num_nodes": "4"}, errors.DTypeError, r"num_nodes.*'4'"),
-        ({"edge_index": EDGES, "x": X, "n_id": X}, errors.InvalidArgumentError, r"'n_id' is taken"),
+        ({"edge_index": EDGES, "x": X, "n_id": X}, errors.InvalidArgumentError, r"'n_id' is reserved"),
         ({"edge_index": EDGES, "x": X, "splits": {"a": [4]}}, errors.InvalidArgumentError, r"4"),
         ({"edge_index": EDGES, "x": X, "splits": {"a": [[1]]}}, errors.InvalidArgumentError, r"splits\['a'\]"),
         ({"edge_index": EDGES, "x": X, "splits": {"a": [0.5]}}, errors.DTypeError, r"splits\['a'\].*float64"),
@@ -91,13 +91,13 @@ def test_labels_that_are_nan_are_data(tmp_path: Path, splits: Any) -> None:
 def test_names_that_a_batch_uses(name: str) -> None:
     edges = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 0]]), name: torch.arange(3.0)}
     for data, nodes in ((edges, None), ({"node": {"num_nodes": 3}, ("node", "to", "node"): edges}, "node")):
-        with pytest.raises(errors.InvalidArgumentError, match=rf"{name}' is taken by the batch itself: rename"):
+        with pytest.raises(errors.InvalidArgumentError, match=rf"{name}' is reserved for an attribute of the batch"):
             Loader(data, [2], nodes)
 
 
 @pytest.mark.parametrize("name", ["", "_mapping", "_x"])
 def test_names_that_no_batch_of_pyg_can_have(tmp_path: Path, name: str) -> None:
-    private = r"'(a\.)?_?\w*'( of out)? is (empty|private) in PyG's batches: rename"
+    private = r"'(a\.)?_?\w*'( of out)? (is empty|begins with an underscore, .*): rename"
     for data in ({"edge_index": EDGES, "num_nodes": 4, name: X}, {"a": {name: X}, ("a", "to", "a"): EDGES}):
         with pytest.raises(errors.InvalidArgumentError, match=private):
             convert(data, tmp_path / "g", progress=False)
@@ -142,7 +142,7 @@ def test_numbers_of_nodes_that_are_their_own(as_numpy: bool) -> None:
         nodes, edge = (batch, batch) if "n_id" in data else (batch["a"], batch["a", "to", "a"])
         assert nodes.n_id[0] == 2 and edge.e_id.tolist() == [1]
     for numbers in (count(3) + 1, count(3)[:, None], torch.tensor([True, False, True])):
-        with pytest.raises(errors.InvalidArgumentError, match="'n_id' is taken by the batch itself: rename"):
+        with pytest.raises(errors.InvalidArgumentError, match="'n_id' is reserved for an attribute of the batch"):
             Loader({**edges, "num_nodes": 3, "n_id": numbers}, [2])
 
 
@@ -153,7 +153,7 @@ def test_numbers_of_nodes_that_are_their_own(as_numpy: bool) -> None:
         ({"num_neighbors": 5}, errors.DTypeError, r"list of ints.*got 5"),
         ({"num_neighbors": "5"}, errors.DTypeError, r"list of ints"),
         ({"num_neighbors": [2.5]}, errors.DTypeError, r"num_neighbors\[0\].*2.5"),
-        ({"num_neighbors": {("a", "b", "c"): [2]}}, errors.DTypeError, r"edge types"),
+        ({"num_neighbors": {("a", "b", "c"): [2]}}, errors.DTypeError, r"a list of ints in a homogeneous graph"),
         ({"num_neighbors": [2, 2**64 + 3]}, errors.InvalidArgumentError, r"num_neighbors\[1\] must be at most"),
         ({"input_nodes": []}, errors.InvalidArgumentError, r"empty"),
         ({"input_nodes": np.zeros(3000, bool)}, errors.InvalidArgumentError, r"empty"),
@@ -163,7 +163,7 @@ def test_numbers_of_nodes_that_are_their_own(as_numpy: bool) -> None:
         ({"input_nodes": [[1]]}, errors.InvalidArgumentError, r"one-dimensional"),
         ({"input_nodes": [0.5]}, errors.DTypeError, r"float64"),
         ({"input_nodes": "valid"}, errors.InvalidArgumentError, r"'valid', only 'test', 'train'"),
-        ({"input_nodes": ("paper", [1])}, errors.DTypeError, r"heterogeneous"),
+        ({"input_nodes": ("paper", [1])}, errors.DTypeError, r"in a homogeneous graph, got a pair"),
         ({"batch_size": 0}, errors.InvalidArgumentError, r"batch_size must be at least 1, got 0"),
         ({"batch_size": 1.5}, errors.DTypeError, r"batch_size"),
         ({"prefetch": -1}, errors.InvalidArgumentError, r"prefetch"),

@@ -284,7 +284,7 @@ def test_wrong_loaders(data: Data) -> None:
         (
             {"first_layer": "sum"},
             InvalidArgumentError,
-            "is no aggregate of the graph: compute it",
+            "is not an aggregate of the graph: compute it",
         ),
         ({"first_layer": "x"}, InvalidArgumentError, "the graph has 'x_mean' .mean of 'x' over in-neighbours"),
         ({"first_layer": 3}, DTypeError, "first_layer must be the name of a tensor"),

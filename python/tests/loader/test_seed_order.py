@@ -149,7 +149,7 @@ def test_an_imbalanced_sampler_of_pyg(graph: dict[str, Any]) -> None:
         ({"input_weight": torch.ones(60, dtype=torch.bool)}, DTYPE, "must be numbers, got torch.bool"),
         ({"input_weight": "x"}, DTYPE, "must be numbers"),
         ({"sampler": [1, 2]}, DTYPE, "sampler must be one of torch.utils.data"),
-        ({"sampler": SequentialSampler(IDS[:5])}, INVALID, "sampler is one of 5 inputs, the loader has 60"),
+        ({"sampler": SequentialSampler(IDS[:5])}, INVALID, "sampler was made for 5 inputs, the loader has 60"),
         ({"sampler": WeightedRandomSampler(WEIGHTS, 7)}, INVALID, "as there are, 60, but sampler draws 7"),
         ({"sampler": WeightedRandomSampler(WEIGHTS, 60, replacement=False)}, INVALID, "with replacement"),
         ({"sampler": SubsetRandomSampler([1, 2])}, INVALID, r"input_nodes=ids\[indices\], shuffle=True"),

@@ -283,17 +283,17 @@ def test_bad_graphs(typed: Graph, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", typed["paper"]["x"])
     with pytest.raises(errors.DTypeError, match=r"paper.x is a file"):
         Loader({**typed, "paper": {"x": tmp_path / "x.npy"}}, [3], "paper")
-    with pytest.raises(errors.DTypeError, match="a dict: that is for the edge types"):
+    with pytest.raises(errors.DTypeError, match="in a homogeneous graph, got a dict"):
         Loader({"edge_index": edges, "num_nodes": 3000}, {CITES: [3]}, [0])
 
 
 def test_a_mask_that_is_none_is_named(tmp_path: Path) -> None:
     graph = {"paper": {"test_mask": torch.ones(4, dtype=torch.uint8)}, CITES: torch.tensor([[0, 1], [1, 2]])}
-    with pytest.raises(errors.InvalidArgumentError, match=r"and no other; its tensor 'test_mask' is no bool"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"and no other; its tensor 'test_mask' is not a bool"):
         Loader(graph, [3], ("paper", "test"))
     with (
         convert(graph, tmp_path / "g", progress=False) as store,
-        pytest.raises(errors.InvalidArgumentError, match=r"its tensor 'test_mask' was no bool mask when it was"),
+        pytest.raises(errors.InvalidArgumentError, match=r"its tensor 'test_mask' was not a bool mask when it was"),
     ):
         Loader(store, [3], ("paper", "test"))
 

@@ -80,7 +80,7 @@ def test_bad_fanouts(num_neighbors: Any, error: type[Exception], message: str) -
 def test_relations_go_with_other_options() -> None:
     drawn = sampling({CITES: [1]}, Labor(), "weight")
     assert (drawn.fanouts, drawn.sampler, drawn.weight_attr) == ({CITES: [1]}, Labor(), "weight")
-    with pytest.raises(DTYPE, match="edge types of a heterogeneous graph"):
+    with pytest.raises(DTYPE, match="list of ints in a homogeneous graph, got a dict"):
         Types({"": 3}, [UNNAMED]).fanouts({CITES: [1]})
     assert by_relation({CITES: (1, np.int64(2))}) == {CITES: [1, 2]}
 
@@ -133,8 +133,8 @@ def test_inputs_are_identified_by_their_types() -> None:
         (("paper", [1], 3), DTYPE, r"got \('paper', \[1\], 3\)"),
         (("author", [0, 5]), INVALID, r"node type 'author': input_nodes\[1\] is 5, expected an id in \[0, 5\)"),
         (("author", [0, -1]), INVALID, r"node type 'author': input_nodes\[1\] is -1"),
-        (("author", []), INVALID, r"node type 'author': input_nodes are empty"),
-        (("author", np.zeros(5, bool)), INVALID, r"node type 'author': input_nodes are empty"),
+        (("author", []), INVALID, r"node type 'author': input_nodes is empty"),
+        (("author", np.zeros(5, bool)), INVALID, r"node type 'author': input_nodes is empty"),
         (
             ("author", np.zeros(4, bool)),
             INVALID,

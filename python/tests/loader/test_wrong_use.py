@@ -91,7 +91,7 @@ def test_nodes_for_a_loader_of_links(name: str, instead: str) -> None:
         ({"time_attr": EDGES.numpy()}, r"node-level tensor, got a ndarray of shape \[2, 5\]$"),
         ({"input_nodes": {1, 2}}, r"split's name or None, got \{1, 2\}$"),
         ({"input_nodes": ["a", "b"]}, r"split's name or None, got \['a', 'b'\]$"),
-        ({"input_nodes": {"paper": [1]}}, r"input_nodes is a dict: that is for the node types of a heterogeneous"),
+        ({"input_nodes": {"paper": [1]}}, r"input_nodes must be .* in a homogeneous graph, got a dict"),
         ({"batch_size": "4" * 200}, r"batch_size must be an int, got '4{116}\.\.\.$"),
     ],
 )

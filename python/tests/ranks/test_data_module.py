@@ -92,7 +92,7 @@ def test_another_number_of_processes_goes_on_between_epochs_only(path: Path) -> 
 @pytest.mark.parametrize(
     ("inputs", "options", "error", "message"),
     [
-        ({}, {}, errors.InvalidArgumentError, "inputs must name one of the stages"),
+        ({}, {}, errors.InvalidArgumentError, "inputs must name at least one of the stages"),
         ({"fit": None}, {}, errors.InvalidArgumentError, "a stage of inputs must be one of"),
         ("train", {}, errors.DTypeError, "inputs must be a mapping by stage, got 'train'"),
         ({"train": None}, {"per_stage": {"valid": {}}}, errors.InvalidArgumentError, "a stage of per_stage"),

@@ -228,7 +228,7 @@ def test_wrong_use(path: Path) -> None:
         (
             {"executors": 2, "roles": {"samplers": 2, "trainers": 1}},
             errors.InvalidArgumentError,
-            "2 executors, got 2 samplers and 1 trainers",
+            "executors=2, got 2 samplers and 1 trainers",
         ),
         (
             {"executors": 2, "roles": {"samplers": 2, "trainers": 0}, "switching": False},

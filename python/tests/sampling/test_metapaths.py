@@ -316,7 +316,7 @@ INVALID, DTYPE = errors.InvalidArgumentError, errors.DTypeError
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: walk(), INVALID, "metapath must have one edge type at least"),
+        (lambda: walk(), INVALID, "metapath must have at least one edge type"),
         (lambda: RandomWalk(metapath="ab"), DTYPE, "metapath must be a list of edge types .* got 'ab'"),  # type: ignore[arg-type]
         (lambda: walk(BACK, ("a", "b")), DTYPE, r"metapath\[1\] must be an edge type .*, got \('a', 'b'\)"),
         (lambda: walk(BACK, "abc"), DTYPE, r"metapath\[1\] must be an edge type .*, got 'abc'"),

@@ -243,7 +243,11 @@ EDGE_TIMES: dict[str, Any] = {"time_attr": "when", "input_time": np.arange(NODES
         ({**EDGE_TIMES, "input_time": [[1]]}, INVALID, r"one-dimensional"),
         ({**EDGE_TIMES, "input_time": "now"}, DTYPE, r"input_time must be integers"),
         ({**EDGE_TIMES, "input_time": torch.ones(NODES).long().to_sparse()}, DTYPE, r"must be dense"),
-        ({**EDGE_TIMES, "input_time": {"paper": [1]}}, DTYPE, r"input_time is a mapping"),
+        (
+            {**EDGE_TIMES, "input_time": {"paper": [1]}},
+            DTYPE,
+            r"input_time must be a vector of times",
+        ),
         ({**EDGE_TIMES, "time_window": 0}, INVALID, r"time_window must be at least 1, got 0"),
         ({**EDGE_TIMES, "time_window": 1.5}, DTYPE, r"time_window"),
         ({**EDGE_TIMES, "temporal_strategy": "first"}, INVALID, r"'uniform', 'last'.*'first'"),

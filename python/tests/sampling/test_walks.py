@@ -102,7 +102,7 @@ def test_blocks_trace_and_state(plain: dict[str, Any]) -> None:
             "walks \\* length must be at most",
         ),
         (lambda: RandomWalk(top=0), errors.InvalidArgumentError, "top must be at least 1, or -1 for all, got 0"),
-        (lambda: RandomWalk(restart=1), errors.InvalidArgumentError, "restart must be a probability below 1"),
+        (lambda: RandomWalk(restart=1), errors.InvalidArgumentError, r"restart must be in \[0, 1\)"),
         (lambda: RandomWalk(restart=float("nan")), errors.InvalidArgumentError, "restart"),
         (lambda: RandomWalk(restart="no"), errors.DTypeError, "restart must be a number"),  # type: ignore[arg-type]
         (lambda: Loader({}, [RandomWalk(), 5]), errors.InvalidArgumentError, "RandomWalk in all hops"),  # type: ignore[list-item]

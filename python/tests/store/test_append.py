@@ -250,7 +250,7 @@ EDGE: dict[str, Any] = {"edge_index": np.zeros((2, 1), np.int64), "edge_weight":
         ({"nodes": {**ONE, "x": np.ones((1, 24))}}, InvalidArgumentError, "float64, expected float32"),
         ({"nodes": {**ONE, "z": np.ones(1)}}, InvalidArgumentError, "z is not in the store"),
         ({"nodes": {**ONE, "y": np.ones(2, np.int64)}}, InvalidArgumentError, "expected one row per node"),
-        ({"nodes": {"n_id": np.ones(1)}}, InvalidArgumentError, "taken by the batch"),
+        ({"nodes": {"n_id": np.ones(1)}}, InvalidArgumentError, "reserved for an attribute of the batch"),
         ({"nodes": 3}, DTypeError, "nodes must be a mapping"),
         ({"nodes": {**ONE, "splits": {"test": [501]}}}, InvalidArgumentError, "501, expected an id in"),
         ({"nodes": {"num_nodes": -1}}, InvalidArgumentError, "at least 0"),

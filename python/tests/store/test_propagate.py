@@ -146,7 +146,7 @@ def test_types(tmp_path: Path) -> None:
     with propagate(store, "x", reduce="gcn", relations=[cited], **QUIET) as out:
         assert out["paper"].tensors["x_gcn"].shape == (300, 12)
         assert "x_gcn" not in out["author"].tensors
-    with pytest.raises(InvalidArgumentError, match="the edge types are"):
+    with pytest.raises(InvalidArgumentError, match="is not an edge type of the store; it has"):
         propagate(store, "x", relations=[("paper", "shows", "venue")], **QUIET)
     with pytest.raises(InvalidArgumentError, match="hops must be 1 in a heterogeneous graph"):
         propagate(store, "x", hops=2, name="more", **QUIET)

@@ -333,7 +333,7 @@ def test_command(form: Form, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"hotness": torch.ones(7)}, DTypeError, "hotness is a vector: a heterogeneous graph needs a dict"),
+        ({"hotness": torch.ones(7)}, DTypeError, r"by node type, .*, in a heterogeneous graph, got a vector"),
         ({"hotness": {"paper": torch.ones(7)}}, InvalidArgumentError, "nodes of type 'paper', got 7"),
         ({"hotness": {"papers": torch.ones(7)}}, InvalidArgumentError, "'papers'"),
         ({"hotness": "expected", "num_neighbors": [3]}, DTypeError, "input_nodes"),

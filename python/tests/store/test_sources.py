@@ -216,7 +216,7 @@ def test_networkx(tmp_path: Path, kind: str, names: str) -> None:
         "x": np.array([graph.nodes[back[i]]["x"] for i in range(60)]),
         "edge_weight": np.array(weight, np.float32),
     }
-    with pytest.warns(UserWarning, match="ignores attributes of nodes that are no numbers: kind"):
+    with pytest.warns(UserWarning, match="ignores attributes of nodes that are not numbers: kind"):
         store = convert(graph, tmp_path / "g", **SMALL)
     with store:
         check_store(store, want)
@@ -261,7 +261,7 @@ def test_nodes_of_networkx_of_other_classes(tmp_path: Path) -> None:
     with convert(graph, tmp_path / "g", **SMALL) as store:
         assert store.ids().keys([0, 1, 2]) == ["datetime.date(2020, 1, 2)", "frozenset()", "frozenset({'a', 'b'})"]
     graph = networkx.Graph([(float("nan"), 1), (float("nan"), 1)])
-    with pytest.raises(errors.InvalidArgumentError, match="two nodes are written nan: give them names that differ"):
+    with pytest.raises(errors.InvalidArgumentError, match="two nodes have the text nan, expected texts that differ"):
         convert(graph, tmp_path / "h", **SMALL)
     with pytest.raises(errors.InvalidArgumentError, match="has a name that UTF-8 cannot hold"):
         convert(networkx.Graph([("a", "\ud800")]), tmp_path / "h", **SMALL)
@@ -332,7 +332,7 @@ def test_a_source_that_is_forced(tmp_path: Path) -> None:
             errors.InvalidArgumentError,
             f"expects .* processed/paper.*, got {tmp_path}, which is not",
         ),
-        (tmp_path, None, errors.InvalidArgumentError, f"{tmp_path} has no .npy files, and is no directory of ogb"),
+        (tmp_path, None, errors.InvalidArgumentError, f"{tmp_path} is not recognised: it has no .npy files"),
     ):
         with pytest.raises(kind, match=message):
             convert(data, tmp_path / "h", source=source, **SMALL)

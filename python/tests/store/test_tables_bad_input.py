@@ -127,7 +127,7 @@ def test_what_a_table_lacks(tmp_path: Path) -> None:
         (lambda: Table(rows, id="uid", features="aged"), Error, "no column 'aged'"),
         (lambda: Table(rows, id="uid", weight="age"), Error, "weight= is not for it"),
         (lambda: Table(rows, id="uid", reverse=True), Error, "reverse= is for edges"),
-        (lambda: Table(rows, id="uid", tensors={"n_id": "age"}), Error, "the name 'n_id' in tensors is taken"),
+        (lambda: Table(rows, id="uid", tensors={"n_id": "age"}), Error, "the name 'n_id' in tensors is reserved"),
         (lambda: Table(rows, id="uid", nulls="zero"), Error, "nulls must be 'error', a number"),
         (lambda: Table(rows, id="uid", features="age", nulls={"age": "x"}), errors.DTypeError, "expected a number"),
         (lambda: Table(rows, id="uid", tensors={"age": "age"}, nulls=0.5), Error, "expected a whole number"),
@@ -270,5 +270,5 @@ def test_the_command_reads_a_description(tmp_path: Path, capsys: pytest.CaptureF
         assert main(["convert", "--tables", str(tmp_path / "bad.json"), str(tmp_path / "x")]) == 1
         assert message in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "x")]) == 2
-    assert "give a directory" in capsys.readouterr().err
+    assert "expected SOURCE STORE" in capsys.readouterr().err
     assert main(["convert", "--tables", str(tmp_path / "none.json"), str(tmp_path / "x")]) == 1

@@ -131,7 +131,7 @@ def test_a_push_that_was_ended_goes_on(large: Path, store_path: Path, tmp_path: 
     assert sent
     with pytest.raises(errors.StoreNotFoundError, match="was not pushed whole"):
         fetch("s3://bucket/s", tmp_path / "back", progress=False)
-    with pytest.raises(errors.StoreExistsError, match="another store was not pushed whole"):
+    with pytest.raises(errors.StoreExistsError, match="holds another store that was not pushed whole"):
         push(store_path, "s3://bucket/s", progress=False)
     time.sleep(1.1)  # so that an object that is written again has another time
     push(large, "s3://bucket/s", progress=False)
@@ -171,13 +171,13 @@ def test_paths_that_are_taken_and_urls_without_a_store(large: Path, tmp_path: Pa
     (tmp_path / "mine" / "file.txt").touch()
     with pytest.raises(errors.StoreExistsError, match="already exists; pass overwrite=True"):
         fetch("s3://bucket/s", tmp_path / "mine", progress=False)
-    with pytest.raises(errors.FormatError, match="exists, is no store and is not replaced"):
+    with pytest.raises(errors.FormatError, match="exists and is not a store, so it is not replaced"):
         fetch("s3://bucket/s", tmp_path / "mine", overwrite=True, progress=False)
-    with pytest.raises(errors.StoreExistsError, match="exists, is no store and is not replaced"):
+    with pytest.raises(errors.StoreExistsError, match="exists and is not a store, so it is not replaced"):
         push(large, "s3://bucket/other", overwrite=True, progress=False)
     assert s3.find("bucket/other") == ["bucket/other/file.txt"]
     for url, words in (
-        ("s3://bucket/other", "no store, it has no manifest.pb"),
+        ("s3://bucket/other", "not a store: it has no manifest.pb"),
         ("s3://bucket/none", "s3://bucket/none: no such store"),
         ("s3://no-bucket/s", "no such bucket"),
     ):

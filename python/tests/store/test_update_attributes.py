@@ -69,12 +69,20 @@ def test_attributes_of_types(tmp_path: Path) -> None:
     [
         ({"attributes": 3}, DTypeError, "attributes must be a mapping from names to values, got 3"),
         ({"attributes": {3: 4}}, DTypeError, "names in attributes must be strings, got 3"),
-        ({"attributes": {"n_id": 4}}, InvalidArgumentError, "the name 'n_id' is taken by the batch"),
+        (
+            {"attributes": {"n_id": 4}},
+            InvalidArgumentError,
+            "'n_id' is reserved for an attribute of",
+        ),
         ({"attributes": {"a": object}}, DTypeError, "a must be a number, a string, a tensor, or a list"),
-        ({"attributes": {"yaer": None}}, InvalidArgumentError, "'yaer', which is not .*'year'; did you mean 'year'"),
-        ({"attributes": {"x": 3}}, InvalidArgumentError, "'x' is both a tensor and an attribute: leave one out"),
+        (
+            {"attributes": {"yaer": None}},
+            InvalidArgumentError,
+            "'yaer': None} drops .* it has 'year'; did you mean 'year'",
+        ),
+        ({"attributes": {"x": 3}}, InvalidArgumentError, "'x' is both a tensor and an attribute: drop one of them"),
         ({"tensors": {"year": torch.ones(5)}}, InvalidArgumentError, "'year' is both a tensor and an attribute"),
-        ({"drop": ["yaer"]}, InvalidArgumentError, "'yaer', which is not in .* did you mean 'year'"),
+        ({"drop": ["yaer"]}, InvalidArgumentError, "drop names 'yaer', .* did you mean 'year'"),
         ({"tensors": {"w": torch.ones(9)}}, InvalidArgumentError, r"or attributes=\{'w': ...\} for the graph as a"),
     ],
 )
