@@ -179,7 +179,9 @@ class Asked:
         if self.transform is None:
             raise InvalidArgumentError("transform_workers needs transform=, which its threads run")
         if self.options["prefetch"] == 0:
-            raise InvalidArgumentError("transform_workers needs prefetch of at least 1, got 0")
+            raise InvalidArgumentError(
+                "transform_workers needs batches made ahead, prefetch= of at least 1, got prefetch=0"
+            )
         if self.device is not None:
             raise InvalidArgumentError(
                 "transform_workers transform batches on the CPU, since what runs on a device is queued on the stream "

@@ -84,7 +84,7 @@ def test_the_usual_error_without_cuda(store_path: Path, monkeypatch: pytest.Monk
         ({"device": "gpu"}, errors.InvalidArgumentError, r"got 'gpu'"),
         ({"device": "cuda:x"}, errors.InvalidArgumentError, r"got 'cuda:x'"),
         ({"device": 0}, errors.DTypeError, r"device must be a string such as 'cuda:0'.*got 0"),
-        ({"device_cache": "1GiB"}, errors.InvalidArgumentError, r"device_cache is memory of a CUDA.*device=None"),
+        ({"device_cache": "1GiB"}, errors.InvalidArgumentError, r"device_cache needs a CUDA device.*device=None"),
         ({"device_cache": 5, "device": "cpu"}, errors.InvalidArgumentError, r"device_cache.*device='cpu'"),
         ({"device_cache": "big"}, errors.InvalidArgumentError, r"device_cache must be a number of bytes"),
         ({"device_cache": -1}, errors.InvalidArgumentError, r"device_cache must be at least 0 bytes"),

@@ -369,7 +369,7 @@ def test_levels_that_a_model_or_a_loader_does_not_have() -> None:
 def test_without_its_layers_it_is_refused() -> None:
     with Loader(GRAPH, HOPS, history=(history := aggregates()), **OPTIONS) as loader:
         batch = next(iter(loader))
-        with pytest.raises(errors.InvalidArgumentError, match=r"give it too, as h = history\(h, block, conv\)"):
+        with pytest.raises(errors.InvalidArgumentError, match=r"call h = history\(h, block, conv\)"):
             history(batch.x, batch.blocks()[0])
         with pytest.raises(errors.InvalidArgumentError, match=r"layer 1: the coefficients of GCNConv.*attach"):
             history(batch.x, batch.blocks()[0], pyg.GCNConv(12, 8))

@@ -14,7 +14,7 @@ from torch import nn
 
 from freshgo import Batch, HeteroBatch, Loader
 from freshgo._batch.structure import recall
-from freshgo.errors import InvalidArgumentError
+from freshgo.errors import LibraryError
 
 pytestmark = pytest.mark.explore
 
@@ -129,7 +129,7 @@ def test_without_pyg(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
         assert dict(batch)["x"] is batch.x
     with pytest.raises(AttributeError, match="nonsense"):
         _ = batch.nonsense
-    with pytest.raises(InvalidArgumentError, match="needs PyTorch Geometric"):
+    with pytest.raises(LibraryError, match="needs PyTorch Geometric"):
         Loader(form.path, [4, 2], form.inputs(), edge_index="EdgeIndex")
 
 
