@@ -238,6 +238,7 @@ class History:
         Raises:
             InvalidArgumentError: a layer or a model that cannot be attached, or whose layers cannot be found; the
                 message says why, and at which line of the model.
+            DTypeError: ``model`` or a layer is not a module.
         """
         if self._attached is not None:
             raise InvalidArgumentError("a model is already attached to this history: call detach() first")

@@ -221,6 +221,7 @@ class Loader(Generic[BatchType]):
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works, or, where a
             batch is too large to be measured within ``memory``, an estimate that is enough.
         StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
+        LibraryError: ``edge_index="EdgeIndex"`` without PyG.
         RankError: when an epoch begins, if the ranks have different graphs, options or positions; in an epoch, if the
             number of ranks has changed; with ``Ranks(share=)`` or ``Ranks(features=)`` also if another rank has died,
             or does not answer within the timeout of the process group. With ``Ranks(share="host")`` on opening, if this

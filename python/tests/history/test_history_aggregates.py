@@ -373,7 +373,7 @@ def test_without_its_layers_it_is_refused() -> None:
             history(batch.x, batch.blocks()[0])
         with pytest.raises(errors.InvalidArgumentError, match=r"layer 1: the coefficients of GCNConv.*attach"):
             history(batch.x, batch.blocks()[0], pyg.GCNConv(12, 8))
-        with pytest.raises(errors.InvalidArgumentError, match=r"layer 1 must be a torch\.nn\.Module, got int"):
+        with pytest.raises(errors.DTypeError, match=r"layer 1 must be a torch\.nn\.Module, got int"):
             history(batch.x, batch.blocks()[0], 3)  # type: ignore[arg-type]
         with pytest.raises(errors.InvalidArgumentError, match="did not ask for its rows of layer 1"):
             history.update()
