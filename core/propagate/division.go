@@ -11,6 +11,7 @@ import (
 
 // division divides the work of a pass so that it fits into memory.
 type division struct {
+	of     *output
 	held   bool  // all results stay in memory until they are written; else they go to the temporary file
 	rows   int64 // targets, or rows of sources, at a time
 	slices []int // of each part's columns; 1: its sources are read into memory as they are
@@ -21,17 +22,17 @@ const maxAtATime = 1 << 14
 
 // divide returns the division with the fewest slices that fits into the free bytes, or else the one that needs least
 // memory, and its memory.
-func (p *pass) divide(free int64) (best division, need int64) {
+func (o *output) divide(free int64) (best division, need int64) {
 	need = math.MaxInt64
 	for _, held := range []bool{true, false} {
-		for rows := int64(maxAtATime); rows >= p.leastRows(); rows /= 2 {
-			d := division{held: held, rows: rows, slices: slices.Repeat([]int{1}, len(p.parts))}
-			for i := range p.parts {
+		for rows := int64(maxAtATime); rows >= o.leastRows(); rows /= 2 {
+			d := division{of: o, held: held, rows: rows, slices: slices.Repeat([]int{1}, len(o.parts))}
+			for i := range o.parts {
 				if !held {
-					d.slices[i] = p.fewest(&d, i, free)
+					d.slices[i] = d.fewest(i, free)
 				}
 			}
-			if n := p.need(&d); n < need {
+			if n := d.need(); n < need {
 				best, need = d, n
 			}
 			if need <= free {
@@ -43,20 +44,20 @@ func (p *pass) divide(free int64) (best division, need int64) {
 }
 
 // leastRows are whole pages of every slice.
-func (p *pass) leastRows() int64 {
-	size := p.dtype.Size()
-	for i := range p.parts {
-		size = min(size, p.parts[i].rows.elementBytes())
+func (o *output) leastRows() int64 {
+	size := o.dtype.Size()
+	for i := range o.parts {
+		size = min(size, o.parts[i].rows.elementBytes())
 	}
 	return int64(ssd.PageBytes / size)
 }
 
 // fewest is the fewest slices of a part that fit, or one for each column.
-func (p *pass) fewest(d *division, i int, free int64) int {
-	lo, most := 1, p.parts[i].rows.count
+func (d *division) fewest(i int, free int64) int {
+	lo, most := 1, d.of.parts[i].rows.count
 	for lo < most {
 		d.slices[i] = (lo + most) / 2
-		if p.slicesBytes(d, i) <= free {
+		if d.slicesBytes(i) <= free {
 			most = d.slices[i]
 		} else {
 			lo = d.slices[i] + 1
@@ -66,17 +67,17 @@ func (p *pass) fewest(d *division, i int, free int64) int {
 }
 
 // need is the memory of a division.
-func (p *pass) need(d *division) int64 {
-	n := p.emitBytes(d)
-	for i := range p.parts {
-		n = max(n, p.slicesBytes(d, i))
+func (d *division) need() int64 {
+	n := d.emitBytes()
+	for i := range d.of.parts {
+		n = max(n, d.slicesBytes(i))
 	}
 	return n
 }
 
 // slicesBytes is the memory for a part: for dividing the columns of its sources, and for adding up those of one slice.
-func (p *pass) slicesBytes(d *division, i int) int64 {
-	of := &p.parts[i]
+func (d *division) slicesBytes(i int) int64 {
+	of := &d.of.parts[i]
 	sources, columns, element := of.sources.Count, int64(of.rows.count), int64(of.rows.elementBytes())
 	rows := min(d.rows, sources)
 	read, dividing := of.rows.spanBytes(rows), int64(0)
@@ -85,21 +86,21 @@ func (p *pass) slicesBytes(d *division, i int) int64 {
 		read = 0
 	}
 	width := (columns + int64(d.slices[i]) - 1) / int64(d.slices[i])
-	adding := ssd.WholePages(sources*width*element) + max(read, p.sumBytes(d, width))
-	return p.resultBytes(d) + max(dividing, adding)
+	adding := ssd.WholePages(sources*width*element) + max(read, d.sumBytes(width))
+	return d.resultBytes() + max(dividing, adding)
 }
 
 // sumBytes returns the memory for the sums of a number of columns and for their output.
-func (p *pass) sumBytes(d *division, columns int64) int64 {
-	targets, out := min(d.rows, p.output.rows), columns*int64(p.dtype.Size())
+func (d *division) sumBytes(columns int64) int64 {
+	targets, out := min(d.rows, d.of.rows), columns*int64(d.of.dtype.Size())
 	n := ssd.WholePages(8 * targets * columns)
-	if p.kind == GCN {
+	if d.of.kind == GCN {
 		n += ssd.WholePages(8 * targets)
 	}
 	switch {
 	case d.held:
-	case p.moved():
-		n += ssd.WholePages(p.output.rows * out)
+	case d.of.moved():
+		n += ssd.WholePages(d.of.rows * out)
 	default:
 		n += ssd.WholePages(targets * out)
 	}
@@ -107,37 +108,85 @@ func (p *pass) sumBytes(d *division, columns int64) int64 {
 }
 
 // resultBytes returns the memory that the pass keeps to its end: the results, or the checksums of the temporary file.
-func (p *pass) resultBytes(d *division) int64 {
+func (d *division) resultBytes() int64 {
 	if d.held {
-		return p.output.rows * p.resultRowBytes()
+		return d.of.rows * d.of.resultRowBytes()
 	}
 	n := int64(0)
-	for i := range p.parts {
-		n += 4 * int64(d.slices[i]) * (chunks(p.output.rows, d.rows) + chunks(p.parts[i].sources.Count, d.rows))
+	for i := range d.of.parts {
+		n += 4 * int64(d.slices[i]) * (chunks(d.of.rows, d.rows) + chunks(d.of.parts[i].sources.Count, d.rows))
 	}
 	return n
 }
 
 // emitBytes is the memory for writing the output.
-func (p *pass) emitBytes(d *division) int64 {
-	rows := min(d.rows, p.output.rows)
-	n := p.resultBytes(d) + store.AddedWriterBytes(p.writerChunk(d)) +
-		ssd.WholePages((rows+p.rowsPerStep())*int64(p.rowBytes()))
-	if p.own != nil {
-		n += p.own.spanBytes(rows)
+func (d *division) emitBytes() int64 {
+	rows := min(d.rows, d.of.rows)
+	n := d.resultBytes() + store.AddedWriterBytes(d.writerChunk()) +
+		ssd.WholePages((rows+d.of.rowsPerStep())*int64(d.of.rowBytes()))
+	if d.of.own != nil {
+		n += d.of.own.spanBytes(rows)
 	}
-	for i := range p.parts {
+	for i := range d.of.parts {
 		if !d.held {
-			n += rows*int64(p.parts[i].rows.count*p.dtype.Size()) + int64(d.slices[i])*ssd.PageBytes
+			n += rows*int64(d.of.parts[i].rows.count*d.of.dtype.Size()) + int64(d.slices[i])*ssd.PageBytes
 		}
 	}
 	return n
 }
 
 // writerChunk is the chunk of the output's writer, which is alike in size to what is written at a time.
-func (p *pass) writerChunk(d *division) int {
+func (d *division) writerChunk() int {
 	const smallest, largest = 64 << 10, 1 << 20
-	return int(min(max(ssd.WholePages(min(d.rows, p.output.rows)*int64(p.rowBytes())/4), smallest), largest))
+	return int(min(max(ssd.WholePages(min(d.rows, d.of.rows)*int64(d.of.rowBytes())/4), smallest), largest))
+}
+
+// footprint is the smallest budget of the pass that makes the output: what stays, with the buffers of the engine, which
+// are staging bytes, and the smallest division.
+func (o *output) footprint(staging int64) int64 {
+	total, loading := staging, int64(0)
+	ordered := func(t *store.NodeType) {
+		if t.Order != nil {
+			total += 4 * t.Count
+			loading = max(loading, t.Order.LoadBytes())
+		}
+	}
+	ordered(o.target)
+	for i := range o.parts {
+		of := &o.parts[i]
+		if of.sources.Name != o.target.Name {
+			ordered(of.sources)
+		}
+		total += o.listsBytes(of)
+		if of.rows.array != nil { // else it is still to be made
+			total += of.rows.array.CRCBytes()
+		} else {
+			total += 4 * chunks(of.rows.spanBytes(of.sources.Count), ssd.PageBytes)
+		}
+		loading = max(loading, of.edges.Indptr.LoadBytes())
+	}
+	if o.own != nil {
+		total += o.own.array.CRCBytes()
+	}
+	_, need := o.divide(0)
+	return total + max(loading, need+ssd.PageBytes) // a page on which the temporary file is tried
+}
+
+// listsBytes is the memory of pass.openLists.
+func (o *output) listsBytes(of *part) int64 {
+	e := of.edges
+	n := e.Indptr.Bytes + e.Indices.CRCBytes() + 2*(graph.SpanBytes(e.Indices.Layout, listPiece)+2*8*listPiece)
+	if o.kind == GCN {
+		n += 8*e.NumNodes + 8*min(degreeBatch, e.NumNodes)
+	}
+	if of.weights == nil {
+		return n
+	}
+	n += of.weights.LoadBytes() + of.weights.Rows*int64(of.weights.Layout.RowBytes)
+	if e.EdgeIDs != nil {
+		n += e.EdgeIDs.CRCBytes() + graph.SpanBytes(e.EdgeIDs.Layout, listPiece) + 8*listPiece
+	}
+	return n + graph.SpanBytes(of.weights.Layout, listPiece)
 }
 
 // bounds are the columns at which slices begin, and the number of columns behind.

@@ -10,8 +10,8 @@ import (
 
 // emit writes the rows: each node's own, and its results behind it.
 func (p *pass) emit(ctx context.Context) (*store.Array, *manifest.Array, error) {
-	columns := p.ownColumns() + int64(p.columns())
-	w, err := p.r.adding.Create(p.name, p.dtype, columns, p.writerChunk(&p.plan), p.r.budget)
+	columns := p.out.ownColumns() + int64(p.out.columns())
+	w, err := p.r.adding.Create(p.out.name, p.out.dtype, columns, p.plan.writerChunk(), p.r.budget)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -21,12 +21,12 @@ func (p *pass) emit(ctx context.Context) (*store.Array, *manifest.Array, error) 
 		return nil, nil, err
 	}
 	defer free()
-	for first := int64(0); first < p.output.rows; first += p.plan.rows {
-		n := min(p.plan.rows, p.output.rows-first)
+	for first := int64(0); first < p.out.rows; first += p.plan.rows {
+		n := min(p.plan.rows, p.out.rows-first)
 		if err := e.assemble(ctx, first, n); err != nil {
 			return nil, nil, err
 		}
-		if err := e.write(w, first+n == p.output.rows); err != nil {
+		if err := e.write(w, first+n == p.out.rows); err != nil {
 			return nil, nil, err
 		}
 		p.progress(n)
@@ -34,7 +34,7 @@ func (p *pass) emit(ctx context.Context) (*store.Array, *manifest.Array, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	array, in, err := w.Finish(p.output.rows)
+	array, in, err := w.Finish(p.out.rows)
 	if err == nil {
 		p.r.report.Written += array.Bytes + array.CRCBytes()
 	}
@@ -43,7 +43,7 @@ func (p *pass) emit(ctx context.Context) (*store.Array, *manifest.Array, error) 
 
 // emitter puts rows together.
 type emitter struct {
-	*pass
+	pass    *pass
 	dense   []byte     // rows that are not yet written, the output's
 	filled  int64      // bytes of them
 	space   []byte     // of own rows
@@ -51,10 +51,10 @@ type emitter struct {
 }
 
 func (p *pass) newEmitter() (*emitter, func(), error) {
-	rows := min(p.plan.rows, p.output.rows)
-	sizes := []int64{(rows + p.rowsPerStep()) * int64(p.rowBytes()), 0}
-	if p.own != nil {
-		sizes[1] = p.own.spanBytes(rows)
+	rows := min(p.plan.rows, p.out.rows)
+	sizes := []int64{(rows + p.out.rowsPerStep()) * int64(p.out.rowBytes()), 0}
+	if p.out.own != nil {
+		sizes[1] = p.out.own.spanBytes(rows)
 	}
 	for _, s := range p.results {
 		for _, width := range s.width {
@@ -76,28 +76,28 @@ func (p *pass) newEmitter() (*emitter, func(), error) {
 // assemble appends some rows to those that are not yet written.
 func (e *emitter) assemble(ctx context.Context, first, n int64) error {
 	var own []byte
-	if e.own != nil {
+	if e.pass.out.own != nil {
 		var err error
-		if own, err = e.ownRow.Span(ctx, e.space, first, n); err != nil {
+		if own, err = e.pass.ownRow.Span(ctx, e.space, first, n); err != nil {
 			return err
 		}
 	}
-	for i, s := range e.results {
+	for i, s := range e.pass.results {
 		if err := s.read(ctx, 0, first, 1, e.spilled[i]); err != nil {
 			return err
 		}
 	}
-	size, result := int64(e.rowBytes()), e.resultRowBytes()
+	size, result := int64(e.pass.out.rowBytes()), e.pass.out.resultRowBytes()
 	dense := e.dense[e.filled:][:n*size]
-	guard.Split(e.r.threads, int(n), func(lo, hi int) {
-		numbers := make([]float64, e.ownColumns())
+	guard.Split(e.pass.r.threads, int(n), func(lo, hi int) {
+		numbers := make([]float64, e.pass.out.ownColumns())
 		for i := int64(lo); i < int64(hi); i++ {
 			row := dense[i*size:][:size]
 			if own != nil {
 				row = e.putOwn(row, own, i, numbers)
 			}
-			if e.plan.held {
-				copy(row, e.held[(first+i)*result:][:result])
+			if e.pass.plan.held {
+				copy(row, e.pass.held[(first+i)*result:][:result])
 			} else {
 				e.putResults(row, i)
 			}
@@ -109,7 +109,7 @@ func (e *emitter) assemble(ctx context.Context, first, n int64) error {
 
 // putResults writes the i-th row of the results that were read.
 func (e *emitter) putResults(row []byte, i int64) {
-	for k, s := range e.results {
+	for k, s := range e.pass.results {
 		for j, width := range s.width {
 			copy(row[:width], e.spilled[k][j][i*width:][:width])
 			row = row[width:]
@@ -118,22 +118,22 @@ func (e *emitter) putResults(row []byte, i int64) {
 }
 
 // putOwn writes the i-th of some own rows and returns what is left of the row.
-func (p *pass) putOwn(row, own []byte, i int64, numbers []float64) []byte {
-	from := p.own.array
-	bytes := p.own.count * p.dtype.Size()
+func (e *emitter) putOwn(row, own []byte, i int64, numbers []float64) []byte {
+	from := e.pass.out.own.array
+	bytes := e.pass.out.own.count * e.pass.out.dtype.Size()
 	mine := own[i*int64(from.Layout.RowBytes):][:from.Layout.RowBytes]
-	if from.DType == p.dtype && p.own.narrow == nil {
+	if from.DType == e.pass.out.dtype && e.pass.out.own.narrow == nil {
 		copy(row, mine)
 		return row[bytes:]
 	}
-	p.own.decode(mine, 0, p.own.count, numbers)
-	store.EncodeFloats(p.dtype, numbers, row[:bytes])
+	e.pass.out.own.decode(mine, 0, e.pass.out.own.count, numbers)
+	store.EncodeFloats(e.pass.out.dtype, numbers, row[:bytes])
 	return row[bytes:]
 }
 
 // write writes as many rows as the writer takes: all of them if they are the last.
 func (e *emitter) write(w *store.AddedWriter, last bool) error {
-	step := e.rowsPerStep() * int64(e.rowBytes())
+	step := e.pass.out.rowsPerStep() * int64(e.pass.out.rowBytes())
 	n := e.filled / step * step
 	if last {
 		n = e.filled

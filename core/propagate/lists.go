@@ -50,7 +50,7 @@ type weights struct {
 
 // openLists makes the lists of a part ready.
 func (p *pass) openLists(ctx context.Context, of *part) (*lists, error) {
-	l := &lists{part: of, kind: p.kind}
+	l := &lists{part: of, kind: p.out.kind}
 	block, err := of.edges.LoadIndptr(ctx, p.r.budget, mem.Convert)
 	if err != nil {
 		return nil, err
@@ -116,23 +116,6 @@ func (p *pass) openWeights(ctx context.Context, of *part) (w *weights, err error
 	}
 	w.space, err = p.alloc(graph.SpanBytes(array.Layout, listPiece))
 	return w, err
-}
-
-// listsBytes is the memory of openLists.
-func (p *pass) listsBytes(of *part) int64 {
-	e := of.edges
-	n := e.Indptr.Bytes + e.Indices.CRCBytes() + 2*(graph.SpanBytes(e.Indices.Layout, listPiece)+2*8*listPiece)
-	if p.kind == GCN {
-		n += 8*e.NumNodes + 8*min(degreeBatch, e.NumNodes)
-	}
-	if of.weights == nil {
-		return n
-	}
-	n += of.weights.LoadBytes() + of.weights.Rows*int64(of.weights.Layout.RowBytes)
-	if e.EdgeIDs != nil {
-		n += e.EdgeIDs.CRCBytes() + graph.SpanBytes(e.EdgeIDs.Layout, listPiece) + 8*listPiece
-	}
-	return n + graph.SpanBytes(of.weights.Layout, listPiece)
 }
 
 // read reads the weights at positions from first on.

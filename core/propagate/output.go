@@ -11,17 +11,30 @@ import (
 
 // output is one tensor to be made: of a node type, some columns for each edge type that leads to it.
 type output struct {
-	typ   int // node type
-	name  string
-	hop   int
-	of    string // tensor that is aggregated
-	kind  string // the reduction
-	rows  int64
-	dtype manifest.DType
-	own   *column // the node's own row, or nil
-	parts []part
-	next  *column // what the next hop reads, which is this output; nil: there is no next
+	typ    int // node type
+	target *store.NodeType
+	name   string
+	hop    int
+	of     string // tensor that is aggregated
+	kind   string // the reduction
+	rows   int64
+	dtype  manifest.DType
+	own    *column // the node's own row, or nil
+	parts  []part
+	next   *column // what the next hop reads, which is this output; nil: there is no next
 }
+
+// moved reports whether the rows of targets are stored in another order than the nodes.
+func (o *output) moved() bool { return o.target.Order != nil }
+
+// rowBytes is the size of a row of the output.
+func (o *output) rowBytes() int { return (int(o.ownColumns()) + o.columns()) * o.dtype.Size() }
+
+// resultRowBytes is the size of what is added up for a row.
+func (o *output) resultRowBytes() int64 { return int64(o.columns() * o.dtype.Size()) }
+
+// rowsPerStep returns the number of rows that the writer takes at a time; it also takes multiples.
+func (o *output) rowsPerStep() int64 { return int64(store.AddedRowsPerStep(o.rowBytes())) }
 
 // part is the columns of an output along one edge type.
 type part struct {
@@ -85,7 +98,8 @@ func (r *runner) outputs() ([]output, error) {
 	weighted := false
 	var all []output
 	for typ := range nodes {
-		out := output{typ: typ, name: o.Name, hop: 1, of: o.Tensor, kind: o.Reduce, rows: nodes[typ].Count}
+		out := output{typ: typ, target: &nodes[typ], name: o.Name, hop: 1, of: o.Tensor, kind: o.Reduce,
+			rows: nodes[typ].Count}
 		for _, place := range chosen {
 			e := &edges[place]
 			if e.Target != nodes[typ].Name {

@@ -17,7 +17,7 @@ const listPiece = 1 << 15
 
 // pass makes one output. It is made by open and ends with close.
 type pass struct {
-	*output
+	out    *output
 	r      *runner
 	blocks []*mem.Block // what close frees
 	at     []uint32     // the row of each target; nil: the target itself
@@ -38,7 +38,7 @@ type pass struct {
 
 // open loads what stays during the pass, and divides the rest of the memory.
 func (r *runner) open(ctx context.Context, o *output) (*pass, error) {
-	p := &pass{output: o, r: r}
+	p := &pass{out: o, r: r}
 	if err := p.load(ctx); err != nil {
 		err = p.enough(err)
 		p.close()
@@ -49,13 +49,13 @@ func (r *runner) open(ctx context.Context, o *output) (*pass, error) {
 
 // load reads indptr, orders and degrees.
 func (p *pass) load(ctx context.Context) error {
-	target := p.target()
+	target := p.out.target
 	var err error
 	if p.at, err = p.rowsOf(ctx, target); err != nil {
 		return err
 	}
-	for i := range p.parts {
-		of := &p.parts[i]
+	for i := range p.out.parts {
+		of := &p.out.parts[i]
 		at := p.at
 		if of.sources.Name != target.Name {
 			if at, err = p.rowsOf(ctx, of.sources); err != nil {
@@ -74,20 +74,20 @@ func (p *pass) load(ctx context.Context) error {
 		}
 		p.read = append(p.read, rows)
 	}
-	if p.own != nil {
-		if p.ownRow, err = p.r.opened.Rows(ctx, p.own.array); err != nil {
+	if p.out.own != nil {
+		if p.ownRow, err = p.r.opened.Rows(ctx, p.out.own.array); err != nil {
 			return err
 		}
 	}
 	free, need := p.r.budget.Free(), int64(0)
-	if p.plan, need = p.divide(free); need > free {
+	if p.plan, need = p.out.divide(free); need > free {
 		return &mem.BudgetError{Purpose: mem.Convert, Need: need, Free: free, Limit: p.r.budget.Limit()}
 	}
-	p.work = p.output.rows
+	p.work = p.out.rows
 	for i, n := range p.plan.slices {
-		p.work += int64(n) * p.output.rows
+		p.work += int64(n) * p.out.rows
 		if n > 1 {
-			p.work += p.parts[i].sources.Count
+			p.work += p.out.parts[i].sources.Count
 		}
 	}
 	return p.prepare()
@@ -96,24 +96,24 @@ func (p *pass) load(ctx context.Context) error {
 // prepare makes the place of the results.
 func (p *pass) prepare() (err error) {
 	if p.plan.held {
-		p.held, err = p.alloc(p.output.rows * p.resultRowBytes())
+		p.held, err = p.alloc(p.out.rows * p.out.resultRowBytes())
 		return err
 	}
 	if p.temp, err = p.r.engine.CreateTemp(p.r.store.Path(), p.r.budget); err != nil {
 		return err
 	}
 	size := int64(0)
-	for i := range p.parts {
-		of := &p.parts[i]
-		s, end, err := p.spill(size, p.output.rows, of.rows.count, p.plan.slices[i], p.dtype.Size())
+	for i := range p.out.parts {
+		of := &p.out.parts[i]
+		s, end, err := p.spill(size, p.out.rows, of.rows.count, p.plan.slices[i], p.out.dtype.Size())
 		if err != nil {
 			return err
 		}
 		p.results, size = append(p.results, s), end
 	}
 	p.sourcesAt = size
-	for i := range p.parts {
-		if of := &p.parts[i]; p.plan.slices[i] > 1 {
+	for i := range p.out.parts {
+		if of := &p.out.parts[i]; p.plan.slices[i] > 1 {
 			row := int64(of.rows.count * of.rows.elementBytes())
 			size = max(size, p.sourcesAt+ssd.WholePages(of.sources.Count*row)+int64(p.plan.slices[i])*ssd.PageBytes)
 		}
@@ -135,12 +135,6 @@ func (p *pass) spill(begin, rows int64, columns, slices, size int) (*spill, int6
 	s.sums = mem.View[uint32](sums)
 	return s, begin, err
 }
-
-// target is the node type of the output.
-func (p *pass) target() *store.NodeType { return &p.r.store.NodeTypes()[p.typ] }
-
-// moved reports whether the rows of targets are stored in another order than the nodes.
-func (p *pass) moved() bool { return p.target().Order != nil }
 
 // rowsOf is the row of every node of a type, or nil where that is the node.
 func (p *pass) rowsOf(ctx context.Context, t *store.NodeType) ([]uint32, error) {
@@ -191,22 +185,13 @@ func (p *pass) close() error {
 	return p.temp.Close()
 }
 
-// rowBytes is the size of a row of the output.
-func (p *pass) rowBytes() int { return (int(p.ownColumns()) + p.columns()) * p.dtype.Size() }
-
-// resultRowBytes is the size of what is added up for a row.
-func (p *pass) resultRowBytes() int64 { return int64(p.columns() * p.dtype.Size()) }
-
-// rowsPerStep returns the number of rows that the writer takes at a time; it also takes multiples.
-func (p *pass) rowsPerStep() int64 { return int64(store.AddedRowsPerStep(p.rowBytes())) }
-
 // enough turns an error of the budget into one that names what the whole pass needs.
 func (p *pass) enough(err error) error {
 	var budget *mem.BudgetError
 	if !errors.As(err, &budget) {
 		return err
 	}
-	return tooSmall(p.name, p.footprint(), budget.Limit)
+	return tooSmall(p.out.name, p.out.footprint(p.r.staging), budget.Limit)
 }
 
 func tooSmall(name string, need, limit int64) error {
@@ -214,39 +199,9 @@ func tooSmall(name string, need, limit int64) error {
 		&mem.BudgetError{Purpose: mem.Convert, Need: need, Free: limit, Limit: limit})
 }
 
-// footprint is the smallest budget of the pass: what stays, and the smallest division.
-func (p *pass) footprint() int64 {
-	total, loading := p.r.staging, int64(0)
-	ordered := func(t *store.NodeType) {
-		if t.Order != nil {
-			total += 4 * t.Count
-			loading = max(loading, t.Order.LoadBytes())
-		}
-	}
-	ordered(p.target())
-	for i := range p.parts {
-		of := &p.parts[i]
-		if of.sources.Name != p.target().Name {
-			ordered(of.sources)
-		}
-		total += p.listsBytes(of)
-		if of.rows.array != nil { // else it is still to be made
-			total += of.rows.array.CRCBytes()
-		} else {
-			total += 4 * chunks(of.rows.spanBytes(of.sources.Count), ssd.PageBytes)
-		}
-		loading = max(loading, of.edges.Indptr.LoadBytes())
-	}
-	if p.own != nil {
-		total += p.own.array.CRCBytes()
-	}
-	_, need := p.divide(0)
-	return total + max(loading, need+ssd.PageBytes) // a page on which the temporary file is tried
-}
-
 // run makes all rows.
 func (p *pass) run(ctx context.Context) (*store.Array, *manifest.Array, error) {
-	for i := range p.parts {
+	for i := range p.out.parts {
 		if err := p.addPart(ctx, i); err != nil {
 			return nil, nil, err
 		}
@@ -256,7 +211,7 @@ func (p *pass) run(ctx context.Context) (*store.Array, *manifest.Array, error) {
 
 // progress counts rows that are done.
 func (p *pass) progress(rows int64) {
-	before := p.output.rows * p.done / max(p.work, 1)
+	before := p.out.rows * p.done / max(p.work, 1)
 	p.done += rows
-	p.r.progress(p.output.rows*p.done/max(p.work, 1) - before)
+	p.r.progress(p.out.rows*p.done/max(p.work, 1) - before)
 }

@@ -111,9 +111,8 @@ func (r *runner) run(ctx context.Context) error {
 	r.staging = options.StagingBytes()
 	name, need := "", int64(0)
 	for i := range outputs {
-		p := &pass{output: &outputs[i], r: r}
-		if n := p.footprint(); n > need {
-			name, need = p.name, n
+		if n := outputs[i].footprint(r.staging); n > need {
+			name, need = outputs[i].name, n
 		}
 	}
 	if limit := r.budget.Limit(); limit > 0 && need > limit {

@@ -13,7 +13,7 @@ const spillWriters = 4
 
 // addPart makes the results of a part, one slice of columns after the other.
 func (p *pass) addPart(ctx context.Context, i int) (err error) {
-	of := &p.parts[i]
+	of := &p.out.parts[i]
 	at := bounds(of.rows.count, p.plan.slices[i])
 	p.r.report.Slices += p.plan.slices[i]
 	var sources *spill
@@ -32,7 +32,7 @@ func (p *pass) addPart(ctx context.Context, i int) (err error) {
 
 // divideSources reads the rows of a part's sources once and puts their columns into the temporary file by slices.
 func (p *pass) divideSources(ctx context.Context, i int) (*spill, error) {
-	c, n := p.parts[i].rows, p.parts[i].sources.Count
+	c, n := p.out.parts[i].rows, p.out.parts[i].sources.Count
 	s, _, err := p.spill(p.sourcesAt, n, c.count, p.plan.slices[i], c.elementBytes())
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (p *pass) divideSources(ctx context.Context, i int) (*spill, error) {
 
 // addSlice adds up the columns lo to hi of a part, the s-th slice, for all targets.
 func (p *pass) addSlice(ctx context.Context, i, s, lo, hi int, sources *spill) error {
-	c, n := p.parts[i].rows, p.parts[i].sources.Count
+	c, n := p.out.parts[i].rows, p.out.parts[i].sources.Count
 	element := int64(c.elementBytes())
 	table, free, err := p.scratch(n * int64(hi-lo) * element)
 	if err != nil {
@@ -106,7 +106,7 @@ func (p *pass) addSlice(ctx context.Context, i, s, lo, hi int, sources *spill) e
 
 // loadRows reads all rows of a part's sources.
 func (p *pass) loadRows(ctx context.Context, i int, table []byte) error {
-	c, n := p.parts[i].rows, p.parts[i].sources.Count
+	c, n := p.out.parts[i].rows, p.out.parts[i].sources.Count
 	width := int64(c.count * c.elementBytes())
 	space, free, err := p.scratch(c.spanBytes(min(p.plan.rows, n)))
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *column) widen(data []byte, lo, hi int, out []byte) {
 
 // adder adds up some columns of one part for all targets.
 type adder struct {
-	*pass
+	pass   *pass
 	lists  *lists
 	rowOf  []uint32
 	width  int
@@ -163,16 +163,16 @@ type adder struct {
 // newAdder makes the buffers for columns lo to hi of a part, the slice s.
 func (p *pass) newAdder(i, s, lo, hi int) (*adder, func(), error) {
 	a := &adder{pass: p, lists: p.lists[i], rowOf: p.rowOf[i], width: hi - lo, slice: s}
-	targets, size := min(p.plan.rows, p.output.rows), int64(p.dtype.Size())
+	targets, size := min(p.plan.rows, p.out.rows), int64(p.out.dtype.Size())
 	a.stride = int64(a.width) * size
 	sizes := []int64{8 * targets * int64(a.width), 0, 0}
-	if p.kind == GCN {
+	if p.out.kind == GCN {
 		sizes[1] = 8 * targets
 	}
 	if !p.plan.held {
 		a.result, sizes[2] = p.results[i], targets*a.stride
-		if p.moved() {
-			sizes[2] = p.output.rows * a.stride
+		if p.out.moved() {
+			sizes[2] = p.out.rows * a.stride
 		}
 	}
 	memory, free, err := p.scratch(sizes...)
@@ -181,19 +181,19 @@ func (p *pass) newAdder(i, s, lo, hi int) (*adder, func(), error) {
 	}
 	a.sums, a.loops, a.out = mem.View[float64](memory[0]), mem.View[float64](memory[1]), memory[2]
 	if p.plan.held {
-		a.out, a.stride, a.offset = p.held, p.resultRowBytes(), int64(p.parts[i].first+lo)*size
+		a.out, a.stride, a.offset = p.held, p.out.resultRowBytes(), int64(p.out.parts[i].first+lo)*size
 	}
 	return a, free, nil
 }
 
 // addUp adds up the rows of the sources, a batch of targets at a time, those of a target in the order of its list.
 func addUp[T float32 | float64](ctx context.Context, a *adder, table []T) error {
-	err := a.lists.scan(ctx, a.plan.rows, func(c *piece) error {
+	err := a.lists.scan(ctx, a.pass.plan.rows, func(c *piece) error {
 		if c.begins {
 			clear(a.sums)
 			fill(a.loops, 1)
 		}
-		a.lists.each(c, a.r.threads, func(target, lo, hi int64) {
+		a.lists.each(c, a.pass.r.threads, func(target, lo, hi int64) {
 			sums := a.sums[int(target-c.first)*a.width:][:a.width]
 			for k := lo; k < hi; k++ {
 				by := c.weight(k)
@@ -211,10 +211,10 @@ func addUp[T float32 | float64](ctx context.Context, a *adder, table []T) error 
 			return nil
 		}
 		a.first = c.first
-		if a.result == nil || a.moved() {
+		if a.result == nil || a.pass.out.moved() {
 			a.first = 0
 		}
-		guard.Split(a.r.threads, int(c.end-c.first), func(lo, hi int) {
+		guard.Split(a.pass.r.threads, int(c.end-c.first), func(lo, hi int) {
 			for t := c.first + int64(lo); t < c.first+int64(hi); t++ {
 				sums := a.sums[int(t-c.first)*a.width:][:a.width]
 				if a.loops != nil {
@@ -224,16 +224,16 @@ func addUp[T float32 | float64](ctx context.Context, a *adder, table []T) error 
 				a.put(t, sums)
 			}
 		})
-		a.progress(c.end - c.first)
-		if a.result != nil && !a.moved() {
+		a.pass.progress(c.end - c.first)
+		if a.result != nil && !a.pass.out.moved() {
 			return a.result.write(a.slice, c.first, a.out[:cap(a.out)])
 		}
 		return nil
 	})
-	if err != nil || a.result == nil || !a.moved() {
+	if err != nil || a.result == nil || !a.pass.out.moved() {
 		return err
 	}
-	for first := int64(0); first < a.output.rows; first += a.result.chunk {
+	for first := int64(0); first < a.pass.out.rows; first += a.result.chunk {
 		if err := a.result.write(a.slice, first, a.out[first*a.stride:cap(a.out)]); err != nil {
 			return err
 		}
@@ -270,10 +270,12 @@ func (a *adder) put(target int64, sums []float64) {
 		}
 	}
 	row := target
-	if a.at != nil {
-		row = int64(a.at[target])
+	if a.pass.at != nil {
+		row = int64(a.pass.at[target])
 	}
-	store.EncodeFloats(a.dtype, sums, a.out[(row-a.first)*a.stride+a.offset:][:int64(a.width)*int64(a.dtype.Size())])
+	dtype := a.pass.out.dtype
+	at := (row-a.first)*a.stride + a.offset
+	store.EncodeFloats(dtype, sums, a.out[at:][:int64(a.width)*int64(dtype.Size())])
 }
 
 // rowNumber is the row of a source.
