@@ -31,7 +31,8 @@ const (
 func newS3FIFO(t *table) Policy {
 	t.arrange(2)
 	size := uint32(t.capacity)
-	p := &s3fifo{table: t, small: ring{size: size}, main: ring{first: size, size: size}, smallSize: (size + 9) / 10}
+	p := &s3fifo{table: t, small: ring{table: t, size: size}, main: ring{table: t, first: size, size: size},
+		smallSize: (size + 9) / 10}
 	p.mainSize = size - p.smallSize
 	p.ghost = mem.View[uint32](t.extra)[:p.mainSize]
 	return p
@@ -39,27 +40,28 @@ func newS3FIFO(t *table) Policy {
 
 // ring is a queue in a part of the order that has an entry for every slot.
 type ring struct {
+	table       *table
 	first, size uint32 // the part
 	tail, held  uint32 // the oldest entry, from first on, and the number of entries
 }
 
-func (p *s3fifo) push(r *ring, slot int32) {
+func (r *ring) push(slot int32) {
 	at := r.tail + r.held
 	if at >= r.size {
 		at -= r.size
 	}
-	p.place(slot, r.first+at)
+	r.table.place(slot, r.first+at)
 	r.held++
 }
 
-func (p *s3fifo) pop(r *ring) int32 {
+func (r *ring) pop() int32 {
 	at := r.first + r.tail
-	p.prefetchOrder(at, r.first+r.size)
+	r.table.prefetchOrder(at, r.first+r.size)
 	if r.tail++; r.tail == r.size {
 		r.tail = 0
 	}
 	r.held--
-	return p.order[at]
+	return r.table.order[at]
 }
 
 // Step implements Policy.
@@ -83,7 +85,7 @@ func (p *s3fifo) evict() {
 
 func (p *s3fifo) evictSmall() {
 	for p.small.held > 0 {
-		slot := p.pop(&p.small)
+		slot := p.small.pop()
 		if n := &p.nodes[slot]; n.state <= 1 {
 			p.vacate(slot, p.remember(n.row))
 			return
@@ -97,14 +99,14 @@ func (p *s3fifo) evictSmall() {
 
 func (p *s3fifo) evictMain() {
 	for p.main.held > 0 {
-		slot := p.pop(&p.main)
+		slot := p.main.pop()
 		n := &p.nodes[slot]
 		if n.state == inMain {
 			p.vacate(slot, Miss)
 			return
 		}
 		n.state--
-		p.push(&p.main, slot)
+		p.main.push(slot)
 	}
 }
 
@@ -127,10 +129,10 @@ func (p *s3fifo) insert(slot, address int32) {
 		p.insertMain(slot)
 		return
 	}
-	p.push(&p.small, slot)
+	p.small.push(slot)
 }
 
 func (p *s3fifo) insertMain(slot int32) {
 	p.nodes[slot].state = inMain
-	p.push(&p.main, slot)
+	p.main.push(slot)
 }

@@ -45,7 +45,7 @@ func (b *batch) induce() error {
 
 // inducing is the position in the work on an induced subgraph: element offset of the list of target comes next.
 type inducing struct {
-	*batch
+	batch   *batch
 	nodes   []int64
 	sources []int64
 	spans   []span
@@ -57,27 +57,27 @@ type inducing struct {
 
 // lists takes up the next lists, or parts of them, as many as are brought at a time.
 func (in *inducing) lists() error {
-	g := &in.Relation
+	g := &in.batch.Relation
 	if g.Adjacency == nil {
-		if err := in.listIDs.grow(in.budget, mem.Trace, inducedEdges, 0); err != nil {
+		if err := in.batch.listIDs.grow(in.batch.budget, mem.Trace, inducedEdges, 0); err != nil {
 			return err
 		}
-		return in.keep(in.load(in.listIDs.data[:inducedEdges]))
+		return in.keep(in.load(in.batch.listIDs.data[:inducedEdges]))
 	}
-	for _, b := range []*buffer[int64]{&in.listIDs, &in.listPos} {
-		if err := b.grow(in.budget, mem.Trace, FetchedEdges, 0); err != nil {
+	for _, b := range []*buffer[int64]{&in.batch.listIDs, &in.batch.listPos} {
+		if err := b.grow(in.batch.budget, mem.Trace, FetchedEdges, 0); err != nil {
 			return err
 		}
 	}
-	if err := in.listPtr.grow(in.budget, mem.Trace, int64(len(in.nodes))+1, 0); err != nil {
+	if err := in.batch.listPtr.grow(in.batch.budget, mem.Trace, int64(len(in.nodes))+1, 0); err != nil {
 		return err
 	}
-	drawn := in.positions(in.listPos.data[:FetchedEdges], in.listPtr.data)
-	ids := in.listIDs.data[:len(drawn.Pos)]
+	drawn := in.positions(in.batch.listPos.data[:FetchedEdges], in.batch.listPtr.data)
+	ids := in.batch.listIDs.data[:len(drawn.Pos)]
 	if len(ids) == 0 { // the last nodes have no in-edges
 		return in.keep(nil)
 	}
-	if err := g.Adjacency.Fetch(in.ctx, drawn, ids); err != nil {
+	if err := g.Adjacency.Fetch(in.batch.ctx, drawn, ids); err != nil {
 		return fmt.Errorf("sample: fetching %d neighbours of a batch's nodes: %w", len(ids), err)
 	}
 	for len(ids) > 0 {
@@ -92,7 +92,7 @@ func (in *inducing) lists() error {
 
 // load copies the next elements of lists in memory.
 func (in *inducing) load(ids []int64) []int64 {
-	g, n, offset := &in.Relation, 0, in.offset
+	g, n, offset := &in.batch.Relation, 0, in.offset
 	for i := in.target; i < len(in.spans) && n < len(ids); i++ {
 		if next := i + group; next < len(in.spans) {
 			in.ask(in.spans[next])
@@ -116,7 +116,7 @@ func (in *inducing) load(ids []int64) []int64 {
 // ask asks for the beginning of a list.
 func (in *inducing) ask(s span) {
 	n := int(min(s.deg, askedEdges))
-	switch g := &in.Relation; {
+	switch g := &in.batch.Relation; {
 	case n == 0:
 	case g.Indices32 != nil:
 		asm.PrefetchRange(unsafe.Pointer(&g.Indices32[s.start]), 4*n) // unsafe: the address of an element, only prefetched
@@ -145,7 +145,7 @@ func (in *inducing) positions(pos, ptr []int64) Drawn {
 
 // keep looks up the next elements and appends those that are nodes of the batch.
 func (in *inducing) keep(ids []int64) error {
-	if err := in.ctx.Err(); err != nil {
+	if err := in.batch.ctx.Err(); err != nil {
 		return fmt.Errorf("sample: %w", err)
 	}
 	if in.edges > maxEdges {
@@ -153,14 +153,14 @@ func (in *inducing) keep(ids []int64) error {
 			in.edges, int64(maxEdges), ErrTooLarge)
 	}
 	need := in.edges + int64(len(ids))
-	if err := in.batch.row.grow(in.budget, mem.Trace, need, in.edges); err != nil {
+	if err := in.batch.row.grow(in.batch.budget, mem.Trace, need, in.edges); err != nil {
 		return err
 	}
-	if err := in.batch.pos.grow(in.budget, mem.Trace, need, in.edges); err != nil {
+	if err := in.batch.pos.grow(in.batch.budget, mem.Trace, need, in.edges); err != nil {
 		return err
 	}
-	in.source.ids.find(in.sources, ids)
-	row, pos, at := in.row.data, in.pos.data, in.edges
+	in.batch.source.ids.find(in.sources, ids)
+	row, pos, at := in.batch.row.data, in.batch.pos.data, in.edges
 	for in.target < len(in.spans) {
 		s := in.spans[in.target]
 		count := min(s.deg-in.offset, int64(len(ids)))

@@ -1,6 +1,7 @@
 package sample
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -107,13 +108,13 @@ func (m metapath) expand(h *hop) error {
 	return h.expandWalks(w, m.fetched, func(k *walker, lo, hi int) error {
 		from, n := h.expanded(h.first, h.first+h.targets), h.start(k, w, lo, hi)
 		if len(m.path) == 1 && !m.fetched {
-			one := moves{hop: h, k: k, w: w, from: from, back: w.back(), n: n}
+			one := moves{relation: &h.Relation, spans: h.spans.data, k: k, w: w, from: from, back: w.back(), n: n}
 			one.resident()
 			return nil
 		}
-		p := pathMoves{hop: h, k: k, w: w, path: m.path, from: from, back: w.back(), n: n}
+		p := pathMoves{spans: h.spans.data, k: k, w: w, path: m.path, from: from, back: w.back(), n: n}
 		if m.fetched {
-			return p.fetch()
+			return p.fetch(h.ctx)
 		}
 		p.resident()
 		return nil
@@ -123,13 +124,13 @@ func (m metapath) expand(h *hop) error {
 // pathMoves is n walkers that move together along a metapath, in stages as moves has them. A walker that has come to an
 // end is one whose target is the complement of what it was; it stands at node 0 of whatever type.
 type pathMoves struct {
-	*hop
-	k    *walker
-	w    Walk
-	path []Relation
-	from []int64 // the targets
-	back uint64
-	n    int
+	spans []span // of the targets
+	k     *walker
+	w     Walk
+	path  []Relation
+	from  []int64 // the targets
+	back  uint64
+	n     int
 }
 
 // steps returns the number of steps that each walker takes.
@@ -172,7 +173,7 @@ func (m *pathMoves) leave(first, step int) {
 				targets[i], at[i] = ^t, 0
 				continue
 			}
-			home := m.spans.data[t] // has edges
+			home := m.spans[t] // has edges
 			at[i] = m.from[t]
 			start, stop = home.start, home.start+home.deg
 		}
@@ -234,7 +235,7 @@ func (m *pathMoves) resident() {
 }
 
 // fetch moves them step by step. Walkers that have come to an end ask for no edge.
-func (m *pathMoves) fetch() error {
+func (m *pathMoves) fetch(ctx context.Context) error {
 	at, pos, next, ptr := m.k.at.data[:m.n], m.k.pos.data[:m.n], m.k.next.data[:m.n], m.k.ptr.data[:m.n+1]
 	for step := range m.steps() {
 		for first := 0; first < m.n; first += group {
@@ -252,7 +253,7 @@ func (m *pathMoves) fetch() error {
 		ptr[m.n] = int64(moving)
 		if moving > 0 {
 			g := &m.path[step%len(m.path)]
-			if err := g.fetch(m.ctx, Drawn{Targets: at, Ptr: ptr, Pos: pos[:moving]}, next[:moving]); err != nil {
+			if err := g.fetch(ctx, Drawn{Targets: at, Ptr: ptr, Pos: pos[:moving]}, next[:moving]); err != nil {
 				return fmt.Errorf("sample: fetching step %d of %d walks: %w", step, m.n, err)
 			}
 		}

@@ -173,12 +173,13 @@ func (w Walk) back() uint64 { return uint64(math.Ceil(w.Restart * 0x1p53)) }
 // moves is n walkers that move together along one relation in memory. A step has three stages, each for a group of
 // walkers at a time. What pathMoves looks at besides, whether a walker has come to an end, took 1.25 times as long.
 type moves struct {
-	*hop
-	k    *walker
-	w    Walk
-	from []int64 // the targets
-	back uint64  // those whose number is below it go back
-	n    int
+	relation *Relation
+	spans    []span // of the targets
+	k        *walker
+	w        Walk
+	from     []int64 // the targets
+	back     uint64  // those whose number is below it go back
+	n        int
 }
 
 // turn sends walkers back and asks for the spans of where they stand.
@@ -197,7 +198,7 @@ func (m *moves) turn(first int, step int64) {
 			at[i] = v
 		}
 	}
-	indptr := m.Indptr
+	indptr := m.relation.Indptr
 	asm.Prefetch(indptr, at)
 	asm.Prefetch(indptr[1:], at)
 }
@@ -206,11 +207,11 @@ func (m *moves) turn(first int, step int64) {
 func (m *moves) leave(first int) {
 	end := min(first+group, m.n)
 	at, state, pos := m.k.at.data[first:end], m.k.state.data[first:end], m.k.pos.data[first:end]
-	g := &m.Relation
+	g := m.relation
 	for i, v := range at {
 		start, stop := g.Indptr[v], g.Indptr[v+1]
 		if start == stop { // back to the target, which has in-edges
-			home := m.spans.data[m.k.targets.data[first+i]]
+			home := m.spans[m.k.targets.data[first+i]]
 			at[i] = m.from[m.k.targets.data[first+i]]
 			start, stop = home.start, home.start+home.deg
 		}
@@ -225,7 +226,7 @@ func (m *moves) leave(first int) {
 func (m *moves) arrive(first int, step int64) {
 	end := min(first+group, m.n)
 	at, pos := m.k.at.data[first:end], m.k.pos.data[first:end]
-	if g := &m.Relation; g.Indices32 != nil {
+	if g := m.relation; g.Indices32 != nil {
 		for i, p := range pos {
 			at[i] = int64(g.Indices32[p])
 		}

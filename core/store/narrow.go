@@ -133,7 +133,7 @@ type narrowing struct {
 }
 
 // newNarrowing prepares the encoding of a tensor, which reads it once where its scales depend on all rows.
-func (c *conversion) newNarrowing(ctx context.Context, label string, t NamedSource) (*narrowing, error) {
+func newNarrowing(ctx context.Context, c *conversion, label string, t NamedSource) (*narrowing, error) {
 	n := &narrowing{source: t, label: label, rows: t.most(Source.narrowRows)}
 	count := n.rows * int64(t.elements())
 	var err error

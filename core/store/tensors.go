@@ -46,7 +46,7 @@ func (c *conversion) writeTensor(
 	var n *narrowing
 	if t.Narrow != narrow.None {
 		var err error
-		if n, err = c.newNarrowing(ctx, label+t.Name, t); err != nil {
+		if n, err = newNarrowing(ctx, c, label+t.Name, t); err != nil {
 			return nil, err
 		}
 		defer n.close()

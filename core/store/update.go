@@ -192,7 +192,7 @@ func (u *updater) bytes(chunk int) int64 {
 			continue
 		}
 		for _, t := range part.tensors {
-			array := u.future(t, node.Count)
+			array := t.future(node.Count)
 			least := int64(1 << 20)
 			for p, ok := planPermute(array, least); !ok || p.bytes(array) > least; p, ok = planPermute(array, least) {
 				least *= 2
@@ -210,22 +210,22 @@ func (u *updater) bytes(chunk int) int64 {
 func (u *updater) added() (all []*Array) {
 	for i := range u.graph.nodes {
 		for _, t := range u.graph.nodes[i].tensors {
-			all = append(all, u.future(t, t.rows()))
+			all = append(all, t.future(t.rows()))
 		}
 	}
 	for i := range u.graph.edges {
 		for _, t := range u.graph.edges[i].tensors {
-			all = append(all, u.future(t, t.rows()))
+			all = append(all, t.future(t.rows()))
 		}
 	}
 	for _, t := range u.graph.attachments {
-		all = append(all, u.future(t, t.rows()))
+		all = append(all, t.future(t.rows()))
 	}
 	return all
 }
 
 // future is the array that a tensor of the user's will be.
-func (u *updater) future(t NamedSource, rows int64) *Array {
+func (t NamedSource) future(rows int64) *Array {
 	dtype, shape := t.stored()
 	rowBytes, _ := rowBytesOf(dtype, shape) // checked with the source
 	a := &Array{DType: dtype, RowShape: shape, Rows: rows, Layout: layoutFor(rowBytes, rows)}
