@@ -30,11 +30,11 @@ WINDOWS = (0.01, 0.02, 0.04, 0.06, 0.08)
 
 def edges(store: freshgo.Store) -> tuple[np.ndarray, np.ndarray]:
     """The places on disk of the rows of sources and targets."""
-    path, order = Path(store.path), store._info["order"]
+    path, order = Path(store.path), store._contents.info["order"]
     place = np.arange(store.num_nodes)
     if order is not None:
         place[np.fromfile(path / order["file"], np.uint32, store.num_nodes)] = np.arange(store.num_nodes)
-    of = {array["name"]: array for array in store._info["topology"]}
+    of = {array["name"]: array for array in store._contents.info["topology"]}
     ptr = np.fromfile(path / of["indptr"]["file"], of["indptr"]["dtype"], store.num_nodes + 1).astype(np.int64)
     sources = np.fromfile(path / of["indices"]["file"], of["indices"]["dtype"], store.num_edges)
     return place[sources], place[np.repeat(np.arange(store.num_nodes), np.diff(ptr))]

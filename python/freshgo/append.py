@@ -90,7 +90,7 @@ def append(
         attachments = _keys(source, parts, keys)
         with progress_of(progress) as report:
             native_convert.append(
-                source._native,
+                source._contents.native,
                 path,
                 parts,
                 memory=n_bytes,
@@ -104,7 +104,7 @@ def append(
 
 def _parts(store: Store, nodes: Any, edges: Any) -> GraphParts:
     """What is new of each type."""
-    flat = store._types.homogeneous
+    flat = store._contents.types.homogeneous
     if flat:
         by_node = {} if nodes is None else {"": nodes}
         by_edge = {} if edges is None else {UNNAMED: edges}
@@ -116,7 +116,7 @@ def _parts(store: Store, nodes: Any, edges: Any) -> GraphParts:
     parts = GraphParts({}, {})
     for node_type, value in by_node.items():
         if not flat:
-            store._nodes_of(node_type)
+            store._contents.nodes_of(node_type)
         if not isinstance(value, Mapping):
             raise DTypeError(f"nodes{'' if flat else [node_type]} must be a mapping, got {checks.shown(value)}")
         parts.nodes[node_type] = node_parts(node_type, value)
@@ -126,7 +126,7 @@ def _parts(store: Store, nodes: Any, edges: Any) -> GraphParts:
         if not flat:
             if not isinstance(edge_type, tuple):
                 raise DTypeError(f"the keys of edges must be edge types, got {checks.shown(edge_type)}")
-            store._edges_of(edge_type)
+            store._contents.edges_of(edge_type)
         parts.edges[edge_type] = edge_parts(edge_type, value)
         _check_rows(label_of(edge_type), {**parts.edges[edge_type].whole, **parts.edges[edge_type].links})
     return parts
@@ -144,7 +144,7 @@ def _check_rows(label: str, others: Mapping[str, Any]) -> None:
 
 def _check_frames(node_type: str, given: dict[str, Frame], store: Store) -> None:
     """Check that TensorFrames have the columns of the store's."""
-    known = store._frames().get(node_type, {}) if given else {}
+    known = store._contents.frames().get(node_type, {}) if given else {}
     for name, frame in given.items():
         if frame != known.get(name):
             raise InvalidArgumentError(
@@ -155,7 +155,7 @@ def _check_frames(node_type: str, given: dict[str, Frame], store: Store) -> None
 
 def _keys(store: Store, parts: GraphParts, given: Any) -> dict[str, Array]:
     """The keys of new nodes, as the arrays behind which the store has those of the old ones."""
-    by_type = given if not store._types.homogeneous else {} if given is None else {"": given}
+    by_type = given if not store._contents.types.homogeneous else {} if given is None else {"": given}
     if by_type is None:
         by_type = {}
     if not isinstance(by_type, Mapping):
@@ -166,7 +166,7 @@ def _keys(store: Store, parts: GraphParts, given: Any) -> dict[str, Array]:
             raise InvalidArgumentError(f"keys are given of new nodes{of}, and nodes gives none{of}")
     attachments: dict[str, Array] = {}
     for key, of_nodes in parts.nodes.items():
-        known = [name for name in (f"ids/{key}", f"ids/{key}/ends") if name in store._attachments]
+        known = [name for name in (f"ids/{key}", f"ids/{key}/ends") if name in store._contents.attachments]
         label = f"keys[{key!r}]" if key else "keys"
         if not known:
             if key in by_type:

@@ -28,7 +28,7 @@ from freshgo._sources.landing import landed
 from freshgo._sources.opening import Opening
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.relayout import Relayout
-from freshgo.store import Store, written
+from freshgo.store import Store, store_over, written
 
 
 @entry
@@ -267,7 +267,7 @@ def _put_in_order(draft: NativeStore | None, wanted: Relayout | None, memory: in
     if wanted is None or draft is None:
         return
     with contextlib.closing(draft):
-        scores = wanted.scores(Store._of(draft), memory)
+        scores = wanted.scores(store_over(draft, draft.describe()), memory)
         native_convert.relayout(
             draft, None, order=wanted.order, scores=scores, hot_rows=wanted.hot_rows, memory=memory, progress=report
         )

@@ -122,7 +122,7 @@ def propagate(
         _check_names(opened, tensor, weight_attr, hops)
         with progress_of(progress) as report:
             native_convert.propagate(
-                opened._native,
+                opened._contents.native,
                 tensor=tensor,
                 reduce=reduce,
                 weight_attr=weight_attr,
@@ -155,13 +155,13 @@ def _with(data: Any, made: dict[str, dict[str, Tensor]]) -> Any:
 
 def _check_names(store: Store, tensor: str, weight_attr: str | None, hops: int) -> None:
     """Check what the library would refuse without the names that a user may mean."""
-    known = {name for source, _, _ in store._edges for name in store._nodes[source].tensors}
+    known = {name for source, _, _ in store._contents.edges for name in store._contents.nodes[source].tensors}
     if tensor not in known:
         raise no_tensor(tensor, known)
-    weights = {name for edges in store._edges.values() for name in edges.tensors}
+    weights = {name for edges in store._contents.edges.values() for name in edges.tensors}
     if weight_attr is not None and weight_attr not in weights:
         raise no_weights(weight_attr, weights)
-    check_hops(hops, store._types.homogeneous)
+    check_hops(hops, store._contents.types.homogeneous)
 
 
 def _places(store: Store, relations: Sequence[EdgeType] | None) -> list[int] | None:

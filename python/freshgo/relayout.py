@@ -97,7 +97,7 @@ def relayout(
         scores = wanted.scores(source, n_bytes)
         with progress_of(progress) as report:
             native_convert.relayout(
-                source._native,
+                source._contents.native,
                 path,
                 order=wanted.order,
                 scores=scores,

@@ -124,7 +124,7 @@ def _write(
     source: Store, target: Path, nodes: tuple[DividedNodes, ...], count: int, memory: int, report: Progress | None
 ) -> None:
     drop = {of.node_type: [rows.name for rows in of.tensors] for of in nodes}
-    dropped = next(iter(drop.values())) if source._types.homogeneous else drop
+    dropped = next(iter(drop.values())) if source._contents.types.homogeneous else drop
     show: bool | Progress = report or False
     with update(source, target / "graph", drop=dropped, memory=memory, progress=show) as graph:
         uuid = graph.uuid
@@ -156,11 +156,11 @@ def _part_store(parts: GraphParts, place: Path, memory: int, report: Progress | 
 def _divided(store: Store) -> dict[str, tuple[Rows, ...]]:
     """The tensors of each node type whose rows are divided, as the store holds them."""
     found: dict[str, tuple[Rows, ...]] = {}
-    for place, (node_type, of) in enumerate(store._nodes.items()):
+    for place, (node_type, of) in enumerate(store._contents.nodes.items()):
         first = _first_row(store, node_type) if of.num_nodes else {}
         rows = []
         for name, info in of.tensors.items():
-            row = first.get(store._types.node_name(place, name))
+            row = first.get(store._contents.types.node_name(place, name))
             if row is None or info.aggregate is not None:
                 continue
             described = of._described(name)
@@ -183,7 +183,7 @@ def _first_row(store: Store, node_type: str) -> dict[str, torch.Tensor]:
 
 def _batches(store: Store, node_type: str, first: int, end: int, rows: int) -> Iterator[dict[str, torch.Tensor]]:
     """Yield the stored rows of a range of nodes, in pieces."""
-    counts = store._types.num_nodes
+    counts = store._contents.types.num_nodes
     before = sum(list(counts.values())[: list(counts).index(node_type)])
     for begin in range(first, end, _CHUNK_NODES):
         options = loader_options(
@@ -196,14 +196,14 @@ def _batches(store: Store, node_type: str, first: int, end: int, rows: int) -> I
             feature_dtype="stored",
             checksums=True,
         )
-        with contextlib.closing(NativeLoader(store._native, options)) as loader:
+        with contextlib.closing(NativeLoader(store._contents.native, options)) as loader:
             loader.start(0, 0)
             while (batch := loader.next()) is not None:
                 yield batch.tensors
 
 
 def _by_type(store: Store, scores: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    counts = store._types.num_nodes
+    counts = store._contents.types.num_nodes
     return zip(counts, torch.split(scores, list(counts.values())), strict=True)
 
 
@@ -220,7 +220,7 @@ def _part(store: Store, nodes: tuple[DividedNodes, ...], part: int) -> GraphPart
         tensors: dict[str, Array] = {rows.name: _stream(store, of, rows, part) for rows in of.tensors}
         found[of.node_type] = NodeParts(of.count(part), tensors, {})
     first = nodes[0].node_type
-    edge_type = UNNAMED if store._types.homogeneous else (first, "none", first)
+    edge_type = UNNAMED if store._contents.types.homogeneous else (first, "none", first)
     return GraphParts(found, {edge_type: EdgeParts(torch.empty((2, 0), dtype=torch.int64), {})})
 
 
@@ -239,7 +239,7 @@ def _stream(store: Store, of: DividedNodes, rows: Rows, part: int) -> Stream:
 
 
 def _pieces(store: Store, of: DividedNodes, rows: Rows, part: int) -> Iterator[Any]:
-    name = store._types.node_name(list(store._nodes).index(of.node_type), rows.name)
+    name = store._contents.types.node_name(list(store._contents.nodes).index(of.node_type), rows.name)
     at_a_time = max(1, _CHUNK_BYTES // of.n_bytes)
     for tensors in _batches(store, of.node_type, of.bounds[part], of.bounds[part + 1], at_a_time):
         yield as_bytes(tensors[name]).numpy().data

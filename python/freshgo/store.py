@@ -5,42 +5,29 @@ from __future__ import annotations
 import math
 import os
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from freshgo._args import checks, frames, labelled, whole
-from freshgo._args.aggregates import Aggregate
-from freshgo._args.described import describe, summarise
+from freshgo._args import labelled
 from freshgo._args.entry import entry
-from freshgo._args.frames import Frames
 from freshgo._args.hints import listed, only
 from freshgo._args.progress import Progress, finish, progress_of
-from freshgo._args.types import UNNAMED, EdgeType, Types, counts_shown
-from freshgo._args.versions import StoreVersion
-from freshgo._args.whole import Attributes
+from freshgo._args.types import UNNAMED, EdgeType, counts_shown
 from freshgo._native import abi
 from freshgo._native.store import Store as NativeStore
+from freshgo._store.contents import Contents, StoredEdges, StoredNodes, TensorInfo
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.ids import Ids
 
+if TYPE_CHECKING:
+    from freshgo._args.versions import StoreVersion
+
+__all__ = ["QuantizationError", "Store", "StoredEdges", "StoredNodes", "TensorInfo", "quantization_error"]
+
 MANIFEST = "manifest.pb"
 """What makes a directory a store; it is written last."""
-
-
-class TensorInfo(NamedTuple):
-    """A tensor in a store, without its data."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    level: str
-    """``"node"`` or ``"edge"``: what the rows belong to."""
-    aggregate: Aggregate | None = None
-    """How it was computed from others by :func:`freshgo.propagate`; None for the user's own tensors."""
-    stored: str | None = None
-    """How the numbers are stored, if that is not as ``dtype``: ``"float16"``, ``"int8-per-row"``, ... (``dtype=`` of
-    :func:`freshgo.convert`)."""
 
 
 class QuantizationError(NamedTuple):
@@ -69,7 +56,7 @@ def quantization_error(store: Store, name: str, of: str | EdgeType | None = None
     """
     if not isinstance(store, Store):
         raise DTypeError(f"store must be a freshgo.Store, got {type(store).__name__}")
-    described = store._owner_of(name, of)._described(name)
+    described = store._contents.owner(name, of)._described(name)
     if not getattr(torch, described["dtype"]).is_floating_point:
         raise DTypeError(f"the tensor {name!r} holds {described['dtype']}, expected floats")
     error = described["error"]
@@ -78,85 +65,6 @@ def quantization_error(store: Store, name: str, of: str | EdgeType | None = None
     count = max(1, torch.Size(described["shape"]).numel())
     square, values = error["sum_square_error"], error["sum_square_values"]
     return QuantizationError(error["max"], math.sqrt(square / count), math.sqrt(square / values) if square else 0.0)
-
-
-@entry
-class _Stored:
-    """What is stored of one type: its tensors."""
-
-    _level: Literal["node", "edge"]
-
-    def __init__(self, native: NativeStore, info: dict[str, Any], place: int, owner: str) -> None:
-        self._native, self._info, self._place = native, info, place
-        self._owner = owner  # what messages call the type
-        self.tensors = _tensors(info["tensors"], self._level)
-        """Name, dtype and shape of every tensor."""
-
-    def _described(self, name: str) -> dict[str, Any]:
-        """Return what the manifest says of a tensor."""
-        for tensor in self._info["tensors"]:
-            if tensor["name"] == name:
-                return cast(dict[str, Any], tensor)
-        raise InvalidArgumentError(f"{self._owner} has no tensor {name!r}{only(name, self.tensors)}")
-
-    def __getitem__(self, name: str) -> Tensor:
-        self._described(name)
-        return self._native.read(name, kind=self._level, place=self._place)
-
-
-@entry
-class StoredNodes(_Stored):
-    """The nodes of one type of a store: ``store["paper"]``. ``store["paper"]["x"]`` reads a tensor."""
-
-    _level = "node"
-
-    def __init__(self, native: NativeStore, info: dict[str, Any], place: int) -> None:
-        super().__init__(native, info, place, f"node type {info['name']!r}" if info["name"] else "the store")
-        self.splits: dict[str, int] = dict(info["splits"])
-        """The number of nodes of every split, by name."""
-
-    @property
-    def num_nodes(self) -> int:
-        """The number of nodes."""
-        return int(self._info["num_nodes"])
-
-    def split(self, name: str) -> Tensor:
-        """Read the node ids of a split: int64 ``[size]``."""
-        if name not in self.splits:
-            raise checks.no_split(self._owner, name, self.splits, self.tensors, checks.NO_STORED_MASK)
-        return self._native.read(name, kind="split", place=self._place)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._info['name']!r}, num_nodes={self.num_nodes}, {_listed(self.tensors)})"
-
-
-@entry
-class StoredEdges(_Stored):
-    """The edges of one type of a store: ``store["author", "writes", "paper"]``. Indexing it reads a tensor, with its
-    rows in the order of the edges that were converted."""
-
-    _level = "edge"
-
-    def __init__(self, native: NativeStore, info: dict[str, Any], place: int) -> None:
-        super().__init__(native, info, place, f"edge type {(info['source'], info['relation'], info['target'])}")
-
-    @property
-    def edge_type(self) -> EdgeType:
-        """The edge type: source, relation, target."""
-        return (self._info["source"], self._info["relation"], self._info["target"])
-
-    @property
-    def num_edges(self) -> int:
-        """The number of edges."""
-        return int(self._info["num_edges"])
-
-    @property
-    def weight_attr(self) -> str | None:
-        """The tensor that is also stored by target, for weighted draws (``weight_attr`` of :func:`freshgo.convert`)."""
-        return self._info["weights_of"] or None
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.edge_type}, num_edges={self.num_edges}, {_listed(self.tensors)})"
 
 
 @entry
@@ -174,33 +82,7 @@ class Store:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         native = NativeStore(path)
-        self._adopt(native, native.describe())
-
-    def _adopt(self, native: NativeStore, info: dict[str, Any]) -> None:
-        self._native, self._info = native, info
-        # What a homogeneous graph has is that of its unnamed node type and edge type.
-        node_types = info["node_types"] or [{**info, "name": UNNAMED[0]}]
-        unnamed = dict(zip(("source", "relation", "target"), UNNAMED, strict=True))
-        edge_types = info["edge_types"] or [{**info, **unnamed, "tensors": info["edge_tensors"]}]
-        nodes = [StoredNodes(native, described, place) for place, described in enumerate(node_types)]
-        edges = [StoredEdges(native, described, place) for place, described in enumerate(edge_types)]
-        self._nodes = {of._info["name"]: of for of in nodes}
-        self._edges = {of.edge_type: of for of in edges}
-        self._attachments = {array["name"]: array for array in info["attachments"]}
-        self._types = Types({name: of.num_nodes for name, of in self._nodes.items()}, list(self._edges))
-
-    def _frames(self) -> Frames:
-        """The TensorFrames of nodes, by node type and name."""
-        if frames.ATTACHMENT not in self._attachments:
-            return {}
-        return frames.read(self._read_attached(frames.ATTACHMENT))
-
-    @classmethod
-    def _of(cls, native: NativeStore) -> Store:
-        """Return a store over a native one that is open."""
-        self = cls.__new__(cls)
-        self._adopt(native, native.describe())
-        return self
+        self._contents = Contents(native, native.describe())
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Store:
@@ -217,44 +99,46 @@ class Store:
     @property
     def path(self) -> str:
         """The path of the store."""
-        return str(self._info["path"])
+        return str(self._contents.info["path"])
 
     @property
     def uuid(self) -> str:
         """Identifies the content: every conversion, relayout, update and append makes a new one."""
-        return str(self._info["uuid"])
+        return str(self._contents.info["uuid"])
 
     @property
     def version(self) -> int:
         """How often the store was written: 1 as it was converted, and one more for each relayout, update, append and
         propagation since. :attr:`history` says what they were."""
-        return len(self._info["history"])
+        return len(self._contents.info["history"])
 
     @property
     def history(self) -> list[StoreVersion]:
         """How the versions of the store came about, the conversion first. It says nothing of stores with which files
         are shared, and is no part of what checksums are compared with."""
-        return StoreVersion.of(self._info["history"])
+        from freshgo._args.versions import StoreVersion
+
+        return StoreVersion.of(self._contents.info["history"])
 
     @property
     def num_nodes(self) -> int:
         """The number of nodes, of all node types together."""
-        return int(self._info["num_nodes"])
+        return int(self._contents.info["num_nodes"])
 
     @property
     def num_edges(self) -> int:
         """The number of edges, of all edge types together."""
-        return int(self._info["num_edges"])
+        return int(self._contents.info["num_edges"])
 
     @property
     def node_types(self) -> list[str]:
         """The node types; empty for a homogeneous graph."""
-        return [] if self._types.homogeneous else self._types.node_types
+        return [] if self._contents.types.homogeneous else self._contents.types.node_types
 
     @property
     def edge_types(self) -> list[EdgeType]:
         """The edge types (source, relation, target); empty for a homogeneous graph."""
-        return [] if self._types.homogeneous else list(self._edges)
+        return [] if self._contents.types.homogeneous else list(self._contents.edges)
 
     def metadata(self) -> tuple[list[str], list[EdgeType]]:
         """Return node types and edge types, as PyG's models take them."""
@@ -263,39 +147,39 @@ class Store:
     @property
     def num_nodes_dict(self) -> dict[str, int]:
         """The number of nodes of every type; empty for a homogeneous graph."""
-        return {name: self._nodes[name].num_nodes for name in self.node_types}
+        return {name: self._contents.nodes[name].num_nodes for name in self.node_types}
 
     @property
     def num_edges_dict(self) -> dict[EdgeType, int]:
         """The number of edges of every type; empty for a homogeneous graph."""
-        return {name: self._edges[name].num_edges for name in self.edge_types}
+        return {name: self._contents.edges[name].num_edges for name in self.edge_types}
 
     @property
     def reordered(self) -> bool:
         """Whether rows of node tensors are stored in an order of their own (:func:`freshgo.relayout`). This does not
         change ids, batches, or what is read."""
-        return any(nodes._info["order"] is not None for nodes in self._nodes.values())
+        return any(nodes._info["order"] is not None for nodes in self._contents.nodes.values())
 
     @property
     def weight_attr(self) -> str | None:
         """The edge tensor that is also stored by target, for weighted draws (``weight_attr`` of
         :func:`freshgo.convert`). In a heterogeneous graph it is None: see ``store["author", "writes",
         "paper"].weight_attr``."""
-        return self._info["weights_of"] or None
+        return self._contents.info["weights_of"] or None
 
     @property
     def tensors(self) -> dict[str, TensorInfo]:
         """Name, dtype and shape of every tensor. Batches bring all of them except those that
         :func:`freshgo.propagate` has computed. In a heterogeneous graph it is empty: see ``store["paper"].tensors``."""
-        return {**self._nodes[""].tensors, **self._edges[UNNAMED].tensors} if self._types.homogeneous else {}
+        return self._contents.tensors()
 
     @property
     def splits(self) -> dict[str, Any]:
         """The number of nodes of every split, by name: ``{"train": 90}``. In a heterogeneous graph, these by the node
         types that have splits: ``{"paper": {"train": 90}}``."""
-        if self._types.homogeneous:
-            return dict(self._nodes[""].splits)
-        return {node_type: dict(nodes.splits) for node_type, nodes in self._nodes.items() if nodes.splits}
+        if self._contents.types.homogeneous:
+            return dict(self._contents.nodes[""].splits)
+        return {node_type: dict(nodes.splits) for node_type, nodes in self._contents.nodes.items() if nodes.splits}
 
     def attributes(self, of: str | EdgeType | None = None) -> dict[str, Any]:
         """Read what belongs to the graph as a whole, by name: tensors such as ``class_weights``, numbers, strings, and
@@ -307,23 +191,14 @@ class Store:
             CorruptError, ReadError: the store is damaged or cannot be read.
         """
         if of is not None:
-            self._of_type(of)
-        return self._attributes().get("" if self._types.homogeneous and of is None else of, {})
-
-    def _attributes(self) -> Attributes:
-        """What belongs to the graph or to a type as a whole, by owner."""
-        if whole.ATTACHMENT not in self._attachments:
-            return {}
-        return whole.read(self._read_attached(whole.ATTACHMENT), self._read_attached)
-
-    def _read_attached(self, name: str) -> Tensor:
-        return self._native.read_rows(name, 0, self._attachments[name]["shape"][0])
+            self._contents.of_type(of)
+        return self._contents.attributes().get("" if self._contents.types.homogeneous and of is None else of, {})
 
     def split(self, name: str, node_type: str | None = None) -> Tensor:
         """Read the node ids of a split: int64 ``[size]``. A heterogeneous graph needs the ``node_type``."""
-        if node_type is None and not self._types.homogeneous:
-            raise InvalidArgumentError(f"the split {name!r} needs its node type, one of {listed(self._nodes)}")
-        return (self._nodes[""] if node_type is None else self._nodes_of(node_type)).split(name)
+        if node_type is None and not self._contents.types.homogeneous:
+            raise InvalidArgumentError(f"the split {name!r} needs its node type, one of {listed(self._contents.nodes)}")
+        return (self._contents.nodes[""] if node_type is None else self._contents.nodes_of(node_type)).split(name)
 
     def ids(self, node_type: str = "") -> Ids:
         """Return the keys that the nodes of a type had in the tables that :func:`freshgo.convert_tables` read: of
@@ -333,8 +208,12 @@ class Store:
         Raises:
             InvalidArgumentError: the store has no such type, or no keys: it was not converted from tables.
         """
-        nodes = self._nodes[""] if self._types.homogeneous and not node_type else self._nodes_of(node_type)
-        return self._attached(f"ids/{node_type}", f"{nodes._owner} has no keys: it was not converted from tables")
+        nodes = (
+            self._contents.nodes[""]
+            if self._contents.types.homogeneous and not node_type
+            else self._contents.nodes_of(node_type)
+        )
+        return self._contents.keys(f"ids/{node_type}", f"{nodes._owner} has no keys: it was not converted from tables")
 
     def categories(self, column: str, of: str | EdgeType = "") -> list[str]:
         """Return the values of a column of strings, which :func:`freshgo.convert_tables` stored as their places in this
@@ -344,17 +223,17 @@ class Store:
         Raises:
             InvalidArgumentError: there is no such column of strings.
         """
-        owners: list[str | EdgeType] = ["", UNNAMED] if self._types.homogeneous and not of else [of]
+        owners: list[str | EdgeType] = ["", UNNAMED] if self._contents.types.homogeneous and not of else [of]
         if isinstance(of, tuple) and len(of) == 3:
             owners.append((of[0], "*", of[2]))  # relations of one table share its categories
         names = [f"categories/{owner if isinstance(owner, str) else '__'.join(owner)}/{column}" for owner in owners]
-        name = next((name for name in names if f"{name}/ends" in self._attachments), names[0])
+        name = next((name for name in names if f"{name}/ends" in self._contents.attachments), names[0])
         what = f"the store has no column of strings {column!r}{f' of {of!r}' if of else ''}"
-        if f"{name}/ends" not in self._attachments:
-            parts = [one.split("/") for one in self._attachments if one.startswith("categories/")]
+        if f"{name}/ends" not in self._contents.attachments:
+            parts = [one.split("/") for one in self._contents.attachments if one.startswith("categories/")]
             prefixes = [one.split("/")[1] for one in names]
             what += only(column, dict.fromkeys(part[2] for part in parts if part[1] in prefixes))
-        book = self._attached(name, what)
+        book = self._contents.keys(name, what)
         keys = book.keys(range(len(book)))
         assert isinstance(keys, list)
         return keys
@@ -363,7 +242,7 @@ class Store:
     def link_splits(self) -> list[str]:
         """The splits of links: the labelled links of graphs (``links=`` of :func:`freshgo.convert`), and those that a
         source had, such as OGB's data sets for link prediction."""
-        names = (name.split("/") for name in self._attachments)
+        names = (name.split("/") for name in self._contents.attachments)
         return list(dict.fromkeys(parts[1] for parts in names if parts[0] == "links"))
 
     def links(self, split: str, edge_type: EdgeType | None = None) -> dict[str, Tensor]:
@@ -386,64 +265,21 @@ class Store:
         """
         if split not in self.link_splits:
             raise InvalidArgumentError(f"the store has no split of links {split!r}{only(split, self.link_splits)}")
-        names = self._link_arrays(split)
+        names = self._contents.link_arrays(split)
         if edge_type is not None:
-            names = labelled.of_type(names, self._edges_of(edge_type).edge_type if self.edge_types else UNNAMED)
-        return {name: labelled.loaded(name, self._read_attached(full)) for name, full in names.items()}
-
-    def _link_arrays(self, split: str) -> dict[str, str]:
-        """The attachments of a split of links, by the names without it."""
-        prefix = f"{labelled.PREFIX}{split}/"
-        return {name.removeprefix(prefix): name for name in self._attachments if name.startswith(prefix)}
-
-    def _link_types(self, split: str) -> list[EdgeType]:
-        """The edge types that a split has links of."""
-        arrays = self._link_arrays(split)
-        return [edge_type for edge_type in self._edges if labelled.of_type(arrays, edge_type)]
-
-    def _attached(self, name: str, lack: str) -> Ids:
-        if name not in self._attachments and f"{name}/ends" not in self._attachments:
-            raise InvalidArgumentError(lack)
-        return Ids(self._native, name, self._attachments)
+            names = labelled.of_type(
+                names, self._contents.edges_of(edge_type).edge_type if self.edge_types else UNNAMED
+            )
+        return {name: labelled.loaded(name, self._contents.attached(full)) for name, full in names.items()}
 
     def read(self, name: str, of: str | EdgeType | None = None) -> Tensor:
         """Read a whole tensor: all rows, in the user's order. In a heterogeneous graph, that of the type ``of``."""
-        return self._owner_of(name, of)[name]
+        return self._contents.owner(name, of)[name]
 
     def __getitem__(self, key: str | EdgeType) -> Any:
-        if self._types.homogeneous and not isinstance(key, tuple):
+        if self._contents.types.homogeneous and not isinstance(key, tuple):
             return self.read(key)
-        return self._of_type(key)
-
-    def _owner_of(self, name: str, of: str | EdgeType | None) -> StoredNodes | StoredEdges:
-        """Return what has a tensor: what is stored of the type ``of``; of a homogeneous graph, its nodes or edges."""
-        if of is not None:
-            return self._of_type(of)
-        if not self._types.homogeneous:
-            raise InvalidArgumentError(
-                f"the tensor {name!r} needs its node type or edge type, one of {listed(self._nodes)}, "
-                f"{listed(self._edges)}"
-            )
-        if name not in self.tensors:
-            raise InvalidArgumentError(f"the store has no tensor {name!r}{only(name, self.tensors)}")
-        return self._nodes[""] if self.tensors[name].level == "node" else self._edges[UNNAMED]
-
-    def _of_type(self, of: str | EdgeType) -> StoredNodes | StoredEdges:
-        return self._edges_of(of) if isinstance(of, tuple) else self._nodes_of(of)
-
-    def _nodes_of(self, node_type: str) -> StoredNodes:
-        if self._types.homogeneous:
-            raise InvalidArgumentError(f"the store is homogeneous, got the node type {node_type!r}")
-        if node_type not in self._nodes:
-            raise InvalidArgumentError(f"the store has no node type {node_type!r}{only(node_type, self._nodes)}")
-        return self._nodes[node_type]
-
-    def _edges_of(self, edge_type: EdgeType) -> StoredEdges:
-        if self._types.homogeneous:
-            raise InvalidArgumentError(f"the store is homogeneous, got the edge type {edge_type!r}")
-        if edge_type not in self._edges:
-            raise InvalidArgumentError(f"the store has no edge type {edge_type!r}{only(edge_type, self._edges)}")
-        return self._edges[edge_type]
+        return self._contents.of_type(key)
 
     def verify(self, *, progress: bool | Progress = False) -> None:
         """Read every block and compare it with its checksum.
@@ -452,20 +288,22 @@ class Store:
             CorruptError: names the first damaged file and the offset in it.
         """
         with progress_of(progress) as report:
-            self._native.verify(report)
+            self._contents.native.verify(report)
 
     def inspect(self) -> str:
         """Describe the store in a few lines."""
-        return describe(self._info)
+        from freshgo._args.described import describe
+
+        return describe(self._contents.info)
 
     def close(self) -> None:
         """Close the store; every later use raises ClosedError. Closing again does nothing."""
-        self._native.close()
+        self._contents.native.close()
 
     @property
     def closed(self) -> bool:
         """Whether :meth:`close` was called."""
-        return self._native.closed
+        return self._contents.native.closed
 
     def __enter__(self) -> Store:
         return self
@@ -474,18 +312,20 @@ class Store:
         self.close()
 
     def __reduce__(self) -> Any:
-        return _arrived, (self.path, self._info)
+        return _arrived, (self.path, self._contents.info)
 
     def __repr__(self) -> str:
         state = ", closed" if self.closed else ""
-        counts = counts_shown(self._types, lambda edge_type: self._edges[edge_type].num_edges)
+        counts = counts_shown(self._contents.types, lambda edge_type: self._contents.edges[edge_type].num_edges)
         return f"Store({self.path!r}, {counts}{state})"
 
 
 def written(path: str | os.PathLike[str], report: Progress | None) -> Store:
     """Open a store that was just written, and let the bar end with a line about it."""
+    from freshgo._args.described import summarise
+
     store = Store.open(path)
-    finish(report, store.path, summarise(store._info))
+    finish(report, store.path, summarise(store._contents.info))
     return store
 
 
@@ -494,31 +334,17 @@ def opened(store: Store | str | os.PathLike[str]) -> AbstractContextManager[Stor
     return nullcontext(store) if isinstance(store, Store) else Store.open(store)
 
 
+def store_over(native: NativeStore, info: dict[str, Any]) -> Store:
+    """Return a store over a native one that is open, described by ``info``."""
+    store = Store.__new__(Store)
+    store._contents = Contents(native, info)
+    return store
+
+
 def _arrived(path: str, info: dict[str, Any]) -> Store:
     """Open a pickled store in the process that received it.
 
     A forked child cannot, and learns so when it first uses the store: if this raised, a worker of
     ``multiprocessing.Pool`` would end without any message.
     """
-    if not abi.forked():
-        return Store(path)
-    self = Store.__new__(Store)
-    self._adopt(NativeStore._adopt(None), info)
-    return self
-
-
-def _tensors(described: list[dict[str, Any]], level: str) -> dict[str, TensorInfo]:
-    return {
-        t["name"]: TensorInfo(
-            getattr(torch, t["dtype"]),
-            tuple(t["shape"]),
-            level,
-            Aggregate.of(t["name"], t.get("aggregate")),
-            t["stored"] if t["error"] is not None else None,
-        )
-        for t in described
-    }
-
-
-def _listed(tensors: dict[str, TensorInfo]) -> str:
-    return f"tensors=[{', '.join(tensors)}]"
+    return store_over(NativeStore._adopt(None), info) if abi.forked() else Store(path)

@@ -94,7 +94,7 @@ def update(
         changes.attach_attributes()
         with progress_of(progress) as report:
             native_convert.update(
-                source._native,
+                source._contents.native,
                 path,
                 changes.parts,
                 changes.drops,
@@ -110,12 +110,13 @@ class _Changes:
     """What is given, by type."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self._flat = store, store._types.homogeneous
+        self._store, self._contents = store, store._contents
+        self._flat = store._contents.types.homogeneous
         self.parts = GraphParts({}, {})
         self.drops: list[tuple[str, int, str]] = []
         """Kind, place among the types of ``parts``, and name."""
         self.attachments: dict[str, Array] = {}
-        self._kept = store._attributes()
+        self._kept = self._contents.attributes()
         self._changed = False  # of these
 
     def add_tensors(self, given: Any) -> None:
@@ -138,7 +139,7 @@ class _Changes:
 
     def _check_frames(self, owner: str | EdgeType, name: str, array: Array) -> None:
         """Check that columns of a TensorFrame stay as many as they are."""
-        for frame_name, frame in self._store._frames().get(owner if isinstance(owner, str) else "", {}).items():
+        for frame_name, frame in self._contents.frames().get(owner if isinstance(owner, str) else "", {}).items():
             width = frame.widths(frame_name).get(name)
             if isinstance(owner, str) and width is not None and (len(array.shape) < 2 or array.shape[1] != width):
                 raise InvalidArgumentError(
@@ -157,14 +158,16 @@ class _Changes:
         if not isinstance(given, Mapping):
             raise DTypeError(f"links must be a mapping from names to graphs, got {checks.shown(given)}")
         kept = {name: value for name, value in given.items() if value is not None}
-        self.attachments.update(link_splits.further(kept, self._store._types.num_nodes, self._store._types.edge_types))
+        self.attachments.update(
+            link_splits.further(kept, self._contents.types.num_nodes, self._contents.types.edge_types)
+        )
         for name in given:
             if name not in kept and name not in self._store.link_splits:
                 known = among(name, self._store.link_splits)
                 raise InvalidArgumentError(
                     f"links={{{name!r}: None}} drops a split of links that the store does not have; it has {known}"
                 )
-            gone = [full for full in self._store._link_arrays(name).values() if full not in self.attachments]
+            gone = [full for full in self._contents.link_arrays(name).values() if full not in self.attachments]
             self.drops += [("attachment", 0, full) for full in gone]
 
     def add_attributes(self, given: Any) -> None:
@@ -173,8 +176,8 @@ class _Changes:
         for key, value in given.items():
             if self._flat:
                 self._change("", key, value)
-            elif isinstance(key, tuple) or key in self._store._nodes:
-                self._store._of_type(key)
+            elif isinstance(key, tuple) or key in self._contents.nodes:
+                self._contents.of_type(key)
                 if not isinstance(value, Mapping):
                     raise DTypeError(f"attributes[{key!r}] must be a mapping, got {checks.shown(value)}")
                 for name, own in value.items():
@@ -218,7 +221,7 @@ class _Changes:
         if not self._changed:
             return
         self.attachments.update(whole.written(self._kept))
-        gone = [name for name in self._store._attachments if whole.is_attached(name) and name not in self.attachments]
+        gone = [name for name in self._contents.attachments if whole.is_attached(name) and name not in self.attachments]
         self.drops += [("attachment", 0, name) for name in gone]
 
     def _tensors_after(self, owner: whole.Owner) -> set[str]:
@@ -228,7 +231,7 @@ class _Changes:
         names: set[str] = set()
         types = ("", UNNAMED) if self._flat else (owner,)
         for of in types:
-            stored = self._store._nodes[of] if isinstance(of, str) else self._store._edges[of]
+            stored = self._contents.nodes[of] if isinstance(of, str) else self._contents.edges[of]
             parts: Any = self.parts.nodes.get(of) if isinstance(of, str) else self.parts.edges.get(of)
             names |= set(stored.tensors) | set(parts.tensors if parts else ())
         return names - {name for kind, _, name in self.drops if kind in ("node", "edge")}
@@ -251,7 +254,7 @@ class _Changes:
                 return []
             raise DTypeError(f"{what} must be a mapping from types in a heterogeneous graph, got {checks.shown(given)}")
         for key, items in given.items():
-            self._store._of_type(key)
+            self._contents.of_type(key)
             if not isinstance(items, kind):
                 raise DTypeError(f"{what}[{key!r}] must be a {kind.__name__.lower()}, got {checks.shown(items)}")
         return list(given.items())
@@ -273,7 +276,7 @@ class _Changes:
 
     def _drop(self, key: Any, name: str) -> None:
         stored: list[StoredNodes | StoredEdges] = (
-            [self._store._nodes[""], self._store._edges[UNNAMED]] if self._flat else [self._store._of_type(key)]
+            [self._contents.nodes[""], self._contents.edges[UNNAMED]] if self._flat else [self._contents.of_type(key)]
         )
         owner: whole.Owner = "" if self._flat else key
         for of in stored:
@@ -300,7 +303,7 @@ class _Changes:
         return self._nodes(owner).tensors if isinstance(owner, str) else self._edges(owner).tensors
 
     def _nodes(self, node_type: str) -> NodeParts:
-        count = self._store._nodes[node_type].num_nodes
+        count = self._contents.nodes[node_type].num_nodes
         return self.parts.nodes.setdefault(node_type, NodeParts(count, {}, {}))
 
     def _edges(self, edge_type: EdgeType) -> EdgeParts:

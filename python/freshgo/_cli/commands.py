@@ -306,7 +306,7 @@ def demo(options: argparse.Namespace) -> Answer:
 def _written(store: Store) -> Answer:
     """Describe a store that was written, and close it."""
     with store:
-        return Answer(store.inspect(), store._info)
+        return Answer(store.inspect(), store._contents.info)
 
 
 def _array(file: Path) -> Any:

@@ -104,26 +104,26 @@ class StoreSource:
     def __init__(self, store: Store, first_layer: object = None, *, owned: bool) -> None:
         self.store = store
         self._owned = owned
-        self.native: NativeStore | NativeGraph = store._native
-        self.types = store._types
+        self.native: NativeStore | NativeGraph = store._contents.native
+        self.types = store._contents.types
         self.directory: Path | None = Path(store.path).resolve().parent
-        stored = {node_type: nodes.tensors for node_type, nodes in store._nodes.items()}
+        stored = {node_type: nodes.tensors for node_type, nodes in store._contents.nodes.items()}
         made = {
             node_type: {name: info.aggregate for name, info in of.items() if info.aggregate is not None}
             for node_type, of in stored.items()
         }
         self.first = aggregates.chosen(first_layer, made)
         described = {
-            **{self.types.node_name(i, t["name"]): t for i, t in _described(store._nodes.values())},
-            **{self.types.edge_name(i, t["name"]): t for i, t in _described(store._edges.values())},
+            **{self.types.node_name(i, t["name"]): t for i, t in _described(store._contents.nodes.values())},
+            **{self.types.edge_name(i, t["name"]): t for i, t in _described(store._contents.edges.values())},
         }
         self.narrow: Mapping[str, Narrow] = {
             name: Narrow(tensor) for name, tensor in described.items() if tensor["error"] is not None
         }
         self.tensors: Collection[str] = described
-        self.frames: Frames = store._frames()
-        self.attributes: Attributes = store._attributes()
-        self.attribute_bytes = whole.n_bytes(store._attachments)
+        self.frames: Frames = store._contents.frames()
+        self.attributes: Attributes = store._contents.attributes()
+        self.attribute_bytes = whole.n_bytes(store._contents.attachments)
         self.link_splits: Collection[str] = store.link_splits
         self.row_bytes = {
             self.types.node_name(i, name): torch.Size(info.shape[1:]).numel() * info.dtype.itemsize
@@ -133,19 +133,19 @@ class StoreSource:
         }
 
     def link_types(self, split: str) -> Collection[EdgeType]:
-        return self.store._link_types(split)
+        return self.store._contents.link_types(split)
 
     def links(self, split: str, edge_type: EdgeType) -> Mapping[str, Tensor]:
         return self.store.links(split, edge_type)
 
     def split(self, name: str, node_type: str) -> Tensor:
-        return self.store._nodes[node_type].split(name)
+        return self.store._contents.nodes[node_type].split(name)
 
     def splits(self, node_type: str) -> Collection[str]:
-        return self.store._nodes[node_type].splits
+        return self.store._contents.nodes[node_type].splits
 
     def num_edges(self, edge_type: EdgeType) -> int:
-        return self.store._edges[edge_type].num_edges
+        return self.store._contents.edges[edge_type].num_edges
 
     def default_memory(self) -> int:
         return max(1, available_memory() // 2)
@@ -156,7 +156,7 @@ class StoreSource:
     def layout(self) -> Layout:
         nodes, edges = (
             {(key, name): (info.dtype, info.shape[1:]) for key, part in of for name, info in part.tensors.items()}
-            for of in (self.store._nodes.items(), self.store._edges.items())
+            for of in (self.store._contents.nodes.items(), self.store._contents.edges.items())
         )
         return Layout(self.types, nodes, edges)
 

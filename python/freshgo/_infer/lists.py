@@ -125,8 +125,8 @@ class Lists:
 def lists_of(store: Store, edge_weight: str | None, piece: int, moved: Moved) -> Lists:
     """The lists of a store, whose checksums are compared. Weights that it does not have by target are put into memory,
     4 bytes an edge."""
-    store._native.verify_topology()
-    of = {array["name"]: array for array in store._info["topology"]}
+    store._contents.native.verify_topology()
+    of = {array["name"]: array for array in store._contents.info["topology"]}
     # What comparing the checksums took.
     moved.read += sum(array["n_bytes"] for name, array in of.items() if name in ("indptr", "indices"))
     arrays = {name: Numbers(Path(store.path) / array["file"], np.dtype(array["dtype"])) for name, array in of.items()}

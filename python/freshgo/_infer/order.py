@@ -52,5 +52,5 @@ class Order:
 
 def order_of(store: Store, moved: Moved) -> Order | None:
     """The order of a store that has one."""
-    order = store._info["order"]
+    order = store._contents.info["order"]
     return None if order is None else Order(Path(store.path) / order["file"], store.num_nodes, moved)

@@ -190,7 +190,7 @@ class Stored(Output):
                 tensors[self._name] = read_npy_header(self._all_rows(made[node_type], count, memory))
             nodes[node_type] = NodeParts(count, tensors, {})
         native_convert.update(
-            self._store._native,
+            self._store._contents.native,
             self.target,
             GraphParts({name: part for name, part in nodes.items() if part.tensors}, {}),
             [],

@@ -335,7 +335,7 @@ def check_tensor(store: Store, types: Types, tensor: str) -> None:
         raise InvalidArgumentError(
             f"the store has no node-level tensor {tensor!r}, which tensor= names as the input of the first layer{there}"
         )
-    frames = [item for of in store._frames().values() for item in of.items()]
+    frames = [item for of in store._contents.frames().values() for item in of.items()]
     whole = next((name for name, frame in frames if tensor in frame.widths(name)), None)
     if whole is not None:
         raise InvalidArgumentError(

@@ -29,7 +29,7 @@ _EDGE = 48
 def arrays_by_place(store: Store, weighted: bool) -> dict[str, tuple[int, np.dtype]]:
     """The size and the dtype of each array of the lists by place."""
     nodes, edges = store.num_nodes, store.num_edges
-    of = {array["name"]: array for array in store._info["topology"]}
+    of = {array["name"]: array for array in store._contents.info["topology"]}
     arrays: dict[str, tuple[int, Any]] = {
         "indptr": (nodes + 1, np.uint32 if offset_bytes(edges) == 4 else np.int64),
         "indices": (edges, of["indices"]["dtype"]),

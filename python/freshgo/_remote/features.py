@@ -35,7 +35,9 @@ class StoreFeatures(FeatureStore):  # type: ignore[misc]  # PyG has no type hint
     def get_all_tensor_attrs(self) -> list[Any]:
         """The tensors of nodes, which are those that PyG's loaders ask for."""
         return [
-            TensorAttr(node_type or None, name) for node_type, of in self.store._nodes.items() for name in of.tensors
+            TensorAttr(node_type or None, name)
+            for node_type, of in self.store._contents.nodes.items()
+            for name in of.tensors
         ]
 
     def close(self) -> None:
@@ -80,9 +82,9 @@ class StoreFeatures(FeatureStore):  # type: ignore[misc]  # PyG has no type hint
         return got
 
     def _nodes(self, of: str | None) -> Any:
-        if (of or "") not in self.store._nodes:
-            raise InvalidArgumentError(f"there is no node type {of!r}, only {list(self.store._nodes)}")
-        return self.store._nodes[of or ""]
+        if (of or "") not in self.store._contents.nodes:
+            raise InvalidArgumentError(f"there is no node type {of!r}, only {list(self.store._contents.nodes)}")
+        return self.store._contents.nodes[of or ""]
 
     def _read(self, of: str, ids: Tensor) -> Any:
         if not ids.numel():
@@ -90,7 +92,7 @@ class StoreFeatures(FeatureStore):  # type: ignore[misc]  # PyG has no type hint
             return {name: torch.empty((0, *info.shape[1:]), dtype=info.dtype) for name, info in nodes.tensors.items()}
         with self._lock:
             if self._loader is None:
-                types = {name: None for name, of_type in self.store._nodes.items() if of_type.num_nodes}
+                types = {name: None for name, of_type in self.store._contents.nodes.items() if of_type.num_nodes}
                 inputs = None if not self.store.node_types else types
                 self._loader = Loader(self.store, [], inputs, **self._options)
             loader = self._loader

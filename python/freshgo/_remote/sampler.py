@@ -55,7 +55,7 @@ class StoreSampler(BaseSampler):  # type: ignore[misc]  # PyG has no type hints
     def _sample(self, seed: Any, seed_time: Any = None, **kwargs: Any) -> Any:
         with self._lock:
             if self._loader is None:
-                types = {name: None for name, of in self._store._nodes.items() if of.num_nodes}
+                types = {name: None for name, of in self._store._contents.nodes.items() if of.num_nodes}
                 inputs = None if not self._store.node_types else types
                 self._loader = Loader(self._store, self._num_neighbors, inputs, **self._options)
             loader = self._loader

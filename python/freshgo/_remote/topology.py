@@ -40,7 +40,7 @@ class StoreTopology(GraphStore):  # type: ignore[misc]  # PyG has no type hints
         return self.store.edge_types or [UNNAMED]
 
     def _size(self, edge_type: tuple[str, str, str]) -> tuple[int, int]:
-        nodes = self.store._nodes
+        nodes = self.store._contents.nodes
         return nodes[edge_type[0]].num_nodes, nodes[edge_type[2]].num_nodes
 
     def _get_edge_index(self, edge_attr: Any) -> tuple[Tensor, Tensor] | None:
@@ -48,9 +48,9 @@ class StoreTopology(GraphStore):  # type: ignore[misc]  # PyG has no type hints
         if edge_type not in self._types() or edge_attr.layout == EdgeLayout.CSR:
             return None  # PyG converts CSR itself
         if not self._verified:
-            self.store._native.verify_topology()
+            self.store._contents.native.verify_topology()
             self._verified = True
-        of = self.store._edges[edge_type]._info if self.store.edge_types else self.store._info
+        of = self.store._contents.edges[edge_type]._info if self.store.edge_types else self.store._contents.info
         arrays = {array["name"]: array for array in of["topology"]}
         ptr, sources = self._read(arrays["indptr"]), self._read(arrays["indices"])
         if edge_attr.layout == EdgeLayout.CSC:

@@ -52,7 +52,7 @@ class Part:
                 neighbor_cache=0,
                 **{name: options[name] for name in ("num_workers", "io", "checksums")},
             )
-            self._native = NativeLoader(self._store._native, alone)
+            self._native = NativeLoader(self._store._contents.native, alone)
         except BaseException:
             self._store.close()
             raise
@@ -70,7 +70,9 @@ class Part:
         before = sum(other.count(self._index) for other in self._division.nodes[:place])
         seeds = ids - of.bounds[self._index] + before
         tensors = self._native.sample({"seeds": seeds}).tensors
-        return {rows.name: as_bytes(tensors[self._store._types.node_name(place, rows.name)]) for rows in of.tensors}
+        return {
+            rows.name: as_bytes(tensors[self._store._contents.types.node_name(place, rows.name)]) for rows in of.tensors
+        }
 
     def stats(self) -> dict[str, int]:
         """What was read from the disk."""

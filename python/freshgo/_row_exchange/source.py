@@ -69,7 +69,7 @@ def _check(graph: Store, division: Division) -> None:
             "other parts"
         )
     for of in division.nodes:
-        nodes = graph._nodes.get(of.node_type)
+        nodes = graph._contents.nodes.get(of.node_type)
         count = -1 if nodes is None else nodes.num_nodes
         ranges = all(a <= b for a, b in zip(of.bounds, of.bounds[1:], strict=False))
         if len(of.bounds) != len(division.parts) + 1 or of.bounds[0] != 0 or of.bounds[-1] != count or not ranges:

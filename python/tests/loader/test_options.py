@@ -199,7 +199,7 @@ def test_who_knows_of_an_option_of_links_and_samplers(path: Path, option: str) -
 
 def test_kinds_of_hotness_are_the_ones_of_the_library(path: Path) -> None:
     with freshgo.Store.open(path) as store, pytest.raises(errors.InvalidArgumentError) as caught:
-        native_loader.hotness(store._native, 37, loader_options(cache="none", batch_size=1))
+        native_loader.hotness(store._contents.native, 37, loader_options(cache="none", batch_size=1))
     assert tuple(re.findall(r"'([\w-]+)'", str(caught.value).partition(", got")[0])) == choices.METRICS
     assert set(choices.METRICS) < set(get_args(choices.PolicyName))
 

@@ -153,9 +153,9 @@ def test_rows_widened_by_torch_have_the_same_bits(stores: dict[str, Path], form:
     """On a device rows are widened after the copy."""
     with Store.open(stores[form]) as store:
         x = store["x"]
-        how = next(Narrow(t) for t in store._info["tensors"] if t["name"] == "x")
+        how = next(Narrow(t) for t in store._contents.info["tensors"] if t["name"] == "x")
         options = loader_options(seeds=torch.arange(2000), batch_size=500, feature_dtype="stored")
-        native = NativeLoader(store._native, options)
+        native = NativeLoader(store._contents.native, options)
         native.start(0, 0)
         while (batch := native.next()) is not None:
             assert torch.equal(how.widen(batch.tensors["x"]), x[batch.tensors["n_id"]])

@@ -39,7 +39,7 @@ def test_attributes_of_a_homogeneous_graph(tmp_path: Path) -> None:
     assert torch.equal(batch.class_weights, new["class_weights"]) and batch.year == 2020
     again = update(changed, tmp_path / "c", drop=["names", "x"], attributes={"x": 3}, **QUIET)
     assert again.attributes().keys() == (want.keys() - {"names"}) | {"x"} and again.attributes()["x"] == 3
-    assert not [name for name in again._attachments if "names" in name], "nothing is left of what was dropped"
+    assert not [name for name in again._contents.attachments if "names" in name], "nothing is left of what was dropped"
     grown = append(again, tmp_path / "d", nodes={"num_nodes": 2}, **QUIET)
     assert grown.num_nodes == 7 and grown.attributes().keys() == again.attributes().keys()
 
