@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
-import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import torch
@@ -25,19 +24,19 @@ from freshgo._args import checks
 from freshgo._args.choices import Kept, Pruning
 from freshgo._args.entry import entry
 from freshgo._args.size import format_size, parse_size
-from freshgo._args.types import UNNAMED, Layout
-from freshgo._batch.structure import HeteroBlock, Levels
-from freshgo._history import by_hand, saved_state
+from freshgo._args.types import UNNAMED
+from freshgo._batch.structure import HeteroBlock
+from freshgo._history import by_hand
 from freshgo._history import checks as history_checks
 from freshgo._history.attach import Attachment
-from freshgo._history.estimation import Estimation, Trail
-from freshgo._history.interfaces import Decisions, Feeder
-from freshgo._history.training_step import Admitted, Buffer, Keeps, Step, Unwritten
+from freshgo._history.entries import Entries
+from freshgo._history.steps import Steps
+from freshgo._history.training_step import Keeps
 from freshgo._native.options import Settings, Span
 from freshgo._observe.ranges import stage
 from freshgo._ops.eager import eager
 from freshgo._plots.history import figure
-from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
+from freshgo.errors import DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo._batch.structure import Block
@@ -118,7 +117,7 @@ class History:
         aggregates = checks.choice("keep", keep, Kept) == "aggregates"
         keeps = Keeps(aggregates, (1,) if aggregates and levels is None else history_checks.levels(levels))
         everything = aggregates or policy == "gas"
-        fraction = history_checks.fraction("p_grad", (1.0 if everything else 0.9) if p_grad is None else p_grad)
+        fraction = checks.fraction("p_grad", (1.0 if everything else 0.9) if p_grad is None else p_grad)
         stale = history_checks.span("t_stale", t_stale)
         if aggregates and (fraction != 1 or policy == "gradient"):
             raise InvalidArgumentError(
@@ -135,7 +134,7 @@ class History:
         n_bytes = None if memory is None else parse_size("memory", memory)
         if n_bytes == 0:
             raise InvalidArgumentError("memory must be at least 1 byte, or None to let the loader choose, got 0")
-        sampled = history_checks.fraction("sample_error", sample_error)
+        sampled = checks.fraction("sample_error", sample_error)
         if not stale.epochs and 0 < stale.count <= checks.count("lag", lag, 0, 1 << 20):
             warnings.warn(
                 f"with t_stale={t_stale} iterations and lag={lag} hardly any kept row is young enough to be used: the "
@@ -143,7 +142,7 @@ class History:
                 UserWarning,
                 stacklevel=checks.caller(),
             )
-        self._settings = Settings(
+        settings = Settings(
             policy="all" if policy == "gas" else policy,
             p_grad=fraction,
             t_stale=stale,
@@ -154,19 +153,18 @@ class History:
             levels=sum(1 << level - 1 for level in keeps.levels or ()),
             probe_every=round(1 / sampled) if sampled else 0,
         )
-        self._policy, self._keeps = policy, keeps
-        self.training = True
-        self._loader: weakref.ref[Feeder] | None = None
-        self._hops = 0  # of the loader
-        self._exported: tuple[object, Buffer] | None = None  # the buffer, and the native loader that it belongs to
-        self._attached: Attachment | None = None
-        self._step: Step | None = None
-        self._unwritten: Unwritten | None = None
-        self._restored: dict[str, Any] | None = None  # waits for the loader
-        self._warned = False
-        self._last: dict[str, Any] = {}  # the figures of a loader that is closed
-        self._estimation = Estimation()
-        self._trail = Trail()
+        self._entries = Entries(settings, keeps)
+        self._steps = Steps(self._entries)
+        self._attachment: Attachment | None = None
+
+    @property
+    def training(self) -> bool:
+        """Whether history is used from the next epoch on; an attached model's own mode decides too."""
+        return self._steps.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        self._steps.training = mode
 
     @overload
     def __call__(self, h: Tensor, block: Block, conv: nn.Module | None = None, *args: Any, **kwargs: Any) -> Tensor: ...
@@ -201,17 +199,17 @@ class History:
                 that cannot be used, such as a ``GCNConv`` that normalises.
         """
         if conv is not None:
-            return by_hand.called(self, h, block, conv, args, kwargs)
+            return by_hand.called(self._steps, h, block, conv, args, kwargs)
         levels = getattr(block, "levels", None)
         if levels is None:
             return h
-        if not self._keeps_rows:
+        if self._steps.keeps.aggregates:
             raise InvalidArgumentError(
                 "keep='aggregates' needs the layer: call h = history(h, block, conv), or use history.attach(model)"
             )
         if isinstance(block, HeteroBlock):
-            return self._rows(levels, block.level, h)
-        return self._rows(levels, block.level, {UNNAMED[0]: h})[UNNAMED[0]]
+            return self._steps.rows(levels, block.level, h)
+        return self._steps.rows(levels, block.level, {UNNAMED[0]: h})[UNNAMED[0]]
 
     def attach(self, model: nn.Module, layers: Iterable[nn.Module] | None = None) -> None:
         """Let an ordinary ``model(batch.x, batch.edge_index)`` use history.
@@ -240,15 +238,16 @@ class History:
                 message says why, and at which line of the model.
             DTypeError: ``model`` or a layer is not a module.
         """
-        if self._attached is not None:
+        if self._attachment is not None:
             raise InvalidArgumentError("a model is already attached to this history: call detach() first")
-        self._attached = Attachment(self, model, layers)
+        self._attachment = Attachment(self._steps, model, layers)
+        self._steps.model = self._attachment.model
 
     def detach(self) -> None:
         """Restore the attached model. Without one, do nothing."""
-        if self._attached is not None:
-            self._attached.remove()
-            self._attached = None
+        if self._attachment is not None:
+            self._attachment.remove()
+            self._attachment = self._steps.model = None
 
     def train(self, mode: bool = True) -> History:
         """Use history from the next epoch on, or with False do not. For an attached model, its own ``train()``
@@ -272,41 +271,10 @@ class History:
                 for its rows, or no loader was made with this history.
             DTypeError, InvalidArgumentError: the dtype or the width of hidden rows has changed since the first update.
         """
-        if self._loader is None:
+        if not self._entries.bound:
             raise InvalidArgumentError("this history has no loader: make one with Loader(..., history=history)")
         with stage("freshgo.update"):
-            self._keep()
-
-    def _keep(self) -> None:
-        step = self._step
-        if step is None or step.done:
-            return
-        native, index = self._native(), step.levels.index
-        try:
-            if self._evaluating():
-                native.history_skip(index)
-                return
-            try:
-                dtype, width, norms = step.observed()
-                buffer = self._buffer()
-                for level in step.kept:
-                    buffer.check(step.seen[level].rows, level)
-            except BaseException:
-                native.history_skip(index)
-                raise
-            row_bytes = buffer.row_bytes or width * dtype.itemsize
-            if row_bytes > buffer.raw.numel():
-                native.history_skip(index)
-                raise InvalidArgumentError(
-                    f"the history's buffer of {format_size(buffer.raw.numel())} has no room for one row of "
-                    f"{format_size(row_bytes)}: use a larger History(memory=...); a useful buffer holds "
-                    "some thousand rows at least"
-                )
-            self._unwritten = Unwritten(norms, buffer, dtype, width, step.rows())
-            self._write(native.history_update(index, row_bytes, norms))
-            self._trail.bytes_saved += step.bytes_saved
-        finally:
-            step.forget()
+            self._steps.update()
 
     def stats(self) -> dict[str, Any]:
         """Return what the cache did.
@@ -323,16 +291,7 @@ class History:
         ``|stored - computed| / |computed|``; with dropout this includes the dropout of both, and of aggregates of level
         1 it is how far two samples are apart.
         """
-        return {
-            "keep": "aggregates" if self._keeps.aggregates else "rows",
-            "policy": self._policy,
-            **(self._native().history_stats() if self._kept() else self._last),
-            "rows_saved": self._trail.total("plain_rows") - self._trail.total("loaded"),
-            "edges_saved": self._trail.total("plain_edges") - self._trail.total("edges"),
-            "bytes_saved": self._trail.bytes_saved,
-            "saving": self._trail.rows(),
-            "error": self._estimation.rows(),
-        }
+        return self._entries.stats()
 
     def forecast(self) -> dict[str, Any]:
         """Return what the history will save in the epoch that the next ``iter`` of the loader begins, before it begins.
@@ -352,17 +311,10 @@ class History:
             BudgetError: there is no room for a second set of the history's tables.
             ClosedError: there is no open loader.
         """
-        native = self._native()
-        if not self._training():
+        native = self._entries.native
+        if not self._steps.begin_epoch():
             raise InvalidArgumentError("the history or its model is in evaluation: the next epoch uses no history")
-        if not self._kept():
-            raise InvalidArgumentError("with p_grad=0 or t_stale=0 nothing is kept: there is nothing to forecast")
-        loader = self._live()
-        assert loader is not None  # as there is a native one
-        counts = native.history_forecast(*loader.upcoming(), self._hops - 1)
-        found = dict(zip(("rows", "plain_rows", "edges", "plain_edges"), counts, strict=False))
-        layers = zip(counts[4::2], counts[5::2], strict=True)
-        return {**found, "layers": [{"hits": hits, "misses": misses} for hits, misses in layers]}
+        return self._entries.forecast(native)
 
     def plot(self) -> Any:
         """Return a matplotlib figure of :meth:`stats`: saving over time, hits by layer, ages, buffer, error by age."""
@@ -377,20 +329,7 @@ class History:
         Raises:
             ClosedError: the loader was closed.
         """
-        if self._restored is not None:
-            return self._restored
-        if self._last:
-            raise ClosedError(
-                "the loader of this history is closed, and its entries are gone: save the state before it closes"
-            )
-        state: dict[str, Any] = {"version": saved_state.VERSION, "settings": self._described()}
-        state |= {"saving": self._trail.save(), "error": self._estimation.save()}
-        if self._kept():
-            self._write()
-            state |= saved_state.entries(self._native(), self._buffer())
-            state["rank"] = self._rank(take=False)
-        state["checksum"] = saved_state.checksum(state)
-        return state
+        return self._entries.save()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where ``state`` was saved; together with the loader's state, with the identical next batch.
@@ -400,193 +339,20 @@ class History:
                 another rank.
             FormatError: it is damaged.
         """
-        trail, estimation = saved_state.check(state, self._described())
-        if "entries" not in state:
-            pass  # it was saved before there was a loader
-        elif self._kept():
-            self._restore(state)
-            loader = self._live()
-            assert loader is not None  # as something is kept
-            loader.rewind()  # the epoch that ran has ended: iter() goes on with it
-        else:
-            self._restored = state
-        self._step, self._trail, self._estimation = None, trail, estimation
+        self._entries.load(state)
+        self._steps.current = None
 
     def __repr__(self) -> str:
-        s = self._settings
-        parts = ["keep='aggregates'"] if self._keeps.aggregates else []
-        if self._keeps.levels is not None:
-            parts.append(f"levels={self._keeps.levels}")
-        parts += [f"p_grad={s.p_grad:g}", f"t_stale={history_checks.spoken(s.t_stale)}", f"policy={self._policy!r}"]
-        if s.start.count:
-            parts.append(f"start={history_checks.spoken(s.start)}")
-        if s.memory is not None:
-            parts.append(f"memory={format_size(s.memory)}")
+        settings, options = self._entries.settings, self._entries.described()
+        parts = ["keep='aggregates'"] if options["keep"] == "aggregates" else []
+        if options["levels"] is not None:
+            parts.append(f"levels={options['levels']}")
+        parts += [f"p_grad={settings.p_grad:g}", f"t_stale={options['t_stale']}", f"policy={options['policy']!r}"]
+        if settings.start.count:
+            parts.append(f"start={options['start']}")
+        if settings.memory is not None:
+            parts.append(f"memory={format_size(settings.memory)}")
         return f"History({', '.join(parts)})"
 
     def __reduce__(self) -> NoReturn:
         raise DTypeError("a History cannot be pickled or copied: make another one, and carry over state_dict()")
-
-    # What the loader and the attached layers call.
-
-    def _bind(self, loader: Feeder, hops: int) -> None:
-        """Belong to a loader, which samples ``hops`` hops."""
-        live = self._live()
-        if live is not None and live is not loader:
-            raise InvalidArgumentError(
-                "this history is used by another loader, whose nodes and iterations it counts: make a History for each"
-            )
-        history_checks.levels_of_model(self._keeps.levels, hops, f"the loader samples {hops} hops (num_neighbors)")
-        if self._loader is not None and self._restored is None:  # what was counted was another loader's
-            self._trail, self._estimation = Trail(), Estimation()
-        self._loader, self._exported, self._step, self._last = weakref.ref(loader), None, None, {}
-        self._hops = hops
-        self._unwritten = None
-
-    def _closing(self, loader: Feeder) -> None:
-        """Keep the figures of a loader that is about to close."""
-        if self._live() is loader and self._kept():
-            self._last = self._native().history_stats()
-
-    @property
-    def _keeps_rows(self) -> bool:
-        return not self._keeps.aggregates
-
-    def _check_levels(self, num_layers: int) -> None:
-        """Raise an error if a model with this number of layers lacks a level that is kept."""
-        what = f"the model has {num_layers} message-passing layers"
-        history_checks.levels_of_model(self._keeps.levels, num_layers, what)
-
-    def _batches(self) -> Layout | None:
-        loader = self._live()
-        return None if loader is None else loader.layout()
-
-    def _evaluating(self) -> bool:
-        return not self.training or (self._attached is not None and not self._attached.model.training)
-
-    def _training(self) -> bool:
-        """Return whether the epoch that begins now uses history."""
-        self._left()
-        if self._restored is not None:
-            self._restore(self._restored)
-            self._restored = None  # and no sooner: what is refused or interrupted is not forgotten
-        return not self._evaluating()
-
-    def _write(self, admitted: Admitted | None = None) -> None:
-        """Put the rows that the library has admitted to where it has their entries, before anybody reads them.
-
-        Without an argument those of an update that Ctrl-C has left; doing so again does no harm."""
-        left = self._unwritten
-        if left is None:
-            return
-        if admitted is not None:
-            left.write(admitted)
-        elif self._native().history_stats()["row_bytes"]:
-            left.write(self._native().history_admitted(left.norms))
-        self._unwritten = None
-
-    def _left(self) -> None:
-        """Forget a batch that was handed over and that no model has seen: the loop was left."""
-        if self._step is not None and not self._step.asked:
-            self._step = None
-
-    def _handed(self, levels: Levels | None) -> None:
-        """Take note of a batch that the loader yields; None for a plain one."""
-        self._write()
-        step = self._step
-        self._step = None if levels is None else Step(levels, self._keeps)
-        if levels is not None:
-            self._trail.add(levels)
-        if step is not None and not step.done and not self._warned:
-            self._warned = True
-            warnings.warn(
-                "history.update() was not called for a batch before the next one was requested: such batches "
-                "keep nothing and save nothing; call it after every loss.backward()",
-                UserWarning,
-                stacklevel=checks.caller(),
-            )
-
-    def _rows(self, levels: Levels, level: int, h: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The rows that layer ``level + 1`` reads of the batch of these levels, by node type."""
-        return self._checked(levels).input(level, h, self._buffer, self._estimation.add)
-
-    def _merged(self, levels: Levels, level: int, parts: list[Tensor]) -> list[Tensor]:
-        """The aggregates of all rows of a level, of whose computed ones, type after type, these are the parts."""
-        return self._checked(levels).merged(level, parts, self._buffer, self._estimation.add)
-
-    def _checked(self, levels: Levels) -> Step:
-        """The step at hand, if it is that of these levels."""
-        step = self._step
-        if self._evaluating():
-            raise InvalidArgumentError(
-                "the batch was pruned for training, but the history or its model is in evaluation: evaluate with a "
-                "loader that has no history, or begin an epoch of this one after eval()"
-            )
-        if step is not None and step.levels.owner is not levels.owner:
-            raise InvalidArgumentError("the batch was pruned by another loader's history")
-        if step is None or step.levels.index != levels.index:
-            raise InvalidArgumentError(
-                f"batch {levels.index} is not the newest batch of its loader: the rows that it needs are kept only "
-                "until the next batch is asked for, so train on each batch before the next"
-            )
-        if step.done:
-            raise InvalidArgumentError(
-                f"update() has been called for batch {levels.index}, and the cache may have dropped the rows that the "
-                "batch needs: run a batch through the model before you call update() for it"
-            )
-        return step
-
-    def _live(self) -> Feeder | None:
-        """The loader, if there is one that is open."""
-        loader = None if self._loader is None else self._loader()
-        native = getattr(loader, "native", None)
-        return None if native is None or native.closed else loader
-
-    def _kept(self) -> bool:
-        """Whether the loader keeps anything: not before there is one, nor where it never would."""
-        return self._live() is not None and self._settings.p_grad > 0 and self._settings.t_stale.count > 0
-
-    def _native(self) -> Decisions:
-        loader = self._live()
-        if loader is None:
-            raise ClosedError("this history has no open loader: give it to one, as Loader(..., history=history)")
-        return loader.native
-
-    def _rank(self, *, take: bool) -> list[int] | None:
-        loader = self._live()
-        assert loader is not None  # as something is kept
-        return loader.rank(take=take)
-
-    def _buffer(self) -> Buffer:
-        native = self._native()
-        if self._exported is None or self._exported[0] is not native:
-            raw = native.history_buffer()
-            if raw is None:
-                n_bytes = int(native.history_stats()["bytes"])
-                raw = torch.empty(n_bytes, dtype=torch.uint8, device=self._settings.device)
-            self._exported = (native, Buffer(raw))
-        return self._exported[1]
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        rank = self._rank(take=True)
-        if repr(state.get("rank")) != repr(rank):
-            raise InvalidArgumentError(
-                f"the state is that of rank {state.get('rank')} (number, of how many), this is rank {rank}: every rank "
-                "keeps the rows of its own batches, and another number of ranks begins with empty histories"
-            )
-        self._write()  # before what is restored, if that fails and nothing is
-        saved_state.restore(state, self._native(), self._buffer())
-
-    def _described(self) -> dict[str, Any]:
-        s = self._settings
-        return {
-            "keep": "aggregates" if self._keeps.aggregates else "rows",
-            "levels": self._keeps.levels,
-            "policy": self._policy,
-            "p_grad": s.p_grad,
-            "t_stale": history_checks.spoken(s.t_stale),
-            "start": history_checks.spoken(s.start),
-            "memory": s.memory,
-            "lag": s.lag,
-            "probe_every": s.probe_every,
-        }

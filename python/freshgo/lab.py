@@ -26,7 +26,7 @@ from freshgo._loader.request import drawn_in_graph
 from freshgo._loader.sampling import sampling
 from freshgo._native import loader as native_loader
 from freshgo._native.options import loader_options, relations
-from freshgo.errors import DTypeError, InvalidArgumentError
+from freshgo.errors import InvalidArgumentError
 from freshgo.policies import Policy, Resolved, resolve
 from freshgo.samplers import NeighborSampler, RandomWalk
 
@@ -284,7 +284,7 @@ def plot_policies(
 
     batches, counts = flat_trace(trace, num_nodes)
     total = _num_nodes(batches) if counts is None else checks.count("num_nodes", _total(counts), 1)
-    shares = [_fraction(f"fractions[{i}]", fraction) for i, fraction in enumerate(fractions)]
+    shares = [checks.fraction(f"fractions[{i}]", fraction) for i, fraction in enumerate(fractions)]
     if not shares or not policies:
         raise InvalidArgumentError("fractions and policies must not be empty")
     named = policies.items() if isinstance(policies, Mapping) else ((_label(policy), policy) for policy in policies)
@@ -306,14 +306,6 @@ def _label(policy: Any) -> str:
     if policy is None or isinstance(policy, str):
         return policy or "none"
     return "by scores" if isinstance(policy, Tensor | np.ndarray | Mapping) else repr(policy)
-
-
-def _fraction(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise DTypeError(f"{name} must be a number, got {value!r}")
-    if not 0 <= value <= 1:
-        raise InvalidArgumentError(f"{name} must be between 0 and 1, got {value}")
-    return float(value)
 
 
 def _num_nodes(batches: list[Tensor]) -> int:

@@ -187,6 +187,21 @@ NO_STORED_MASK = "was not a bool mask when it was converted"
 """Why a tensor of a store is none."""
 
 
+def number(name: str, value: object) -> float:
+    """Return a number as a float."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        raise DTypeError(f"{name} must be a number, got {value!r}")
+    return float(value)
+
+
+def fraction(name: str, value: object) -> float:
+    """Return a number within [0, 1]."""
+    share = number(name, value)
+    if not 0 <= share <= 1:  # nor NaN
+        raise InvalidArgumentError(f"{name} must be within [0, 1], got {value!r}")
+    return share
+
+
 def is_mask(value: object) -> bool:
     """Whether input nodes are given as a bool mask."""
     return getattr(value, "dtype", None) in (torch.bool, np.dtype(bool))

@@ -18,20 +18,20 @@ from torch import Tensor, nn
 from freshgo._args.types import UNNAMED
 from freshgo._batch import tables
 from freshgo._batch.structure import HeteroBlock, Known, Levels, Transposed, remember
-from freshgo._history.interfaces import Rows
 from freshgo._history.layer_call import LayerCall
 from freshgo._history.layer_forms import GCN, by_relation, origin
+from freshgo._history.steps import Steps
 
 Merge = Callable[[list[Tensor]], list[Tensor]]
 """Puts computed rows of a level and those of the buffer in their places, of each part of a row."""
 
 
-def merge_of(history: Rows, levels: Levels, level: int) -> Merge | None:
+def merge_of(history: Steps, levels: Levels, level: int) -> Merge | None:
     """What completes the aggregates of a level, where the history keeps some of it."""
-    step = history._step
-    if step is None or history._keeps_rows or level not in step.kept:
+    step = history.current
+    if step is None or not history.keeps.aggregates or level not in step.kept:
         return None
-    return lambda parts: history._merged(levels, level, parts)
+    return lambda parts: history.merged(levels, level, parts)
 
 
 def over_merged(

@@ -15,9 +15,9 @@ from freshgo._args.types import UNNAMED, Layout
 from freshgo._batch.structure import Levels
 from freshgo._history.aggregates import Merge, adds_up, merge_of, merged_output, over_merged
 from freshgo._history.batch_norms import hook_batch_norms
-from freshgo._history.interfaces import Rows
 from freshgo._history.layer_call import LayerCall, by_edge_type, levels_of, of_targets
 from freshgo._history.layer_forms import GCN, form_of, is_precomputed, origin, parameters, passing
+from freshgo._history.steps import Steps
 from freshgo._history.training_step import Step
 from freshgo._ops.eager import eager
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -31,12 +31,12 @@ _TRIMS = ("num_sampled_nodes_per_hop", "num_sampled_edges_per_hop")
 class Attachment:
     """The hooks of a history in a model."""
 
-    def __init__(self, history: Rows, model: nn.Module, layers: Iterable[nn.Module] | None) -> None:
+    def __init__(self, history: Steps, model: nn.Module, layers: Iterable[nn.Module] | None) -> None:
         if not isinstance(model, nn.Module):
             raise DTypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
         self.model = _uncompiled(model)
         basic = origin(self.model) == "BasicGNN"
-        given = _layers_of(self.model, history._batches()) if layers is None else layers
+        given = _layers_of(self.model, history.layout()) if layers is None else layers
         convs = [_uncompiled(layer) for layer in given]
         if not convs:
             raise InvalidArgumentError("layers must name at least one message-passing layer, got none")
@@ -46,7 +46,7 @@ class Attachment:
         if layers is not None and len(places) != len(convs):
             raise InvalidArgumentError("layers lists a layer twice: each layer must compute one hop")
         forms = {conv: form_of(f"layer {at[0] + 1}", conv) for conv, at in places.items()}
-        history._check_levels(len(convs))
+        history.check_levels(len(convs))
         self._handles: list[Any] = hook_batch_norms(history, self.model)
         self._after: list[_After] = []
         reached = _Reached()
@@ -90,7 +90,7 @@ class _Reached:
 class _Hook:
     """A hook that loses its history when it is copied."""
 
-    history: Rows | None
+    history: Steps | None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "history": None}
@@ -108,8 +108,8 @@ class _Hook:
                     "history of its own, or give it plain batches"
                 )
             return levels
-        step: Step | None = None if self.history is None else self.history._step
-        if step is None or step.done or self.history is None or self.history._evaluating():
+        step: Step | None = None if self.history is None else self.history.current
+        if step is None or step.done or self.history is None or self.history.evaluating():
             return None
         return step.recognise(edge_index, edges)
 
@@ -128,7 +128,7 @@ class _Start:
 class _Model(_Hook):
     """Before a model of PyG: what trims or describes nodes by batch has no place where levels are computed alone."""
 
-    def __init__(self, history: Rows, reached: _Reached) -> None:
+    def __init__(self, history: Steps, reached: _Reached) -> None:
         self.history, self._reached = history, reached
 
     @eager
@@ -152,7 +152,7 @@ class _Dropout(_Hook):
     """Before the dropout of a model of PyG, the last thing between two layers: cached rows are dropped out anew each
     time, as computed ones are, and what is kept was not dropped out (as in GNNAutoScale)."""
 
-    def __init__(self, history: Rows, reached: _Reached) -> None:
+    def __init__(self, history: Steps, reached: _Reached) -> None:
         self.history, self._reached = history, reached
 
     @eager
@@ -161,7 +161,7 @@ class _Dropout(_Hook):
         if reached is None or self.history is None or len(args) != 1:
             return None
         levels, level = reached
-        rows = self.history._rows(levels, level, {UNNAMED[0]: args[0]})
+        rows = self.history.rows(levels, level, {UNNAMED[0]: args[0]})
         self._reached.merged = level
         return (rows[UNNAMED[0]],), kwargs
 
@@ -170,7 +170,7 @@ class _Before(_Hook):
     """Before a layer: its rows, and its bipartite graph."""
 
     def __init__(
-        self, history: Rows, places: list[int], num_layers: int, form: str, after: _After, reached: _Reached
+        self, history: Steps, places: list[int], num_layers: int, form: str, after: _After, reached: _Reached
     ) -> None:
         """``places`` are the layers of the model that the module is, from 0 on: several where it is called again."""
         self.history = history
@@ -194,9 +194,9 @@ class _Before(_Hook):
             return None
         call.check(levels.blocks[level])
         whole, self._reached.merged, self._reached.computed = self._reached.merged == level, None, None
-        rows = call.rows if whole else self.history._rows(levels, level, call.rows)
-        assert self.history._step is not None  # _rows has checked it
-        levels = self.history._step.on(next(iter(rows.values())).device)
+        rows = call.rows if whole else self.history.rows(levels, level, call.rows)
+        assert self.history.current is not None  # rows() has checked it
+        levels = self.history.current.on(next(iter(rows.values())).device)
         block = levels.blocks[level]
         replaced = call.replaced(rows, levels, block, self._form)
         if self._form == GCN and module.normalize:
@@ -244,8 +244,8 @@ class _Before(_Hook):
 
     def _refuse_pruned(self, call: LayerCall) -> None:
         """Nobody knows these edges: they must not be those of the pruned batch, changed."""
-        step = None if self.history is None else self.history._step
-        if step is None or step.done or self._places[0] != 0 or self.history is None or self.history._evaluating():
+        step = None if self.history is None else self.history.current
+        if step is None or step.done or self._places[0] != 0 or self.history is None or self.history.evaluating():
             return
         rows = call.rows
         if isinstance(rows, dict) and all(isinstance(of, Tensor) for of in rows.values()) and step.has_gaps(rows):

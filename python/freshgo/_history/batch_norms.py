@@ -11,13 +11,13 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from freshgo._history.interfaces import Rows
+from freshgo._history.steps import Steps
 from freshgo._ops.eager import eager
 
 __all__ = ["hook_batch_norms"]
 
 
-def hook_batch_norms(history: Rows, model: nn.Module) -> list[Any]:
+def hook_batch_norms(history: Steps, model: nn.Module) -> list[Any]:
     """Return the handles of hooks around every batch norm of ``model`` that has running statistics."""
     handles = []
     for norm in model.modules():
@@ -29,7 +29,7 @@ def hook_batch_norms(history: Rows, model: nn.Module) -> list[Any]:
 
 
 class _Before:
-    def __init__(self, history: Rows | None) -> None:
+    def __init__(self, history: Steps | None) -> None:
         self.history = history
         self.evaluates = False
 
@@ -38,7 +38,7 @@ class _Before:
 
     @eager
     def __call__(self, norm: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        step = None if self.history is None else self.history._step
+        step = None if self.history is None else self.history.current
         rows = args[0] if args else kwargs.get("input")
         one = isinstance(rows, Tensor) and rows.dim() == 2 and rows.size(0) == 1
         if norm.training and one and step is not None and not step.done:

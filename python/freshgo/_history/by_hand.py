@@ -7,14 +7,14 @@ from typing import Any
 from freshgo._args.types import UNNAMED
 from freshgo._batch.structure import Block, HeteroBlock
 from freshgo._history.aggregates import adds_up, merge_of, merged_output, over_merged
-from freshgo._history.interfaces import Rows
 from freshgo._history.layer_call import LayerCall, of_targets
 from freshgo._history.layer_forms import GCN, form_of
+from freshgo._history.steps import Steps
 from freshgo.errors import InvalidArgumentError
 
 
 def called(
-    history: Rows, h: Any, block: Block | HeteroBlock, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    history: Steps, h: Any, block: Block | HeteroBlock, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Return what ``layer`` makes of the rows of a block: those of its targets, or all rows of the level that it
     computes where the history keeps aggregates of that.
@@ -35,7 +35,7 @@ def called(
     whole = block if isinstance(block, HeteroBlock) else _typed(block)
     rows = h if named else {UNNAMED[0]: h}
     if levels is not None:
-        rows = history._rows(levels, level, rows)
+        rows = history.rows(levels, level, rows)
     edges = block.edge_index_dict if isinstance(block, HeteroBlock) else block.edge_index
     call = LayerCall(where, layer, (None, edges, *args), kwargs)
     call.check(whole)

@@ -8,27 +8,14 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
+from freshgo._args import checks
 from freshgo._native.options import Span
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 
-def _number(name: str, value: object) -> float:
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
-        raise DTypeError(f"{name} must be a number, got {value!r}")
-    return float(value)
-
-
-def fraction(name: str, value: object) -> float:
-    """Return a number within [0, 1]."""
-    number = _number(name, value)
-    if not 0 <= number <= 1:  # nor NaN
-        raise InvalidArgumentError(f"{name} must be within [0, 1], got {value!r}")
-    return number
-
-
 def span(name: str, value: object) -> Span:
     """Return a number of iterations (int) or epochs (float), not negative."""
-    number = _number(name, value)
+    number = checks.number(name, value)
     if not number >= 0:
         raise InvalidArgumentError(
             f"{name} must be at least 0, as iterations (int) or epochs (float; math.inf for ever), got {value!r}"

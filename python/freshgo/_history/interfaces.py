@@ -2,42 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from freshgo._args.types import Layout
-from freshgo._batch.structure import Levels
-from freshgo._history.training_step import Step
-
-
-class Rows(Protocol):
-    """A :class:`freshgo.History`, as the hooks in a model see it."""
-
-    @property
-    def _step(self) -> Step | None:
-        """The training step at hand; None where the newest batch is a plain one."""
-
-    @property
-    def _keeps_rows(self) -> bool:
-        """Whether kept are the rows that the next layer reads; else what a layer adds up."""
-
-    def _check_levels(self, num_layers: int) -> None:
-        """Raise an error if a model with this number of layers lacks a level that is kept."""
-
-    def _batches(self) -> Layout | None:
-        """The types and the tensors of the loader's batches; None while there is no loader."""
-
-    def _evaluating(self) -> bool:
-        """Whether history is neither read nor written now."""
-
-    def _merged(self, levels: Levels, level: int, parts: list[Tensor]) -> list[Tensor]:
-        """The aggregates of all rows of a level, of whose computed ones, type after type, these are the parts."""
-
-    def _rows(self, levels: Levels, level: int, h: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The rows that layer ``level + 1`` reads of the batch of these levels, by node type."""
 
 
 class Decisions(Protocol):

@@ -45,7 +45,7 @@ class Assembler:
             levels = levels_of(batch)
             if levels is not None:
                 levels.owner = self._token
-            history._handed(levels)
+            history._steps.hand_over(levels)
         return self.transformed(batch)
 
     def nodes(self, raw: RawBatch) -> Any:

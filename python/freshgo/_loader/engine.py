@@ -61,10 +61,11 @@ class Engine:
         asked = request.asked
         self.source, self.request, self.ranks = source, request, asked.member
         self.at = Position()
-        self._agreement, self._history = Agreement(), asked.history
+        self._agreement = Agreement()
+        self._history = None if asked.history is None else asked.history._steps
         self._asking = 0  # calls that wait for a batch on demand; changed under the lock of the position
         if self._history is not None:
-            self._history._bind(self, request.hops)
+            self._history.bind(self, request.hops)
         self.delivery = delivery.open_delivery(
             asked.device, source, request.policy, request.options, asked.device_cache, asked.pin_memory
         )
@@ -107,7 +108,7 @@ class Engine:
                 "reorder": self.options["reorder"],
                 "order": self.order.value,
                 "uneven": share.uneven,
-                "history": None if self._history is None else self._history._described(),
+                "history": None if self._history is None else self._history.entries.described(),
                 "the epoch": self.at.epoch,
                 "the number of batches before": self.at.done,
             }
@@ -123,7 +124,7 @@ class Engine:
 
     def mode(self) -> Mode:
         """Return how an epoch that begins now runs: plain where there is a history and it is not used."""
-        return "plain" if self._history is not None and not self._history._training() else "train"
+        return "plain" if self._history is not None and not self._history.begin_epoch() else "train"
 
     def start(self, epoch: int, done: int, share: Share, mode: Mode) -> Started:
         """Let the library begin ``epoch``, in place of the epoch that runs. All ranks together have made ``done`` of
@@ -155,7 +156,7 @@ class Engine:
     def forget(self) -> None:
         """Forget a batch that was handed over and is not used: the epoch is begun again at another."""
         if self._history is not None:
-            self._history._left()
+            self._history.drop_unseen()
 
     # For the memory budget.
 
@@ -276,7 +277,7 @@ class Engine:
         """End the running epoch and free everything but the batches."""
         self.at.end()
         if self._history is not None:
-            self._history._closing(self)
+            self._history.entries.closing(self)
         self._batch_maker.close()
         self.openings.close()
         if self._workers is not None:

@@ -427,7 +427,8 @@ def _history_options(history: object) -> LoaderOptions | None:
     """Return what the library is told of a history: nothing where it would keep nothing."""
     if history is None:
         return None
-    settings: Settings | None = getattr(history, "_settings", None)
-    if settings is None:
+    entries = getattr(history, "_entries", None)
+    if entries is None:
         raise DTypeError(f"history must be a freshgo.History or None, got {type(history).__name__}")
+    settings: Settings = entries.settings
     return settings.members() if settings.p_grad > 0 and settings.t_stale.count > 0 else None

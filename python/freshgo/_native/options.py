@@ -125,7 +125,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A history's options as the loader that it is bound to takes them: ``history._settings``."""
+    """A history's options as the loader that it is bound to takes them: ``history._entries.settings``."""
 
     policy: str
     """"performance", "gradient" or "all": every computed row, for ever, in a slot of its own."""

@@ -65,13 +65,13 @@ def test_options(options: dict[str, Any], error: type[FreshgoError], match: str)
 
 
 def test_options_that_are_meant() -> None:
-    s = History(1, 0.25, start=2.0, memory="1MiB", lag=0, device="cpu", sample_error=0.01)._settings
+    s = History(1, 0.25, start=2.0, memory="1MiB", lag=0, device="cpu", sample_error=0.01)._entries.settings
     assert (s.p_grad, s.t_stale.count, s.t_stale.epochs) == (1.0, 0.25, True)
     assert (s.start.count, s.start.epochs, s.memory, s.lag, s.probe_every) == (2.0, True, 1 << 20, 0, 100)
     assert s.device is None
-    gas = History(policy="gas")._settings
+    gas = History(policy="gas")._entries.settings
     assert (gas.policy, gas.p_grad, gas.t_stale.count) == ("all", 1.0, math.inf)
-    assert not History(t_stale=math.inf)._settings.t_stale.epochs
+    assert not History(t_stale=math.inf)._entries.settings.t_stale.epochs
     assert repr(History(t_stale=0.5, memory="1MiB")) == (
         "History(p_grad=0.9, t_stale=0.5 epochs, policy='performance', memory=1.0 MiB)"
     )
@@ -213,7 +213,7 @@ def test_layers_and_hops_must_agree() -> None:
     batch = next(iter(loader))
     with pytest.raises(errors.InvalidArgumentError, match="2 message-passing layers, the loader samples 3 hops"):
         model(batch.x, batch.edge_index)
-    assert history._step is not None
+    assert history._steps.current is not None
 
 
 def test_arguments_of_layers() -> None:

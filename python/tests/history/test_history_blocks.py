@@ -107,7 +107,7 @@ def train(form: Form, history: History | None, epochs: int = 2, **options: Any) 
                 hits = None if levels is None else [at.tolist() for at in levels.hit[1:]]
                 parts = form.by_type(batch)
                 seen.append(({t: parts[t].n_id.tolist() for t in model.types}, hits))
-        stats = history.stats() if history is not None and history._kept() else None
+        stats = history.stats() if history is not None and history._entries.active else None
     return losses, seen, model, stats
 
 

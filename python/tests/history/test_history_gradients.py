@@ -73,7 +73,7 @@ def test_scaled_half_precision_gradients_rank_alike() -> None:
                 out = model(batch.x, batch.edge_index)
             (scale * loss_of(out, batch)).backward()
             history.update()
-            assert history._buffer().dtype == torch.bfloat16
+            assert history._entries.buffer().dtype == torch.bfloat16
             norms[scale] = [np.array(c) for c, _ in loader.native.norms[0]]
     for small, large in zip(*norms.values(), strict=True):
         np.testing.assert_array_equal(small * 1024, large)

@@ -98,7 +98,7 @@ def test_batches_are_those_of_the_oracle(lag: int, repeated: bool) -> None:
             pruned_rows += len(whole.n_id) - levels.loaded
             loss_of(model(batch.x, batch.edge_index), batch).backward()
             nodes = [batch.n_id[levels.nodes[level][levels.computed[level]]].tolist() for level in (1, 2)]
-            norms = history._step.observed()[2]  # type: ignore[union-attr]
+            norms = history._steps.current.observed()[2]  # type: ignore[union-attr]
             kept = watch_update(history, native)
             for level, ((rows, slots), (computed, _)) in enumerate(zip(kept, norms, strict=True), start=1):
                 check_admission(level, nodes[level - 1], computed, rows, 0.6)
@@ -122,7 +122,7 @@ def test_rows_enter_and_leave_by_their_gradients() -> None:
                 assert levels.hit[level].tolist() == [place for place, found in enumerate(young) if found]
                 hits += sum(young)
             loss_of(watched.model(batch.x, batch.edge_index), batch).backward()
-            norms = watched.history._step.observed()[2]  # type: ignore[union-attr]
+            norms = watched.history._steps.current.observed()[2]  # type: ignore[union-attr]
             for level, (computed, read) in enumerate(norms, start=1):
                 fresh = batch.n_id[levels.nodes[level][levels.computed[level]]].tolist()
                 kept = batch.n_id[levels.nodes[level][levels.hit[level]]].tolist()
@@ -230,7 +230,7 @@ def test_with_rows_of_this_iteration_a_pruned_batch_equals_the_plain_one(kind: s
             for level in (1, 2):
                 for node, slot in hits_of(batch, level):
                     values = hidden[level - 1][place[node]].detach()
-                    slots_view(native, history._buffer().row_bytes)[slot, : values.numel()] = values
+                    slots_view(native, history._entries.buffer().row_bytes)[slot, : values.numel()] = values
                     hits += 1
             out, expected = run(model, batch, kind), run(reference, whole, kind)[: whole.batch_size]
             torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
@@ -576,4 +576,4 @@ def test_bad_input() -> None:
         watched.history.load_state_dict(state)
     watched.loader.close()
     with pytest.raises(errors.ClosedError):
-        watched.history._native()
+        watched.history._entries.native  # noqa: B018

@@ -25,7 +25,7 @@ class TestSampledError:
     def trained(self, lr: float) -> History:
         model, history = model_of("GraphSAGE"), History(p_grad=1.0, policy="gradient", sample_error=0.25)
         history.attach(model)
-        assert history._settings.probe_every == 4
+        assert history._entries.settings.probe_every == 4
         optimizer = torch.optim.SGD(model.parameters(), lr=lr)
         with plain_loader() as plain:
             loader = FakeLoader(plain, history, probe_every=4)
@@ -57,7 +57,7 @@ class TestSampledError:
         history = History()
         exact = torch.tensor([[3.0, 4.0], [1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [2.0, 0.0]])
         stored = torch.tensor([[3.0, 4.0], [0.0, 2.0], [0.0, 0.0], [1.0, 0.0], [-2.0, 0.0]])
-        history._estimation.add(1, exact, stored, torch.tensor([1, 2, 3, 3, 1]))
+        history._entries.estimation.add(1, exact, stored, torch.tensor([1, 2, 3, 3, 1]))
         assert history.stats()["error"] == [
             {"age": 1, "to": 1, "rows": 2, "cosine": 0.0, "relative": 1.0},
             {"age": 2, "to": 3, "rows": 3, "cosine": pytest.approx(1 / 3), "relative": pytest.approx(math.sqrt(5))},

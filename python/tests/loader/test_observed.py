@@ -57,7 +57,7 @@ def test_a_trace_shows_updates_of_a_history(store: Any, tmp_path: Path) -> None:
         def run() -> None:
             for _ in loader:
                 with torch.no_grad():
-                    history._step = None  # a plain batch
+                    history._steps.current = None  # a plain batch
                     history.update()
 
         assert counted(trace(tmp_path, run))["freshgo.update"] == len(loader)

@@ -153,5 +153,5 @@ def levels_norms(gradient: Tensor, levels: Any, level: int) -> tuple[Tensor, Ten
 
 
 def observed(history: History, level: int) -> tuple[Tensor, Tensor]:
-    assert history._step is not None
-    return history._step.observed()[2][level - 1]
+    assert history._steps.current is not None
+    return history._steps.current.observed()[2][level - 1]

@@ -247,13 +247,13 @@ class FakeLoader:
     """Plain batches of a loader, pruned here, handed over as the contract with a history says."""
 
     def __init__(self, loader: Loader, history: Any, n_bytes: int = 1 << 20, probe_every: int = 0) -> None:
-        s = history._settings
+        s = history._entries.settings
         self.plain, self.history, self.probe_every = loader, history, probe_every
         self.native = History(s.p_grad, s.t_stale.count, n_bytes)
         self.on = s.p_grad > 0 and s.t_stale.count > 0
         self.start = s.start.count
         self.pruned: list[Pruned] = []
-        history._bind(self, loader._engine.request.hops)
+        history._steps.bind(self, loader._engine.request.hops)
 
     def rank(self, *, take: bool) -> list[int] | None:
         return None
@@ -269,13 +269,13 @@ class FakeLoader:
 
     def __iter__(self) -> Iterator[Any]:
         native = self.native
-        training = self.history._training()
+        training = self.history._steps.begin_epoch()
         for plain in self.plain:
             i = len(native.hits)
             if not training or not self.on or i < self.start:
                 if training:
                     native.hits.append([])
-                self.history._handed(None)
+                self.history._steps.hand_over(None)
                 yield plain
                 continue
             probing = self.probe_every > 0 and i % self.probe_every == self.probe_every - 1
@@ -289,7 +289,7 @@ class FakeLoader:
             remember(values["edge_index"], Known(values["edge_index"], None, None, levels=levels))
             batch = Batch(**values)
             batch.levels = levels
-            self.history._handed(levels)
+            self.history._steps.hand_over(levels)
             yield batch
 
     def probe(self, i: int, levels: Levels, n_id: list[int], find: Lookup) -> None:

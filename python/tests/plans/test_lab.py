@@ -243,7 +243,7 @@ def test_the_picture_of_policies() -> None:
     [
         ({"fractions": []}, InvalidArgumentError, "must not be empty"),
         ({"policies": {}}, InvalidArgumentError, "must not be empty"),
-        ({"fractions": [0.1, 1.5]}, InvalidArgumentError, r"fractions\[1\] must be between 0 and 1, got 1.5"),
+        ({"fractions": [0.1, 1.5]}, InvalidArgumentError, r"fractions\[1\] must be within \[0, 1\], got 1.5"),
         ({"fractions": ["a"]}, DTypeError, r"fractions\[0\]"),
         ({"policies": ["lruu"]}, InvalidArgumentError, "did you mean 'lru'"),
         ({"num_nodes": 1}, InvalidArgumentError, "another graph"),

@@ -1,0 +1,221 @@
+"""The entries of a history: the library of a loader decides over them, and their rows lie in a buffer."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from freshgo._args.size import format_size
+from freshgo._history import checks, saved_state
+from freshgo._history.estimation import Estimation, Trail
+from freshgo._history.interfaces import Decisions, Feeder
+from freshgo._history.training_step import Admitted, Buffer, Keeps, Step, Unwritten
+from freshgo._native.options import Settings
+from freshgo.errors import ClosedError, InvalidArgumentError
+
+
+class Entries:
+    """The entries of a history, over the loaders that it belongs to one after the other."""
+
+    def __init__(self, settings: Settings, keeps: Keeps) -> None:
+        self.settings, self.keeps = settings, keeps
+        self.trail, self.estimation = Trail(), Estimation()
+        self._loader: weakref.ref[Feeder] | None = None
+        self._hops = 0  # of the loader
+        self._exported: tuple[object, Buffer] | None = None  # the buffer, and the native loader that it belongs to
+        self._unwritten: Unwritten | None = None
+        self._pending: dict[str, Any] | None = None  # a state that waits for the loader
+        self._last: dict[str, Any] = {}  # the figures of a loader that is closed
+
+    def bind(self, loader: Feeder, hops: int) -> None:
+        """Belong to a loader, which samples ``hops`` hops."""
+        open_loader = self.loader
+        if open_loader is not None and open_loader is not loader:
+            raise InvalidArgumentError(
+                "this history is used by another loader, whose nodes and iterations it counts: make a History for each"
+            )
+        checks.levels_of_model(self.keeps.levels, hops, f"the loader samples {hops} hops (num_neighbors)")
+        if self._loader is not None and self._pending is None:  # what was counted was another loader's
+            self.trail, self.estimation = Trail(), Estimation()
+        self._loader, self._exported, self._last = weakref.ref(loader), None, {}
+        self._hops = hops
+        self._unwritten = None
+
+    def closing(self, loader: Feeder) -> None:
+        """Keep the figures of a loader that is about to close."""
+        if self.loader is loader and self.active:
+            self._last = self.native.history_stats()
+
+    @property
+    def bound(self) -> bool:
+        """Whether there has been a loader."""
+        return self._loader is not None
+
+    @property
+    def loader(self) -> Feeder | None:
+        """The loader, if there is one that is open."""
+        loader = None if self._loader is None else self._loader()
+        native = getattr(loader, "native", None)
+        return None if native is None or native.closed else loader
+
+    @property
+    def native(self) -> Decisions:
+        """The library of the open loader.
+
+        Raises:
+            ClosedError: there is none.
+        """
+        loader = self.loader
+        if loader is None:
+            raise ClosedError("this history has no open loader: give it to one, as Loader(..., history=history)")
+        return loader.native
+
+    @property
+    def active(self) -> bool:
+        """Whether the loader keeps anything: not before there is one, nor where it never would."""
+        return self.loader is not None and self.settings.p_grad > 0 and self.settings.t_stale.count > 0
+
+    def buffer(self) -> Buffer:
+        """Return the buffer of the open loader."""
+        native = self.native
+        if self._exported is None or self._exported[0] is not native:
+            raw = native.history_buffer()
+            if raw is None:
+                n_bytes = int(native.history_stats()["bytes"])
+                raw = torch.empty(n_bytes, dtype=torch.uint8, device=self.settings.device)
+            self._exported = (native, Buffer(raw))
+        return self._exported[1]
+
+    def keep(self, step: Step) -> None:
+        """Keep the stable rows of a batch after its backward pass.
+
+        Raises:
+            InvalidArgumentError, DTypeError: there is nothing to judge by, or the rows do not fit the buffer.
+        """
+        native, index = self.native, step.levels.index
+        try:
+            dtype, width, norms = step.observed()
+            buffer = self.buffer()
+            for level in step.kept:
+                buffer.check(step.seen[level].rows, level)
+        except BaseException:
+            native.history_skip(index)
+            raise
+        row_bytes = buffer.row_bytes or width * dtype.itemsize
+        if row_bytes > buffer.raw.numel():
+            native.history_skip(index)
+            raise InvalidArgumentError(
+                f"the history's buffer of {format_size(buffer.raw.numel())} has no room for one row of "
+                f"{format_size(row_bytes)}: use a larger History(memory=...); a useful buffer holds "
+                "some thousand rows at least"
+            )
+        self._unwritten = Unwritten(norms, buffer, dtype, width, step.rows())
+        self.write(native.history_update(index, row_bytes, norms))
+        self.trail.bytes_saved += step.bytes_saved
+
+    def write(self, admitted: Admitted | None = None) -> None:
+        """Put the rows that the library has admitted to where it has their entries, before anybody reads them.
+
+        Without an argument those of an update that Ctrl-C has left; doing so again does no harm."""
+        unwritten = self._unwritten
+        if unwritten is None:
+            return
+        if admitted is not None:
+            unwritten.write(admitted)
+        elif self.native.history_stats()["row_bytes"]:
+            unwritten.write(self.native.history_admitted(unwritten.norms))
+        self._unwritten = None
+
+    def stats(self) -> dict[str, Any]:
+        """Return the figures of the library, of a closed loader the last ones, and what was saved over time."""
+        described = self.described()
+        return {
+            "keep": described["keep"],
+            "policy": described["policy"],
+            **(self.native.history_stats() if self.active else self._last),
+            "rows_saved": self.trail.total("plain_rows") - self.trail.total("loaded"),
+            "edges_saved": self.trail.total("plain_edges") - self.trail.total("edges"),
+            "bytes_saved": self.trail.bytes_saved,
+            "saving": self.trail.rows(),
+            "error": self.estimation.rows(),
+        }
+
+    def forecast(self, native: Decisions) -> dict[str, Any]:
+        """Return the counts of the epoch that the next ``iter`` of the loader begins."""
+        if not self.active:
+            raise InvalidArgumentError("with p_grad=0 or t_stale=0 nothing is kept: there is nothing to forecast")
+        counts = native.history_forecast(*self._open_loader().upcoming(), self._hops - 1)
+        found = dict(zip(("rows", "plain_rows", "edges", "plain_edges"), counts, strict=False))
+        layers = zip(counts[4::2], counts[5::2], strict=True)
+        return {**found, "layers": [{"hits": hits, "misses": misses} for hits, misses in layers]}
+
+    def save(self) -> dict[str, Any]:
+        """Return the state: settings, figures, entries with their rows, and a checksum.
+
+        Raises:
+            ClosedError: the loader was closed.
+        """
+        if self._pending is not None:
+            return self._pending
+        if self._last:
+            raise ClosedError(
+                "the loader of this history is closed, and its entries are gone: save the state before it closes"
+            )
+        state: dict[str, Any] = {"version": saved_state.VERSION, "settings": self.described()}
+        state |= {"saving": self.trail.save(), "error": self.estimation.save()}
+        if self.active:
+            self.write()
+            state |= saved_state.entries(self.native, self.buffer())
+            state["rank"] = self._open_loader().rank(take=False)
+        state["checksum"] = saved_state.checksum(state)
+        return state
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state: now, or once there is a loader."""
+        trail, estimation = saved_state.check(state, self.described())
+        if "entries" not in state:
+            pass  # it was saved before there was a loader
+        elif self.active:
+            self._restore(state)
+            self._open_loader().rewind()  # the epoch that ran has ended: iter() goes on with it
+        else:
+            self._pending = state
+        self.trail, self.estimation = trail, estimation
+
+    def restore_pending(self) -> None:
+        """Take over the state that has waited for the loader, if there is one."""
+        if self._pending is not None:
+            self._restore(self._pending)
+            self._pending = None  # and no sooner: what is refused or interrupted is not forgotten
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        rank = self._open_loader().rank(take=True)
+        if repr(state.get("rank")) != repr(rank):
+            raise InvalidArgumentError(
+                f"the state is that of rank {state.get('rank')} (number, of how many), this is rank {rank}: every rank "
+                "keeps the rows of its own batches, and another number of ranks begins with empty histories"
+            )
+        self.write()  # before what is restored, if that fails and nothing is
+        saved_state.restore(state, self.native, self.buffer())
+
+    def _open_loader(self) -> Feeder:
+        loader = self.loader
+        assert loader is not None  # as something is kept
+        return loader
+
+    def described(self) -> dict[str, Any]:
+        """Return the options, as a saved state has them."""
+        s = self.settings
+        return {
+            "keep": "aggregates" if self.keeps.aggregates else "rows",
+            "levels": self.keeps.levels,
+            "policy": "gas" if s.policy == "all" else s.policy,
+            "p_grad": s.p_grad,
+            "t_stale": checks.spoken(s.t_stale),
+            "start": checks.spoken(s.start),
+            "memory": s.memory,
+            "lag": s.lag,
+            "probe_every": s.probe_every,
+        }
