@@ -24,6 +24,7 @@ from torch_geometric.nn import GraphSAGE
 
 from freshgo import Store, convert, infer
 from freshgo._infer.planning import plan_of
+from freshgo._infer.run import Task
 from freshgo._infer.streamed import Streamed
 from freshgo.errors import BudgetError
 
@@ -79,7 +80,8 @@ def measured(path: Path, work: Path, model: Any, memory: int) -> int:
         while True:
             start, before = time.perf_counter(), time.process_time()
             try:
-                with Streamed(store, work, plan, model, nodes=None, memory=memory, **how) as run:
+                run = Streamed(Task(store, plan, model, nodes=None, memory=memory, **how), work)
+                with run.run:
                     run.complete()
                 break
             except BudgetError as error:
@@ -99,7 +101,7 @@ def measured(path: Path, work: Path, model: Any, memory: int) -> int:
     for place, conv in enumerate(model.convs):
         least = 4 * nodes * (conv.in_channels + conv.out_channels)
         of_layer = sum(n for step, n in moved.items() if step[1] == place)
-        stage = run._division.stages[place]
+        stage = run.division.stages[place]
         form = "mapped first" if stage.parts.first else "added up first"
         form += ", by columns" if stage.by_columns else ""
         said = f"{of_layer / 1e6:8.1f} MB of {least / 1e6:8.1f}: {of_layer / least:.2f} x"

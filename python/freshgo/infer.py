@@ -18,8 +18,9 @@ from freshgo.errors import DTypeError
 from freshgo.store import Store, opened
 
 if TYPE_CHECKING:  # a room that few programs need, imported at the first call
+    from freshgo._infer.epochs import Epochs
     from freshgo._infer.layers import Plan
-    from freshgo._infer.run import Run
+    from freshgo._infer.streamed import Streamed
 
 __all__ = ["infer"]
 
@@ -144,6 +145,7 @@ def infer(
     """
     from freshgo._infer.outputs import output_of
     from freshgo._infer.planning import check_model, plan_of
+    from freshgo._infer.run import Task
     from freshgo._traced.states import uncached
 
     replace = checks.flag("overwrite", overwrite)
@@ -175,9 +177,8 @@ def infer(
         )
         written = output_of(out, source, _asked(source, nodes), overwrite=replace)
         with progress_of(progress) as report:
-            run = _kind(plan)(
+            task = Task(
                 source,
-                written.work,
                 plan,
                 model,
                 nodes=nodes,
@@ -188,15 +189,16 @@ def infer(
                 dtype=dtype,
                 report=report,
             )
-            with run:
-                written.publish(run.complete(), n_bytes, report)
+            method = _method(plan)(task, written.work)
+            with method.run:
+                written.publish(method.complete(), n_bytes, report)
             what = f"tensor {out[1]!r}" if isinstance(out, tuple) else format_size(written.written_bytes())
             finish(report, written.target, what)
     return written.target
 
 
-def _kind(plan: Plan) -> type[Run]:
-    """How layers are computed: by streams of rows where all of them only add rows up."""
+def _method(plan: Plan) -> type[Epochs | Streamed]:
+    """Return how layers are computed: by streams of rows where all of them only add rows up."""
     from freshgo._infer.epochs import Epochs
     from freshgo._infer.streamed import Streamed
 

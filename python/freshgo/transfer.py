@@ -16,7 +16,7 @@ from freshgo._args.entry import entry
 from freshgo._args.progress import Progress, finish, progress_of
 from freshgo._args.size import format_size
 from freshgo._args.urls import check_local, is_url
-from freshgo._staging.workplace import workplace, written
+from freshgo._staging.workplace import sync, workplace, written
 from freshgo._urls.place import Entry, Place
 from freshgo._urls.reading import Reader, copy
 from freshgo._urls.writing import remove, upload
@@ -219,7 +219,7 @@ def _resumed(work: Path, place: Place, files: dict[str, Entry]) -> Path:
                 if entry.name != "lock":
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
             state.write_text(json.dumps(now))
-            _sync(state)
+            sync(state)
         there.mkdir(exist_ok=True)
     return there
 
@@ -245,25 +245,16 @@ def _publish(there: Path, target: Path) -> None:
     the store that was there if this is killed in between."""
     aside = target.with_name(f"{target.name}.replaced")
     with written(target):
-        _sync(there)
+        sync(there)
         if os.path.lexists(target):
             if aside.is_dir():
                 shutil.rmtree(aside)
             target.rename(aside)
         there.rename(target)
-        _sync(target.parent)
+        sync(target.parent)
         if aside.is_dir():
             (aside / "removed").touch()
             shutil.rmtree(aside)
-
-
-def _sync(path: Path) -> None:
-    """Make a file, or the names in a directory, durable."""
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _begun(place: Place, manifest: bytes, sizes: dict[str, int], replace: bool) -> dict[str, int | None]:

@@ -15,15 +15,8 @@ import numpy as np
 from torch import Tensor
 
 from freshgo._args.npy_files import read_npy_header
-from freshgo.errors import (
-    BusyError,
-    CorruptError,
-    FormatError,
-    FreshgoError,
-    ReadError,
-    StorePermissionError,
-    WriteError,
-)
+from freshgo._staging.workplace import written
+from freshgo.errors import BusyError, CorruptError, FormatError, ReadError
 
 RESULT = "out"
 """In the directory of an inference: what is put at its target in the end."""
@@ -192,20 +185,3 @@ class Lock:
 
     def close(self) -> None:
         os.close(self._file)
-
-
-class written:  # noqa: N801  (reads as a statement)
-    """What the system refuses within becomes a WriteError of this path."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if not isinstance(error, OSError) or isinstance(error, FreshgoError):
-            return
-        if isinstance(error, PermissionError):
-            raise StorePermissionError(error.errno, error.strerror, str(self._path)) from None
-        raise WriteError(error.errno or 5, error.strerror or str(error), str(self._path)) from error

@@ -25,9 +25,10 @@ from freshgo._args.parts import GraphParts, NodeParts
 from freshgo._args.progress import Progress
 from freshgo._args.urls import check_local, is_url, local_path
 from freshgo._infer.columns import ranges
-from freshgo._infer.files import RESULT, Rows, written
+from freshgo._infer.files import RESULT, Rows
 from freshgo._infer.remote import Remote
 from freshgo._native import convert as native_convert
+from freshgo._staging.workplace import sync, written
 from freshgo.errors import OVERWRITE, DTypeError, InvalidArgumentError, LibraryError, StoreExistsError
 from freshgo.ids import Ids
 from freshgo.store import MANIFEST, Store
@@ -256,17 +257,8 @@ def _replace(made: Path, target: Path) -> None:
         shutil.rmtree(before, ignore_errors=True)
         if target.is_dir():
             target.rename(before)
-        _sync(made)
+        sync(made)
     made.replace(target)
-    _sync(target.parent)
+    sync(target.parent)
     if target.is_dir():
         shutil.rmtree(before, ignore_errors=True)
-
-
-def _sync(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    file = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
-from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,8 @@ from torch import Tensor
 from freshgo._args.progress import Progress
 from freshgo._args.types import EdgeType, Inputs
 from freshgo._data.source import StoreSource
-from freshgo._infer.files import RESULT, Lock, Rows, State
+from freshgo._infer.columns import Columns
+from freshgo._infer.files import RESULT, Lock, Moved, Rows, State
 from freshgo._infer.layers import Plan, dtypes_of
 from freshgo._infer.outputs import Made
 from freshgo.store import Store
@@ -28,16 +28,12 @@ NUMPY = {torch.float32: np.float32, torch.float16: np.float16}
 """The types of rows on disk."""
 
 
-class Run(ABC):
-    """One inference, in a directory of its own: what it was asked for, its files, and how far it is."""
-
-    _count: int
-    """The number of steps. A step that was interrupted begins again."""
+class Task:
+    """What an inference was asked for."""
 
     def __init__(
         self,
         store: Store,
-        work: Path,
         plan: Plan,
         model: torch.nn.Module | None,
         *,
@@ -49,24 +45,54 @@ class Run(ABC):
         dtype: torch.dtype,
         report: Progress | None,
     ) -> None:
-        self._store, self._planned, self._tensor = store, plan, tensor
-        self._layers = plan.layers
-        self._memory, self._batch_size, self._device = memory, batch_size, device
-        self._dtype, self._report = dtype, report
-        self._parameters = dtypes_of(model, plan)
+        self.store, self.plan, self.tensor = store, plan, tensor
+        self.layers = plan.layers
+        self.memory, self.batch_size, self.device = memory, batch_size, device
+        self.dtype, self.report = dtype, report
+        self.parameters = dtypes_of(model, plan)
+        self._model = model
         source = StoreSource(store, owned=False)
-        self._types = source.types
-        self._edges = {edge_type: source.num_edges(edge_type) for edge_type in self._types.edge_types}
-        given = nodes if nodes is not None or self._types.homogeneous else self._every_type()
-        self._nodes: Any = given
-        self._inputs: Inputs = self._types.inputs(given, source.split, source.splits)
-        steps = self._plan()
-        self._work = work
-        self._files: dict[Any, Rows] = {}
-        self._lock = Lock(self._work)
+        self.types = source.types
+        self.edges = {edge_type: source.num_edges(edge_type) for edge_type in self.types.edge_types}
+        self.nodes: Any = nodes if nodes is not None or self.types.homogeneous else self.every_type()
+        self.inputs: Inputs = self.types.inputs(self.nodes, source.split, source.splits)
+
+    def every_type(self) -> dict[str, None]:
+        """Return all nodes, as input nodes of a heterogeneous graph."""
+        return {node_type: None for node_type, count in self.types.num_nodes.items() if count}
+
+    def edge_tensors(self, edge_type: EdgeType) -> list[str]:
+        """Return the names of the tensors of an edge type."""
+        of = self.store.tensors if self.types.homogeneous else self.store[edge_type].tensors
+        return [name for name, info in of.items() if info.level == "edge"]
+
+    def digest(self, steps: str) -> str:
+        """Return a short name of everything that the rows depend on, the steps of the computation included."""
+        what = (self.store.uuid, self.tensor, self.dtype, self.batch_size, self.inputs.config)
+        digest = hashlib.sha256(f"{what} {self.plan.config} {self._model!r} {steps}".encode())
+        for name, value in ({} if self._model is None else self._model.state_dict()).items():
+            digest.update(name.encode())
+            if isinstance(value, Tensor):
+                digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+
+class Run:
+    """The directory of an inference: its files, and how far it is. One process has it at a time."""
+
+    def __init__(self, task: Task, work: Path, steps: str, count: int, moved: Moved | None = None) -> None:
+        """There are ``count`` steps, and the files depend on the description ``steps``. A step that was interrupted
+        begins again."""
+        self._types, self._inputs, self._layers = task.types, task.inputs, len(task.layers)
+        self._num_nodes, self._dtype = task.store.num_nodes, NUMPY[task.dtype]
+        self.work, self._count = work, count
+        self._moved = Moved() if moved is None else moved
+        self._files: dict[Path, Rows] = {}
+        self._columns: dict[str, Columns] = {}
+        self._lock = Lock(work)
         try:
-            self._saved = State(self._work)
-            self._state = self._begin(self._described(model, steps))
+            self._saved = State(work)
+            self.state = self._begin(task.digest(steps))
         except BaseException:
             self._lock.close()
             raise
@@ -76,24 +102,17 @@ class Run(ABC):
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        self._close_files()
+        self.close_files()
         if kind is None:
-            shutil.rmtree(self._work, ignore_errors=True)
+            shutil.rmtree(self.work, ignore_errors=True)
         self._lock.close()
 
-    @abstractmethod
-    def _plan(self) -> str:
-        """Choose the steps, and describe what the files of the directory depend on."""
-
-    @abstractmethod
-    def complete(self) -> dict[str, Made]:
-        """Compute what is left and return what the last layer gave, by node type."""
-
-    def _made(self) -> dict[str, Made]:
-        """The files of the last layer. They are not there if the process that went before has begun to move them."""
+    def made(self) -> dict[str, Made]:
+        """Return the files of the last layer, by node type. They are not there if the process that went before has
+        begun to move them."""
         made, before, first = {}, 0, 0
         for node_type, total in self._types.num_nodes.items():
-            path, nodes = self._rows_path(len(self._layers) - 1, node_type), None
+            path, nodes = self.rows_path(self._layers - 1, node_type), None
             count = self._inputs.counts.get(node_type, 0)
             if self._inputs.seeds is not None and self._inputs.config.get(node_type) != "all":
                 nodes = self._inputs.seeds[before : before + count] - first
@@ -102,69 +121,87 @@ class Run(ABC):
             before, first = before + count, first + total
         return made
 
-    def _every_type(self) -> dict[str, None]:
-        """All nodes, as input nodes of a heterogeneous graph."""
-        return {node_type: None for node_type, count in self._types.num_nodes.items() if count}
-
-    def _edge_tensors(self, edge_type: EdgeType) -> list[str]:
-        of = self._store.tensors if self._types.homogeneous else self._store[edge_type].tensors
-        return [name for name, info in of.items() if info.level == "edge"]
-
-    def _described(self, model: torch.nn.Module | None, steps: str) -> str:
-        """A short name of everything that the rows depend on."""
-        what = (self._store.uuid, self._tensor, self._dtype, self._batch_size, self._inputs.config)
-        digest = hashlib.sha256(f"{what} {self._planned.config} {model!r} {steps}".encode())
-        for name, value in ({} if model is None else model.state_dict()).items():
-            digest.update(name.encode())
-            if isinstance(value, Tensor):
-                digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
-
     # How far it is.
 
     def _begin(self, config: str) -> dict[str, Any]:
         """Return where this inference is, after removing what another one left."""
         state = self._saved.read()
         ours = state is not None and state.get("version") == 1 and state.get("config") == config
-        if state is not None and ours and (state["pass"] < self._count or self._left()):
+        if state is not None and ours and (state["pass"] < self._count or self._has_results()):
             return state
-        for path in self._work.iterdir():
+        for path in self.work.iterdir():
             if path.name != "lock":
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         return {"version": 1, "config": config, "pass": 0, "batches": 0, "edges": {}}
 
-    def _left(self) -> bool:
+    def _has_results(self) -> bool:
         """Whether there are results: the process that went before may have ended after it had published them."""
-        last = len(self._layers) - 1
-        rows = any(self._rows_path(last, node_type).exists() for node_type in self._types.node_types)
-        return rows or (self._work / RESULT).exists()
+        last = self._layers - 1
+        rows = any(self.rows_path(last, node_type).exists() for node_type in self._types.node_types)
+        return rows or (self.work / RESULT).exists()
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
         """Make what was written durable."""
-        for file in self._files.values():
+        for file in self._open_files():
             file.sync()
 
-    def _save(self) -> None:
-        self._sync()
-        self._saved.write(self._state)
+    def save(self) -> None:
+        """Note how far it is."""
+        self.sync()
+        self._saved.write(self.state)
         self._next_save = time.monotonic() + SAVED_EVERY
+
+    def save_in_time(self) -> None:
+        """Note how far it is, if the last note is some seconds old."""
+        if time.monotonic() > self._next_save:
+            self.save()
+
+    def end_step(self) -> None:
+        """Go on to the next step."""
+        self.sync()
+        self.state |= {"pass": self.state["pass"] + 1, "batches": 0}
+        self._saved.write(self.state)
 
     # Its files.
 
-    def _place(self, key: str | EdgeType) -> int:
+    def place(self, key: str | EdgeType) -> int:
+        """Return the number of a node type or an edge type."""
         of: list[Any] = self._types.node_types if isinstance(key, str) else self._types.edge_types
         return of.index(key)
 
-    def _rows_path(self, layer: int, node_type: str, name: str | None = None) -> Path:
-        """The rows of a node type that a layer is for, or others by their name."""
-        return self._work / f"{f'rows{layer}' if name is None else name}_{self._place(node_type)}.npy"
+    def rows_path(self, layer: int, node_type: str, name: str | None = None) -> Path:
+        """Return the path of the rows of a node type that a layer is for, or others by their name."""
+        return self.work / f"{f'rows{layer}' if name is None else name}_{self.place(node_type)}.npy"
 
-    def _file(self, path: Path, shape: tuple[int, ...], dtype: Any) -> Rows:
+    def file(self, path: Path, shape: tuple[int, ...], dtype: Any) -> Rows:
+        """Return the open file of some rows."""
         if path not in self._files:
-            self._files[path] = Rows(path, shape, dtype)
+            self._files[path] = Rows(path, shape, dtype, self._moved)
         return self._files[path]
 
-    def _close_files(self) -> None:
-        for file in self._files.values():
+    def columns(self, name: str, columns: int, slices: int = 1, dtype: Any = None) -> Columns:
+        """Return columns of all nodes, in the files of a name."""
+        if name not in self._columns:
+            how = self._dtype if dtype is None else dtype
+            self._columns[name] = Columns(self.work / name, self._num_nodes, columns, slices, how, self._moved)
+        return self._columns[name]
+
+    def _open_files(self) -> list[Rows | Columns]:
+        return [*self._files.values(), *self._columns.values()]
+
+    def remove(self, file: Rows) -> None:
+        """Close and remove an open file."""
+        self._files.pop(file.path).close()
+        file.path.unlink(missing_ok=True)
+
+    def remove_columns(self, name: str) -> None:
+        """Close and remove the files of a name, if they are open."""
+        if name in self._columns:
+            self._columns.pop(name).remove()
+
+    def close_files(self) -> None:
+        """Close every file."""
+        for file in self._open_files():
             file.close()
         self._files.clear()
+        self._columns.clear()

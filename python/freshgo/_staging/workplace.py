@@ -67,6 +67,15 @@ def _clear(directory: Path) -> None:
             entry.unlink()
 
 
+def sync(path: Path) -> None:
+    """Make a file, or the names in a directory, durable."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
 @contextlib.contextmanager
 def written(path: Path) -> Iterator[None]:
     """Turn what the system says of writing to a path into our errors."""

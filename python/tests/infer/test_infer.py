@@ -466,7 +466,7 @@ def test_damage_of_what_streams(path: Path, tmp_path: Path) -> None:
         ({"batch_size": 0}, INVALID, "batch_size"),
         ({"memory": "1KiB"}, errors.BudgetError, 'memory="1KiB" is too small: these options need at least .* [KM]iB$'),
         ({"out": 5}, DTYPE, "out must be a path"),
-        ({"out": "/nowhere/out.npy"}, OSError, "No such file"),
+        ({"out": "/nowhere/out.npy"}, errors.StoreNotFoundError, "no such directory to write in"),
         ({"store": "/nowhere"}, errors.StoreNotFoundError, "nowhere"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, dict) else "",

@@ -82,7 +82,7 @@ ALLOWED: dict[str, set[str]] = {
     "lab": {*LEAVES, "_data", "_loader", "_native", "_plots", "policies", "samplers"},
     "relayout": {*LEAVES, "_native", "lab", "policies", "store"},
     "propagate": {*LEAVES, "_data", "_native", "store"},
-    "_infer": {*LEAVES, "_traced", "_urls", "_data", "_native", "ids", "loader", "ops", "options", "store"},
+    "_infer": {*LEAVES, "_staging", "_traced", "_urls", "_data", "_native", "ids", "loader", "ops", "options", "store"},
     "infer": {*LEAVES, "_infer", "_traced", "store"},
     "shard": {*LEAVES, "_native", "_row_exchange", "_sources", "convert", "policies", "relayout", "store", "update"},
     "update": {*LEAVES, "_data", "_native", "store"},
