@@ -32,7 +32,8 @@ from freshgo._args.checks import choice
 from freshgo._args.entry import operator
 from freshgo._batch.structure import Transposed
 from freshgo._native import cuda as _cuda
-from freshgo._ops import gat_operators, linear_operator, torch_library  # noqa: F401  (they fill operators)
+from freshgo._ops import arguments as _arguments
+from freshgo._ops import attention_operators, gat_operators, linear_operator, torch_library  # noqa: F401  (they fill operators)
 from freshgo._ops import kernels as _kernels
 from freshgo._ops.numbering import number as _number
 from freshgo._ops.registry import operators as _operators
@@ -44,9 +45,6 @@ _Reduction = Literal["sum", "mean", "max", "min"]
 
 
 check, number = operator(_cuda.check), operator(_number)
-
-_MOST_ROWS = 2**48
-"""As many nodes as a graph can have."""
 
 
 @operator
@@ -66,8 +64,8 @@ def transpose(index: Tensor, ptr: Tensor, num_rows: int) -> Transposed:
             or above 2^48.
         DTypeError: tensors of other dtypes, or a ``num_rows`` that is not an int.
     """
-    ptr = _check_graph(index, ptr)
-    _check_count("num_rows", num_rows)
+    ptr = _arguments.check_graph(index, ptr)
+    _arguments.check_count("num_rows", num_rows)
     return Transposed(*_operators.transpose(index, ptr, num_rows))
 
 
@@ -85,9 +83,9 @@ def group(edge_index: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]
     """
     if not isinstance(edge_index, Tensor):
         raise DTypeError(f"edge_index must be a tensor, got {type(edge_index).__name__}")
-    _check_count("num_targets", num_targets)
+    _arguments.check_count("num_targets", num_targets)
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
-        raise InvalidArgumentError(f"edge_index has shape {_shape(edge_index)}, expected [2, edges]")
+        raise InvalidArgumentError(f"edge_index has shape {_arguments.shape(edge_index)}, expected [2, edges]")
     if edge_index.dtype not in _kernels.INDEX_DTYPES:
         raise DTypeError(f"edge_index has dtype {edge_index.dtype}, expected int64 or int32")
     _cuda.check_device("edge_index", edge_index, edge_index)
@@ -124,21 +122,21 @@ def aggregate(
         InvalidArgumentError, DTypeError: arguments do not fit together; the message names them and their shapes.
     """
     choice("reduce", reduce, _Reduction)
-    ptr = _check_graph(index, ptr, x, transposed)
+    ptr = _arguments.check_graph(index, ptr, x, transposed)
     if reduce in ("max", "min"):
         if weight is not None:
             raise InvalidArgumentError(f"weight goes with reduce='sum' and 'mean', not {reduce!r}")
         counted = torch.is_grad_enabled() and x.requires_grad
-        rows = _flat(x)
-        graph = _for_derivative(transposed, x)
+        rows = _arguments.flat(x)
+        graph = _arguments.for_derivative(transposed, x)
         out = _operators.extreme(rows, index, ptr, reduce == "min", counted, *graph)[0]
-        return _shaped(out, x)
+        return _arguments.shaped(out, x)
     if weight is not None:
-        heads = _heads_of(x, weight, index)
-        x, weight = _promoted(x, weight)
+        heads = _arguments.heads_of(x, weight, index)
+        x, weight = _arguments.promoted(x, weight)
         weight = weight.reshape(-1, heads)
     scale = mean_scale(ptr, x.dtype) if reduce == "mean" else None
-    return _shaped(_sum(x, index, ptr, weight, row_scale=scale, transposed=transposed), x)
+    return _arguments.shaped(_sum(x, index, ptr, weight, row_scale=scale, transposed=transposed), x)
 
 
 def mean_scale(ptr: Tensor, dtype: torch.dtype) -> Tensor:
@@ -148,7 +146,7 @@ def mean_scale(ptr: Tensor, dtype: torch.dtype) -> Tensor:
 
 def scaled_sum(x: Tensor, index: Tensor, ptr: Tensor, scale: Tensor, transposed: Transposed | None) -> Tensor:
     """Sum, and multiply the result of each target by its ``scale``."""
-    return _shaped(_sum(x, index, ptr, row_scale=scale, transposed=transposed), x)
+    return _arguments.shaped(_sum(x, index, ptr, row_scale=scale, transposed=transposed), x)
 
 
 @operator
@@ -180,16 +178,16 @@ def gcn(
     Returns:
         ``[targets, ...]``.
     """
-    ptr = _check_graph(index, ptr, x, transposed)
+    ptr = _arguments.check_graph(index, ptr, x, transposed)
     rows, targets = x.size(0), ptr.size(0) - 1
     if targets > rows:
         raise InvalidArgumentError(
-            f"ptr has shape {_shape(ptr)} but targets are rows of x, which has shape {_shape(x)}"
+            f"ptr has shape {_arguments.shape(ptr)} but targets are rows of x, which has shape {_arguments.shape(x)}"
         )
     if weight is not None:
         if weight.dim() != 1:
-            raise InvalidArgumentError(f"weight has shape {_shape(weight)}, expected [{index.numel()}]")
-        _heads_of(x, weight, index)
+            raise InvalidArgumentError(f"weight has shape {_arguments.shape(weight)}, expected [{index.numel()}]")
+        _arguments.heads_of(x, weight, index)
         return _gcn_weighted(x, index, ptr, weight, add_self_loops, fill_value, transposed)
     scale = gcn_scale(index, ptr, rows, _kernels.real(x.dtype), add_self_loops, fill_value)
     return gcn_scaled(x, index, ptr, scale, add_self_loops, fill_value, transposed)
@@ -217,7 +215,7 @@ def gcn_scaled(
         skip_self=add_self_loops,
         transposed=transposed,
     )
-    return _shaped(out, x)
+    return _arguments.shaped(out, x)
 
 
 def gcn_scale(index: Tensor, ptr: Tensor, rows: int, dtype: torch.dtype, add_self_loops: bool, fill: float) -> Tensor:
@@ -235,7 +233,7 @@ def _inverse_root(degree: Tensor, rows: int, fill: float | Tensor) -> Tensor:
 def _gcn_weighted(
     x: Tensor, index: Tensor, ptr: Tensor, weight: Tensor, loops: bool, fill: float, transposed: Transposed | None
 ) -> Tensor:
-    x, weight = _promoted(x, weight)
+    x, weight = _arguments.promoted(x, weight)
     rows, targets = x.size(0), ptr.size(0) - 1
     target = torch.repeat_interleave(ptr.diff(), output_size=index.size(0))
     ones = weight.new_ones(rows, 1)
@@ -251,7 +249,7 @@ def _gcn_weighted(
     norm = root.index_select(0, index) * weight * root.index_select(0, target)
     self_weight = None if own is None else (root * root * own)[:targets].unsqueeze(1)
     out = _sum(x, index, ptr, norm.unsqueeze(1), self_weight=self_weight, skip_self=loops, transposed=transposed)
-    return _shaped(out, x)
+    return _arguments.shaped(out, x)
 
 
 @operator
@@ -289,9 +287,9 @@ def attention(
     Returns:
         ``[targets, heads, channels]`` of the dtype of ``x``; the softmax is computed in float32, for float64 in that.
     """
-    ptr = _check_graph(index, ptr, x, transposed)
+    ptr = _arguments.check_graph(index, ptr, x, transposed)
     if x.dim() != 3:
-        raise InvalidArgumentError(f"x has shape {_shape(x)}, expected [rows, heads, channels]")
+        raise InvalidArgumentError(f"x has shape {_arguments.shape(x)}, expected [rows, heads, channels]")
     rows, heads, targets = x.size(0), x.size(1), ptr.size(0) - 1
     for name, tensor, want in (
         ("alpha_src", alpha_src, rows),
@@ -300,22 +298,22 @@ def attention(
     ):
         if tensor is not None and tuple(tensor.shape) != (want, heads):
             raise InvalidArgumentError(
-                f"{name} has shape {_shape(tensor)}, expected [{want}, {heads}]: x has shape {_shape(x)}, "
-                f"index {_shape(index)}, ptr {_shape(ptr)}"
+                f"{name} has shape {_arguments.shape(tensor)}, expected [{want}, {heads}]: x has shape "
+                f"{_arguments.shape(x)}, index {_arguments.shape(index)}, ptr {_arguments.shape(ptr)}"
             )
     real = _kernels.real(x.dtype)
     src = alpha_src.to(real)
     dst = None if alpha_dst is None else alpha_dst.to(real)
     edge = None if alpha_edge is None else alpha_edge.to(real)
     self_rows = min(rows, targets) if add_self_loops else 0
-    graph = _for_derivative(transposed, src, dst, edge)
+    graph = _arguments.for_derivative(transposed, src, dst, edge)
     alpha, own = _operators.attention(src, dst, edge, index, ptr, self_rows, negative_slope, *graph)
     if training and dropout > 0:
         # the edges and then the targets, in one draw: PyG's order where it adds self-loops
         both = F.dropout(torch.cat([alpha, own]), dropout)
         alpha, own = both[: index.size(0)], both[index.size(0) :]
     self_weight = own if add_self_loops else None
-    return _shaped(_sum(x, index, ptr, alpha, self_weight=self_weight, transposed=transposed), x)
+    return _arguments.shaped(_sum(x, index, ptr, alpha, self_weight=self_weight, transposed=transposed), x)
 
 
 def gat(
@@ -353,13 +351,13 @@ def gat(
             transposed=transposed,
         )
         return out.flatten(1)
-    ptr = _check_graph(index, ptr, x, transposed)
+    ptr = _arguments.check_graph(index, ptr, x, transposed)
     self_rows = min(x.size(0), targets) if add_self_loops else 0
     keep = None
     if dropout > 0:
         keep = F.dropout(x.new_ones(index.size(0) + self_rows, heads), dropout)  # drawn as by attention
     dst = None if alpha_dst is None else alpha_dst.to(x.dtype)
-    graph = _for_derivative(transposed, x, att_src, att_dst, dst)
+    graph = _arguments.for_derivative(transposed, x, att_src, att_dst, dst)
     made: tuple[Tensor, ...] = _operators.gat(
         x, att_src, att_dst, dst, keep, index, ptr, self_rows, negative_slope, *graph
     )
@@ -386,102 +384,8 @@ def _sum(
     skip_self: bool = False,
     transposed: Transposed | None = None,
 ) -> Tensor:
-    graph = _for_derivative(transposed, x)
-    out: Tensor = _operators.sum(_flat(x), index, ptr, weight, self_weight, row_scale, col_scale, skip_self, *graph)
+    graph = _arguments.for_derivative(transposed, x)
+    out: Tensor = _operators.sum(
+        _arguments.flat(x), index, ptr, weight, self_weight, row_scale, col_scale, skip_self, *graph
+    )
     return out
-
-
-def _for_derivative(transposed: Transposed | None, *of: Tensor | None) -> tuple[Tensor | None, ...]:
-    """Return what an operator keeps for its derivative: nothing if there will be none."""
-    if transposed is None or not torch.is_grad_enabled() or not any(t is not None and t.requires_grad for t in of):
-        return None, None, None
-    return tuple(transposed)
-
-
-def _flat(x: Tensor) -> Tensor:
-    return x if x.dim() == 2 else x.unsqueeze(1) if x.dim() == 1 else x.flatten(1)
-
-
-def _shaped(out: Tensor, x: Tensor) -> Tensor:
-    return out if x.dim() == 2 else out.view(-1, *x.shape[1:])
-
-
-def _promoted(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Convert as if ``x`` and ``weight`` were multiplied: rows to the dtype that both promote to, weights to that of
-    its sums."""
-    dtype = torch.promote_types(x.dtype, weight.dtype)
-    if dtype not in _kernels.DTYPES:
-        raise DTypeError(f"weight has dtype {weight.dtype}, expected a floating one like that of x, {x.dtype}")
-    return x.to(dtype), weight.to(_kernels.real(dtype))
-
-
-def _heads_of(x: Tensor, weight: Tensor, index: Tensor) -> int:
-    if weight.dim() not in (1, 2) or weight.size(0) != index.size(0):
-        raise InvalidArgumentError(
-            f"weight has shape {_shape(weight)}, expected [{index.size(0)}] or [{index.size(0)}, heads]: "
-            f"index has shape {_shape(index)}"
-        )
-    heads = weight.size(1) if weight.dim() == 2 else 1
-    if heads != 1 and (x.dim() != 3 or x.size(1) != heads):
-        raise InvalidArgumentError(
-            f"weight has shape {_shape(weight)}, {heads} for each edge, so x must have shape "
-            f"[rows, {heads}, channels], got {_shape(x)}"
-        )
-    return heads
-
-
-def _check_graph(index: Tensor, ptr: Tensor, x: Tensor | None = None, transposed: Transposed | None = None) -> Tensor:
-    """Check the tensors themselves and not their values, which the kernels check. Returns ptr as int64."""
-    for name, tensor in (("index", index), ("x", x), ("ptr", ptr)):
-        if not isinstance(tensor, Tensor):
-            if name == "x" and tensor is None:
-                continue
-            raise DTypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
-        _cuda.check_device(name, tensor, index)
-    if index.dtype not in _kernels.INDEX_DTYPES:
-        raise DTypeError(f"index has dtype {index.dtype}, expected int64 or int32")
-    if ptr.dtype not in _kernels.INDEX_DTYPES:
-        raise DTypeError(f"ptr has dtype {ptr.dtype}, expected int64")
-    if index.dim() != 1:
-        raise InvalidArgumentError(f"index has shape {_shape(index)}, expected [edges]")
-    if ptr.dim() != 1 or ptr.size(0) == 0:
-        raise InvalidArgumentError(f"ptr has shape {_shape(ptr)}, expected [targets + 1]")
-    if x is not None:
-        if x.dtype not in _kernels.DTYPES:
-            names = ", ".join(str(dtype).removeprefix("torch.") for dtype in _kernels.DTYPES)
-            raise DTypeError(f"x has dtype {x.dtype}, expected one of {names}")
-        if x.dim() == 0:
-            raise InvalidArgumentError("x has shape [], expected [rows, ...]")
-    if transposed is not None:
-        _check_transposed(transposed, index, x)
-    return ptr.to(torch.int64)
-
-
-def _check_count(name: str, value: int | torch.SymInt) -> None:
-    """Check a number of rows, which while a model is compiled may be a symbol."""
-    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):  # PyTorch 2.4 compiles no union
-        raise DTypeError(f"{name} must be an int, got {type(value).__name__}")
-    if not 0 <= value <= _MOST_ROWS:
-        raise InvalidArgumentError(f"{name} must be 0 to {_MOST_ROWS}, got {value}")
-
-
-def _check_transposed(transposed: Transposed, index: Tensor, x: Tensor | None) -> None:
-    if len(transposed) != 3 or not all(isinstance(t, Tensor) and t.dim() == 1 for t in transposed):
-        raise DTypeError(f"transposed must be what freshgo.ops.transpose returned, got {type(transposed).__name__}")
-    ptr, target, edge = transposed
-    if (
-        ptr.dtype != torch.int64
-        or target.dtype != edge.dtype
-        or target.dtype not in _kernels.INDEX_DTYPES
-        or target.size(0) != edge.size(0)
-        or target.size(0) < index.size(0)
-        or (x is not None and ptr.size(0) <= x.size(0))
-    ):
-        raise InvalidArgumentError(
-            f"transposed has shapes {_shape(ptr)}, {_shape(target)}, {_shape(edge)}: it belongs to another graph than "
-            f"index of shape {_shape(index)}" + ("" if x is None else f" over x of shape {_shape(x)}")
-        )
-
-
-def _shape(tensor: Tensor) -> list[int]:
-    return list(tensor.shape)

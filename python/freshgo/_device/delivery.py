@@ -12,7 +12,6 @@ from freshgo._args import checks, whole
 from freshgo._args.size import format_size
 from freshgo._args.whole import Attributes
 from freshgo._data.source import Source
-from freshgo._device import pinned_memory
 from freshgo._device.mover import HELD, Ahead, Batches, CudaStreams, Mover, on_host
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
@@ -170,6 +169,8 @@ def open_delivery(
     they may be in page-locked memory."""
     if device is None:
         return _on_pinned() if pin_memory else OnHost()
+    from freshgo._device import pinned_memory
+
     if not pinned_memory.lock_buffers(device.index):
         LOG.warning("the driver does not lock the library's buffers: batches go through PyTorch's pinned memory")
     streams = CudaStreams(device)

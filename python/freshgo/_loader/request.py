@@ -1,24 +1,22 @@
-"""What a loader was asked for, first by itself (:class:`Asked`), then in its graph (:func:`in_graph`)."""
+"""What a loader was asked for, in its graph."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import itertools
 import os
 import warnings
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
 from freshgo import policies
-from freshgo._args import checks, choices, fields, host
+from freshgo._args import checks, choices, host
 from freshgo._args.aggregates import Aggregate
 from freshgo._args.arrays import values_digest
 from freshgo._args.frames import Frames, check_package
-from freshgo._args.levels import Levels
-from freshgo._args.times import Trees, trees
+from freshgo._args.times import Trees
 from freshgo._args.types import ByRelation, EdgeType, Inputs, Types
 from freshgo._args.whole import Attributes
 from freshgo._batch.first import FirstUse
@@ -26,197 +24,17 @@ from freshgo._data.narrow import check_names
 from freshgo._data.source import Source
 from freshgo._device import delivery
 from freshgo._loader import walks
-from freshgo._loader.ranks import Membership
-from freshgo._loader.sampling import Sampling, sampling, subgraph_type
-from freshgo._loader.seed_order import SeedOrder, seed_order
-from freshgo._native.options import LoaderOptions, Settings, relations
-from freshgo.errors import DTypeError, InvalidArgumentError, LibraryError
+from freshgo._loader.asked import Asked
+from freshgo._loader.sampling import Sampling
+from freshgo._native.options import LoaderOptions, relations
+from freshgo.errors import InvalidArgumentError
 from freshgo.memory import MemoryBudget
-from freshgo.options import Disk, Ranks, cannot_combine
 
 if TYPE_CHECKING:
     from freshgo._loader.link_inputs import Links
 
-Given = TypeVar("Given", Disk, Ranks)
-
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "batch_size": lambda name, value: checks.count(name, value, 1),
-    "drop_last": checks.flag,
-    "replace": checks.flag,
-    "seed": lambda name, value: checks.count(name, value, None),
-    "num_workers": lambda name, value: checks.count(name, value, 0) or host.threads(),
-    "prefetch": lambda name, value: checks.count(name, value, 0),
-    "feature_cache": checks.size,
-    "neighbor_cache": checks.size,
-    "feature_dtype": lambda name, value: checks.choice(name, value, choices.FeatureDType),
-    "transpose": checks.flag,
-}
-"""The keywords that the library takes as they are, under the same names, once they are checked."""
-
 _OF_ALL = (*("num_workers", "prefetch", "memory", "feature_cache", "neighbor_cache", "feature_dtype", "transpose"),)
 """The options that no batch depends on, and that belong to whoever makes the batches; with those of cache and disk."""
-
-_CHOSEN = {"memory": None, "num_workers": 0, "scratch of cache": None}
-"""What lets freshgo choose by what the process may take of its host."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Asked:
-    """The arguments of a loader, checked as far as that goes without its graph."""
-
-    options: LoaderOptions
-    """Those that do not depend on the graph."""
-    left: dict[str, Any]
-    """Those of them that freshgo chooses by the process and its host, as they were given; another process may choose
-    otherwise."""
-    input_nodes: Any
-    order: SeedOrder
-    sampling: Sampling
-    trees: Trees
-    policy: policies.Resolved
-    memory: int | str | MemoryBudget | None
-    history: Any
-    device: torch.device | None
-    device_cache: int | None
-    edge_index: str
-    transform: Callable[[Any], Any] | None
-    transform_workers: int
-    pin_memory: bool
-    first_layer: Any
-    disk: Disk
-    ranks: Ranks
-    member: Membership
-    """Where the loader is among them."""
-
-    @property
-    def levels(self) -> Levels:
-        """What the options say of tensors of a graph in memory."""
-        return Levels(weights=self.sampling.weight_names)
-
-    @classmethod
-    def of(cls, keywords: Mapping[str, Any]) -> Asked:
-        """Check the keywords of a loader."""
-        given = keywords.__getitem__
-        device = delivery.resolve(given("device"))
-        policy = policies.resolve("cache", given("cache"))
-        disk, ranks = _given("disk", given("disk"), Disk), _given("ranks", given("ranks"), Ranks)
-        options = {name: check(name, given(name)) for name, check in _CHECKS.items()}
-        if ranks.share is not None and given("num_workers") == 0:
-            options["num_workers"] = host.threads(1)  # of the process that serves all local ranks
-        history = given("history")
-        drawn = sampling(given("num_neighbors"), given("neighbor_sampler"), given("weight_attr"))
-        order = seed_order(given("shuffle"), given("input_weight"), given("sampler"))
-        workers = checks.count("transform_workers", given("transform_workers"), 0, 1024)
-        may_be_left = {**keywords, "scratch of cache": policy.plan.scratch}
-        times = ("disjoint", "time_attr", "temporal_strategy", "time_window", "input_time")
-        asked = cls(
-            options={
-                **options,
-                "shuffle": order.shuffle,
-                **drawn.options(),
-                **policy.options(),
-                **disk._options(),
-                "history": _history_options(history),
-                "no_edge_ids": not checks.flag("return_edge_id", given("return_edge_id")),
-                "holds": workers + 1,  # those that are being transformed, beside the loop's
-                "subgraph_type": subgraph_type(given("subgraph_type"), history),
-            },
-            left={name: value for name, value in _CHOSEN.items() if may_be_left[name] == value},
-            input_nodes=given("input_nodes"),
-            order=order,
-            sampling=drawn,
-            trees=trees(*map(given, times)),
-            policy=policy,
-            memory=given("memory"),
-            history=history,
-            device=device,
-            device_cache=checks.size("device_cache", given("device_cache")),
-            edge_index=checks.choice("edge_index", given("edge_index"), choices.EdgeIndexForm),
-            transform=given("transform"),
-            transform_workers=workers,
-            pin_memory=checks.flag("pin_memory", given("pin_memory")),
-            first_layer=given("first_layer"),
-            disk=disk,
-            ranks=ranks,
-            member=Membership.of(ranks, drop_last=options["drop_last"]),
-        )
-        asked._check_together(given("device"))
-        return asked
-
-    def _check_together(self, device: object) -> None:
-        if self.edge_index == "EdgeIndex" and importlib.util.find_spec("torch_geometric") is None:
-            raise LibraryError("edge_index='EdgeIndex' needs PyTorch Geometric: pip install torch_geometric")
-        if self.transform is not None and not callable(self.transform):
-            raise DTypeError(f"transform must be callable, got {type(self.transform).__name__}")
-        if self.transform_workers:
-            self._check_workers(device)
-        if self.device_cache is not None and self.device is None:
-            raise InvalidArgumentError(
-                f"device_cache needs a CUDA device, such as device='cuda', got device={device!r}"
-            )
-        if self.device_cache is not None and self.options["feature_dtype"] == "stored":
-            raise InvalidArgumentError("device_cache holds float32 rows: it cannot be used with feature_dtype='stored'")
-        if self.device_cache is not None and self.history is not None:
-            raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
-        if self.options["no_edge_ids"] and self.history is not None:
-            raise InvalidArgumentError(
-                "history prunes edges by the e_id of batches: it cannot be used with return_edge_id=False"
-            )
-        self._check_ranks()
-        if self.first_layer is None:
-            return
-        if self.trees.time_attr is not None:
-            raise InvalidArgumentError(
-                "first_layer aggregates all neighbours, at any time: it cannot be used with time_attr"
-            )
-        if self.sampling.walks is not None:
-            raise InvalidArgumentError(
-                "first_layer stands for a layer over the graph's edges: it cannot be used with a RandomWalk, whose "
-                "edges are not edges of the graph"
-            )
-
-    def _check_workers(self, device: object) -> None:
-        if self.transform is None:
-            raise InvalidArgumentError("transform_workers needs transform=, which its threads run")
-        if self.options["prefetch"] == 0:
-            raise InvalidArgumentError(
-                "transform_workers needs batches made ahead, prefetch= of at least 1, got prefetch=0"
-            )
-        if self.device is not None:
-            raise InvalidArgumentError(
-                "transform_workers transform batches on the CPU, since what runs on a device is queued on the stream "
-                f"of the loop: got device={str(device)!r}"
-            )
-        if self.history is not None:
-            raise InvalidArgumentError(
-                "transform_workers and history cannot be used together: with a history, a batch is made after the "
-                "update() of the one before"
-            )
-
-    def _check_ranks(self) -> None:
-        """Check that nothing is asked for that belongs to one rank where ranks make batches together."""
-        alone = {
-            "history": self.history is not None,
-            "device_cache": self.device_cache is not None,
-            "reorder": self.options["reorder"] != 0,
-            "a MemoryBudget": isinstance(self.memory, MemoryBudget),
-        }
-        divided = {
-            "first_layer": self.first_layer is not None,
-            "options of planning": bool(fields.changed(self.policy.plan)),
-        }
-        for option, others in (("share", alone), ("features", {**alone, **divided})):
-            for other, here in others.items():
-                if here and getattr(self.ranks, option) is not None:
-                    raise cannot_combine(option, other, self.ranks)
-        if self.ranks.features is None:
-            return
-        ranks_rows = self.policy.scores is not None or self.policy.by_type is not None
-        if not ranks_rows and self.policy.name not in ("auto", "none", *choices.METRICS):
-            raise InvalidArgumentError(
-                f"features='sharded' keeps the hottest rows in memory: cache must be 'auto', 'none', a hotness or "
-                f"scores, got {self.policy.name!r}"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -317,13 +135,6 @@ class Request:
         return [[list(name), of] for name, of in hops.items()] if isinstance(hops, Mapping) else hops
 
 
-def _given(name: str, value: object, kind: type[Given]) -> Given:
-    """Return an object with options, or one with all their defaults in the place of None."""
-    if value is not None and not isinstance(value, kind):
-        raise DTypeError(f"{name} must be a freshgo.{kind.__name__} or None, got {checks.shown(value)}")
-    return kind() if value is None else value
-
-
 def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
     """Check what was asked for against the graph, and complete the options.
 
@@ -421,14 +232,3 @@ def _warn_one_way(types: Types) -> None:
             UserWarning,
             stacklevel=checks.caller(),
         )
-
-
-def _history_options(history: object) -> LoaderOptions | None:
-    """Return what the library is told of a history: nothing where it would keep nothing."""
-    if history is None:
-        return None
-    entries = getattr(history, "_entries", None)
-    if entries is None:
-        raise DTypeError(f"history must be a freshgo.History or None, got {type(history).__name__}")
-    settings: Settings = entries.settings
-    return settings.members() if settings.p_grad > 0 and settings.t_stale.count > 0 else None
