@@ -61,7 +61,7 @@ class Job:
         self._processes: list[Any] = []
         self._connections: list[socket.socket] = []
         self._fds: dict[int, int] = {}  # the memory of each sampler
-        self._knows: set[tuple[int, int]] = set()  # pairs of an executor and a sampler whose memory it has
+        self._has_memory: set[tuple[int, int]] = set()  # pairs of an executor and a sampler whose memory it has
         self._made: dict[int, Made] = {}
         self._tasks: dict[int, Task] = {}
         self._present: dict[int, list[int]] = {}
@@ -106,21 +106,21 @@ class Job:
             for number, task in schedule.decide():
                 self._order(number, task, epoch, seed)
             for fd, _ in watch.poll():
-                self._hear(numbers[fd])
+                self._receive(numbers[fd])
 
     def _order(self, number: int, task: Task, epoch: int, seed: int) -> None:
         self._tasks[number] = task
         if isinstance(task, Sample):
-            self._send(number, ("sample", task, epoch, self._part_of_a_sampler()))
+            self._send(number, ("sample", task, epoch, self._sampler_options()))
             return
         sampler = task.sampler
-        if (number, sampler) not in self._knows:
+        if (number, sampler) not in self._has_memory:
             self._send(number, ("memory_of", sampler), self._fds[sampler])
-            self._knows.add((number, sampler))
+            self._has_memory.add((number, sampler))
         made = self._made.pop(task.number)
         self._send(number, ("train", task, made, self.schedule.slot(task.number), (seed, epoch)))
 
-    def _part_of_a_sampler(self) -> LoaderOptions:
+    def _sampler_options(self) -> LoaderOptions:
         """What a sampler has of the loader's memory and of the cores."""
         samplers = self.schedule.samplers
         threads = min(self._threads, max(1, int(host.cores()) // samplers))
@@ -132,7 +132,7 @@ class Job:
         self._optimizer.step()
         self._parameters.publish(self.schedule.version)
 
-    def _hear(self, number: int) -> None:
+    def _receive(self, number: int) -> None:
         """Take one message of an executor."""
         try:
             message = wire.receive(self._connections[number])
@@ -140,10 +140,10 @@ class Job:
             message = None
         if message is None:
             raise self._lost(number)
-        (what, *said), fd = message
+        (what, *content), fd = message
         if what == "failed":
-            error, told = said
-            raise error from ExecutorError(f"executor {number} failed:\n{told}")
+            error, trace = content
+            raise error from ExecutorError(f"executor {number} failed:\n{trace}")
         if what == "ready":
             self.schedule.away.discard(number)
             return
@@ -152,7 +152,7 @@ class Job:
             self._fds[number] = fd
             return
         task = self._tasks.pop(number)
-        began, ended, *rest = said
+        began, ended, *rest = content
         if what == "sampled":
             kind, self._made[task.number] = "sampling", rest[0]
             self.schedule.sampled(number, task.number, ended)
@@ -167,7 +167,7 @@ class Job:
             wire.send(self._connections[number], message, fd)
         except OSError:
             while True:  # it may have said why
-                self._hear(number)
+                self._receive(number)
 
     def _lost(self, number: int) -> FreshgoError:
         process = self._processes[number]

@@ -104,16 +104,16 @@ class Schedule:
         self.made, self.trained_by = [0] * executors, [0] * executors
         self._sampling = _Mean()
         self._training = _Mean()  # of those that are trainers
-        self._standing_in = [_Mean() for _ in range(executors)]
+        self._standby = [_Mean() for _ in range(executors)]
         self._warm: set[int] = set()  # who has trained a batch
-        self._now: dict[int, Task] = {}
-        self._before: dict[int, Task] = {}
+        self._running: dict[int, Task] = {}
+        self._previous: dict[int, Task] = {}
         self.begin(0, 0)
 
     def begin(self, first: int, end: int) -> None:
         """Begin an epoch of the batches ``first`` to ``end``, once the one before is done."""
         self._first, self._end, self._base = first, end, self.version
-        self._lowest = first  # that no trainer has taken
+        self._first_waiting = first  # that no trainer has taken
         self._ready: dict[int, int] = {}  # and who has made it
         self._taken: set[int] = set()  # above the lowest
         self._computed: set[int] = set()  # whose gradients are in no update yet
@@ -139,7 +139,7 @@ class Schedule:
         """T_t, of the trainers, or where there is none of those who stand in; None: not known yet."""
         if self._training.count or self.samplers < self.executors:
             return self._training.value
-        known = [mean.value for mean in self._standing_in if mean.value is not None]
+        known = [mean.value for mean in self._standby if mean.value is not None]
         return sum(known) / len(known) if known else None
 
     @property
@@ -155,15 +155,17 @@ class Schedule:
     def decide(self) -> list[tuple[int, Task]]:
         """Return what executors that do nothing are to do now."""
         tasks: list[tuple[int, Task]] = []
-        idle = [executor for executor in range(self.executors) if executor not in {*self._now, *self.away}]
+        idle = [executor for executor in range(self.executors) if executor not in {*self._running, *self.away}]
         standby = []
         for executor in idle:
             if executor >= self.samplers:
                 continue
             number = self._next[executor]
-            if number < min(self._end, self._lowest + self.queue):
-                self._next[executor] += self._of
-                task = self._now[executor] = self._before[executor] = Sample(number, self._part, executor, self._of)
+            if number < min(self._end, self._first_waiting + self.queue):
+                self._next[executor] += self._stride
+                task = self._running[executor] = self._previous[executor] = Sample(
+                    number, self._part, executor, self._stride
+                )
                 tasks.append((executor, task))
             else:
                 self._run.pop(executor, None)
@@ -176,7 +178,7 @@ class Schedule:
                 profit = self.profit(executor, len(waiting))
                 if profit <= 0:
                     continue
-                if not isinstance(self._before.get(executor), Train):
+                if not isinstance(self._previous.get(executor), Train):
                     self.num_switches += 1
                     self.switches.append(Switch(executor, min(waiting), len(waiting), profit))
             tasks.append((executor, self._take(executor, min(waiting))))
@@ -191,12 +193,12 @@ class Schedule:
         usual = self.training_seconds
         if not self.switching or usual is None:
             return -math.inf
-        own = self._standing_in[executor].value
+        own = self._standby[executor].value
         return queued * usual / trainers - (usual if own is None else own)
 
     def sampled(self, executor: int, number: int, end: float) -> None:
         """Note that a batch is made, and when."""
-        del self._now[executor]
+        del self._running[executor]
         self._ready[number] = executor
         self.made[executor] += 1
         last = self._run.get(executor)
@@ -208,11 +210,11 @@ class Schedule:
 
     def trained(self, executor: int, number: int, seconds: float) -> None:
         """Note that the gradient of a batch is computed, and how long that took."""
-        del self._now[executor]
+        del self._running[executor]
         self._computed.add(number)
         self.trained_by[executor] += 1
         if executor in self._warm:
-            (self._standing_in[executor] if executor < self.samplers else self._training).add(seconds)
+            (self._standby[executor] if executor < self.samplers else self._training).add(seconds)
         self._warm.add(executor)
         self._settle()
 
@@ -229,7 +231,7 @@ class Schedule:
 
     def _divide(self, part: int) -> None:
         """Let the samplers of now take turns from a batch on."""
-        self._part, self._of = part, self.samplers
+        self._part, self._stride = part, self.samplers
         self._next = [part + executor for executor in range(self.samplers)]
         # When each of them gave its last batch, until it has a pause, in which its threads go on.
         self._run: dict[int, float | None] = dict.fromkeys(range(self.samplers))
@@ -252,13 +254,13 @@ class Schedule:
     def _take(self, executor: int, number: int) -> Train:
         sampler = self._ready.pop(number)
         self._taken.add(number)
-        while self._lowest in self._taken:
-            self._taken.remove(self._lowest)
-            self._lowest += 1
+        while self._first_waiting in self._taken:
+            self._taken.remove(self._first_waiting)
+            self._first_waiting += 1
         of = self._base + (number - self._first) // self.per_update
         self.stale[of - self.version] += 1
         task = Train(number, self.version, sampler)
-        self._now[executor] = self._before[executor] = task
+        self._running[executor] = self._previous[executor] = task
         return task
 
     def stats(self) -> dict[str, Any]:
@@ -270,7 +272,7 @@ class Schedule:
             "measuring": self.measuring,
             "sampling_seconds": self.sampling_seconds,
             "training_seconds": self.training_seconds,
-            "standby_seconds": [mean.value for mean in self._standing_in],
+            "standby_seconds": [mean.value for mean in self._standby],
             "ratio": self.ratio,
             "switches": self.num_switches,
             "last_switches": [asdict(switch) for switch in self.switches],

@@ -39,13 +39,13 @@ class Seat:
     world_size: int
 
 
-_living: weakref.WeakSet[SharedLoader] = weakref.WeakSet()
+_loaders: weakref.WeakSet[SharedLoader] = weakref.WeakSet()
 
 
 @atexit.register
-def _close_living() -> None:
+def _close_loaders() -> None:
     """Tell the other ranks, when the interpreter exits, that this one needs no batches any more."""
-    for loader in list(_living):
+    for loader in list(_loaders):
         with contextlib.suppress(Exception):  # nobody is told any more
             if not abi.forked():
                 loader.close()
@@ -53,7 +53,7 @@ def _close_living() -> None:
 
 def _forget_in_child() -> None:
     """A child that kept the connections would keep its parent alive for the server."""
-    for loader in list(_living):
+    for loader in list(_loaders):
         loader._connection.close()
 
 
@@ -84,7 +84,7 @@ class SharedLoader:
         self._seat = seat
         self._lock = threading.RLock()
         self._closed = False
-        self._asked = 0
+        self._num_requests = 0
         self._received = True
         self._mapping: SharedMapping | None = None
         self._share: Mapping[str, int] = {}
@@ -92,12 +92,12 @@ class SharedLoader:
         self._waited = 0.0
         who = f"rank {seat.rank} (process {os.getpid()})"
         self._connection: socket = wire.connected(seat.server)
-        _living.add(self)
+        _loaders.add(self)
         try:
             if options is None:
-                self.num_batches: int = self._ask("join", seat.token, who, seat.local, described)
+                self.num_batches: int = self._request("join", seat.token, who, seat.local, described)
             else:
-                self.num_batches = self._ask(
+                self.num_batches = self._request(
                     "open", seat.token, who, seat.local, described, seat.count, store, uuid, options
                 )
         except BaseException:
@@ -128,14 +128,14 @@ class SharedLoader:
             epoch, first_batch, mode, self._seat.rank - self._seat.local, self._seat.world_size, self._share["uneven"]
         )
         with self._lock:
-            self._next = self._ask("start", run)
+            self._next = self._request("start", run)
             self._base = base - self._next
 
     def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
         """The next batch of the epoch, ``None`` after the last one, and without ``wait`` where it is not made yet."""
         with self._lock:
             began = time.monotonic()
-            answer = self._ask("next", self._next, wait)
+            answer = self._request("next", self._next, wait)
             if not answer:
                 return None
             batch = self._batch(self._base + self._next, answer)
@@ -146,21 +146,21 @@ class SharedLoader:
     def sample(self, ask: Mapping[str, Any]) -> RawBatch:
         """The batch for what is asked for, the members of ``fg_ask``, apart from all epochs."""
         with self._lock:
-            return self._batch(0, self._ask("sample", dict(ask)))
+            return self._batch(0, self._request("sample", dict(ask)))
 
     def stop(self) -> None:
         """Leave the running epoch. The other ranks go on. It may be called by a finalizer within another call."""
         self.check_open()
-        self._tell("stop")
+        self._send("stop")
 
     def stats(self) -> dict[str, Any]:
         """Counters of the server's loader since it was opened, and the seconds that this rank has waited."""
-        stats: dict[str, Any] = self._ask("stats")
+        stats: dict[str, Any] = self._request("stats")
         return stats | {"seconds_waiting": self._waited}
 
     def plan(self) -> dict[str, Any]:
         """The plan of the server's loader."""
-        plan: dict[str, Any] = self._ask("plan")
+        plan: dict[str, Any] = self._request("plan")
         return plan
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class SharedLoader:
         if closed:
             return
         with contextlib.suppress(ServerError, ClosedError):
-            self._tell("bye")
+            self._send("bye")
         with contextlib.suppress(OSError):
             self._connection.shutdown(SHUT_RDWR)  # wakes a thread that waits for an answer
         with self._lock:
@@ -186,24 +186,24 @@ class SharedLoader:
         self._received = True
         return RawBatch(index, num_seeds, self._mapping.tensors(places))
 
-    def _tell(self, what: str, *arguments: Any, number: int = 0, received: bool = True) -> None:
+    def _send(self, what: str, *arguments: Any, number: int = 0, received: bool = True) -> None:
         try:
             wire.send(self._connection, (number, received, what, arguments))
         except OSError:
-            raise self._lost() from None
+            raise self._end_error() from None
 
-    def _ask(self, what: str, *arguments: Any) -> Any:
+    def _request(self, what: str, *arguments: Any) -> Any:
         with self._lock:
             self.check_open()
             received, self._received = self._received, what not in ("next", "sample")
-            self._asked += 1
-            number = self._asked
-            self._tell(what, *arguments, number=number, received=received)
+            self._num_requests += 1
+            number = self._num_requests
+            self._send(what, *arguments, number=number, received=received)
             while True:
-                answered, well, value = self._answer()
-                if answered == number:
+                replied, succeeded, value = self._answer()
+                if replied == number:
                     break
-            if not well:
+            if not succeeded:
                 self._received = True
                 raise value
             if value is None or value is False:
@@ -216,7 +216,7 @@ class SharedLoader:
         except OSError:
             message = None
         if message is None:
-            raise self._lost()
+            raise self._end_error()
         answer, fd = message
         if fd is not None:
             try:
@@ -225,7 +225,7 @@ class SharedLoader:
                 os.close(fd)
         return answer  # type: ignore[no-any-return]
 
-    def _lost(self) -> Exception:
+    def _end_error(self) -> Exception:
         if self._closed:
             return ClosedError("loader is closed")
         return ServerError(

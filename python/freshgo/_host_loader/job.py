@@ -40,7 +40,7 @@ class Run:
 
 @dataclass
 class _Rank:
-    asked: Run | None = None
+    requested: Run | None = None
     """The epoch that it waits for."""
     running: bool = False
     """Whether it is in the epoch that runs."""
@@ -78,14 +78,14 @@ class Job:
                 if 0 <= steps <= mine.next and rest == 0 and replace(run, done=self._run.done) == self._run:
                     return steps
             self._leave(mine)
-            mine.asked, mine.error = run, None
+            mine.requested, mine.error = run, None
             self._changed.notify_all()
-            while mine.asked is not None:
+            while mine.requested is not None:
                 self._check(mine)
-                asked = [rank.asked for rank in self._ranks.values()]
-                if None in asked or self._taking:
+                requested = [rank.requested for rank in self._ranks.values()]
+                if None in requested or self._taking:
                     self._wait(alive)
-                elif any(other != run for other in asked):
+                elif any(other != run for other in requested):
                     self._fail(RankError(f"the ranks of this host begin different epochs: {self._shown()}"))
                 else:
                     self._begin(run)
@@ -150,7 +150,7 @@ class Job:
         self._total = share_count(members, self.native.num_batches, 0)
         self._first = self._total - share_count(members, self.native.num_batches, run.done)
         for rank in self._ranks.values():
-            rank.asked, rank.running, rank.next = None, True, 0
+            rank.requested, rank.running, rank.next = None, True, 0
             rank.ready.clear()
         self._changed.notify_all()
 
@@ -207,7 +207,7 @@ class Job:
         return found
 
     def _leave(self, rank: _Rank) -> None:
-        rank.asked, rank.running = None, False
+        rank.requested, rank.running = None, False
         rank.ready.clear()
         if not any(other.running for other in self._ranks.values()) and not self._taking and self._run is not None:
             self._run = None
@@ -233,9 +233,9 @@ class Job:
             raise GoneError
 
     def _shown(self) -> str:
-        asked: Mapping[int, Run | None] = {local: rank.asked for local, rank in self._ranks.items()}
+        requested: Mapping[int, Run | None] = {local: rank.requested for local, rank in self._ranks.items()}
         return ", ".join(
             f"local rank {local} epoch {run.epoch} after {run.done} batches"
-            for local, run in asked.items()
+            for local, run in requested.items()
             if run is not None
         )

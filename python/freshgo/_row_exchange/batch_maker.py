@@ -21,10 +21,10 @@ from freshgo._native import loader as native_loader
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
-from freshgo._row_exchange.division import held
+from freshgo._row_exchange.division import parts_of_rank
 from freshgo._row_exchange.exchange import Exchange
 from freshgo._row_exchange.feed import Feed
-from freshgo._row_exchange.rows import Held, Hot
+from freshgo._row_exchange.rows import HotRows, LocalParts
 from freshgo._row_exchange.schedule import Chooser
 from freshgo._row_exchange.service import Frame, Service
 from freshgo._row_exchange.source import ShardedSource
@@ -52,7 +52,7 @@ class ExchangeBatchMaker(BatchMaker):
                 f"{format_size(memory)}"
             )
         self._scores = self._ranked(policy, options)
-        self._held: Held | None = None
+        self._local: LocalParts | None = None
         self._service: Service | None = None
         self._error: FreshgoError | None = None
         self._opened_for: tuple[int, int] | None = None
@@ -93,8 +93,8 @@ class ExchangeBatchMaker(BatchMaker):
         self._group = None if group is None else weakref.ref(group)
         self._error = None
         try:
-            parts = held(len(division.parts), share.rank, share.world_size)
-            self._held = Held(self._parts.path, division, parts, self._options)
+            parts = parts_of_rank(len(division.parts), share.rank, share.world_size)
+            self._local = LocalParts(self._parts.path, division, parts, self._options)
         except FreshgoError as error:
             self._error = error
 
@@ -109,14 +109,14 @@ class ExchangeBatchMaker(BatchMaker):
             raise self._error
         if self._service is not None:
             return
-        assert self._held is not None and self._opened_for is not None  # opened without an error
+        assert self._local is not None and self._opened_for is not None  # opened without an error
         wire = Wire() if self._opened_for[1] > 1 else None
-        nodes, held_rows = self._parts.division.nodes, self._held
-        nothing = Hot(nodes, {of.node_type: torch.empty(0, dtype=torch.int64) for of in nodes})
-        exchange = Exchange(self._parts.division, held_rows, nothing, wire, Chooser.of(self._way))
+        nodes, local = self._parts.division.nodes, self._local
+        nothing = HotRows(nodes, {of.node_type: torch.empty(0, dtype=torch.int64) for of in nodes})
+        exchange = Exchange(self._parts.division, local, nothing, wire, Chooser.of(self._way))
 
         def closing() -> None:
-            held_rows.close()
+            local.close()
             if wire is not None:
                 wire.close()
 
@@ -141,9 +141,9 @@ class ExchangeBatchMaker(BatchMaker):
             )
         self.prepare(share)
         self.join()
-        assert self._held is not None
-        wanted = self._frame.ids(raw.tensors)
-        rows = {of.node_type: self._held.rows(of, wanted[of.node_type]) for of in self._parts.division.nodes}
+        assert self._local is not None
+        requested = self._frame.ids(raw.tensors)
+        rows = {of.node_type: self._local.rows(of, requested[of.node_type]) for of in self._parts.division.nodes}
         return dataclasses.replace(raw, tensors=self._frame.filled(raw.tensors, rows))
 
     def stop(self) -> None:
@@ -154,7 +154,7 @@ class ExchangeBatchMaker(BatchMaker):
     def stats(self) -> dict[str, Any]:
         """What belongs into ``Loader.stats()``."""
         service = self._service
-        if service is None or self._held is None:
+        if service is None or self._local is None:
             return {"sharded": {}}
         exchange = service.exchange
         counts = dataclasses.asdict(exchange.counts)
@@ -164,8 +164,8 @@ class ExchangeBatchMaker(BatchMaker):
                 **counts,
                 "seconds_exchanging": seconds,
                 "exchange": exchange.chooser.way,
-                "hot_rows": exchange.hot.rows_held(),
-                **self._held.stats(),
+                "hot_rows": exchange.hot.count(),
+                **self._local.stats(),
             }
         }
 
@@ -173,9 +173,9 @@ class ExchangeBatchMaker(BatchMaker):
         """Leave the other ranks, once they have what they want."""
         if self._service is not None:
             self._service.close()
-        elif self._held is not None:
-            self._held.close()
-        self._service = self._held = None
+        elif self._local is not None:
+            self._local.close()
+        self._service = self._local = None
         self._opened_for = None
 
     def _ranked(self, policy: Resolved, options: LoaderOptions) -> Tensor | None:
@@ -189,13 +189,13 @@ class ExchangeBatchMaker(BatchMaker):
         return native_loader.hotness(self._parts.native, self._parts.types.total, ranking)
 
 
-def hottest(source: ShardedSource, scores: Tensor | None, n_bytes: int, batch_bytes: int) -> Hot:
+def hottest(source: ShardedSource, scores: Tensor | None, n_bytes: int, batch_bytes: int) -> HotRows:
     """Room for the rows with the highest scores, beside those of batches that are on their way."""
     nodes, counts = source.division.nodes, source.types.num_nodes
     found = {of.node_type: torch.empty(0, dtype=torch.int64) for of in nodes}
     room = n_bytes - _BATCHES * batch_bytes
     if scores is None or room <= 0:
-        return Hot(nodes, found)
+        return HotRows(nodes, found)
     widths = {of.node_type: {"rows": of.n_bytes + _ID_BYTES} for of in nodes}
     ids = hottest_bytes(scores, [Ranked("", count, widths.get(t, {})) for t, count in counts.items()], room)
     first = 0
@@ -203,7 +203,7 @@ def hottest(source: ShardedSource, scores: Tensor | None, n_bytes: int, batch_by
         if node_type in found:
             found[node_type] = ids[(ids >= first) & (ids < first + count)] - first
         first += count
-    return Hot(nodes, found)
+    return HotRows(nodes, found)
 
 
 _RANKING_BYTES = 32 << 20

@@ -175,7 +175,7 @@ def ranges(visits: Tensor, parts: int) -> tuple[int, ...]:
     return (*bounds, count)
 
 
-def held(parts: int, rank: int, world_size: int) -> range:
+def parts_of_rank(parts: int, rank: int, world_size: int) -> range:
     """Return the parts that a rank reads: its share of them, or one that it reads with its neighbours."""
     first, end = rank * parts // world_size, (rank + 1) * parts // world_size
     return range(first, max(end, first + 1))
@@ -184,9 +184,9 @@ def held(parts: int, rank: int, world_size: int) -> range:
 def holders(parts: int, rank: int, world_size: int) -> list[int]:
     """Return the rank that another one, or itself, asks for rows of each part. Ranks that read the same part share
     what is asked of it."""
-    own = held(parts, rank, world_size)
+    own = parts_of_rank(parts, rank, world_size)
     found = []
     for part in range(parts):
-        of = [other for other in range(world_size) if part in held(parts, other, world_size)]
+        of = [other for other in range(world_size) if part in parts_of_rank(parts, other, world_size)]
         found.append(rank if part in own else of[rank % len(of)])
     return found

@@ -21,21 +21,21 @@ from torch import Tensor
 
 from freshgo._row_exchange.buffers import Buffers
 from freshgo._row_exchange.division import DividedNodes, Division, holders
-from freshgo._row_exchange.rows import Held, Hot, RowsOf
+from freshgo._row_exchange.requests import Reply, Request
+from freshgo._row_exchange.rows import HotRows, LocalParts, RowsOf
 from freshgo._row_exchange.schedule import Chooser, Way
-from freshgo._row_exchange.wanted import Answered, Wanted
 from freshgo._row_exchange.wire import LinkLostError, Wire
 from freshgo.errors import RankError
 
-IDLE, ASKS, FILLS, FAILED = 0, 1, 2, 3
-_HEAD = 3  # words of an announcement before its counts: state, nanoseconds of an earlier exchange, finished epochs
+IDLE, REQUESTS, FILLS, FAILED = 0, 1, 2, 3
+_ANNOUNCED = 3  # words of an announcement before its counts: state, nanoseconds of an earlier exchange, finished epochs
 _STATUS_BYTES = 8
 
 AHEAD = 2
 """Turns whose rows may be under way, or not yet sent, when the next turn begins."""
 
 
-class ToldError(RankError):
+class PeerFailedError(RankError):
     """Another rank failed, and has announced it to all ranks."""
 
 
@@ -58,20 +58,20 @@ class Counts:
 class Turn:
     """One turn of this rank."""
 
-    wanted: list[Wanted]
+    requests: list[Request]
     """By node type."""
-    asked: bool = True
+    requested: bool = True
     """Whether any rank requested rows."""
-    done: int = 0
+    finished: int = 0
     """Epochs that all ranks have finished."""
     fills: bool = False
     """Whether any rank still requests the hottest rows, before its first batch."""
-    answered: list[Answered] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
     """The rows of this rank's parts that it needs itself, by node type."""
     sent: Tensor | None = None
     parts: list[int] = field(default_factory=list)
     """Bytes of ``sent`` for each rank."""
-    came: Tensor | None = None
+    received: Tensor | None = None
     n_bytes: list[int] = field(default_factory=list)
     """Bytes of ``came`` from each rank."""
     way: Way = "all_to_all"
@@ -89,17 +89,19 @@ class Turn:
 class Exchange:
     """The turns of one rank, of several or alone."""
 
-    def __init__(self, division: Division, held: Held, hot: Hot, wire: Wire | None, chooser: Chooser) -> None:
-        self.division, self.held, self.hot, self.wire, self.chooser = division, held, hot, wire, chooser
+    def __init__(
+        self, division: Division, local: LocalParts, hot: HotRows, wire: Wire | None, chooser: Chooser
+    ) -> None:
+        self.division, self.local, self.hot, self.wire, self.chooser = division, local, hot, wire, chooser
         self.counts = Counts()
         self.buffers = Buffers()
         self._rank, self._world = (0, 1) if wire is None else (wire.rank, wire.world_size)
         self._holders = holders(len(division.parts), self._rank, self._world)
-        self._last: deque[Turn] = deque(maxlen=AHEAD)
+        self._recent: deque[Turn] = deque(maxlen=AHEAD)
 
     # The first step.
 
-    def ask(self, wanted: Mapping[str, Tensor] | None, done: int, *, fills: bool = False) -> Turn:
+    def request(self, requests: Mapping[str, Tensor] | None, done: int, *, fills: bool = False) -> Turn:
         """Request rows from the other ranks, and read the rows that they request.
 
         Args:
@@ -113,96 +115,101 @@ class Exchange:
         """
         turn = Turn(
             [
-                Wanted(of, None if wanted is None else wanted[of.node_type], self.hot, self._holders, self._world)
+                Request(of, None if requests is None else requests[of.node_type], self.hot, self._holders, self._world)
                 for of in self.division.nodes
             ],
-            wanted is not None,
+            requests is not None,
             done,
             fills,
         )
-        self.counts.rows_held += sum(of.held.numel() for of in turn.wanted)
-        self.counts.rows_own += sum(of.count(self._rank) for of in turn.wanted)
+        self.counts.rows_held += sum(of.hit_places.numel() for of in turn.requests)
+        self.counts.rows_own += sum(of.count(self._rank) for of in turn.requests)
         if self.wire is None:
-            self._answer(turn, [])
+            self._read_replies(turn, [])
             return turn
-        before = self._last[0] if len(self._last) == AHEAD else None
+        before = self._recent[0] if len(self._recent) == AHEAD else None
         if before is not None:
             before.over.wait()
             if isinstance(before.error, LinkLostError):
                 raise before.error
-        counts = [[of.count(other) for of in turn.wanted] for other in range(self._world)]
-        counts[self._rank] = [0] * len(turn.wanted)
-        state = FILLS if fills else IDLE if wanted is None else ASKS
-        said = self.wire.say(self._head(state, 0 if before is None else before.nanoseconds, done, counts))
-        failed = (said[:, 0] == FAILED).nonzero().view(-1).tolist()
+        counts = [[of.count(other) for of in turn.requests] for other in range(self._world)]
+        counts[self._rank] = [0] * len(turn.requests)
+        state = FILLS if fills else IDLE if requests is None else REQUESTS
+        announced = self.wire.announce(
+            self._announcement(state, 0 if before is None else before.nanoseconds, done, counts)
+        )
+        failed = (announced[:, 0] == FAILED).nonzero().view(-1).tolist()
         if failed:
-            raise ToldError(f"rank {failed[0]} could not go on with the exchange of rows, and has raised the error")
+            raise PeerFailedError(
+                f"rank {failed[0]} could not go on with the exchange of rows, and has raised the error"
+            )
         if before is not None:
-            self.chooser.took(float(said[:, 1].max()) / 1e9, before.all_bytes, before.way)
+            self.chooser.record(float(announced[:, 1].max()) / 1e9, before.all_bytes, before.way)
         self.counts.turns += 1
-        self._last.append(turn)
-        turn.asked, turn.fills = bool((said[:, 0] != IDLE).any()), bool((said[:, 0] == FILLS).any())
-        turn.done = int(said[:, 2].min())
+        self._recent.append(turn)
+        turn.requested, turn.fills = bool((announced[:, 0] != IDLE).any()), bool((announced[:, 0] == FILLS).any())
+        turn.finished = int(announced[:, 2].min())
         # Of the first rank, from the second, of the type.
-        asked = said[:, _HEAD:].view(self._world, self._world, len(turn.wanted))
+        requested = announced[:, _ANNOUNCED:].view(self._world, self._world, len(turn.requests))
         widths = torch.tensor([of.n_bytes for of in self.division.nodes])
-        turn.way, turn.all_bytes = self.chooser.way, int((asked * widths).sum())
-        self._answer(turn, self._questions(turn, asked) if turn.all_bytes else [])
+        turn.way, turn.all_bytes = self.chooser.way, int((requested * widths).sum())
+        self._read_replies(turn, self._receive_requests(turn, requested) if turn.all_bytes else [])
         return turn
 
     def fail(self) -> None:
         """Tell all ranks, which would otherwise wait for this one in the next turn, that there is none."""
         if self.wire is not None:
             with contextlib.suppress(LinkLostError):
-                self.wire.say(self._head(FAILED, 0, 0, [[0] * len(self.division.nodes)] * self._world))
+                self.wire.announce(self._announcement(FAILED, 0, 0, [[0] * len(self.division.nodes)] * self._world))
 
-    def _head(self, state: int, nanoseconds: int, done: int, counts: list[list[int]]) -> Tensor:
+    def _announcement(self, state: int, nanoseconds: int, done: int, counts: list[list[int]]) -> Tensor:
         return torch.tensor([state, nanoseconds, done, *(count for of_rank in counts for count in of_rank)])
 
-    def _questions(self, turn: Turn, asked: Tensor) -> list[list[Tensor]]:
-        """The ids that each rank asks of this one, by node type."""
+    def _receive_requests(self, turn: Turn, requested: Tensor) -> list[list[Tensor]]:
+        """Exchange the ids of requests, and return the ids that each rank requests here, by node type."""
         assert self.wire is not None
-        of_me = asked[:, self._rank].tolist()
+        of_me = requested[:, self._rank].tolist()
         began = time.monotonic_ns()
-        questions = [
-            torch.cat([of.asked(other)[: None if other != self._rank else 0] for of in turn.wanted])
+        requests = [
+            torch.cat([of.ids_of(other)[: None if other != self._rank else 0] for of in turn.requests])
             for other in range(self._world)
         ]
-        came = self.wire.ask(questions, [sum(of_rank) for of_rank in of_me])
+        received = self.wire.exchange_ids(requests, [sum(of_rank) for of_rank in of_me])
         turn.waited = time.monotonic_ns() - began
-        self.counts.bytes_sent += 8 * sum(map(len, questions))
-        self.counts.bytes_received += 8 * sum(map(len, came))
-        return [list(torch.split(ids, of_me[r])) for r, ids in enumerate(came)]
+        self.counts.bytes_sent += 8 * sum(map(len, requests))
+        self.counts.bytes_received += 8 * sum(map(len, received))
+        return [list(torch.split(ids, of_me[r])) for r, ids in enumerate(received)]
 
-    def _answer(self, turn: Turn, questions: list[list[Tensor]]) -> None:
-        """Read the rows that this rank and the others want of it, and write the messages. An error is kept: the others
-        wait for an answer."""
-        others = [r for r in range(len(questions)) if r != self._rank]
+    def _read_replies(self, turn: Turn, requested_of_me: list[list[Tensor]]) -> None:
+        """Read the requested rows of this rank's parts, and write the messages. An error is kept: the others wait for
+        an answer."""
+        others = [r for r in range(len(requested_of_me)) if r != self._rank]
         turn.parts = [
-            _STATUS_BYTES + sum(ids.numel() * of.n_bytes for ids, of in zip(asked, self.division.nodes, strict=True))
+            _STATUS_BYTES
+            + sum(ids.numel() * of.n_bytes for ids, of in zip(requested, self.division.nodes, strict=True))
             if r in others
             else 0
-            for r, asked in enumerate(questions)
+            for r, requested in enumerate(requested_of_me)
         ]
         turn.n_bytes = [
-            _STATUS_BYTES + sum(of.count(r) * of.of.n_bytes for of in turn.wanted) if r in others else 0
-            for r in range(len(questions))
+            _STATUS_BYTES + sum(of.count(r) * of.of.n_bytes for of in turn.requests) if r in others else 0
+            for r in range(len(requested_of_me))
         ]
         self.counts.bytes_sent += sum(turn.parts)
         self.counts.bytes_received += sum(turn.n_bytes)
         turn.sent = self.buffers.empty(sum(turn.parts))
         messages = list(torch.split(turn.sent, turn.parts))
-        at = [_STATUS_BYTES] * len(questions)
+        at = [_STATUS_BYTES] * len(requested_of_me)
         try:
-            for place, of in enumerate(turn.wanted):
-                asked = [questions[r][place] for r in others]
-                answered = Answered(of.of, [of.asked(self._rank), *asked], self.hot, self.held)
-                turn.answered.append(answered)
+            for place, of in enumerate(turn.requests):
+                requested = [requested_of_me[r][place] for r in others]
+                reply = Reply(of.of, [of.ids_of(self._rank), *requested], self.hot, self.local)
+                turn.replies.append(reply)
                 for i, r in enumerate(others, 1):
-                    end = at[r] + asked[i - 1].numel() * of.of.n_bytes
-                    answered.write(i, tables(of.of, messages[r][at[r] : end]))
+                    end = at[r] + requested[i - 1].numel() * of.of.n_bytes
+                    reply.write(i, tables(of.of, messages[r][at[r] : end]))
                     at[r] = end
-                    self.counts.rows_served += asked[i - 1].numel()
+                    self.counts.rows_served += requested[i - 1].numel()
         except Exception as error:
             turn.error = error
         for r in others:
@@ -210,15 +217,15 @@ class Exchange:
 
     # The second step.
 
-    def hand_over(self, turn: Turn) -> None:
+    def send(self, turn: Turn) -> None:
         """Send the rows that the other ranks want, and receive those that this one does. An error is kept."""
         try:
             if self.wire is None or turn.all_bytes == 0:
                 return
             assert turn.sent is not None
-            turn.came = self.buffers.empty(sum(turn.n_bytes))
+            turn.received = self.buffers.empty(sum(turn.n_bytes))
             began = time.monotonic_ns()
-            self.wire.hand_over(turn.sent, turn.parts, turn.came, turn.n_bytes, turn.way)
+            self.wire.exchange_rows(turn.sent, turn.parts, turn.received, turn.n_bytes, turn.way)
             turn.nanoseconds = time.monotonic_ns() - began
             self.counts.seconds += (turn.nanoseconds + turn.waited) / 1e9
         except Exception as error:
@@ -229,7 +236,7 @@ class Exchange:
 
     # The third step.
 
-    def together(self, turn: Turn) -> dict[str, RowsOf]:
+    def assemble(self, turn: Turn) -> dict[str, RowsOf]:
         """Return the rows that were wanted, in the order of the ids.
 
         Raises:
@@ -240,22 +247,22 @@ class Exchange:
         if turn.error is not None:
             raise turn.error
         rows: dict[str, RowsOf] = {}
-        for of, answered in zip(turn.wanted, turn.answered, strict=True):
+        for of, reply in zip(turn.requests, turn.replies, strict=True):
             rows[of.of.node_type] = whole = of.empty(self.buffers)
-            self.hot.copy(of.of, of.lies, whole, of.held)
-            of.put(whole, self._rank, answered.own())
-        if turn.came is not None:
-            for r, message in enumerate(torch.split(turn.came, turn.n_bytes)):
+            self.hot.copy(of.of, of.hit_slots, whole, of.hit_places)
+            of.put(whole, self._rank, reply.own())
+        if turn.received is not None:
+            for r, message in enumerate(torch.split(turn.received, turn.n_bytes)):
                 if r != self._rank:
                     if int(message[0]):
                         raise RankError(f"rank {r} could not read rows that this rank needs, and has raised the error")
                     self._put(turn, rows, r, message)
-        turn.came, turn.answered = None, []
+        turn.received, turn.replies = None, []
         return rows
 
     def _put(self, turn: Turn, rows: Mapping[str, RowsOf], rank: int, message: Tensor) -> None:
         at = _STATUS_BYTES
-        for of in turn.wanted:
+        for of in turn.requests:
             end = at + of.count(rank) * of.of.n_bytes
             of.put(rows[of.of.node_type], rank, tables(of.of, message[at:end]))
             self.counts.rows_remote += of.count(rank)

@@ -29,9 +29,9 @@ class Feed:
     """The batches of one epoch: a thread puts them in with their rows, the loop takes them out."""
 
     def __init__(self, source: Source, count: int, epoch: int, lock: threading.Condition) -> None:
-        self._source, self._left, self._wanted, self._epoch = source, count, count, epoch
+        self._source, self._undelivered, self._unrequested, self._epoch = source, count, count, epoch
         self._lock = lock
-        self._made: deque[RawBatch] = deque()
+        self._ready: deque[RawBatch] = deque()
         self._error: Exception | None = None
         self.ended = False  # nobody wants its batches
         self._settled = False  # no rank asks for rows of this epoch any more
@@ -40,10 +40,10 @@ class Feed:
         """The next batch, with all rows; None after the last one, and without ``wait`` where it is not made yet."""
         until = None if wait else time.monotonic() + timeout_ms / 1000
         with self._lock:
-            while not self._made:
+            while not self._ready:
                 if self.ended:
                     raise ClosedError("this epoch has ended")
-                if self._left == 0 and (self._settled or self._error is not None):
+                if self._undelivered == 0 and (self._settled or self._error is not None):
                     return None
                 if self._error is not None:
                     raise self._error
@@ -52,22 +52,22 @@ class Feed:
                     return None
                 self._lock.wait(left)
             self._lock.notify_all()
-            return self._made.popleft()
+            return self._ready.popleft()
 
     # What the threads of the exchange call.
 
     def due(self) -> bool:
-        """Whether another batch is wanted. The lock is held."""
-        return not self.ended and self._error is None and self._wanted > 0
+        """Return whether the rows of another batch are to be requested. The lock is held."""
+        return not self.ended and self._error is None and self._unrequested > 0
 
     def room(self) -> bool:
-        """Whether it is wanted now. The lock is held."""
-        return len(self._made) + self._left - self._wanted < _AHEAD
+        """Return whether there is room for it now. The lock is held."""
+        return len(self._ready) + self._undelivered - self._unrequested < _AHEAD
 
-    def asked(self) -> None:
-        """Note that the rows of a batch were asked for."""
+    def requested(self) -> None:
+        """Note that the rows of a batch were requested."""
         with self._lock:
-            self._wanted -= 1
+            self._unrequested -= 1
 
     def take(self) -> RawBatch | None:
         """The next batch of the library; None where it is not made yet. The lock is held, so that nobody begins another
@@ -81,8 +81,8 @@ class Feed:
     def put(self, batch: RawBatch) -> None:
         """Give a batch to the loop."""
         with self._lock:
-            self._left -= 1
-            self._made.append(batch)
+            self._undelivered -= 1
+            self._ready.append(batch)
             self._lock.notify_all()
 
     def fail(self, error: Exception) -> None:

@@ -84,7 +84,7 @@ class Part:
         self._store.close()
 
 
-class Held:
+class LocalParts:
     """The parts of a rank."""
 
     def __init__(self, directory: Path, division: Division, parts: range, options: LoaderOptions) -> None:
@@ -127,7 +127,7 @@ class Held:
             part.close()
 
 
-class Hot:
+class HotRows:
     """Rows that stay in memory, of whatever part."""
 
     def __init__(self, nodes: tuple[DividedNodes, ...], ids: Mapping[str, Tensor]) -> None:
@@ -136,8 +136,8 @@ class Hot:
         self._rows = {of.node_type: empty_rows(of, ids[of.node_type].numel()) for of in nodes}
         self._filled = {of.node_type: 0 for of in nodes}
 
-    def rows_held(self) -> int:
-        """How many rows have come."""
+    def count(self) -> int:
+        """Return the number of rows that have come."""
         return sum(self._filled.values())
 
     def missing(self, of: DividedNodes, n_bytes: int) -> Tensor:
@@ -155,7 +155,7 @@ class Hot:
         self._filled[of.node_type] = end
 
     def find(self, of: DividedNodes, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The places of ``ids`` whose rows are here, ascending, and where they lie here."""
+        """Return the places of ``ids`` whose rows are here, ascending, and their slots."""
         count = self._filled[of.node_type]
         if not count or not ids.numel():
             return ids.new_empty(0), ids.new_empty(0)
@@ -164,10 +164,10 @@ class Hot:
         places = (hot[at] == ids).nonzero().view(-1)
         return places, at[places]
 
-    def copy(self, of: DividedNodes, lies: Tensor, to: RowsOf, places: Tensor) -> None:
+    def copy(self, of: DividedNodes, slots: Tensor, to: RowsOf, places: Tensor) -> None:
         """Copy rows to these places."""
         for name, rows in self._rows[of.node_type].items():
-            put(to[name], places, rows.index_select(0, lies))
+            put(to[name], places, rows.index_select(0, slots))
 
 
 def put(to: Tensor, places: Tensor, rows: Tensor) -> None:

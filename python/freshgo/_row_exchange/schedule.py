@@ -53,7 +53,7 @@ class Chooser:
     way: Way
     """The next one."""
     measuring: bool
-    _took: dict[str, list[float]] = field(default_factory=lambda: {"all_to_all": [], "rounds": []})
+    _seconds_per_byte: dict[str, list[float]] = field(default_factory=lambda: {"all_to_all": [], "rounds": []})
 
     @classmethod
     def of(cls, exchange: str) -> Chooser:
@@ -62,12 +62,12 @@ class Chooser:
             return cls("all_to_all", True)
         return cls(next(way for way in WAYS if way == exchange), False)
 
-    def took(self, seconds: float, n_bytes: int, way: Way) -> None:
+    def record(self, seconds: float, n_bytes: int, way: Way) -> None:
         """Record an exchange of ``n_bytes`` by all ranks, and the seconds of the slowest."""
         if not self.measuring or n_bytes == 0:
             return
-        self._took[way].append(seconds / n_bytes)
-        whole, parts = (self._took[way] for way in WAYS)
+        self._seconds_per_byte[way].append(seconds / n_bytes)
+        whole, parts = (self._seconds_per_byte[way] for way in WAYS)
         if len(whole) <= _TRIALS:
             return
         self.way = "rounds"

@@ -23,25 +23,25 @@ from torch import Tensor
 
 from freshgo._native.loader import RawBatch
 from freshgo._row_exchange.division import DividedNodes
-from freshgo._row_exchange.exchange import Exchange, ToldError, Turn
+from freshgo._row_exchange.exchange import Exchange, PeerFailedError, Turn
 from freshgo._row_exchange.feed import Feed, Source
-from freshgo._row_exchange.rows import Hot, RowsOf
+from freshgo._row_exchange.rows import HotRows, RowsOf
 from freshgo._row_exchange.wire import LinkLostError
 from freshgo.errors import FreshgoError, InternalError, RankError
 
 _FILL_BYTES = 4 << 20
 """Bytes of rows that are requested at a time to fill the memory of the hottest rows. Arbitrary."""
 
-_living: weakref.WeakSet[Service] = weakref.WeakSet()
+_services: weakref.WeakSet[Service] = weakref.WeakSet()
 
 _LEAVE_SECONDS = 2.0
 """The longest wait of a process that ends, for turns that other ranks have begun."""
 
 
 @atexit.register
-def _close_living() -> None:
+def _close_services() -> None:
     """End the idle threads before the interpreter frees the objects that they use."""
-    for service in list(_living):
+    for service in list(_services):
         service.close()
         service.join(_LEAVE_SECONDS)
 
@@ -80,13 +80,13 @@ class Service:
     """The threads, which begin with the first epoch."""
 
     def __init__(
-        self, exchange: Exchange, frame: Frame, choose: Callable[[int], Hot], closing: Callable[[], None]
+        self, exchange: Exchange, frame: Frame, choose: Callable[[int], HotRows], closing: Callable[[], None]
     ) -> None:
         """``choose`` makes room for the hottest rows once the bytes of a batch are known. ``closing`` is called in the
         end, when the other ranks need nothing any more."""
         self.exchange = exchange
         self._frame, self._closing = frame, closing
-        self._choose: Callable[[int], Hot] | None = choose
+        self._choose: Callable[[int], HotRows] | None = choose
         self._lock = threading.Condition()
         self._feed: Feed | None = None
         self._pending: RawBatch | None = None  # the next batch, which waits until the hottest rows have come
@@ -104,7 +104,7 @@ class Service:
         self._sending = _Step("freshgo-wire", self._send)
         self._thread = threading.Thread(target=self._run, daemon=True, name="freshgo-exchange")
         self._thread.start()
-        _living.add(self)
+        _services.add(self)
 
     def begin(self, source: Source, count: int) -> Feed:
         """Fetch the rows of ``count`` batches, in place of the batches of an epoch that was stopped. A rank without
@@ -143,7 +143,7 @@ class Service:
 
     def _run(self) -> None:
         try:
-            while (feed := self._next_request()) is not None or self._goes_on():
+            while (feed := self._next_request()) is not None or self._needs_turn():
                 if feed is None:
                     self._take_empty_turn()
                 else:
@@ -169,35 +169,35 @@ class Service:
 
     def _note_error(self, error: Exception) -> None:
         """Keep the first error, which ends the turns."""
-        known = RankError(str(error)) if isinstance(error, LinkLostError | ToldError) else error
+        known = RankError(str(error)) if isinstance(error, LinkLostError | PeerFailedError) else error
         with self._lock:
-            self._error_known = self._error_known or isinstance(error, LinkLostError | ToldError)
+            self._error_known = self._error_known or isinstance(error, LinkLostError | PeerFailedError)
             if self._error is None:
                 self._error = known if isinstance(known, FreshgoError) else InternalError(repr(known))
             self._lock.notify_all()
 
-    def _begin_turn(self, wanted: Mapping[str, Tensor] | None, *, fills: bool = False) -> _Underway:
+    def _begin_turn(self, requests: Mapping[str, Tensor] | None, *, fills: bool = False) -> _Underway:
         """Take the first step of a turn."""
-        turn = self.exchange.ask(wanted, self._finished, fills=fills)
+        turn = self.exchange.request(requests, self._finished, fills=fills)
         self._filling = self._filling and turn.fills
         with self._lock:
-            self._requested, self._all_finished = turn.asked, turn.done
+            self._requested, self._all_finished = turn.requested, turn.finished
             if self._feed is not None:
-                self._feed.settle(turn.done)
+                self._feed.settle(turn.finished)
             self._lock.notify_all()
         return _Underway(turn)
 
-    def _goes_on(self) -> bool:
+    def _needs_turn(self) -> bool:
         """Whether another turn comes: a rank requested rows in the last, or has begun fewer epochs than this one."""
         return self._requested or self._all_finished < self._begun
 
     def _send(self, underway: _Underway) -> None:
-        self.exchange.hand_over(underway.turn)
+        self.exchange.send(underway.turn)
         self._assembling.take(underway)
 
     def _assemble(self, underway: _Underway) -> None:
         try:
-            underway.rows = self.exchange.together(underway.turn)
+            underway.rows = self.exchange.assemble(underway.turn)
             if underway.feed is not None and underway.raw is not None and self._error is None:
                 tensors = self._frame.filled(underway.raw.tensors, underway.rows)
                 underway.feed.put(dataclasses.replace(underway.raw, tensors=tensors))
@@ -221,7 +221,7 @@ class Service:
                     if feed.room():
                         self._idle, self._finished = False, self._begun - 1
                         return feed
-                elif self._goes_on() or self._closed:
+                elif self._needs_turn() or self._closed:
                     self._finished = self._begun
                     return None
                 else:
@@ -235,27 +235,27 @@ class Service:
         if raw is None:
             time.sleep(0.0005)  # without the lock, for which another thread may wait
             return
-        nodes, wanted = self.exchange.division.nodes, self._frame.ids(raw.tensors)
+        nodes, requests = self.exchange.division.nodes, self._frame.ids(raw.tensors)
         if self._choose is not None:
-            self.exchange.hot = self._choose(sum(wanted[of.node_type].numel() * of.n_bytes for of in nodes))
+            self.exchange.hot = self._choose(sum(requests[of.node_type].numel() * of.n_bytes for of in nodes))
             self._choose = None
         if self._filling:
             self._fill()
             return
         self._pending = None
-        underway = self._begin_turn(wanted)
+        underway = self._begin_turn(requests)
         underway.feed, underway.raw = feed, raw
-        feed.asked()
+        feed.requested()
         self._sending.take(underway)
 
     def _fill(self) -> None:
         """Request the next of the hottest rows."""
         hot, nodes = self.exchange.hot, self.exchange.division.nodes
-        wanted = {of.node_type: torch.empty(0, dtype=torch.int64) for of in nodes}
+        requests = {of.node_type: torch.empty(0, dtype=torch.int64) for of in nodes}
         filled = next((of for of in nodes if hot.missing(of, _FILL_BYTES).numel()), None)
         if filled is not None:
-            wanted[filled.node_type] = hot.missing(filled, _FILL_BYTES)
-        underway = self._begin_turn(wanted, fills=filled is not None)
+            requests[filled.node_type] = hot.missing(filled, _FILL_BYTES)
+        underway = self._begin_turn(requests, fills=filled is not None)
         self._sending.take(underway)
         underway.done.wait()
         if filled is not None and self._error is None:

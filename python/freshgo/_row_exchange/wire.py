@@ -35,73 +35,75 @@ def timeout_of_world() -> datetime.timedelta | None:
 
 
 class Wire:
-    """Process groups of its own, over all ranks, so that nothing here meets what the training sends: one in which ranks
-    tell each other what they want, and one for the rows, which may be under way meanwhile. Each is used by one thread.
+    """Process groups of its own, over all ranks, so that nothing here meets what the training sends: one for
+    announcements and ids, and one for the rows, which may be under way meanwhile. Each is used by one thread.
     They are gloo's, since rows come from memory of the host. All ranks make them together, and call the same in the
     same order."""
 
     def __init__(self) -> None:
         timeout = timeout_of_world()
-        self._asking: Any = dist.new_group(backend="gloo", timeout=timeout)
+        self._control: Any = dist.new_group(backend="gloo", timeout=timeout)
         self._rows: Any = dist.new_group(backend="gloo", timeout=timeout)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self._partners = schedule.partners(self.world_size, self.rank)
 
-    def say(self, mine: Tensor) -> Tensor:
-        """Return what every rank says, vectors of the same length: int64 ``[ranks, length]``.
+    def announce(self, mine: Tensor) -> Tensor:
+        """Return the announcements of all ranks, vectors of the same length: int64 ``[ranks, length]``.
 
         Raises:
             LinkLostError: as for :meth:`hand_over`
         """
-        return self._linked(lambda: self._say(mine))
+        return self._linked(lambda: self._announce(mine))
 
-    def _say(self, mine: Tensor) -> Tensor:
-        said = [torch.empty_like(mine) for _ in range(self.world_size)]
-        dist.all_gather(said, mine, group=self._asking)
-        return torch.stack(said)
+    def _announce(self, mine: Tensor) -> Tensor:
+        announced = [torch.empty_like(mine) for _ in range(self.world_size)]
+        dist.all_gather(announced, mine, group=self._control)
+        return torch.stack(announced)
 
-    def ask(self, questions: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
+    def exchange_ids(self, ids: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
         """Send int64 numbers to every rank, and return the numbers of all ranks.
 
         Raises:
             LinkLostError: as for :meth:`hand_over`
         """
-        came = torch.empty(sum(counts), dtype=torch.int64)
-        of = [one.numel() for one in questions]
-        sent = torch.cat(list(questions))
-        self._linked(lambda: dist.all_to_all_single(came, sent, list(counts), of, group=self._asking))
-        return list(torch.split(came, list(counts)))
+        received = torch.empty(sum(counts), dtype=torch.int64)
+        of = [one.numel() for one in ids]
+        sent = torch.cat(list(ids))
+        self._linked(lambda: dist.all_to_all_single(received, sent, list(counts), of, group=self._control))
+        return list(torch.split(received, list(counts)))
 
-    def hand_over(self, sent: Tensor, parts: Sequence[int], came: Tensor, n_bytes: Sequence[int], way: Way) -> None:
+    def exchange_rows(
+        self, sent: Tensor, parts: Sequence[int], received: Tensor, n_bytes: Sequence[int], way: Way
+    ) -> None:
         """Send every rank its part, and receive a part from each.
 
         Raises:
             LinkLostError: another rank has ended, or its host cannot be reached
         """
         if way == "rounds":
-            self._linked(lambda: self._in_rounds(torch.split(sent, list(parts)), torch.split(came, list(n_bytes))))
+            self._linked(lambda: self._in_rounds(torch.split(sent, list(parts)), torch.split(received, list(n_bytes))))
         else:
-            self._linked(lambda: dist.all_to_all_single(came, sent, list(n_bytes), list(parts), group=self._rows))
+            self._linked(lambda: dist.all_to_all_single(received, sent, list(n_bytes), list(parts), group=self._rows))
 
     def _linked(self, operation: Callable[[], Result]) -> Result:
         try:
             return operation()
         except RuntimeError as error:  # what torch.distributed raises
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise LinkLostError(
                 f"rank {self.rank} of {self.world_size} lost the others in the exchange of rows: a rank has ended, or "
-                f"does not answer within the timeout of the process group ({said})"
+                f"does not answer within the timeout of the process group ({reason})"
             ) from None
 
-    def _in_rounds(self, messages: Sequence[Tensor], came: Sequence[Tensor]) -> None:
+    def _in_rounds(self, messages: Sequence[Tensor], received: Sequence[Tensor]) -> None:
         for other in self._partners:
             out = schedule.pieces(messages[other].numel(), schedule.ROUND_BYTES)
-            back = schedule.pieces(came[other].numel(), schedule.ROUND_BYTES)
+            back = schedule.pieces(received[other].numel(), schedule.ROUND_BYTES)
             for piece in range(max(len(out), len(back))):
                 under_way = []
                 if piece < len(back):
                     first, end = back[piece]
-                    under_way.append(dist.irecv(came[other][first:end], src=other, group=self._rows))
+                    under_way.append(dist.irecv(received[other][first:end], src=other, group=self._rows))
                 if piece < len(out):
                     first, end = out[piece]
                     under_way.append(dist.isend(messages[other][first:end], dst=other, group=self._rows))
@@ -111,7 +113,7 @@ class Wire:
 
     def close(self) -> None:
         """Leave the groups: ranks that still wait for this one get an error."""
-        groups, self._asking, self._rows = (self._asking, self._rows), None, None
+        groups, self._control, self._rows = (self._control, self._rows), None, None
         for group in groups:
             if group is not None and dist.is_initialized():
                 dist.destroy_process_group(group)

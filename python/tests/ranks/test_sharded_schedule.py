@@ -10,7 +10,7 @@ import torch
 from seeds import seed
 
 from freshgo._row_exchange.buffers import Buffers
-from freshgo._row_exchange.division import held, holders, ranges
+from freshgo._row_exchange.division import holders, parts_of_rank, ranges
 from freshgo._row_exchange.schedule import Chooser, partners, pieces, rounds
 
 
@@ -48,13 +48,13 @@ def test_the_faster_way_is_taken(factor: float, way: str) -> None:
     chooser, ways = Chooser.of("auto"), []
     for _ in range(20):
         ways.append(chooser.way)
-        chooser.took(1.0, 0, chooser.way)  # nobody asked
+        chooser.record(1.0, 0, chooser.way)  # nobody asked
         n_bytes = rng.randrange(1000, 10_000)
         first = 50 if ways.count(chooser.way) == 1 else 1
-        chooser.took(n_bytes * (factor if chooser.way == "rounds" else 1.0) * first, n_bytes, chooser.way)
+        chooser.record(n_bytes * (factor if chooser.way == "rounds" else 1.0) * first, n_bytes, chooser.way)
     assert ways == ["all_to_all"] * 5 + ["rounds"] * 5 + [way] * 10
     forced = Chooser.of("rounds")
-    forced.took(1e9, 1, "rounds")
+    forced.record(1e9, 1, "rounds")
     assert forced.way == "rounds"
 
 
@@ -81,7 +81,7 @@ def test_parts_have_at_most_twice_their_share() -> None:
 
 def test_every_part_is_read_and_every_rank_finds_it() -> None:
     for parts, world in itertools.product(range(1, 9), range(1, 9)):
-        of = [held(parts, rank, world) for rank in range(world)]
+        of = [parts_of_rank(parts, rank, world) for rank in range(world)]
         assert set(itertools.chain(*of)) == set(range(parts))
         for rank in range(world):
             found = holders(parts, rank, world)
