@@ -175,7 +175,7 @@ def infer(
             memory=n_bytes,
             device=where,
         )
-        written = output_of(out, source, _asked(source, nodes), overwrite=replace)
+        written = output_of(out, source, _types_of(source, nodes), overwrite=replace)
         with progress_of(progress) as report:
             task = Task(
                 source,
@@ -205,7 +205,7 @@ def _method(plan: Plan) -> type[Epochs | Streamed]:
     return Epochs if plan.stream is None else Streamed
 
 
-def _asked(store: Store, nodes: Any) -> list[str]:
+def _types_of(store: Store, nodes: Any) -> list[str]:
     """The node types whose rows are asked for."""
     if nodes is None or not store.node_types:
         return store.node_types or [""]

@@ -55,7 +55,7 @@ class Steps:
 
     def drop_unseen(self) -> None:
         """Forget a batch that was handed over and that no model has seen: the loop was left."""
-        if self.current is not None and not self.current.asked:
+        if self.current is not None and not self.current.seen_by_model:
             self.current = None
 
     def hand_over(self, levels: Levels | None) -> None:

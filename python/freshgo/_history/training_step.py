@@ -146,7 +146,7 @@ class Step:
         self.kept = keeps.of(levels.num_layers)
         """The kept hidden levels."""
         self.seen: dict[int, _Seen] = {}
-        self.asked = False  # whether any layer has asked for its input
+        self.seen_by_model = False  # whether any layer has read its input
         self.done = False  # whether the update has been, or is not to be
         self.bytes_saved = 0  # of the features, once they were read
         self._alias: tuple[object, Levels] | None = None
@@ -195,7 +195,7 @@ class Step:
         Raises:
             InvalidArgumentError, DTypeError: what was given is not what this level needs.
         """
-        self.asked = True
+        self.seen_by_model = True
         rows_of = tables.checked(self.levels, level, given)
         if level == 0:
             return self._features(rows_of)

@@ -63,7 +63,7 @@ class Engine:
         self.at = Position()
         self._agreement = Agreement()
         self._history = None if asked.history is None else asked.history._steps
-        self._asking = 0  # calls that wait for a batch on demand; changed under the lock of the position
+        self._on_demand = 0  # calls that wait for a batch on demand; changed under the lock of the position
         if self._history is not None:
             self._history.bind(self, request.hops)
         self.delivery = delivery.open_delivery(
@@ -100,7 +100,7 @@ class Engine:
     def _agree(self, share: Share) -> None:
         """Compare the epochs of all ranks, and raise on all of them where they differ. The order of the batches, which
         may depend on the memory of each rank, becomes that of rank 0."""
-        said = self._agreement.gather(
+        gathered = self._agreement.gather(
             {
                 "the version of freshgo": importlib.metadata.version("freshgo"),
                 **self.config(),
@@ -113,10 +113,12 @@ class Engine:
                 "the number of batches before": self.at.done,
             }
         )
-        orders = [one.pop("order") for one in said]
+        orders = [one.pop("order") for one in gathered]
         everything = [order is None for order in orders]  # is in memory, so that there is no order
         try:
-            check_same([one | {"everything is in memory": held} for one, held in zip(said, everything, strict=True)])
+            check_same(
+                [one | {"everything is in memory": whole} for one, whole in zip(gathered, everything, strict=True)]
+            )
         except RankError:
             self._agreement = Agreement()  # they are asked again when an epoch begins again
             raise
@@ -172,7 +174,7 @@ class Engine:
         if not at.lock.acquire(blocking=False):
             return False
         try:
-            if self._asking:
+            if self._on_demand:
                 return False
             at.interrupted()
             self._batch_maker.stop()
@@ -240,13 +242,13 @@ class Engine:
         """Return a batch on demand, which is no part of an epoch."""
         with self.at.lock:  # so that a budget does not close what makes it
             native = self.openings.ready()
-            self._asking += 1
+            self._on_demand += 1
         try:
             with stage("freshgo.sample"):
                 raw = self.delivery.one(self._batch_maker.one(native.sample(ask), self.ranks.now()))
         finally:
             with self.at.lock:
-                self._asking -= 1
+                self._on_demand -= 1
         return self.assembler.transformed(self.assembler.arranged(raw, request))
 
     def config(self) -> dict[str, Any]:

@@ -58,11 +58,11 @@ class Epoch(Iterator[Any]):
             with self._turn:
                 if self._finished:
                     raise StopIteration
-                raw = self._ask()
+                raw = self._fetch()
                 if raw is None:
                     self._finish()
                     raise StopIteration
-                batch = self._taken(raw)
+                batch = self._finished_batch(raw)
                 index = raw.index
                 self._count(index + 1)
         except BaseException:
@@ -102,7 +102,7 @@ class Epoch(Iterator[Any]):
         self._at.since = self._at.counted = started.first
         self._at.running = self._run
 
-    def _ask(self) -> RawBatch | None:
+    def _fetch(self) -> RawBatch | None:
         """The batch that comes next, None after the last one."""
         engine = self._engine
         if self._run is None:
@@ -159,7 +159,7 @@ class Epoch(Iterator[Any]):
         made = self._done + (before - self._first) * self._share.world_size
         return min(made, self._engine.openings.num_batches)
 
-    def _taken(self, raw: RawBatch) -> Any:
+    def _finished_batch(self, raw: RawBatch) -> Any:
         """What the consumer gets of a batch."""
         if self._trace is not None:
             return self._engine.assembler.nodes(raw)
