@@ -66,17 +66,38 @@ func (k Lists) listed(wanted cache.Hotness) (of []listed, lists []cache.Lists) {
 	return of, lists
 }
 
+// countedBytes is the size up to which all neighbours are read to rank lists. Of more, a sample of about this size is
+// read. In a simulation with sources of very different frequencies, a third of the edges ranked lists such that those
+// in memory answered 4 to 5 % fewer requests than if ranked by all edges; a twelfth, 13 to 16 % fewer.
+const countedBytes = 1 << 30
+
+// countedEvery is the share of the neighbours, as a divisor, that WantedLists reads.
+func (k Lists) countedEvery() int64 {
+	total := int64(0)
+	for i := range k.sampling.Parts.Schema.Relations {
+		if r := &k.sampling.Parts.Schema.Relations[i]; k.sampling.Parts.Schema.leads[i] && r.Neighbors.OnDisk() {
+			total += r.NumEdges * int64(r.OnDisk.Indices.Layout.RowBytes)
+		}
+	}
+	return total/countedBytes + 1
+}
+
 // WantedLists scores all nodes by how often they are asked for lists.
 func (k Lists) WantedLists(ctx context.Context) (*cache.Vector, error) {
 	m, s := k.sampling, k.sampling.Parts.Schema
 	return cache.Counted(m.Budget, m.Parts.NumNodes, func(counts []uint32) error {
-		led := make([]bool, s.NumTypes())
+		led, every := make([]bool, s.NumTypes()), k.countedEvery()
 		for i := range s.Relations {
 			if r := &s.Relations[i]; s.leads[i] {
 				led[r.Source] = true
-				if err := NewRanker(m).countSources(ctx, r, counts); err != nil {
+				if err := NewRanker(m).countSources(ctx, r, every, counts); err != nil {
 					return err
 				}
+			}
+		}
+		if every > 1 {
+			for v, n := range counts {
+				counts[v] = uint32(min(int64(n)*every, math.MaxUint32))
 			}
 		}
 		k.countInputs(led, counts)

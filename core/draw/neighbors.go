@@ -49,9 +49,9 @@ type Lists struct{ sampling *Sampling }
 func NewLists(m *Sampling) Lists { return Lists{m} }
 
 // Open caches the lists of the most important nodes, as many as the
-// split gives bytes to, where topology is on disk. It reads the neighbours once
-// from end to end to rank the nodes and then, in the order of the file and every
-// page checked, what is cached.
+// split gives bytes to, where topology is on disk. It reads neighbours, or a sample
+// of them, to rank the nodes and then, in the order of the file and every page
+// checked, what is cached.
 func (k Lists) Open(ctx context.Context) error {
 	m := k.sampling
 	if m.Split.NeighborLists == 0 {

@@ -167,7 +167,7 @@ func (k Ranker) countEpoch(ctx context.Context, key sample.Key, counter *cache.C
 // degrees scores the nodes of all types, on one scale, by their edges to other nodes of all relations that are drawn
 // along.
 func (k Ranker) degrees(ctx context.Context, _ *CachedTypes) (*cache.Vector, error) {
-	return k.counted(func(r *Relation, counts []uint32) error { return k.countSources(ctx, r, counts) })
+	return k.counted(func(r *Relation, counts []uint32) error { return k.countSources(ctx, r, 1, counts) })
 }
 
 // inDegrees does the same by their edges from other nodes.
@@ -197,11 +197,12 @@ func (k Ranker) counted(count func(r *Relation, counts []uint32) error) (*cache.
 	})
 }
 
-// countSources adds the edges of a relation to the counts of their sources. There is a count for every node.
-func (k Ranker) countSources(ctx context.Context, r *Relation, counts []uint32) error {
+// countSources adds the edges of a relation, or a share of them as by graph.IDs.ScanSome, to the counts of their
+// sources. There is a count for every node.
+func (k Ranker) countSources(ctx context.Context, r *Relation, every int64, counts []uint32) error {
 	m, s := k.sampling, k.sampling.Parts.Schema
 	from := counts[s.First[r.Source]:]
-	return r.Neighbors.Scan(ctx, m.Budget, func(_ int64, sources []int64) error {
+	return r.Neighbors.ScanSome(ctx, m.Budget, every, func(_ int64, sources []int64) error {
 		cache.Count(from, sources)
 		return nil
 	})

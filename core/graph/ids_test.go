@@ -194,6 +194,30 @@ func TestScanVisitsEveryIDInOrder(t *testing.T) {
 	}
 }
 
+// TestScanSomeVisitsEveryOtherBuffer: whole buffers, each third of them, by their positions.
+func TestScanSomeVisitsEveryOtherBuffer(t *testing.T) {
+	const every, slot = 3, 64 << 10
+	for width, count := range map[int]int{4: every*ScanPiece/4*2 + 12345, 8: 8 * slot / 8} {
+		ids := make([]int64, count)
+		for i := range ids {
+			ids[i] = int64(i) * 5 % 99991
+		}
+		a, budget, at := handMade(t, ids, width, 99991, slot), mem.NewBudget(0), int64(0)
+		require.NoError(t, a.ScanSome(context.Background(), budget, every, func(first int64, piece []int64) error {
+			require.Equal(t, at, first)
+			require.Equal(t, ids[first:first+int64(len(piece))], piece)
+			at += int64(len(piece))
+			if at%int64(slot/width) == 0 {
+				at += (every - 1) * int64(slot/width)
+			}
+			return nil
+		}))
+		require.GreaterOrEqual(t, at, int64(count))
+		require.Zero(t, budget.Used())
+		require.LessOrEqual(t, budget.Peak(), int64(2*ScanPiece))
+	}
+}
+
 func TestScanRefusesIDsBeyondTheLimit(t *testing.T) {
 	ids := make([]int64, 50000)
 	ids[49999] = 10

@@ -48,6 +48,19 @@ func (a *IDs) Scan(ctx context.Context, budget *mem.Budget, visit func(first int
 	return nil
 }
 
+// ScanSome is Scan of the ids in every so-many-th buffer of the engine, where they are on disk.
+func (a *IDs) ScanSome(
+	ctx context.Context, budget *mem.Budget, every int64, visit func(first int64, ids []int64) error,
+) error {
+	if a.disk == nil || every <= 1 {
+		return a.Scan(ctx, budget, visit)
+	}
+	buffer := make([]int64, ScanIDs)
+	return a.disk.scanSome(ctx, budget, every, func(first int64, data []byte) error {
+		return a.visitRaw(first, data, buffer, visit)
+	})
+}
+
 func visitPart(ctx context.Context, first int64, ids []int64, visit func(int64, []int64) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -152,4 +165,36 @@ func (d *Rows) readPiece(ctx context.Context, off int64, p []byte) error {
 		copy(p[ranges[r].Off-off:], data)
 		return nil
 	})
+}
+
+// scanSome calls visit with the rows in every so-many-th buffer of the engine, in order. Rows have 4 or 8 bytes.
+func (d *Rows) scanSome(
+	ctx context.Context, budget *mem.Budget, every int64, visit func(first int64, data []byte) error,
+) error {
+	slot, width := int64(min(d.slot, ScanPiece)), int64(d.layout.RowBytes)
+	numBytes, fileBytes := d.layout.NumRows*width, d.layout.FileBytes()
+	staging, err := budget.Alloc(mem.Staging, 2*ScanPiece)
+	if err != nil {
+		return err
+	}
+	defer staging.Free()
+	part := func(r int) []byte { return staging.Bytes()[int64(r)*slot:][:slot] }
+	var ranges []ssd.Range
+	for off := int64(0); off < fileBytes; {
+		for ranges = ranges[:0]; off < fileBytes && int64(len(ranges)+1)*slot <= 2*ScanPiece; off += every * slot {
+			ranges = append(ranges, ssd.Range{Off: off, Len: int32(min(slot, fileBytes-off))})
+		}
+		err := d.ReadRanges(ctx, ranges, func(r int, data []byte) error {
+			copy(part(r), data)
+			return nil
+		})
+		for r := 0; r < len(ranges) && err == nil; r++ {
+			at := ranges[r].Off
+			err = visit(at/width, part(r)[:max(0, min(slot, numBytes-at))])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
