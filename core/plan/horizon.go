@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// maxAccesses is the most accesses that a plan can number: the two bits above are flags of the transfer.
-const maxAccesses = 1 << 30
+// MaxAccesses is the most accesses that a plan can number: the two bits above are flags of the transfer.
+const MaxAccesses = 1 << 30
 
 // horizon numbers the accesses that a plan knows, in their order: of the superbatch, and of the batches ahead.
 type horizon struct {
@@ -38,8 +38,8 @@ func newHorizon(current, ahead []Rows) (*horizon, error) {
 	total := int64(0)
 	for i, b := range h.batches {
 		total += int64(b.Len())
-		if total > maxAccesses {
-			return nil, fmt.Errorf("plan: a superbatch and what is ahead have more than %d rows: %w", maxAccesses, ErrBatch)
+		if total > MaxAccesses {
+			return nil, fmt.Errorf("plan: a superbatch and what is ahead have more than %d rows: %w", MaxAccesses, ErrBatch)
 		}
 		h.offsets[i+1] = uint32(total)
 	}

@@ -28,9 +28,6 @@ const (
 	packShare              = 8
 	filePacks              = 80 * MinSlot // the least beside a scratch file: a quarter is for its buffers
 
-	// mostBatches is the most batches that a plan looks ahead. Arbitrary: the rows of a plan are numbered with 30 bits.
-	mostBatches = 1024
-
 	// reorderBatches is the number of batches in a block that may change places, where Divide chooses. Arbitrary:
 	// greedy ordering compares all pairs.
 	reorderBatches = 64
@@ -116,8 +113,8 @@ func (z *division) plan(s *Split, c *candidate, room, shared int64) {
 			*pot -= add
 		}
 	}
-	s.Superbatch = min(mostBatches, max(reorderBatches, 2*ask.EpochBatches))
-	ideal := z.traceBytes(min(mostBatches, ask.EpochBatches))
+	s.Superbatch = max(reorderBatches, 2*ask.EpochBatches)
+	ideal := z.traceBytes(ask.EpochBatches)
 	if ideal > total { // falls from one share to the other without a step
 		ideal = max(total/someTraces, int64(float64(total)/float64(ideal)*float64(total/mostTraces)))
 	}
@@ -181,11 +178,9 @@ const (
 	// have not gone there.
 	heldShare = 16
 
-	// mostStored is the most rows of the batches of a window and of the next: each takes five bits of memory. mostHeld
-	// bounds the memory of records and traces; beyond it they go to the file. leastBuffers is the number of the scratch
-	// file's buffers that are not for packs. All arbitrary.
+	// mostHeld bounds the memory of records and traces; beyond it they go to the file. leastBuffers is the number of
+	// the scratch file's buffers that are not for packs. All arbitrary.
 	leastStored  = 16 // batches of a window
-	mostStored   = 1 << 25
 	mostHeld     = 64 << 20
 	leastBuffers = 32
 
@@ -198,6 +193,14 @@ const (
 	// hardlyMore is the factor by which an epoch may cost more with a longer window than with the best one. From
 	// TestDivisionsAreNearTheBest.
 	hardlyMore = 1.125
+
+	// slackRows is the number of rows of a window and of the next whose part of Go's heap goes under in what the rest of
+	// the memory rounds up. Arbitrary.
+	slackRows = 1 << 25
+
+	// nearWindows is the share of a window, as a divisor, by which the next one that is compared is longer, where that is
+	// more than a batch. Arbitrary.
+	nearWindows = 1024
 
 	// loadedBytes is the size of a batch's plan and trace in memory, for each of its rows: 20 and an edge or two of 8.
 	// They are loaded ahead for as many batches as are in flight.
@@ -221,6 +224,7 @@ func (z *division) store(s *Split, c *candidate, total int64, room, pot *int64) 
 	}
 	traces := func(n int64) int64 {
 		bytes := plan.StoredBytes(2*n*nodes, nodes) + (2*inFlight(s.Working)+1)*nodes*loadedBytes
+		bytes += max(0, 2*n*nodes-slackRows) * 5 / 4 // Go's heap: measured, with garbage
 		if ask.History.Ahead > 0 {
 			bytes += heldSuperbatches * n * (nodes/8 + 64) // which rows are planned
 		}
@@ -230,7 +234,7 @@ func (z *division) store(s *Split, c *candidate, total int64, room, pot *int64) 
 	packs := func(n int64) int64 { return (2*n + leastBuffers) * (moreBuffers + 1) / moreBuffers * buffer }
 	more := func(n int64) int64 { return traces(n) - s.Traces + packs(n) - s.Packs }
 	fits := func(n int64) bool { return traces(n) <= mostTraces && packs(n) <= mostPacks && more(n) <= *pot }
-	n := min(mostBatches, max(ask.EpochBatches, leastStored), mostStored/(2*nodes))
+	n := min(max(ask.EpochBatches, leastStored), plan.MaxAccesses/(2*nodes))
 	if ask.Superbatch != Auto {
 		n = min(n, ask.Superbatch)
 	}
@@ -266,17 +270,22 @@ func (z *division) store(s *Split, c *candidate, total int64, room, pot *int64) 
 // bestWindow is the longest window, of worthBatches up to most batches, with which an epoch costs at most longer times
 // the least, where each leaves room for rows. The prediction takes all rows to be wanted alike; the more they differ,
 // the better are long windows.
-func (z *division) bestWindow(s *Split, longer float64, most int64, room func(n int64) int64) (best int64) {
-	least, costs, m := math.Inf(1), make([]float64, most+1), z.movement(s)
-	for n := int64(worthBatches); n <= most; n++ {
-		_, costs[n] = m.planned(n, z.plannedRows(s, room(n)))
-		least = min(least, costs[n])
+func (z *division) bestWindow(s *Split, longer float64, most int64, room func(n int64) int64) int64 {
+	least, m := math.Inf(1), z.movement(s)
+	var windows []int64
+	var costs []float64
+	for n := int64(worthBatches); ; n = min(most, n+max(1, n/nearWindows)) {
+		_, cost := m.planned(n, z.plannedRows(s, room(n)))
+		windows, costs, least = append(windows, n), append(costs, cost), min(least, cost)
+		if n == most {
+			break
+		}
 	}
-	best = most
-	for costs[best] > longer*least {
-		best--
+	at := len(windows) - 1
+	for costs[at] > longer*least {
+		at--
 	}
-	return best
+	return windows[at]
 }
 
 // window returns the number of batches that are planned at a time.
@@ -307,7 +316,7 @@ func (s *Split) SuperbatchRoom() int64 {
 // memory of plans, or rows of a window where plans are stored.
 func (s *Split) WindowRoom() (room int64, each func(rows int64) int64) {
 	if s.Stored {
-		return mostStored / 2, func(rows int64) int64 { return rows }
+		return plan.MaxAccesses / 2, func(rows int64) int64 { return rows }
 	}
 	return s.SuperbatchRoom(), PlannedBytes
 }

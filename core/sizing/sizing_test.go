@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/mem"
+	"freshgo/core/plan"
 )
 
 // onDisk is a store of 3000 nodes and 40,000 edges, with rows of three widths and one of edges.
@@ -256,6 +257,25 @@ func TestPlanned(t *testing.T) {
 	r.TraceMemory = small.Need
 	_, err = Divide(r, g, ofBatches())
 	require.NoError(t, err)
+}
+
+// TestWindowsOfAnEpoch: nothing bounds a window but the epoch, what moves the fewest bytes, and the accesses that a
+// plan can number.
+func TestWindowsOfAnEpoch(t *testing.T) {
+	for name, c := range map[string]struct{ batches, nodes, least int64 }{
+		"many rows":          {400, 300_000, 400},
+		"many batches":       {10_000, 2_000, 10_000},
+		"more than are told": {100_000, 300_000, 500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			of := shape{rows: 100_000_000, width: 512, batches: c.batches, nodes: c.nodes}
+			s, err := Divide(of.request(32<<30), of.graph(), of.costs())
+			require.NoError(t, err)
+			require.True(t, s.Stored)
+			require.GreaterOrEqual(t, s.Superbatch, c.least)
+			require.LessOrEqual(t, 2*s.Superbatch*of.costs().Nodes, int64(plan.MaxAccesses))
+		})
+	}
 }
 
 func TestHistoryBuffer(t *testing.T) {
