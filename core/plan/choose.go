@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"freshgo/core/ssd"
@@ -68,7 +69,15 @@ const (
 	// worthwhile is by which factor a method must be cheaper than a simpler one: less is within what two calibrations
 	// differ.
 	worthwhile = 0.98
+
+	// hardlyMore is the factor by which a method may move more bytes than the one that moves the fewest. Beyond it, a
+	// method must take less than half of the device's time: bytes are certain, and prices are known within a factor of
+	// two.
+	hardlyMore = 1.2
 )
+
+// moved returns the bytes that a method reads and writes.
+func (o *Option) moved() float64 { return float64(o.BytesRead + o.BytesWritten) }
 
 // mix spreads consecutive numbers (the finaliser of MurmurHash3).
 func mix(x uint32) uint32 {
@@ -96,21 +105,22 @@ const (
 	scanned = -2 // by the prologue
 )
 
-// choose prices every method and returns the cheapest, with the reason.
+// choose prices every method and returns the cheapest of those that move hardly more bytes than any, with the reason.
 func (w *window) choose(ctx context.Context) (method, string, error) {
 	s, err := w.sample(ctx)
 	if err != nil {
 		return method{}, "", err
 	}
 	c := &w.plan.Choice
-	best := 0
-	for i, m := range w.methods {
+	fewest := math.Inf(1)
+	for _, m := range w.methods {
 		o := s.price(m)
 		c.Options = append(c.Options, o)
-		if o.Cost < c.Options[best].Cost*worthwhile {
-			best = i
-		}
+		fewest = min(fewest, o.moved())
 	}
+	best := cheapest(c.Options, func(o *Option) bool { return o.moved() <= hardlyMore*fewest })
+	taken := &c.Options[best]
+	best = cheapest(c.Options, func(o *Option) bool { return o == taken || o.Seconds < taken.Seconds/2 })
 	if w.forced != nil && !slices.Contains(w.methods, *w.forced) {
 		c.Options = append(c.Options, s.price(*w.forced)) // it does what it can: nothing, or a part
 	}
@@ -119,6 +129,17 @@ func (w *window) choose(ctx context.Context) (method, string, error) {
 	}
 	return w.methods[best], fmt.Sprintf("cheapest: %.3g s instead of %.3g s by %s",
 		c.Options[best].Cost, c.Options[0].Cost, c.Options[0].Name), nil
+}
+
+// cheapest returns the option of least cost among those that may be taken, of about equal ones the first.
+func cheapest(options []Option, may func(o *Option) bool) int {
+	best := -1
+	for i := range options {
+		if o := &options[i]; may(o) && (best < 0 || o.Cost < options[best].Cost*worthwhile) {
+			best = i
+		}
+	}
+	return best
 }
 
 // sampled reports whether a region is in a sample of one in stride.

@@ -33,10 +33,9 @@ type candidate struct {
 	Working
 	holding
 	planned    bool
-	unweighted bool    // weights or times of edges are not held
-	apart      bool    // planned batches do not read lists together
-	less       int64   // bytes by which tensors are held as with less room: the rest is for rows
-	longer     float64 // the factor by which an epoch may cost more with a longer window than with the best one
+	unweighted bool  // weights or times of edges are not held
+	apart      bool  // planned batches do not read lists together
+	less       int64 // bytes by which tensors are held as with less room: the rest is for rows
 }
 
 // candidates lists what fits into the memory, the most willingly taken first.
@@ -60,7 +59,7 @@ func (z *division) candidates(s *Split) (all []candidate) {
 		for _, w := range z.ways(z.room(s, planned)) {
 			for _, h := range holdings {
 				for _, unweighted := range weights {
-					all = append(all, candidate{Working: w, holding: h, planned: planned, unweighted: unweighted, longer: 1})
+					all = append(all, candidate{Working: w, holding: h, planned: planned, unweighted: unweighted})
 				}
 			}
 		}
@@ -98,44 +97,47 @@ func (z *division) ways(room int64) (ways []Working) {
 // best is the division that Divide takes.
 func (z *division) best(s *Split) *Split {
 	var splits []*Split
-	var candidates []candidate
-	least := math.Inf(1)
-	try := func(c candidate) *Split {
-		split := z.with(*s, c)
-		splits, candidates, least = append(splits, split), append(candidates, c), min(least, split.predicted)
-		return split
-	}
 	for _, c := range z.candidates(s) {
 		for _, c.apart = range []bool{false, true} {
-			split := try(c)
+			split := z.with(*s, c)
+			splits = append(splits, split)
 			together := split.Together > 0
-			for fewer := c; split.slack >= 0 && split.predicted > 0; {
+			for fewer := c; split.slack >= 0 && split.predicted.bytes > 0; {
 				fewer.less += split.slack + 1
-				split = try(fewer)
+				split = z.with(*s, fewer)
+				splits = append(splits, split)
 			}
 			if !together {
 				break
 			}
 		}
 	}
-	limit := hardlyMoreBytes * least
-	for i, c := range candidates {
-		split := splits[i]
-		if split.Stored {
-			c.longer = hardlyMore
-			split = z.with(*s, c)
-		}
-		if split.predicted <= limit {
-			return split
-		}
+	all := make([]moved, len(splits))
+	fewest := math.Inf(1)
+	for i, split := range splits {
+		all[i] = split.predicted
+		fewest = min(fewest, split.predicted.bytes-split.beyond)
 	}
-	return splits[slices.IndexFunc(splits, func(of *Split) bool { return of.predicted <= limit })]
+	bytes := hardlyMoreBytes * fewest
+	cost := hardlyMoreBytes * leastCost(all, bytes)
+	return splits[slices.IndexFunc(all, func(of moved) bool { return of.bytes <= bytes && of.cost <= cost })]
 }
 
-// predict returns the bytes that an epoch is predicted to move, where bytes that are read on demand count byPage times.
-func (z *division) predict(s *Split) float64 {
+// leastCost returns the least cost of what moves at most the given bytes.
+func leastCost(all []moved, bytes float64) float64 {
+	cost := math.Inf(1)
+	for _, of := range all {
+		if of.bytes <= bytes {
+			cost = min(cost, of.cost)
+		}
+	}
+	return cost
+}
+
+// predict returns what an epoch is predicted to move.
+func (z *division) predict(s *Split) moved {
 	if !z.graph.OnDisk {
-		return 0
+		return moved{}
 	}
 	batches := float64(max(1, z.ask.EpochBatches))
 	var edges float64
@@ -147,10 +149,11 @@ func (z *division) predict(s *Split) float64 {
 	m := z.movement(s)
 	apart := z.listBytes(s, batches) + edges
 	if s.Cache != "belady" {
-		return byPage * (apart + m.onDemand(1-float64(s.CacheRows)/m.rows))
+		apart += m.onDemand(1 - float64(s.CacheRows)/m.rows)
+		return moved{apart, byPage * apart}
 	}
-	_, rows := m.planned(s.window(z), s.CacheRows)
-	return byPage*apart + rows
+	rows := m.planned(s.window(z), s.CacheRows)
+	return moved{apart + rows.bytes, byPage*apart + rows.cost}
 }
 
 // listBytes predicts the bytes of neighbour lists, and of weights beside them, that an epoch reads. Planned batches

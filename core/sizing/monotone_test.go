@@ -51,8 +51,7 @@ func anyLoader(rng *rand.Rand) (Request, Graph, Costs) {
 }
 
 // TestMoreMemoryMovesNoMore: an epoch is predicted to move at most hardlyMoreBytes times as many bytes as with any
-// smaller memory, from the smallest that works to one that holds everything. Bytes that are read on demand count
-// byPage times.
+// smaller memory, from the smallest that works to one that holds everything.
 func TestMoreMemoryMovesNoMore(t *testing.T) {
 	rng := explore.Rand(t, 5, 5)
 	for range 30 {
@@ -63,8 +62,8 @@ func TestMoreMemoryMovesNoMore(t *testing.T) {
 			r.Memory = memory
 			s, err := Divide(r, g, c)
 			require.NoError(t, err)
-			require.LessOrEqual(t, s.predicted, hardlyMoreBytes*1.03*least, "%d bytes for %+v %+v %+v", memory, r, g, c)
-			least = min(least, s.predicted)
+			require.LessOrEqual(t, s.predicted.bytes, hardlyMoreBytes*1.03*least, "%d bytes for %+v %+v %+v", memory, r, g, c)
+			least = min(least, s.predicted.bytes)
 			memory += max(1, memory/20, rng.Int64N(1+memory/10))
 		}
 	}

@@ -25,29 +25,36 @@ func (z *division) movement(s *Split) (m movement) {
 		m.tables, m.wanted = append(m.tables, t), append(m.wanted, expected(z.costs.NodesOfType[t.Type]))
 	}
 	m.batches, m.rows = float64(max(1, z.ask.EpochBatches)), float64(max(1, z.cacheable(s)))
-	m.drawn, m.file = expected(z.costs.Nodes), float64(PackFile(z.scratch(s)))/2
+	m.drawn = expected(z.costs.Nodes)
+	if s.Stored || s.Packs >= filePacks {
+		m.file = float64(PackFile(z.scratch(s))) / 2
+	}
 	return m
 }
+
+// moved is what an epoch is predicted to move: bytes, and their cost, in which bytes that are read on demand count byPage
+// times.
+type moved struct{ bytes, cost float64 }
 
 // byPage is the factor by which bytes that are read on demand cost more than bytes of scans and packs: a request for a
 // page takes as long as several pages in sequence, seven at 12 us a request, 1.5 us a page and 2 GB/s. Arbitrary.
 const byPage = 4
 
-// planned predicts the bytes that an epoch of planned batches moves, and what they cost, by the batches of a window and
-// the rows in the cache. Plans move rows in the way that costs less: by packs, or on demand.
-func (m *movement) planned(window, cached int64) (bytes, cost float64) {
+// planned predicts what an epoch of planned batches moves, by the batches of a window and the rows in the cache. Plans
+// move rows by packs, or on demand where packs would move notably more bytes.
+func (m movement) planned(window, cached int64) moved {
 	missed := m.missed(window, cached)
 	packed, onDemand := m.packed(window, missed), m.onDemand(missed)
-	if byPage*onDemand < packed {
-		return onDemand, byPage * onDemand
+	if packed > hardlyMoreBytes*onDemand {
+		return moved{onDemand, byPage * onDemand}
 	}
-	return packed, packed
+	return moved{packed, packed}
 }
 
 // packed predicts the bytes of packs by the share of rows that the cache does not have: a scan for each window, no more
 // of it than the pages of its cold rows, and each cold row written and read. One window fills packs while the packs of
 // another are read; rows that have no room in the scratch file then are read by the page.
-func (m *movement) packed(window int64, missed float64) float64 {
+func (m movement) packed(window int64, missed float64) float64 {
 	n := m.window(window)
 	missed *= m.drawn
 	packed := min(1, m.file/max(1, n*missed*m.row))
@@ -56,7 +63,7 @@ func (m *movement) packed(window int64, missed float64) float64 {
 }
 
 // onDemand predicts the bytes where each batch reads its own rows, by the share of rows that the cache does not have.
-func (m *movement) onDemand(missed float64) (total float64) {
+func (m movement) onDemand(missed float64) (total float64) {
 	for i, t := range m.tables {
 		total += m.batches * readBytes(missed*m.wanted[i], t)
 	}
@@ -64,12 +71,12 @@ func (m *movement) onDemand(missed float64) (total float64) {
 }
 
 // missed returns the share of rows that a planned cache does not have.
-func (m *movement) missed(window, cached int64) float64 {
+func (m movement) missed(window, cached int64) float64 {
 	ahead := 1.5 * m.window(window) * m.drawn / m.rows // a window and half of the next, in the mean
 	return 1 - hits(float64(cached)/m.rows, ahead)
 }
 
-func (m *movement) window(n int64) float64 { return min(float64(max(1, n)), m.batches) }
+func (m movement) window(n int64) float64 { return min(float64(max(1, n)), m.batches) }
 
 // hits is the share of accesses that a cache answers which has a share of all rows and sees ahead so far, in mean times
 // between two uses of a row, if all rows are wanted alike: the times until their next uses are exponential, and it

@@ -132,15 +132,14 @@ func (z *division) plan(s *Split, c *candidate, room, shared int64) {
 	}
 	more(&s.Packs, ask.BufferMemory, min(packs, unlimitedPacks))
 	s.TracesHeld = s.Traces / z.tracesShare()
-	z.store(s, c, total, &room, pot)
+	z.store(s, total, &room, pot)
 	s.CacheRows = z.plannedRows(s, room)
 	if s.Reorder = ask.Reorder; s.Reorder == Auto {
 		s.Reorder = max(1, min(reorderBatches, s.Superbatch, s.Traces/z.traceBytes(1)))
 	}
 	s.Scratch = z.scratch(s)
 	m := z.movement(s)
-	moved, _ := m.planned(s.window(z), s.CacheRows)
-	s.EpochBytes = int64(moved)
+	s.EpochBytes = int64(m.planned(s.window(z), s.CacheRows).bytes)
 }
 
 // scratch is the size of the scratch file.
@@ -187,16 +186,15 @@ const (
 	// moreBuffers is the part of them, a divisor, that there is beside them for what a batch sets aside at once.
 	moreBuffers = 8
 
-	// worthStoring is the factor of the cost of windows in memory that windows in the file must reach. Arbitrary.
-	worthStoring = 1.00
-
 	// hardlyMore is the factor by which an epoch may cost more with a longer window than with the best one. From
 	// TestDivisionsAreNearTheBest.
 	hardlyMore = 1.125
 
-	// slackRows is the number of rows of a window and of the next whose part of Go's heap goes under in what the rest of
-	// the memory rounds up. Arbitrary.
-	slackRows = 1 << 25
+	// heapBytes is the growth of Go's heap by a row of a window or of the next, beyond heapRows rows, whose heap goes
+	// under in what the rest of the memory rounds up. An upper estimate: at 111M nodes 0.9 GB were resident beyond the
+	// budget when windows had grown by 138M rows. The second is arbitrary.
+	heapBytes = 7
+	heapRows  = 1 << 25
 
 	// nearWindows is the share of a window, as a divisor, by which the next one that is compared is longer, where that is
 	// more than a batch. Arbitrary.
@@ -210,7 +208,7 @@ const (
 // store gives plans to the scratch file, where that allows for longer windows: they then take memory for a few batches,
 // and little for each of a window (see plan.StoredBytes). Of total, what is more than traces and packs have comes from
 // pot, which may be room, what rows have. Of all windows that fit, it takes the best (see bestWindow).
-func (z *division) store(s *Split, c *candidate, total int64, room, pot *int64) {
+func (z *division) store(s *Split, total int64, room, pot *int64) {
 	ask, nodes := &z.ask, max(1, z.costs.Nodes)
 	if ask.Scratch == 0 || ask.Memory == 0 || ask.Reorder > 0 || ask.Reorder == Auto {
 		return
@@ -224,7 +222,7 @@ func (z *division) store(s *Split, c *candidate, total int64, room, pot *int64) 
 	}
 	traces := func(n int64) int64 {
 		bytes := plan.StoredBytes(2*n*nodes, nodes) + (2*inFlight(s.Working)+1)*nodes*loadedBytes
-		bytes += max(0, 2*n*nodes-slackRows) * 5 / 4 // Go's heap: measured, with garbage
+		bytes += max(0, 2*n*nodes-heapRows) * heapBytes
 		if ask.History.Ahead > 0 {
 			bytes += heldSuperbatches * n * (nodes/8 + 64) // which rows are planned
 		}
@@ -254,38 +252,39 @@ func (z *division) store(s *Split, c *candidate, total int64, room, pot *int64) 
 	stored := *s
 	stored.Stored = true
 	if ask.Superbatch == Auto {
-		n = z.bestWindow(&stored, c.longer, n, left)
+		n, stored.beyond = z.bestWindow(&stored, n, left)
 	}
 	// Windows in memory as long as these are better, since nothing but packs goes to the file then.
-	inMemory, inFile := z.movement(s), z.movement(&stored)
-	_, most := inMemory.planned(s.window(z), z.plannedRows(s, *room))
-	if _, cost := inFile.planned(n, z.plannedRows(s, left(n))); cost > worthStoring*most {
+	inMemory := z.movement(s).planned(s.window(z), z.plannedRows(s, *room))
+	if inFile := z.movement(&stored).planned(n, z.plannedRows(s, left(n))); inFile.bytes-stored.beyond > inMemory.bytes {
 		return
 	}
-	s.Stored, s.Superbatch, s.Buffers, s.TracesHeld = true, n, packs(n), held(n)
+	s.Stored, s.Superbatch, s.Buffers, s.TracesHeld, s.beyond = true, n, packs(n), held(n), stored.beyond
 	*pot -= more(n) + s.TracesHeld // the memory that was given for windows in memory comes back
 	s.Traces, s.Packs = traces(n)+s.TracesHeld, packs(n)
 }
 
-// bestWindow is the longest window, of worthBatches up to most batches, with which an epoch costs at most longer times
-// the least, where each leaves room for rows. The prediction takes all rows to be wanted alike; the more they differ,
-// the better are long windows.
-func (z *division) bestWindow(s *Split, longer float64, most int64, room func(n int64) int64) int64 {
-	least, m := math.Inf(1), z.movement(s)
+// bestWindow returns the longest window, of worthBatches up to most batches, that moves hardly more bytes than the best
+// and costs hardly more than any such window, where each leaves room for rows. The prediction takes all rows to be
+// wanted alike; the more they differ, the better are long windows. It returns the bytes beyond the best as well.
+func (z *division) bestWindow(s *Split, most int64, room func(n int64) int64) (n int64, beyond float64) {
+	m, fewest := z.movement(s), math.Inf(1)
 	var windows []int64
-	var costs []float64
+	var all []moved
 	for n := int64(worthBatches); ; n = min(most, n+max(1, n/nearWindows)) {
-		_, cost := m.planned(n, z.plannedRows(s, room(n)))
-		windows, costs, least = append(windows, n), append(costs, cost), min(least, cost)
+		of := m.planned(n, z.plannedRows(s, room(n)))
+		windows, all, fewest = append(windows, n), append(all, of), min(fewest, of.bytes)
 		if n == most {
 			break
 		}
 	}
+	bytes := hardlyMoreBytes * fewest
+	cost := hardlyMore * leastCost(all, bytes)
 	at := len(windows) - 1
-	for costs[at] > longer*least {
+	for all[at].bytes > bytes || all[at].cost > cost {
 		at--
 	}
-	return windows[at]
+	return windows[at], all[at].bytes - fewest
 }
 
 // window returns the number of batches that are planned at a time.

@@ -66,7 +66,7 @@ func TestRecordedDivisions(t *testing.T) {
 			}
 			require.NoError(t, err)
 			// Which are nobody else's, and no part of the division.
-			got.reserved, got.EpochBytes, got.predicted, got.slack = 0, 0, 0, 0
+			got.reserved, got.EpochBytes, got.predicted, got.beyond, got.slack = 0, 0, moved{}, 0, 0
 			require.Equal(t, r.Split, got)
 		})
 	}

@@ -141,7 +141,8 @@ type Split struct {
 	Shares   Shares
 
 	reserved  int64   // what planning takes at least, set aside before shares are given out
-	predicted float64 // what an epoch is predicted to move in all, see predict
+	predicted moved   // what an epoch is predicted to move in all, see predict
+	beyond    float64 // bytes of it that a shorter window would save, see bestWindow
 	slack     int64   // the room beyond which other tensors would be held whole, see holdTensors; -1: none would
 }
 
@@ -185,7 +186,7 @@ func Divide(r Request, g Graph, c Costs) (*Split, error) {
 		return nil, err
 	}
 	if r.Memory == 0 {
-		return z.with(s, candidate{Working: generous(&r), planned: s.Cache == "belady", longer: hardlyMore}), nil
+		return z.with(s, candidate{Working: generous(&r), planned: s.Cache == "belady"}), nil
 	}
 	if err := z.check(&s); err != nil {
 		return nil, err
