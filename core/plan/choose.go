@@ -71,9 +71,9 @@ const (
 	worthwhile = 0.98
 
 	// hardlyMore is the factor by which a method may move more bytes than the one that moves the fewest. Beyond it, a
-	// method must take less than half of the device's time: bytes are certain, and prices are known within a factor of
-	// two.
-	hardlyMore = 1.2
+	// method must take less than half of the device's time, for that is known within a factor of two, or its bytes in
+	// sequence must take less than half of it: then requests bound the device, not bytes.
+	hardlyMore = 1.3
 )
 
 // moved returns the bytes that a method reads and writes.
@@ -105,7 +105,7 @@ const (
 	scanned = -2 // by the prologue
 )
 
-// choose prices every method and returns the cheapest of those that move hardly more bytes than any, with the reason.
+// choose prices every method and returns the cheapest of those whose bytes are few, with the reason.
 func (w *window) choose(ctx context.Context) (method, string, error) {
 	s, err := w.sample(ctx)
 	if err != nil {
@@ -119,8 +119,10 @@ func (w *window) choose(ctx context.Context) (method, string, error) {
 		fewest = min(fewest, o.moved())
 	}
 	best := cheapest(c.Options, func(o *Option) bool { return o.moved() <= hardlyMore*fewest })
-	taken := &c.Options[best]
-	best = cheapest(c.Options, func(o *Option) bool { return o == taken || o.Seconds < taken.Seconds/2 })
+	taken, rate := &c.Options[best], w.config.Device.ReadBytesPerSecond
+	best = cheapest(c.Options, func(o *Option) bool {
+		return o == taken || min(o.Seconds, o.moved()/rate) < taken.Seconds/2
+	})
 	if w.forced != nil && !slices.Contains(w.methods, *w.forced) {
 		c.Options = append(c.Options, s.price(*w.forced)) // it does what it can: nothing, or a part
 	}

@@ -32,8 +32,7 @@ func (z *division) movement(s *Split) (m movement) {
 	return m
 }
 
-// moved is what an epoch is predicted to move: bytes, and their cost, in which bytes that are read on demand count byPage
-// times.
+// moved predicts the bytes of an epoch, and their cost, in which bytes that are read on demand count byPage times.
 type moved struct{ bytes, cost float64 }
 
 // byPage is the factor by which bytes that are read on demand cost more than bytes of scans and packs: a request for a
