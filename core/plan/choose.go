@@ -71,9 +71,9 @@ const (
 	worthwhile = 0.98
 
 	// hardlyMore is the factor by which a method may move more bytes than the one that moves the fewest. Beyond it, a
-	// method must take less than half of the device's time, for that is known within a factor of two, or its bytes in
-	// sequence must take less than half of it: then requests bound the device, not bytes.
-	hardlyMore = 1.3
+	// method must save a quarter of the device's time, or its bytes in sequence must take less than a quarter of it: then
+	// requests bound the device, not bytes.
+	hardlyMore = 1.2
 )
 
 // moved returns the bytes that a method reads and writes.
@@ -121,7 +121,7 @@ func (w *window) choose(ctx context.Context) (method, string, error) {
 	best := cheapest(c.Options, func(o *Option) bool { return o.moved() <= hardlyMore*fewest })
 	taken, rate := &c.Options[best], w.config.Device.ReadBytesPerSecond
 	best = cheapest(c.Options, func(o *Option) bool {
-		return o == taken || min(o.Seconds, o.moved()/rate) < taken.Seconds/2
+		return o == taken || o.Seconds < taken.Seconds*3/4 || o.moved()/rate < taken.Seconds/4
 	})
 	if w.forced != nil && !slices.Contains(w.methods, *w.forced) {
 		c.Options = append(c.Options, s.price(*w.forced)) // it does what it can: nothing, or a part
