@@ -187,7 +187,11 @@ HOMOGENEOUS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"strict_negatives": 1, "neg_sampling": "binary"}, TypeError, "strict_negatives"),
     ({"exclude_seed_edges": "both"}, ValueError, "True, False, 'reverse' or"),
     ({"exclude_seed_edges": ("a", "to", "b")}, TypeError, "needs a heterogeneous graph, this one is homogeneous"),
-    ({"num_neighbors": {("a", "to", "b"): [2]}}, TypeError, "must be a list of ints in a homogeneous graph, got a dict"),
+    (
+        {"num_neighbors": {("a", "to", "b"): [2]}},
+        TypeError,
+        "must be a list of ints in a homogeneous graph, got a dict",
+    ),
     ({"exclude_seed_edges": True, "neighbor_sampler": Labor(edge_weight=False)}, ValueError, "LABOR"),
     ({"exclude_seed_edges": True, "num_neighbors": [RandomWalk()]}, ValueError, "random walks"),
     ({"history": freshgo.History(1)}, ValueError, "history"),
