@@ -237,7 +237,7 @@ def test_wrong_nodes(graph: dict[str, Any]) -> None:
     with Loader(graph, [3], range(60)) as loader:
         for ids, error, words in (
             ([3000], INVALID, r"ids\[0\] is 3000, expected a node in \[0, 3000\)"),
-            ([], INVALID, "are empty"),
+            ([], INVALID, "input_nodes is empty, expected at least one node"),
             ([1.5], DTYPE, "must be integers"),
             ({"paper": [1]}, DTYPE, "is a dict"),
         ):
