@@ -14,10 +14,6 @@ import (
 // measuredBatches is the number of batches that are sampled to learn their size.
 const measuredBatches = 8
 
-// enoughEdges is the number of edges of shuffled batches, drawn from disk, from which on no more of them are measured:
-// large batches are alike, and each costs tens of thousands of reads. Arbitrary.
-const enoughEdges = 1 << 18
-
 // leastTrial is the memory that batches may take while they are measured, even where the budget is smaller: batches of
 // a few nodes are then measured as they are, so that an error names the smallest memory that works. Arbitrary.
 const leastTrial = 16 << 20
@@ -135,17 +131,8 @@ func (a *gauge) measureBatches(ctx context.Context) error {
 		if err := a.measure(ctx, order.BatchKey(i), r.Request); err != nil {
 			return err
 		}
-		if a.alike() && (i/step+1)*a.of.Demand.Edges >= enoughEdges {
-			break
-		}
 	}
 	return a.measureRuns(ctx, order.BatchKey(0))
-}
-
-// alike reports whether batches are drawn from disk, and differ by chance alone.
-func (a *gauge) alike() bool {
-	m := a.m
-	return m.Parts.Store != nil && !m.Split.Neighbors && m.Options.Shuffle && m.Options.TimeAttr == ""
 }
 
 // sharing is the factor between the parts of a batch that are sampled where a larger part does not fit. Arbitrary.

@@ -115,13 +115,13 @@ def test_what_is_no_weight(tmp_path: Path, change: dict[str, Any], message: str)
 def test_what_is_no_weight_of_types(tmp_path: Path) -> None:
     graph = hub_graph()
     typed: dict[Any, Any] = {"a": {"x": graph["x"]}, ("a", "to", "a"): {"edge_index": graph["edge_index"]}}
-    for weight_attr, message in (
-        ("weight", "must name an edge tensor, got 'weight': there are none"),
-        ({("a", "of", "a"): "weight"}, "unknown edge type"),
-        ({("a", "to", "a"): "weight"}, "edge type .* must name an edge tensor"),
-        (3, "a name or a mapping"),
+    for weight_attr, error, message in (
+        ("weight", errors.InvalidArgumentError, "must name an edge tensor, got 'weight': there are none"),
+        ({("a", "of", "a"): "weight"}, errors.InvalidArgumentError, "unknown edge type"),
+        ({("a", "to", "a"): "weight"}, errors.InvalidArgumentError, "edge type .* must name an edge tensor"),
+        (3, errors.DTypeError, "a name or a mapping from edge types to names, got 3"),
     ):
-        with pytest.raises(errors.InvalidArgumentError, match=message):
+        with pytest.raises(error, match=message):
             freshgo.convert(typed, tmp_path / "s", weight_attr=weight_attr, progress=False)  # type: ignore[arg-type]
 
 

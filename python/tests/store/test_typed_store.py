@@ -159,7 +159,7 @@ def small() -> Any:
             r"user.x has shape \[4, 2\], but there are 3 nodes of this type",
         ),
         ({"user": {"num_nodes": 3.0}}, DTYPE, "user.num_nodes must be an int"),
-        ({"user": {"n_id": np.zeros(3)}}, INVALID, "'user.n_id' is taken"),
+        ({"user": {"n_id": np.zeros(3)}}, INVALID, "'user.n_id' is reserved for an attribute"),
         ({"user": {"num_nodes": 3, "splits": {"train": [3]}}}, INVALID, r"element 0 of split 'user\.train' is 3"),
         (
             {"user": {"num_nodes": 3, "splits": {"train": [0.5]}}},
