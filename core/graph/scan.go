@@ -48,7 +48,7 @@ func (a *IDs) Scan(ctx context.Context, budget *mem.Budget, visit func(first int
 	return nil
 }
 
-// ScanSome is Scan of the ids in every so-many-th buffer of the engine, where they are on disk.
+// ScanSome scans the ids in one of every buffers of the engine, where they are on disk, and all of them otherwise.
 func (a *IDs) ScanSome(
 	ctx context.Context, budget *mem.Budget, every int64, visit func(first int64, ids []int64) error,
 ) error {
@@ -167,7 +167,7 @@ func (d *Rows) readPiece(ctx context.Context, off int64, p []byte) error {
 	})
 }
 
-// scanSome calls visit with the rows in every so-many-th buffer of the engine, in order. Rows have 4 or 8 bytes.
+// scanSome calls visit with the rows in one of every buffers of the engine, in order. Rows have 4 or 8 bytes.
 func (d *Rows) scanSome(
 	ctx context.Context, budget *mem.Budget, every int64, visit func(first int64, data []byte) error,
 ) error {

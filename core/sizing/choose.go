@@ -10,8 +10,8 @@ import (
 // How Divide chooses among ways to divide. Each way to work, with batches planned or not, with lists read together or
 // not, and with each way to hold neighbour lists and rows, is a candidate whose epochs move fewer bytes the more memory
 // it has. What a smaller memory chooses from, a larger one does too, so that the best candidate never gets worse.
-// Candidates are ordered by how willingly they are taken: Divide takes the first that moves hardly more than the best,
-// if possible with a longer window than the best one.
+// Candidates are ordered by how willingly they are taken: of those that move hardly more bytes than the best, Divide
+// takes the first that costs hardly more than the cheapest.
 
 // hardlyMoreBytes is the factor by which an epoch may move more bytes than with the best candidate. Arbitrary: more
 // batches in flight hide more waiting, but bytes that are not moved are certain.

@@ -103,7 +103,7 @@ class Reply:
             put(to[name], places, rows.index_select(0, index))
 
     def own(self) -> RowsOf:
-        """Return the rows that this rank requested from itself, of which none is in memory."""
+        """Return the rows that this rank requested from itself. None of them is in memory."""
         if self._inverse is None:
             return self._rows
         index = self._inverse[: self._cold_offsets[1]]
