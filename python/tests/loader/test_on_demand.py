@@ -239,7 +239,7 @@ def test_wrong_nodes(graph: dict[str, Any]) -> None:
             ([3000], INVALID, r"ids\[0\] is 3000, expected a node in \[0, 3000\)"),
             ([], INVALID, "input_nodes is empty, expected at least one node"),
             ([1.5], DTYPE, "must be integers"),
-            ({"paper": [1]}, DTYPE, "is a dict"),
+            ({"paper": [1]}, DTYPE, "homogeneous graph, got a dict"),
         ):
             with pytest.raises(error, match=words):
                 loader.sample(ids)
