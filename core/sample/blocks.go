@@ -85,9 +85,18 @@ func locatedBytes() int64 {
 	return wavePoints*int64(unsafe.Sizeof(Point{})+unsafe.Sizeof(longList{})) + 2*minBuffer // unsafe: only sizes
 }
 
-// expandBlocks draws from the lists that are worth it by their blocks, and from the others whole. While it is at these,
+// blockDraws draws a hop by weight from lists whose weights are in blocks on disk.
+type blockDraws struct {
+	hop    *hop
+	method *weighted
+	lists  *wholeLists
+	source BlockSource
+}
+
+// expand draws from the lists that are worth it by their blocks, and from the others whole. While it is at these,
 // the degree of a long list is its complement, so that it counts as empty.
-func (h *hop) expandBlocks(m *weighted, source BlockSource) error {
+func (b *blockDraws) expand() error {
+	h, m := b.hop, b.method
 	if err := h.points.grow(h.budget, mem.Trace, wavePoints, 0); err != nil {
 		return err
 	}
@@ -100,11 +109,11 @@ func (h *hop) expandBlocks(m *weighted, source BlockSource) error {
 		switch {
 		case h.skipped.has(skipped, i): // weights that count as 0 are in no sum
 			skipped++
-		case s.deg > shortList && (m.replace || s.deg > raceDegree*h.k) && source.Worth(s.deg, h.k):
+		case s.deg > shortList && (m.replace || s.deg > raceDegree*h.k) && b.source.Worth(s.deg, h.k):
 			s.deg, long = ^s.deg, true
 		}
 	}
-	if err := h.chooseFetched(m, m.weights, 0, h.targets); err != nil || !long {
+	if err := b.lists.chooseFetched(0, h.targets); err != nil || !long {
 		return err
 	}
 	for i := 0; i < h.targets; {
@@ -115,7 +124,7 @@ func (h *hop) expandBlocks(m *weighted, source BlockSource) error {
 				lists = append(lists, longList{target: i, stream: h.stream(h.first + i)})
 			}
 		}
-		if err := h.drawLists(m, source, lists); err != nil {
+		if err := b.drawLists(lists); err != nil {
 			return err
 		}
 	}
@@ -123,13 +132,14 @@ func (h *hop) expandBlocks(m *weighted, source BlockSource) error {
 }
 
 // drawLists draws from long lists, wavePoints of them at most.
-func (h *hop) drawLists(m *weighted, source BlockSource, lists []longList) error {
+func (b *blockDraws) drawLists(lists []longList) error {
+	h := b.hop
 	points := h.points.data[:len(lists)]
 	for j := range lists {
 		s := h.spans.data[lists[j].target]
 		points[j] = Point{Start: s.start, Deg: s.deg, Below: math.Inf(1)}
 	}
-	if err := h.locate(source, points); err != nil {
+	if err := b.locate(points); err != nil {
 		return err
 	}
 	for j := range lists {
@@ -142,10 +152,10 @@ func (h *hop) drawLists(m *weighted, source BlockSource, lists []longList) error
 	for {
 		waiting := lists[:0]
 		for _, l := range lists {
-			out := h.outOf(l.target)
+			out := b.outOf(l.target)
 			switch {
 			case l.whole:
-				if err := h.chooseFetched(m, m.weights, l.target, l.target+1); err != nil {
+				if err := b.lists.chooseFetched(l.target, l.target+1); err != nil {
 					return err
 				}
 			case l.total == 0 || l.n == len(out):
@@ -161,37 +171,39 @@ func (h *hop) drawLists(m *weighted, source BlockSource, lists []longList) error
 		if lists = waiting; len(lists) == 0 {
 			return nil
 		}
-		if err := h.drawWave(m, source, lists); err != nil {
+		if err := b.drawWave(lists); err != nil {
 			return err
 		}
 	}
 }
 
 // outOf is the room for the edges of a target of the hop.
-func (h *hop) outOf(target int) []int64 {
+func (b *blockDraws) outOf(target int) []int64 {
+	h := b.hop
 	ptr := h.ptr.data[h.first+target:]
 	return h.pos[ptr[0]-h.from : ptr[1]-h.from]
 }
 
 // drawWave draws as many points as there is room for and adds what they hit.
-func (h *hop) drawWave(m *weighted, source BlockSource, lists []longList) error {
+func (b *blockDraws) drawWave(lists []longList) error {
+	h, m := b.hop, b.method
 	points := h.points.data[:0]
 	for j := range lists {
 		l := &lists[j]
 		s := h.spans.data[l.target]
 		var x uint64
-		for l.asked = 0; l.n+l.asked < len(h.outOf(l.target)) && len(points) < wavePoints; l.asked++ {
+		for l.asked = 0; l.n+l.asked < len(b.outOf(l.target)) && len(points) < wavePoints; l.asked++ {
 			x, l.stream = l.stream.next()
 			points = append(points, Point{Start: s.start, Deg: s.deg, Below: float64(x>>11) * 0x1p-53 * l.total})
 		}
 	}
-	if err := h.locate(source, points); err != nil {
+	if err := b.locate(points); err != nil {
 		return err
 	}
 	t := &h.threads[0]
 	for j := range lists {
 		l := &lists[j]
-		mine, out := points[:l.asked], h.outOf(l.target)
+		mine, out := points[:l.asked], b.outOf(l.target)
 		points = points[l.asked:]
 		if !m.replace {
 			t.set.reset(len(out))
@@ -213,11 +225,12 @@ func (h *hop) drawWave(m *weighted, source BlockSource, lists []longList) error 
 	return nil
 }
 
-func (h *hop) locate(source BlockSource, points []Point) error {
+func (b *blockDraws) locate(points []Point) error {
+	h := b.hop
 	if err := h.ctx.Err(); err != nil {
 		return fmt.Errorf("sample: %w", err)
 	}
-	if err := source.Locate(h.ctx, points); err != nil {
+	if err := b.source.Locate(h.ctx, points); err != nil {
 		return fmt.Errorf("sample: finding %d places in lists by weight: %w", len(points), err)
 	}
 	return nil

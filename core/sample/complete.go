@@ -83,7 +83,7 @@ func (w *Worker) complete(ctx context.Context) error {
 	batches := make([]batch, len(w.edges))
 	for i, e := range w.edges {
 		e.threads = e.scratch
-		batches[i] = batch{edgeSet: e, ctx: ctx, source: w.nodes[e.Source], target: w.nodes[e.Target]}
+		batches[i] = batch{edgeSet: e, ctx: ctx, source: w.nodes[e.relation.Source], target: w.nodes[e.relation.Target]}
 		e.edges = e.drawn(batches[i].target.first) // what the last hop reached is not expanded
 	}
 	switch w.sampler.subgraph {
@@ -107,12 +107,12 @@ func (w *Worker) addReverse(batches []batch) error {
 		if j := w.sampler.reverse[i]; j >= 0 {
 			against = &w.edges[j].edges
 		}
-		if err := batches[i].collect(against); err != nil {
+		if err := w.edges[i].both.collect(&batches[i], against); err != nil {
 			return w.sampler.in(i, err)
 		}
 	}
 	for i := range batches {
-		if err := batches[i].merge(w.sampler.reverse[i] == i); err != nil {
+		if err := w.edges[i].both.merge(&batches[i], w.sampler.reverse[i] == i); err != nil {
 			return w.sampler.in(i, err)
 		}
 	}
@@ -125,7 +125,7 @@ const keyBits = 33 // below them the number of the edge, above the local id of t
 
 // collect is a counting sort by target of the edges that were drawn and, the other way round, of those of a relation
 // that may be the same.
-func (b *batch) collect(against *edgeArrays) error {
+func (w *bothWays) collect(b *batch, against *edgeArrays) error {
 	sub, n := &b.edges, b.target.n
 	for _, of := range []*edgeArrays{sub, against} {
 		if drawn := int64(len(of.row)); drawn > 1<<(keyBits-1) {
@@ -133,24 +133,24 @@ func (b *batch) collect(against *edgeArrays) error {
 				drawn, int64(1)<<(keyBits-1), ErrTooLarge)
 		}
 	}
-	if err := b.both.keys.grow(b.budget, mem.Trace, int64(len(sub.row)+len(against.row)), 0); err != nil {
+	if err := w.keys.grow(b.budget, mem.Trace, int64(len(sub.row)+len(against.row)), 0); err != nil {
 		return err
 	}
-	if err := b.both.ptr.grow(b.budget, mem.Trace, int64(n)+1, 0); err != nil {
+	if err := w.ptr.grow(b.budget, mem.Trace, int64(n)+1, 0); err != nil {
 		return err
 	}
-	return b.placeKeys(sub, against, b.both.keys.data, b.both.ptr.data[:n+1])
+	return w.placeKeys(b, against, w.ptr.data[:n+1])
 }
 
 // merge makes the edges of what was collected: it sorts each list and removes what is equal. own says that edges which
 // go against others have their positions, which else are of another relation.
-func (b *batch) merge(own bool) error {
+func (w *bothWays) merge(b *batch, own bool) error {
 	sub, n := &b.edges, b.target.n
 	drawn := int64(len(sub.row))
 	if err := b.counts.grow(b.budget, mem.Trace, int64(n), 0); err != nil {
 		return err
 	}
-	keys, ptr, counts := b.both.keys.data, b.both.ptr.data[:n+1], b.counts.data[:n]
+	keys, ptr, counts := w.keys.data, w.ptr.data[:n+1], b.counts.data[:n]
 	var taken atomic.Int64
 	err := b.share(&taken, (n+pieceTargets-1)/pieceTargets, func(*thread) error {
 		for {
@@ -176,13 +176,13 @@ func (b *batch) merge(own bool) error {
 	for _, count := range counts {
 		total += count
 	}
-	if err := b.both.pos.grow(b.budget, mem.Trace, total, 0); err != nil {
+	if err := w.pos.grow(b.budget, mem.Trace, total, 0); err != nil {
 		return err
 	}
 	if err := b.row.grow(b.budget, mem.Trace, total, 0); err != nil { // all that it held is in the keys
 		return err
 	}
-	row, pos, at := b.row.data, b.both.pos.data, int64(0)
+	row, pos, at := b.row.data, w.pos.data, int64(0)
 	begin := int64(0)
 	for t, count := range counts {
 		for _, key := range keys[begin : begin+count] {
@@ -205,7 +205,8 @@ func (b *batch) merge(own bool) error {
 }
 
 // placeKeys writes the keys of all edges and of those against others by target, and where those of each target are.
-func (b *batch) placeKeys(sub, against *edgeArrays, keys []uint64, ptr []int64) error {
+func (w *bothWays) placeKeys(b *batch, against *edgeArrays, ptr []int64) error {
+	sub, keys := &b.edges, w.keys.data
 	clear(ptr)
 	starts := ptr[1:] // of the lists, while they are filled; in the end of each the start of the next
 	for t := range len(sub.ptr) - 1 {

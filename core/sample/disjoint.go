@@ -51,7 +51,7 @@ func (s *nodeSet) packSeeds(seeds []int64, firstTree int) {
 
 // packTrees writes the trees of the targets of unit u above their sources.
 func packTrees[T id](h *hop, u int, ids []T) {
-	shift := treeShift(h.numSources)
+	shift := treeShift(h.relation.numSources)
 	t0 := h.first + u*h.perUnit
 	t1 := min(t0+h.perUnit, h.first+h.targets)
 	for t := t0; t < t1; t++ {
@@ -86,13 +86,13 @@ func drawTrees[I int32 | int64](h *hop, u int, t *thread, indices []I) {
 	t0 := u * h.perUnit
 	spans, ptr := h.spans.data[t0:min(t0+h.perUnit, h.targets)], h.ptr.data[h.first+t0:]
 	var times *Times // whose places are not positions
-	if h.inMemory() && h.temporal.Times.ordered() {
-		times = h.temporal.Times
+	if h.relation.inMemory() && h.relation.temporal.Times.ordered() {
+		times = h.relation.temporal.Times
 	}
 	skipped := h.skipped.from(t0)
 	for i, s := range spans {
 		out := h.pos[ptr[i]-h.from : ptr[i+1]-h.from]
-		draw(h.stream(h.first+t0+i), s, h.k == All, h.replace, &t.set, out)
+		draw(h.stream(h.first+t0+i), s, h.k == All, h.relation.replace, &t.set, out)
 		skipped = h.skipped.over(skipped, t0+i, out)
 		if asked := out[:min(len(out), unitEdges)]; times != nil {
 			asm.Prefetch(times.Order32, asked)
@@ -114,7 +114,7 @@ func drawTrees[I int32 | int64](h *hop, u int, t *thread, indices []I) {
 // stream returns the random stream of the target with the given local id.
 func (h *hop) stream(local int) stream {
 	s := absorb(uint64(h.key), uint64(h.expanded(local, local+1)[0]))
-	if h.disjoint {
+	if h.relation.disjoint {
 		s = absorb(s, uint64(h.target.forest.trees.data[local]))
 	}
 	return stream(s)

@@ -11,9 +11,9 @@ import (
 
 // edgeSet is the edges of one relation in a batch, and the scratch of drawing them.
 type edgeSet struct {
-	*relation
-	place  int // among the relations
-	budget *mem.Budget
+	relation *relation
+	place    int // among the relations
+	budget   *mem.Budget
 
 	ptr, pos buffer[int64]
 	row      buffer[uint32]
@@ -110,10 +110,10 @@ func (e *edgeSet) drawNone(first, end int) error {
 func (e *edgeSet) drawn(targets int) edgeArrays {
 	total := e.ptr.data[targets]
 	out := edgeArrays{ptr: e.ptr.data[:targets+1], row: e.row.data[:total]}
-	if e.hasPositions() {
+	if e.relation.hasPositions() {
 		out.pos = e.pos.data[:total]
 	}
-	if e.hasWeights() {
+	if e.relation.hasWeights() {
 		out.weight = e.weight.data[:total]
 	}
 	return out
@@ -144,7 +144,7 @@ func (b *batch) hop(number, first, end int, k int64) (int64, error) {
 	h := hop{
 		batch: b, number: number, first: first, targets: end - first, k: k, key: stream(hopKey(b.key, number)), from: from,
 	}
-	m := b.method
+	m := b.relation.method
 	if m != nil {
 		if err := h.roomFor(m, from, to); err != nil {
 			return 0, err
@@ -153,7 +153,7 @@ func (b *batch) hop(number, first, end int, k int64) (int64, error) {
 			if err := h.numberRoom(from, to); err != nil {
 				return 0, err
 			}
-			return to - from, h.runExact(m.(chooser), lists)
+			return to - from, lists.run()
 		}
 		if err := h.expand(m); err != nil {
 			return 0, err
@@ -165,15 +165,15 @@ func (b *batch) hop(number, first, end int, k int64) (int64, error) {
 	if err := h.numberRoom(from, to); err != nil {
 		return 0, err
 	}
-	if b.hasPositions() {
+	if b.relation.hasPositions() {
 		h.pos = b.pos.data[from:to]
 	}
 	if m != nil && m.gives().ids {
 		h.setUnits(true)
 		return to - from, numberLoaded(&h, h.sources[:to-from], true)
 	}
-	g, row := &b.Relation, h.row
-	if g.Indices32 != nil && !b.disjoint {
+	g, row := &b.relation.Relation, h.row
+	if g.Indices32 != nil && !b.relation.disjoint {
 		// A global id waits for its local id in the place that this will take.
 		return to - from, runResident(&h, g.Indices32, row)
 	}
@@ -222,8 +222,8 @@ func (b *batch) count(number, first, end int, k int64) error {
 				return fmt.Errorf("sample: %w", err)
 			}
 			stop := min(at+pieceTargets, len(targets))
-			findSpans(b.Indptr, targets[at:stop], spans[at:stop])
-			if b.inMemory() {
+			findSpans(b.relation.Indptr, targets[at:stop], spans[at:stop])
+			if b.relation.inMemory() {
 				b.narrow(first+at, spans[at:stop], k)
 			}
 		}
@@ -234,8 +234,8 @@ func (b *batch) count(number, first, end int, k int64) error {
 	if err := b.skip(number, first, targets, spans, k); err != nil {
 		return err
 	}
-	replace, total, widest := b.replace, ptr[0], int64(0)
-	m := b.method
+	replace, total, widest := b.relation.replace, ptr[0], int64(0)
+	m := b.relation.method
 	for i, s := range spans {
 		var e int64
 		if m == nil {

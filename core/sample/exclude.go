@@ -49,7 +49,7 @@ func (w *Worker) checkExclude(exclude [][]Link) error {
 		if err := w.sampler.kind.check(w.sampler.asked | CanExclude); err != nil {
 			return fmt.Errorf("sample: %w", err)
 		}
-		if err := w.edges[i].canExclude(links); err != nil {
+		if err := w.edges[i].relation.canExclude(links); err != nil {
 			return w.sampler.in(i, err)
 		}
 	}
@@ -124,7 +124,7 @@ func (k *skips) over(entry, place int, out []int64) int {
 func (b *batch) skip(number, first int, targets []int64, spans []span, k int64) error {
 	s := &b.skipped
 	s.clear()
-	if len(b.exclude) == 0 || number > 0 && !b.disjoint {
+	if len(b.exclude) == 0 || number > 0 && !b.relation.disjoint {
 		return nil
 	}
 	if !b.excluded.found {
@@ -132,15 +132,15 @@ func (b *batch) skip(number, first int, targets []int64, spans []span, k int64) 
 			return err
 		}
 	}
-	if _, fetched := b.method.(*temporalLists); fetched {
+	if _, fetched := b.relation.method.(*temporalLists); fetched {
 		return nil // which leaves them out of the lists that it fetches
 	}
 	widest := int64(0)
 	for i, v := range targets {
 		pos := b.excluded.of(v)
-		if b.inMemory() && len(pos) > 0 {
+		if b.relation.inMemory() && len(pos) > 0 {
 			pos = b.narrowWithout(first+i, v, pos, &spans[i], k)
-		} else if b.method == nil {
+		} else if b.relation.method == nil {
 			spans[i].deg -= int64(len(pos))
 		}
 		if len(pos) == 0 {
@@ -150,7 +150,7 @@ func (b *batch) skip(number, first int, targets []int64, spans []span, k int64) 
 		s.ptr = append(s.ptr, len(s.pos))
 		widest = max(widest, spans[i].deg)
 	}
-	if b.method == nil || widest == 0 {
+	if b.relation.method == nil || widest == 0 {
 		return nil
 	}
 	for i := range b.threads {
@@ -180,7 +180,7 @@ func (x *excluded) of(node int64) []int64 {
 
 // findExcluded looks for the excluded edges in the lists of their targets.
 func (b *batch) findExcluded() error {
-	g, x := &b.Relation, &b.excluded
+	g, x := &b.relation.Relation, &b.excluded
 	x.nodes, x.ptr, x.pos = x.nodes[:0], append(x.ptr[:0], 0), x.pos[:0]
 	for _, l := range b.exclude {
 		if n := len(x.nodes); n == 0 || x.nodes[n-1] != l.Target {
@@ -195,8 +195,9 @@ func (b *batch) findExcluded() error {
 		return mine
 	}
 	end := func(v int64) {
-		if pos := x.pos[x.ptr[len(x.ptr)-1]:]; b.inMemory() && b.temporal.Times.ordered() && len(pos) > 0 {
-			b.temporal.Times.findPlaces(g.Indptr[v], g.Indptr[v+1], pos)
+		pos := x.pos[x.ptr[len(x.ptr)-1]:]
+		if r := b.relation; r.inMemory() && r.temporal.Times.ordered() && len(pos) > 0 {
+			r.temporal.Times.findPlaces(g.Indptr[v], g.Indptr[v+1], pos)
 		}
 		x.ptr = append(x.ptr, len(x.pos))
 	}

@@ -89,7 +89,7 @@ func drawUnit[I int32 | int64](h *hop, u int, t *thread, indices []I) error {
 	if err := h.ctx.Err(); err != nil {
 		return fmt.Errorf("sample: %w", err)
 	}
-	if h.method != nil {
+	if h.relation.method != nil {
 		e0, e1 := h.edges(u)
 		asm.Prefetch(indices, h.pos[e0:min(e1, e0+unitEdges)])
 		return nil
@@ -98,8 +98,8 @@ func drawUnit[I int32 | int64](h *hop, u int, t *thread, indices []I) error {
 	spans := h.spans.data[t0:min(t0+h.perUnit, h.targets)]
 	nodes := h.expanded(h.first+t0, h.first+h.targets)
 	ptr := h.ptr.data[h.first+t0:]
-	all, replace := h.k == All, h.replace
-	if h.disjoint {
+	all, replace := h.k == All, h.relation.replace
+	if h.relation.disjoint {
 		drawTrees(h, u, t, indices)
 		return nil
 	}
@@ -161,7 +161,7 @@ func load[I int32 | int64, T id](h *hop, u int, indices []I, ids []T) error {
 		}
 		e0 = stop
 	}
-	if h.disjoint {
+	if h.relation.disjoint {
 		packTrees(h, u, ids)
 	}
 	return nil
@@ -227,7 +227,7 @@ func runFetched(h *hop, from Adjacency, ids []int64) error {
 		return fmt.Errorf("sample: fetching %d neighbours: %w", len(h.pos), err)
 	}
 	h.setUnits(true)
-	if h.disjoint {
+	if h.relation.disjoint {
 		for u := range h.units {
 			packTrees(h, u, ids)
 		}

@@ -30,7 +30,7 @@ func (b *batch) induce() error {
 			return fmt.Errorf("sample: %w", err)
 		}
 		end := min(at+pieceTargets, n)
-		findSpans(b.Indptr, targets[at:end], b.spans.data[at:end])
+		findSpans(b.relation.Indptr, targets[at:end], b.spans.data[at:end])
 	}
 	in := inducing{batch: b, nodes: targets, sources: b.source.before(), spans: b.spans.data[:n], ptr: b.ptr.data[:n+1]}
 	for in.target < n {
@@ -57,7 +57,7 @@ type inducing struct {
 
 // lists takes up the next lists, or parts of them, as many as are brought at a time.
 func (in *inducing) lists() error {
-	g := &in.batch.Relation
+	g := &in.batch.relation.Relation
 	if g.Adjacency == nil {
 		if err := in.batch.listIDs.grow(in.batch.budget, mem.Trace, inducedEdges, 0); err != nil {
 			return err
@@ -92,7 +92,7 @@ func (in *inducing) lists() error {
 
 // load copies the next elements of lists in memory.
 func (in *inducing) load(ids []int64) []int64 {
-	g, n, offset := &in.batch.Relation, 0, in.offset
+	g, n, offset := &in.batch.relation.Relation, 0, in.offset
 	for i := in.target; i < len(in.spans) && n < len(ids); i++ {
 		if next := i + group; next < len(in.spans) {
 			in.ask(in.spans[next])
@@ -116,7 +116,7 @@ func (in *inducing) load(ids []int64) []int64 {
 // ask asks for the beginning of a list.
 func (in *inducing) ask(s span) {
 	n := int(min(s.deg, askedEdges))
-	switch g := &in.batch.Relation; {
+	switch g := &in.batch.relation.Relation; {
 	case n == 0:
 	case g.Indices32 != nil:
 		asm.PrefetchRange(unsafe.Pointer(&g.Indices32[s.start]), 4*n) // unsafe: the address of an element, only prefetched

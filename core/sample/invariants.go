@@ -55,7 +55,7 @@ func (w *Worker) checkNodes(g *Subgraph, typ int, first, seedEnd, end int64) {
 
 // checkEdges checks the edges of a relation. Those that were not drawn have no hop and no fanout.
 func (w *Worker) checkEdges(g *Subgraph, relation int, one *edgeArrays, nodes []int64) {
-	s, e := w.sampler, w.edges[relation]
+	s, e := w.sampler, w.edges[relation].relation
 	perHop := func(typ int) []int64 { return g.NodesPerHop[typ*(s.hops+1) : (typ+1)*(s.hops+1)] }
 	sources, targets := perHop(e.Source), perHop(e.Target)
 	if s.subgraph != Directional {
@@ -86,7 +86,7 @@ func (w *Worker) checkEdges(g *Subgraph, relation int, one *edgeArrays, nodes []
 func (w *Worker) checkRows(
 	g *Subgraph, relation int, one *edgeArrays, from, to int, most, reached int64, nodes []int64,
 ) {
-	e := w.edges[relation]
+	e := w.edges[relation].relation
 	own := w.sampler.subgraph == Directional && e.steps == nil && one.pos != nil // each is of its target's list
 	firstSource, firstTarget := nodes[e.Source], nodes[e.Target]
 	for t := from; t < to; t++ {

@@ -84,7 +84,7 @@ func (m *labor) bytes(r *relation, d size) int64 {
 }
 
 func (m *labor) expand(h *hop) error {
-	return h.expandLists(m, m.weights)
+	return h.wholeLists(m).expand()
 }
 
 // variates gives every source its variate in a hop.

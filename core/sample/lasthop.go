@@ -21,7 +21,7 @@ type needed struct {
 
 // fetch is Adjacency.Fetch of a hop.
 func (h *hop) fetch(from Adjacency, d Drawn, ids []int64) error {
-	if h.last == nil || h.number < len(h.fanouts)-1 || h.source.end == 0 {
+	if h.last == nil || h.number < len(h.relation.fanouts)-1 || h.source.end == 0 {
 		return from.Fetch(h.ctx, d, ids)
 	}
 	n := &h.needed

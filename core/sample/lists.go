@@ -58,14 +58,33 @@ func (f *fetched) free() {
 	f.listSums.free()
 }
 
-// expandLists is expand of a chooser.
-func (h *hop) expandLists(c chooser, w *Weights) error {
-	g := &h.Relation
-	ids, weights := c.wants()
-	if fetches(g, w, ids, weights) {
-		return h.chooseFetched(c, w, 0, h.targets)
+// wholeLists lets a chooser draw a hop from the lists of its targets.
+type wholeLists struct {
+	hop         *hop
+	chooser     chooser
+	weights     *Weights
+	exact       bool // see chooser
+	ids, weighs bool // the chooser looks at sources and at weights
+}
+
+func (h *hop) wholeLists(c chooser) *wholeLists {
+	l := &wholeLists{hop: h, chooser: c}
+	l.weights, l.exact = c.exact()
+	l.ids, l.weighs = c.wants()
+	return l
+}
+
+// fetched reports whether the lists must be fetched.
+func (l *wholeLists) fetched() bool {
+	return fetches(&l.hop.relation.Relation, l.weights, l.ids, l.weighs)
+}
+
+// expand is method.expand of the chooser.
+func (l *wholeLists) expand() error {
+	if l.fetched() {
+		return l.chooseFetched(0, l.hop.targets)
 	}
-	return h.chooseResident(c, resident(g, w))
+	return l.chooseResident()
 }
 
 // fetches reports whether lists must be fetched.
@@ -75,9 +94,9 @@ func fetches(g *Relation, w *Weights, ids, weights bool) bool {
 
 // chooseResident works in units of targets as hop does: the lines of the lists of one unit are asked for while another
 // is worked at.
-func (h *hop) chooseResident(c chooser, from *lists) error {
+func (l *wholeLists) chooseResident() error {
+	h, from := l.hop, l.resident()
 	units := (h.targets + unitTargets - 1) / unitTargets
-	ids, weights := c.wants()
 	var taken atomic.Int64 // units that a thread has taken
 	return h.share(&taken, units, func(t *thread) error {
 		for last := -1; ; {
@@ -87,11 +106,11 @@ func (h *hop) chooseResident(c chooser, from *lists) error {
 			}
 			for i := 0; i < unitTargets; i += askedTargets {
 				if u < units {
-					h.askLists(u*unitTargets+i, from, ids, weights)
+					l.ask(u*unitTargets+i, from)
 				}
 				if lo := last*unitTargets + i; last >= 0 && lo < h.targets {
 					hi := min(lo+askedTargets, h.targets)
-					c.choose(t, h, lo, hi, h.spans.data[lo:hi], from)
+					l.chooser.choose(t, h, lo, hi, h.spans.data[lo:hi], from)
 				}
 			}
 			if u >= units {
@@ -102,24 +121,25 @@ func (h *hop) chooseResident(c chooser, from *lists) error {
 	})
 }
 
-// askLists asks for the lists of targets from the first-th of the hop on.
-func (h *hop) askLists(first int, from *lists, ids, weights bool) {
+// ask asks for the lists of targets from the first-th of the hop on.
+func (l *wholeLists) ask(first int, from *lists) {
+	h := l.hop
 	for _, s := range h.spans.data[min(first, h.targets):min(first+askedTargets, h.targets)] {
 		n := int(min(s.deg, askedEdges))
 		if n == 0 {
 			continue
 		}
-		if ids && from.ids32 != nil {
+		if l.ids && from.ids32 != nil {
 			asm.PrefetchRange(unsafe.Pointer(&from.ids32[s.start]), 4*n) // unsafe: the address of an element, only prefetched
-		} else if ids {
+		} else if l.ids {
 			asm.PrefetchRange(unsafe.Pointer(&from.ids64[s.start]), 8*n) // unsafe: as above
 		}
-		if weights && from.narrow != nil {
+		if l.weighs && from.narrow != nil {
 			asm.PrefetchRange(unsafe.Pointer(&from.narrow[s.start]), 4*n) // unsafe: as above
-		} else if weights {
+		} else if l.weighs {
 			asm.PrefetchRange(unsafe.Pointer(&from.wide[s.start]), 8*n) // unsafe: as above
 		}
-		if weights && s.deg > shortList {
+		if l.weighs && s.deg > shortList {
 			// unsafe: as above
 			asm.PrefetchRange(unsafe.Pointer(&from.sums[s.start/sumBlock]), int(min(8*s.deg/sumBlock, 8*askedEdges)))
 		}
@@ -127,46 +147,46 @@ func (h *hop) askLists(first int, from *lists, ids, weights bool) {
 }
 
 // exact returns the lists of a chooser that takes as many edges as there is room for from lists in memory, else nil.
-func (h *hop) exact(m method) *lists {
+func (h *hop) exact(m method) *wholeLists {
 	c, ok := m.(chooser)
 	if !ok {
 		return nil
 	}
-	w, exact := c.exact()
-	if ids, weights := c.wants(); !exact || h.disjoint || h.skipped.any() || fetches(&h.Relation, w, ids, weights) {
-		return nil
+	if l := h.wholeLists(c); l.exact && !h.relation.disjoint && !h.skipped.any() && !l.fetched() {
+		return l
 	}
-	return resident(&h.Relation, w)
+	return nil
 }
 
 // resident is all lists of a relation in memory.
-func resident(g *Relation, w *Weights) *lists {
-	from := &lists{ids32: g.Indices32, ids64: g.Indices64}
-	if w != nil {
+func (l *wholeLists) resident() *lists {
+	from := &lists{ids32: l.hop.relation.Indices32, ids64: l.hop.relation.Indices64}
+	if w := l.weights; w != nil {
 		from.narrow, from.wide, from.sums = w.Narrow, w.Wide, w.Sums
 	}
 	return from
 }
 
-// runExact makes a hop without gaps as runResident does, with one more stage: the lists that are asked for, what is
-// chosen of them, loading, numbering.
-func (h *hop) runExact(c chooser, from *lists) error {
+// run makes a hop without gaps as runResident does, with one more stage: the lists that are asked for, what is chosen
+// of them, loading, numbering.
+func (l *wholeLists) run() error {
+	h, from := l.hop, l.resident()
 	switch {
-	case c.gives().ids:
-		return runChosen(h, c, from, []int32(nil), h.sources)
+	case l.chooser.gives().ids:
+		return runChosen(l, from, []int32(nil), h.sources)
 	case from.ids32 != nil:
-		return runChosen(h, c, from, from.ids32, h.row)
+		return runChosen(l, from, from.ids32, h.row)
 	}
 	if err := h.wide.grow(h.budget, mem.Trace, int64(len(h.row)), 0); err != nil {
 		return err
 	}
-	return runChosen(h, c, from, from.ids64, h.wide.data[:len(h.row)])
+	return runChosen(l, from, from.ids64, h.wide.data[:len(h.row)])
 }
 
-// runChosen is runExact; it loads from indices unless that is nil, where ids are chosen.
-func runChosen[I int32 | int64, T id](h *hop, c chooser, from *lists, indices []I, ids []T) error {
+// runChosen is run; it loads from indices unless that is nil, where ids are chosen.
+func runChosen[I int32 | int64, T id](l *wholeLists, from *lists, indices []I, ids []T) error {
+	h := l.hop
 	h.setUnits(false)
-	wantIDs, wantWeights := c.wants()
 	err := h.share(&h.taken, h.units, func(t *thread) error {
 		for chosen, asked := -1, -1; ; { // units that are as far as this
 			u := int(h.taken.Add(1)) - 1
@@ -175,11 +195,11 @@ func runChosen[I int32 | int64, T id](h *hop, c chooser, from *lists, indices []
 			}
 			for i := 0; i < h.perUnit; i += askedTargets {
 				if u < h.units {
-					h.askLists(u*h.perUnit+i, from, wantIDs, wantWeights)
+					l.ask(u*h.perUnit+i, from)
 				}
 				if lo := asked*h.perUnit + i; asked >= 0 && lo < h.targets {
 					hi := min(lo+askedTargets, (asked+1)*h.perUnit, h.targets)
-					c.choose(t, h, lo, hi, h.spans.data[lo:hi], from)
+					l.chooser.choose(t, h, lo, hi, h.spans.data[lo:hi], from)
 				}
 			}
 			if asked >= 0 && indices != nil {
@@ -213,7 +233,8 @@ func runChosen[I int32 | int64, T id](h *hop, c chooser, from *lists, indices []
 
 // chooseFetched fetches the lists of the targets lo to hi, as many as there is memory for at a time, and chooses from
 // them. A list whose degree is negative counts as empty.
-func (h *hop) chooseFetched(c chooser, w *Weights, lo, hi int) error {
+func (l *wholeLists) chooseFetched(lo, hi int) error {
+	h := l.hop
 	if err := h.listPtr.grow(h.budget, mem.Trace, int64(h.targets)+1, 0); err != nil {
 		return err
 	}
@@ -236,7 +257,7 @@ func (h *hop) chooseFetched(c chooser, w *Weights, lo, hi int) error {
 		}
 		ptr := h.listPtr.data[:end-i+1]
 		ptr[end-i] = total
-		from, err := h.fetchLists(c, w, i, end, ptr)
+		from, err := l.fetch(i, end, ptr)
 		if err != nil {
 			return err
 		}
@@ -244,14 +265,15 @@ func (h *hop) chooseFetched(c chooser, w *Weights, lo, hi int) error {
 		for j := range at {
 			at[j] = span{start: ptr[j], deg: ptr[j+1] - ptr[j]}
 		}
-		c.choose(&h.threads[0], h, i, end, at, from)
+		l.chooser.choose(&h.threads[0], h, i, end, at, from)
 		i = end
 	}
 	return nil
 }
 
-// fetchLists fetches the lists of the targets i to end, one after the other; ptr has their bounds.
-func (h *hop) fetchLists(c chooser, w *Weights, i, end int, ptr []int64) (*lists, error) {
+// fetch fetches the lists of the targets i to end, one after the other; ptr has their bounds.
+func (l *wholeLists) fetch(i, end int, ptr []int64) (*lists, error) {
+	h := l.hop
 	total := ptr[end-i]
 	if err := h.listPos.renew(h.budget, total); err != nil {
 		return nil, err
@@ -263,19 +285,17 @@ func (h *hop) fetchLists(c chooser, w *Weights, i, end int, ptr []int64) (*lists
 		}
 	}
 	drawn := Drawn{Targets: h.expanded(h.first+i, h.first+end), Ptr: ptr, Pos: pos}
-	g := &h.Relation
-	ids, weights := c.wants()
 	from := new(lists)
-	if ids {
+	if l.ids {
 		if err := h.listIDs.renew(h.budget, total); err != nil {
 			return nil, err
 		}
 		from.ids64 = h.listIDs.data[:total]
-		if err := g.fetch(h.ctx, drawn, from.ids64); err != nil {
+		if err := h.relation.Relation.fetch(h.ctx, drawn, from.ids64); err != nil {
 			return nil, fmt.Errorf("sample: fetching lists of %d neighbours: %w", total, err)
 		}
 	}
-	if !weights {
+	if !l.weighs {
 		return from, nil
 	}
 	if err := h.listWeights.renew(h.budget, total); err != nil {
@@ -285,7 +305,7 @@ func (h *hop) fetchLists(c chooser, w *Weights, i, end int, ptr []int64) (*lists
 		return nil, err
 	}
 	from.wide, from.sums = h.listWeights.data[:total], h.listSums.data[:SumsLen(total)]
-	if err := w.fetch(h.ctx, drawn, from.wide); err != nil {
+	if err := l.weights.fetch(h.ctx, drawn, from.wide); err != nil {
 		return nil, fmt.Errorf("sample: fetching %d weights: %w", total, err)
 	}
 	Sum(ptr, from.wide, from.sums)

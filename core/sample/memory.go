@@ -84,7 +84,7 @@ func (w *Worker) Reserve(d Demand) error {
 		}
 	}
 	for i, e := range w.edges {
-		n := e.edgesDemand(w.sampler.size(d, i))
+		n := e.relation.edgesDemand(w.sampler.size(d, i))
 		err := reserve(w.budget,
 			room{&e.ptr, n.ptr}, room{&e.pos, n.pos}, room{&e.wide, n.wide}, room{&e.counts, n.counts})
 		if err != nil {

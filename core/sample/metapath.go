@@ -105,10 +105,11 @@ func (m metapath) bytes(*relation, size) (most int64) {
 
 func (m metapath) expand(h *hop) error {
 	w := m.walks[h.number]
-	return h.expandWalks(w, m.fetched, func(k *walker, lo, hi int) error {
-		from, n := h.expanded(h.first, h.first+h.targets), h.start(k, w, lo, hi)
+	walks := walkHop{hop: h, walk: w}
+	return walks.expand(m.fetched, func(k *walker, lo, hi int) error {
+		from, n := h.expanded(h.first, h.first+h.targets), walks.start(k, lo, hi)
 		if len(m.path) == 1 && !m.fetched {
-			one := moves{relation: &h.Relation, spans: h.spans.data, k: k, w: w, from: from, back: w.back(), n: n}
+			one := moves{relation: &h.relation.Relation, spans: h.spans.data, k: k, w: w, from: from, back: w.back(), n: n}
 			one.resident()
 			return nil
 		}

@@ -168,7 +168,7 @@ func (r *relation) inMemory() bool { return r.temporal != nil && r.temporal.Time
 
 // narrow leaves of each span what its target may draw with a fanout of k. first is the target's local id.
 func (b *batch) narrow(first int, spans []span, k int64) {
-	t := b.temporal
+	t := b.relation.temporal
 	var limits, ends, begins [group]int64
 	for len(spans) > 0 {
 		part := spans[:min(group, len(spans))]
@@ -198,7 +198,7 @@ func (b *batch) narrow(first int, spans []span, k int64) {
 // narrowWithout narrows the span of a target, node v, as narrow does, but for the edges at these places of its list. It
 // returns those of them that the target would see, by which the span is shorter.
 func (b *batch) narrowWithout(local int, v int64, places []int64, s *span, k int64) []int64 {
-	t, indptr := b.temporal, b.Indptr
+	t, indptr := b.relation.temporal, b.relation.Indptr
 	at := b.times[b.target.forest.trees.data[local]]
 	times := t.Times.Ascending[indptr[v]:indptr[v+1]]
 	above := func(time int64) int64 {

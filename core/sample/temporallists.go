@@ -50,7 +50,7 @@ func (m *temporalLists) expand(h *hop) error {
 		if err := h.ctx.Err(); err != nil {
 			return fmt.Errorf("sample: %w", err)
 		}
-		drawn, n, err := h.nextLists(nodes, turns)
+		drawn, n, err := m.nextLists(h, nodes, turns)
 		if err != nil {
 			return err
 		}
@@ -64,12 +64,12 @@ func (m *temporalLists) expand(h *hop) error {
 		served := turns[:n]
 		for i, v := range drawn.Targets {
 			lo, hi := drawn.Ptr[i], drawn.Ptr[i+1]
-			sorted, err := h.sortList(times[lo:hi], drawn.Pos[lo:hi]) // positions that were fetched are needed no more
+			sorted, err := m.sortList(h, times[lo:hi], drawn.Pos[lo:hi]) // positions that were fetched are needed no more
 			if err != nil {
 				return err
 			}
 			if len(h.exclude) > 0 {
-				sorted = h.withoutExcluded(v, sorted)
+				sorted = m.withoutExcluded(h, v, sorted)
 			}
 			for ; len(served) > 0 && nodes[served[0]] == v; served = served[1:] {
 				m.choose(h, int(served[0]), sorted)
@@ -82,7 +82,7 @@ func (m *temporalLists) expand(h *hop) error {
 
 // nextLists is the lists that are fetched together for the first n of the targets in turn, each once, as many as there
 // is memory for at a time: a node in many trees has one list.
-func (h *hop) nextLists(nodes, turns []int64) (d Drawn, n int, err error) {
+func (m *temporalLists) nextLists(h *hop, nodes, turns []int64) (d Drawn, n int, err error) {
 	lists, total := 0, int64(0)
 	for ; n < len(turns); n++ {
 		v, deg := nodes[turns[n]], h.spans.data[turns[n]].deg
@@ -101,7 +101,7 @@ func (h *hop) nextLists(nodes, turns []int64) (d Drawn, n int, err error) {
 	}
 	pos := h.listPos.data[:0]
 	for _, v := range h.listNodes.data[:lists] {
-		for p := h.Indptr[v]; p < h.Indptr[v+1]; p++ {
+		for p := h.relation.Indptr[v]; p < h.relation.Indptr[v+1]; p++ {
 			pos = append(pos, p)
 		}
 	}
@@ -109,7 +109,7 @@ func (h *hop) nextLists(nodes, turns []int64) (d Drawn, n int, err error) {
 }
 
 // sortList sorts a list, with spare room for as many times.
-func (h *hop) sortList(times, spare []int64) (timed, error) {
+func (m *temporalLists) sortList(h *hop, times, spare []int64) (timed, error) {
 	n := int64(len(times))
 	if n > math.MaxUint32 {
 		return timed{}, fmt.Errorf("sample: times of %d in-edges of a node, expected at most 2^32-1: %w", n, ErrTooLarge)
@@ -124,8 +124,8 @@ func (h *hop) sortList(times, spare []int64) (timed, error) {
 }
 
 // withoutExcluded takes the excluded edges out of the list of a node.
-func (h *hop) withoutExcluded(v int64, list timed) timed {
-	pos, start := h.excluded.of(v), h.Indptr[v]
+func (m *temporalLists) withoutExcluded(h *hop, v int64, list timed) timed {
+	pos, start := h.excluded.of(v), h.relation.Indptr[v]
 	if len(pos) == 0 {
 		return list
 	}

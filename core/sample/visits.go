@@ -8,9 +8,9 @@ import (
 
 // rank writes the nodes most often among visits to the place of target i, and how often, and returns their number. It
 // uses up visits.
-func (h *hop) rank(k *walker, i int, visits []int64) int64 {
+func (x *walkHop) rank(k *walker, i int, visits []int64) int64 {
 	if n, ok := asm.Visits(visits); ok {
-		return h.rankSorted(i, visits[:n])
+		return x.rankSorted(i, visits[:n])
 	}
 	sortFew(visits)
 	for len(visits) > 0 && visits[0] < 0 { // of a metapath that came to an end
@@ -18,6 +18,7 @@ func (h *hop) rank(k *walker, i int, visits []int64) int64 {
 	}
 	often, once := k.gather(visits)
 	sortFew(often)
+	h := x.hop
 	ptr := h.ptr.data[h.first+i:]
 	lo, room := ptr[0]-h.from, ptr[1]-ptr[0]
 	often = often[:min(room, int64(len(often)))]
@@ -35,7 +36,8 @@ func (h *hop) rank(k *walker, i int, visits []int64) int64 {
 }
 
 // rankSorted is rank of what asm.Visits has put in order.
-func (h *hop) rankSorted(i int, visits []int64) int64 {
+func (x *walkHop) rankSorted(i int, visits []int64) int64 {
+	h := x.hop
 	ptr := h.ptr.data[h.first+i:]
 	lo, hi := ptr[0]-h.from, ptr[1]-h.from
 	sources, weight := h.sources[lo:hi], h.weight[lo:hi]

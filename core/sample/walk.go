@@ -101,12 +101,19 @@ func (w *walker) grow(budget *mem.Budget, n, length int64) error {
 	return w.visits.renew(budget, n*length)
 }
 
-// expandWalks gives all targets their neighbours. move moves the walkers of the targets lo to hi all their way; in one
+// walkHop finds the neighbours of a hop's targets by walks.
+type walkHop struct {
+	hop  *hop
+	walk Walk
+}
+
+// expand gives all targets their neighbours. move moves the walkers of the targets lo to hi all their way; in one
 // thread where it fetches.
-func (h *hop) expandWalks(w Walk, fetched bool, move func(k *walker, lo, hi int) error) error {
+func (x *walkHop) expand(fetched bool, move func(k *walker, lo, hi int) error) error {
+	h, w := x.hop, x.walk
 	n := walkersIn(fetched, w)
 	if fetched {
-		return h.walkAll(&h.threads[0], w, n, 0, h.targets, move)
+		return x.walkAll(&h.threads[0], n, 0, h.targets, move)
 	}
 	piece := int(max(1, n/w.Walks))
 	units := (h.targets + piece - 1) / piece
@@ -117,7 +124,7 @@ func (h *hop) expandWalks(w Walk, fetched bool, move func(k *walker, lo, hi int)
 			if u >= units {
 				return nil
 			}
-			if err := h.walkAll(t, w, n, u*piece, min((u+1)*piece, h.targets), move); err != nil {
+			if err := x.walkAll(t, n, u*piece, min((u+1)*piece, h.targets), move); err != nil {
 				return err
 			}
 		}
@@ -125,7 +132,8 @@ func (h *hop) expandWalks(w Walk, fetched bool, move func(k *walker, lo, hi int)
 }
 
 // walkAll finds the neighbours of the targets lo to hi, with at most n walkers at a time.
-func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, move func(k *walker, lo, hi int) error) error {
+func (x *walkHop) walkAll(t *thread, n int64, lo, hi int, move func(k *walker, lo, hi int) error) error {
+	h, w := x.hop, x.walk
 	if err := t.walker.grow(h.budget, n, w.Length); err != nil {
 		return err
 	}
@@ -142,7 +150,7 @@ func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, move func(k *walke
 			h.counts[i] = 0
 			if h.spans.data[i].deg > 0 {
 				steps := w.Walks * w.Length
-				h.counts[i] = h.rank(&t.walker, i, t.walker.visits.data[at:at+steps])
+				h.counts[i] = x.rank(&t.walker, i, t.walker.visits.data[at:at+steps])
 				at += steps
 			}
 		}
@@ -152,14 +160,15 @@ func (h *hop) walkAll(t *thread, w Walk, n int64, lo, hi int, move func(k *walke
 }
 
 // start puts the walkers of the targets lo to hi at their targets and returns their number.
-func (h *hop) start(k *walker, w Walk, lo, hi int) (n int) {
+func (x *walkHop) start(k *walker, lo, hi int) (n int) {
+	h := x.hop
 	nodes, spans := h.expanded(h.first, h.first+h.targets), h.spans.data
 	for i := lo; i < hi; i++ {
 		if spans[i].deg == 0 {
 			continue
 		}
 		s := absorb(uint64(h.key), uint64(nodes[i]))
-		for walk := range w.Walks {
+		for walk := range x.walk.Walks {
 			k.targets.data[n], k.at.data[n], k.state.data[n] = int64(i), nodes[i], absorb(s, uint64(walk))
 			n++
 		}

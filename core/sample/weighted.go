@@ -78,9 +78,10 @@ func (m *weighted) bytes(r *relation, d size) int64 {
 
 func (m *weighted) expand(h *hop) error {
 	if source, ok := m.weights.Source.(BlockSource); ok && h.k > 0 {
-		return h.expandBlocks(m, source)
+		b := blockDraws{hop: h, method: m, lists: h.wholeLists(m), source: source}
+		return b.expand()
 	}
-	return h.expandLists(m, m.weights)
+	return h.wholeLists(m).expand()
 }
 
 func (m *weighted) choose(t *thread, h *hop, lo, hi int, at []span, from *lists) {

@@ -186,8 +186,8 @@ func (w *Worker) hop(ctx context.Context, key Key, r *Request, hop int) error {
 // type; of those of its target type it reads the targets.
 func (w *Worker) expand(ctx context.Context, key Key, r *Request, hop, relation, threads int) error {
 	e := w.edges[relation]
-	source, target := w.nodes[e.Source], w.nodes[e.Target]
-	first, end, k := target.first, target.end, e.fanouts[hop]
+	source, target := w.nodes[e.relation.Source], w.nodes[e.relation.Target]
+	first, end, k := target.first, target.end, e.relation.fanouts[hop]
 	if k == 0 || first == end {
 		return e.drawNone(first, end)
 	}

@@ -25,8 +25,6 @@ var large = map[string]int{
 	"core/plan.builder":    45,
 	"core/plan.sample":     37,
 	"core/plan.window":     31,
-	"core/sample.batch":    33,
-	"core/sample.hop":      60,
 	"core/sizing.division": 42,
 	"core/store.grower":    42,
 }
