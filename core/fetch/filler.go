@@ -3,7 +3,7 @@
 // Features are the tensors of the graph, with the slots of the cache. A Filler serves one preparer. For one batch after
 // the other it looks up the rows (resolve.go), reads cold rows (read.go), copies rows out of slots and into them
 // (commit.go), and widens rows of fewer bytes (fill.go). A Source decides how: AllInMemory, Uncached, Fixed (whose rows
-// cachedrank.go ranks), Online, or the execution of a plan (core/loader). Sources that change with each batch do so in
+// cachedrank.go ranks), Online, or the execution of a plan (core/window). Sources that change with each batch do so in
 // the order of the batches (Turns).
 package fetch
 

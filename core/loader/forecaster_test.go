@@ -1,8 +1,6 @@
 package loader
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -14,8 +12,8 @@ import (
 	"freshgo/core/history"
 	"freshgo/core/internal/explore"
 	"freshgo/core/plan"
-	"freshgo/core/sample"
 	"freshgo/core/ssd"
+	"freshgo/core/window"
 )
 
 // forecastable adds a history whose decisions depend on no gradient, and room in which entries compete.
@@ -26,10 +24,10 @@ func (f *form) forecastable(o draw.Options, policy string) draw.Options {
 }
 
 // forecast returns the prediction for an epoch.
-func (r *trainer) forecastRows(epoch int64) EpochForecast {
+func (r *trainer) forecastRows(epoch int64) window.EpochForecast {
 	r.Helper()
 	all := r.l.Plan().History
-	at := slices.IndexFunc(all, func(of EpochForecast) bool { return of.Epoch == epoch })
+	at := slices.IndexFunc(all, func(of window.EpochForecast) bool { return of.Epoch == epoch })
 	require.GreaterOrEqual(r, at, 0, "of epoch %d: %+v", epoch, all)
 	return all[at]
 }
@@ -137,15 +135,13 @@ func TestForecasterOfALaterStart(t *testing.T) {
 					o.Superbatch = window
 					t.Run(fmt.Sprintf("%s start %d lag %d windows %d", f, start, lag, window), func(t *testing.T) {
 						reference, r := f.train(t, open(t, g, o)), f.train(t, open(t, draw.OpenStore(s), o))
-						var in *inspector
 						for epoch := range int64(4) {
 							requireSame(t, reference.epochOf(epoch), r.epochOf(epoch))
 							of := r.forecastRows(epoch)
 							require.Equal(t, batches, of.Batches)
 							require.Equal(t, of.PlannedRows, of.ReadRows)
 							require.Zero(t, of.UnforeseenRows)
-							require.True(t, in == nil || in == cacheOf(r.l).inspector, "a new inspector for epoch %d", epoch)
-							in = cacheOf(r.l).inspector
+							require.Equal(t, 1, streamsOf(r.l), "a new inspector for epoch %d", epoch)
 							r.l.Stop() // which does not end what the inspector waits for
 							time.Sleep(time.Millisecond)
 						}
@@ -186,59 +182,5 @@ func TestForecasterResumes(t *testing.T) {
 		}
 		resumed.epochOf(2)
 		resumed.requireForecast(2)
-	}
-}
-
-// hooked calls a function before the request of a batch.
-type hooked struct {
-	draw.Requester
-	before func(batch uint64) error
-}
-
-func (h hooked) Request(ctx context.Context, m *draw.Sampling, key sample.Key, r *draw.Request) error {
-	if err := h.before(key.Batch); err != nil {
-		return err
-	}
-	return h.Requester.Request(ctx, m, key, r)
-}
-
-// TestOneOfSeveralFails holds that where one of several batches fails that are sampled at a time and forecast one after
-// the other, those before it are made, nobody waits for it, and its error is the one that is told.
-func TestOneOfSeveralFails(t *testing.T) {
-	f := someDataset().form("")
-	o := f.forecastable(f.options(), history.Performance)
-	o.FeatureCache, o.Workers, o.Prefetch = f.rooms()[2], 8, 8
-	fault := errors.New("a fault")
-	for name, fail := range map[string]func() error{
-		"with an error": func() error { return fault },
-		"with a panic":  func() error { panic(fault) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := open(t, draw.OpenStore(f.store(t, ssd.OS)), o)
-			require.Equal(t, 8, cap(l.draw.Workers))
-			in := &inspector{cache: cacheOf(l), ctx: context.Background(), forecasting: true}
-			s := newBlocks(in, place{})
-			var err error
-			s.order, err = l.draw.NewSeedOrder(in.ctx, l.draw.EpochKey(0))
-			require.NoError(t, err)
-			failing := make(chan struct{})
-			l.draw.Seeds = hooked{l.draw.Seeds, func(batch uint64) error {
-				switch batch {
-				case 2: // is the last to come to its turn
-					<-failing
-					time.Sleep(10 * time.Millisecond)
-				case 3:
-					defer close(failing)
-					return fail()
-				}
-				return nil
-			}}
-			made, err := s.sample(8, func(i int64) int64 { return i })
-			require.ErrorIs(t, err, fault)
-			require.Len(t, made, 3)
-			require.Len(t, l.draw.Workers, cap(l.draw.Workers))
-			freeAll(made)
-			s.free()
-		})
 	}
 }

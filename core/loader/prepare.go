@@ -9,6 +9,7 @@ import (
 	"freshgo/core/fetch"
 	"freshgo/core/prune"
 	"freshgo/core/sample"
+	"freshgo/core/window"
 )
 
 // preparer makes one batch after the other.
@@ -17,7 +18,7 @@ type preparer struct {
 	drawn  batch.Drawn
 	epoch  *epoch
 	filler fetch.Filler
-	window windowBatch // of a planned batch
+	window window.Batch // of a planned batch
 }
 
 // open readies a preparer that lists the rows of these types, prunes with cut and takes rows from a source.

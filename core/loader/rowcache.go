@@ -6,6 +6,7 @@ import (
 
 	"freshgo/core/cache"
 	"freshgo/core/fetch"
+	"freshgo/core/window"
 )
 
 // rowCache is the cache of a loader: it has the sources of rows, and chooses how an epoch is drawn. A loader has one,
@@ -14,7 +15,7 @@ type rowCache interface {
 	// begin returns the drawer of the batches of an epoch.
 	begin(e *epoch) (drawer, error)
 	// source returns what brings the rows of a preparer's batches, which may be the preparer's batch of a window.
-	source(w *windowBatch) fetch.Source
+	source(w *window.Batch) fetch.Source
 	// readOnly returns the source of batches on demand, which wait for no other batch and change nothing.
 	readOnly() fetch.Source
 	// abandon ends what runs ahead of the epochs, without waiting for it; stop waits and frees it.
@@ -47,9 +48,9 @@ type passive struct{ rows fetch.Source }
 
 func openPassive(rows fetch.Source, err error) (rowCache, error) { return passive{rows}, err }
 
-func (c passive) begin(e *epoch) (drawer, error)   { return drawNow(e) }
-func (c passive) source(*windowBatch) fetch.Source { return c.rows }
-func (c passive) readOnly() fetch.Source           { return c.rows }
+func (c passive) begin(e *epoch) (drawer, error)    { return drawNow(e) }
+func (c passive) source(*window.Batch) fetch.Source { return c.rows }
+func (c passive) readOnly() fetch.Source            { return c.rows }
 
 func (passive) abandon()        {}
 func (passive) stop()           {}
@@ -94,11 +95,11 @@ func (d *onlineDrawer) end(whole bool) {
 // plannedRows is a cache whose changes are planned ahead.
 type plannedRows struct {
 	loader *Loader
-	cache  *plannedCache
+	cache  *window.Cache
 }
 
 func openPlannedRows(ctx context.Context, l *Loader) (rowCache, error) {
-	c, err := openPlanned(ctx, plannedConfig{
+	c, err := window.Open(ctx, window.Config{
 		Sampling: &l.draw, Features: &l.rows, Counters: &l.counters, History: l.history.pruner,
 		Schedule: l.turnsFrom, Fail: l.fail,
 	})
@@ -112,13 +113,13 @@ func (c plannedRows) begin(e *epoch) (drawer, error) {
 	return newWindowDrawer(e, c.cache), nil
 }
 
-func (c plannedRows) source(w *windowBatch) fetch.Source { return c.cache.source(w) }
-func (c plannedRows) readOnly() fetch.Source             { return fetch.Uncached{} }
-func (c plannedRows) abandon()                           { c.cache.abandon() }
-func (c plannedRows) stop()                              { c.cache.stop() }
+func (c plannedRows) source(w *window.Batch) fetch.Source { return w }
+func (c plannedRows) readOnly() fetch.Source              { return fetch.Uncached{} }
+func (c plannedRows) abandon()                            { c.cache.Abandon() }
+func (c plannedRows) stop()                               { c.cache.Stop() }
 
 func (c plannedRows) addStats(s *Stats) {
-	of := c.cache.stats()
+	of := c.cache.Stats()
 	s.Superbatch, s.PredictionError = c.loader.draw.Split.Superbatch, of.PredictionError
 	s.ScratchWritten, s.ScratchRead, s.ScratchWhy = of.Scratch.Written, of.Scratch.Read, of.Scratch.Why
 	own := of.Calibration
@@ -126,9 +127,9 @@ func (c plannedRows) addStats(s *Stats) {
 }
 
 func (c plannedRows) addPlan(p *Plan) {
-	s, of := &c.loader.draw.Split, c.cache.report()
-	p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, c.cache.reorderRows(), s.Scratch
+	s, of := &c.loader.draw.Split, c.cache.Report()
+	p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, c.cache.ReorderRows(), s.Scratch
 	p.MoreMemory = c.loader.offers()
-	p.Device, p.Windows, p.MedianError = &of.Device, of.Windows, of.MedianError
+	p.Device, p.Windows, p.MedianError = &of.Device, of.Windows, c.cache.Stats().PredictionError
 	p.History, p.Timeline = of.History, of.Timeline
 }

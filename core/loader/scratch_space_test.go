@@ -2,6 +2,7 @@ package loader
 
 import (
 	"context"
+	"os"
 	"syscall"
 	"testing"
 
@@ -40,4 +41,36 @@ func TestScratchIsComparedWithTheFreeSpace(t *testing.T) {
 	}
 	o.ScratchBytes = draw.Auto
 	require.EqualValues(t, 10_000, open(t, draw.OpenStore(few), o).draw.Split.Scratch)
+}
+
+// TestScratchDirectoryIsRemoved: what is in the scratch file stays readable when its directory goes in mid-epoch; where
+// the directory goes before there is a file, plans do without and say why.
+func TestScratchDirectoryIsRemoved(t *testing.T) {
+	reference := open(t, someDataset().graph(t), plain())
+	want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1)}
+	for _, before := range []int{0, 15} {
+		o := belady()
+		o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
+		l := open(t, draw.OpenStore(someDataset().store(t, ssd.OS)), o)
+		storePlans(t, l, 0)
+		for epoch := range int64(2) {
+			var got []*seen
+			if epoch == 0 && before == 0 {
+				require.NoError(t, os.RemoveAll(o.Scratch))
+			}
+			require.NoError(t, l.Start(epoch, 0, Train))
+			for i := range someBatchs {
+				b, err := l.Next(context.Background())
+				require.NoError(t, err)
+				got = append(got, look(b))
+				b.Release()
+				if epoch == 0 && i == before {
+					require.NoError(t, os.RemoveAll(o.Scratch))
+				}
+			}
+			requireSame(t, want[epoch], got)
+		}
+		require.Equal(t, before == 0, l.Stats().ScratchWhy != "", l.Stats().ScratchWhy)
+		require.Positive(t, l.Stats().Packed, "packs in memory go on")
+	}
 }

@@ -56,8 +56,8 @@ func TestListsAreReadTogether(t *testing.T) {
 						for epoch := range int64(2) {
 							requireSame(t, epochOf(t, reference, epoch), epochOf(t, l, epoch))
 						}
-						cacheOf(l).inspector.abandon()
-						cacheOf(l).inspector.done.Wait()
+						l.Stop()
+						l.cache.stop()
 						_, misses := l.draw.NeighborCounts(l.counters.Edges.Load())
 						require.Positive(t, misses)
 						perEdge[onDemand] = float64(reads.Load()-opened) / float64(misses)

@@ -17,7 +17,7 @@
 // The life of a pruned batch, between sampling and tensors:
 //
 //   - Where a planned loader can tell ahead what will be left of it, it is pruned once more, long before its turn, by a
-//     copy of the history, and planned for that (forecast.go, core/loader/forecaster.go).
+//     copy of the history, and planned for that (forecast.go, core/window/forecaster.go).
 //   - It waits for its turn (turns.go). Where neighbour lists are on disk and nothing is planned, the turn comes before
 //     the last hop, whose lists are then read only for rows that are computed (lists.go, core/sample/lasthop.go).
 //   - From the output layer inwards it is decided which rows are kept and which are computed (cut.go, decisions.go,
@@ -26,7 +26,7 @@
 //   - What remains is numbered again: a table for each level, a bipartite graph for each layer (core/history/levels.go,
 //     renumber.go). A planned cache does what is left of its step (core/plan/presence.go).
 //   - Rows of level 0 are read that the cache does not have.
-//   - The levels go to Python beside the batch (core/loader/history_tensors.go; python/freshgo/_batch/structure.py,
+//   - The levels go to Python beside the batch (core/batch/history_tensors.go; python/freshgo/_batch/structure.py,
 //     tables.py, levels.py), where each layer merges computed and kept rows, or what it adds up for them
 //     (python/freshgo/_history/attach.py, layer_call.py, aggregates.py, training_step.py).
 //   - The update takes the norms of the gradients and returns the rows and slots that are admitted (update.go,

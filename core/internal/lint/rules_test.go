@@ -35,7 +35,8 @@ var layers = map[string]int{
 	"draw":   6,
 	"batch":  7,
 	"fetch":  8,
-	"loader": 9,
+	"window": 9,
+	"loader": 10,
 }
 
 // modules lists the modules that core may use outside of its tests.

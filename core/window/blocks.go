@@ -1,4 +1,4 @@
-package loader
+package window
 
 import (
 	"cmp"
@@ -124,7 +124,7 @@ func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
 		defer release()
 		lists[i] = rows
 	}
-	return plan.Reorder(ctx, c.draw.Budget, lists, c.draw.Parts.NumNodes, s.inspector.cache.reorderRows())
+	return plan.Reorder(ctx, c.draw.Budget, lists, c.draw.Parts.NumNodes, s.inspector.cache.ReorderRows())
 }
 
 // sample samples count batches of these numbers. With an error it returns those

@@ -1,4 +1,4 @@
-package loader
+package window
 
 import (
 	"context"
@@ -29,10 +29,10 @@ type forecaster struct {
 }
 
 // forecasting reports whether the epoch that has begun is one whose pruning is known ahead.
-func (c *plannedCache) forecasting() bool { return c.draw.Split.Reorder == 0 && c.history.Follows() }
+func (c *Cache) forecasting() bool { return c.draw.Split.Reorder == 0 && c.history.Follows() }
 
 // forecast begins with the epoch that has begun, where that is possible and there is memory for it.
-func (c *plannedCache) forecast(wrong *atomic.Int64) forecaster {
+func (c *Cache) forecast(wrong *atomic.Int64) forecaster {
 	f := forecaster{cost: c.draw.Parts.RowCost(), wrong: wrong}
 	if c.forecasting() {
 		f.of, _ = c.history.Follow(c.draw.Budget) // an error: batches are planned as they are drawn

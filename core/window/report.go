@@ -1,4 +1,4 @@
-package loader
+package window
 
 import (
 	"math"
@@ -13,17 +13,16 @@ import (
 
 // Report compares the plans of the last windows with their execution.
 type Report struct {
-	Device      ssd.Device // what reading costs on it
-	Windows     []Window
-	MedianError float64
-	History     []EpochForecast
+	Device  ssd.Device // what reading costs on it
+	Windows []Outcome
+	History []EpochForecast
 	// Timeline is, by activity, the last spans: the number of the batch since planning began, of a window its first,
 	// and when it began and ended, in seconds since the loader was opened.
-	Timeline map[string][]span
+	Timeline map[string][]Span
 }
 
-// Window compares the plan of a superbatch with its execution.
-type Window struct {
+// Outcome compares the plan of a superbatch with its execution.
+type Outcome struct {
 	First   int64 `json:"first"` // number of its first batch since planning began
 	Batches int   `json:"batches"`
 	plan.Choice
@@ -41,7 +40,7 @@ type Window struct {
 }
 
 // deviceSeconds returns the predicted time of the device, by its rates as known now.
-func (w *Window) deviceSeconds(now ssd.Device) float64 {
+func (w *Outcome) deviceSeconds(now ssd.Device) float64 {
 	then := w.moved.seconds(w.device)
 	if then <= 0 {
 		return w.DeviceSeconds
@@ -52,7 +51,7 @@ func (w *Window) deviceSeconds(now ssd.Device) float64 {
 // windows keeps the reports of the last windows. mu guards all of it.
 type windows struct {
 	mu      sync.Mutex
-	last    []Window
+	last    []Outcome
 	early   moved     // by prologues that ran early
 	running *moved    // what had moved when the one that runs early now went on; nil: none does
 	ratios  []float64 // measured by predicted seconds, of the last windows
@@ -87,7 +86,7 @@ func (r requested) minus(o requested) requested {
 // seconds returns the time of a device for the requests.
 func (r requested) seconds(d ssd.Device) float64 { return d.Seconds(r.requests, r.bytes/ssd.PageBytes) }
 
-func (c *plannedCache) moved() moved {
+func (c *Cache) moved() moved {
 	reads, kept := c.draw.EngineStats(), c.pool.Stats()
 	rows := requested{kept.PackRequests, kept.PacksRead}
 	for _, t := range c.features.OnDisk {
@@ -98,7 +97,7 @@ func (c *plannedCache) moved() moved {
 }
 
 // learn looks at what the device does. It costs little beside a batch.
-func (c *plannedCache) learn() {
+func (c *Cache) learn() {
 	c.device.Observe(c.draw.Engine.Stats().Full, c.pool.Stats().Written)
 }
 
@@ -125,7 +124,7 @@ func (m moved) seconds(d ssd.Device) float64 {
 }
 
 // movedInTime is moved without the prologues that ran early, which belong to later windows.
-func (c *plannedCache) movedInTime() moved {
+func (c *Cache) movedInTime() moved {
 	w := &c.windows
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,7 +160,7 @@ func (w *windows) add(s *superbatch, wall time.Duration, after moved) {
 	if len(w.last) == keptWindows {
 		w.last = slices.Delete(w.last, 0, 1)
 	}
-	report := Window{
+	report := Outcome{
 		First: s.first, Batches: len(s.batches), Choice: s.plan.Choice,
 		MeasuredSeconds: busy.Seconds(), WallSeconds: wall.Seconds(),
 		MeasuredRead: took.rows.bytes, MeasuredWritten: took.written, Early: s.early != nil,
@@ -234,7 +233,7 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-func (w *windows) all() []Window {
+func (w *windows) all() []Outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.last)

@@ -1,4 +1,4 @@
-package loader
+package window
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 
 // Fill executes the step of a batch (Ginex, section 3.3): rows come from slots, from the packs that earlier batches
 // filled, and from the store; then the slots change as planned, and rows that leave go to the packs of later batches.
-func (w *windowBatch) Fill(f *fetch.Filler, i int64, tensors [][]byte) error {
-	w.cache.idleGate.enter()
-	defer w.cache.idleGate.leave()
+func (w *Batch) Fill(f *fetch.Filler, i int64, tensors [][]byte) error {
+	w.inspector.cache.idleGate.enter()
+	defer w.inspector.cache.idleGate.leave()
 	if err := f.LookUp(f.Step.Slots); err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func (w *windowBatch) Fill(f *fetch.Filler, i int64, tensors [][]byte) error {
 	if err := f.ReadTables(tensors, w.readRows); err != nil {
 		return err
 	}
-	w.cache.timeline.add(spanReading, w.number, start)
+	w.inspector.cache.timeline.add(spanReading, w.number, start)
 	w.super.done(w.number)
 
 	if err := f.Turns.Cache.Enter(i); err != nil {
@@ -51,7 +51,7 @@ func (w *windowBatch) Fill(f *fetch.Filler, i int64, tensors [][]byte) error {
 
 // readPacks copies what the packs of a batch hold into its tensors. A pack that fails has not brought its rows, which
 // are then read from the store.
-func (w *windowBatch) readPacks(f *fetch.Filler, tensors [][]byte) error {
+func (w *Batch) readPacks(f *fetch.Filler, tensors [][]byte) error {
 	k, rows := &f.Lookup, len(f.Drawn.BatchRows.Rows)
 	k.Delivered = reuse.Slice(k.Delivered, len(f.Features.Columns)*rows)
 	clear(k.Delivered)
@@ -80,7 +80,7 @@ func (w *windowBatch) readPacks(f *fetch.Filler, tensors [][]byte) error {
 }
 
 // takeFrom copies rows of a pack, which are so wide, into the tensors of the batch, but for those that are delivered.
-func (w *windowBatch) takeFrom(f *fetch.Filler, column, width int, tensors [][]byte, delivered []bool,
+func (w *Batch) takeFrom(f *fetch.Filler, column, width int, tensors [][]byte, delivered []bool,
 	pos scratch.Positions, data []byte) {
 	var to, from [256]int32 // on the stack; a chunk of wide rows has fewer
 	var t *fetch.Table
@@ -117,7 +117,7 @@ func (w *windowBatch) takeFrom(f *fetch.Filler, column, width int, tensors [][]b
 
 // readRows reads the cold rows of a table that the packs of the batch did not bring, and along with them rows of the
 // same pages for later batches.
-func (w *windowBatch) readRows(f *fetch.Filler, t *fetch.Table, dst []byte) error {
+func (w *Batch) readRows(f *fetch.Filler, t *fetch.Table, dst []byte) error {
 	k, s := &f.Lookup, w.super
 	cold, base, delivered := f.ColdOf(t), f.Drawn.FirstRow(t.Type), k.DeliveredTo(t.Column, len(f.Drawn.BatchRows.Rows))
 	k.Wanted, k.From = k.Wanted[:0], k.From[:0]
@@ -150,7 +150,7 @@ func (w *windowBatch) readRows(f *fetch.Filler, t *fetch.Table, dst []byte) erro
 }
 
 // repair reads the rows of a batch without a plan that are not in the slots where its step expects them.
-func (w *windowBatch) repair(f *fetch.Filler, tensors [][]byte) error {
+func (w *Batch) repair(f *fetch.Filler, tensors [][]byte) error {
 	k := &f.Lookup
 	k.HitRows, k.HitSlots, k.Cold = k.HitRows[:0], k.HitSlots[:0], k.Cold[:0]
 	for i, slot := range f.Step.Slots {
@@ -180,7 +180,7 @@ func (w *windowBatch) repair(f *fetch.Filler, tensors [][]byte) error {
 }
 
 // setAside copies the rows of a step that leave to their packs.
-func (w *windowBatch) setAside(f *fetch.Filler, tensors [][]byte) {
+func (w *Batch) setAside(f *fetch.Filler, tensors [][]byte) {
 	leave := f.Step.Forward
 	if len(leave) == 0 {
 		return
@@ -202,11 +202,11 @@ func (w *windowBatch) setAside(f *fetch.Filler, tensors [][]byte) {
 			leave = leave[n:]
 		}
 	})
-	w.cache.timeline.add(spanPacking, w.number, start)
+	w.inspector.cache.timeline.add(spanPacking, w.number, start)
 }
 
 // leaving finds the rows that a table has: in slots, or in the batch's own tensor.
-func (w *windowBatch) leaving(f *fetch.Filler, t *fetch.Table, leave []plan.Forward, slots, own *rowCopies) {
+func (w *Batch) leaving(f *fetch.Filler, t *fetch.Table, leave []plan.Forward, slots, own *rowCopies) {
 	slots.clear()
 	own.clear()
 	base, all := f.Drawn.FirstRow(t.Type), t.HasAll(f.Sampling.Parts.NumNodes)

@@ -1,4 +1,4 @@
-package loader
+package window
 
 import (
 	"context"
@@ -27,7 +27,7 @@ import (
 // So at most three superbatches are held: one that is executed, one planned, one
 // sampled. Batches are numbered by the inspector, from 0 where it began.
 type inspector struct {
-	cache         *plannedCache
+	cache         *Cache
 	start         place              // of batch 0
 	shareSchedule draw.ShareSchedule // of the epoch in which it began
 	whole         draw.ShareSchedule // of those that follow
@@ -87,7 +87,7 @@ func (in *inspector) superbatchLength(k int) int64 {
 
 // inspect starts an inspector at a place of the stream. Of the planner's state it
 // takes what is really in the cache.
-func (c *plannedCache) inspect(at place, t draw.ShareSchedule) *inspector {
+func (c *Cache) inspect(at place, t draw.ShareSchedule) *inspector {
 	in := &inspector{cache: c, start: at, shareSchedule: t, begun: -1}
 	in.whole, _ = c.schedule(0)
 	in.changed.L = &in.mu

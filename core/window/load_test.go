@@ -1,4 +1,4 @@
-package loader
+package window
 
 import (
 	"runtime"
@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"freshgo/core/draw"
 	"freshgo/core/plan"
+	"freshgo/core/sizing"
 	"freshgo/core/ssd"
 )
 
@@ -19,19 +19,19 @@ func TestTheLoadIsThatOfTheLastWindows(t *testing.T) {
 	var w windows
 	share := 1 / float64(runtime.NumCPU())
 	require.Equal(t, plan.Load{Share: share, Pace: share}, w.load(10, ssd.Device{}), "nothing has run")
-	window := func(wall, waited, processor, late float64) Window {
-		return Window{
+	window := func(wall, waited, processor, late float64) Outcome {
+		return Outcome{
 			Batches: 10, Choice: plan.Choice{DeviceSeconds: 2, ProcessorSeconds: processor},
 			WallSeconds: wall, WaitedSeconds: waited, MeasuredSeconds: 2 + late,
 		}
 	}
-	w.last = []Window{window(20, 10, 0.01, 0.05)}
+	w.last = []Outcome{window(20, 10, 0.01, 0.05)}
 	want := (share*paceUnproven + 0.05) / (paceUnproven + 0.01)
 	require.InDelta(t, want, w.load(10, ssd.Device{}).Pace, 1e-12, "a short window")
 	load := w.load(10*muchShorter+1, ssd.Device{})
 	require.InDelta(t, share, load.Pace, 1e-12, "which tells a long window nothing")
 	require.Zero(t, load.LoopSeconds)
-	w.last = []Window{
+	w.last = []Outcome{
 		window(1000, 0, 1, 500), // too long ago
 		window(20, 10, 0.01, 0.05), window(30, 10, 200, 100), window(5, 10, 0, 0),
 		window(90, 10, 100, 50), window(20, 0, 100, -1),
@@ -46,7 +46,7 @@ func TestTheLoadIsThatOfTheLastWindows(t *testing.T) {
 func TestLatenessIsThatOnTheDeviceAsItIsKnown(t *testing.T) {
 	share := 1 / float64(runtime.NumCPU())
 	quick, slow := ssd.Device{RequestSeconds: 1e-5}, ssd.Device{RequestSeconds: 5e-5}
-	w := windows{last: []Window{{
+	w := windows{last: []Outcome{{
 		Batches: 1, Choice: plan.Choice{DeviceSeconds: 2, ProcessorSeconds: 1}, MeasuredSeconds: 11, device: quick,
 		moved: moved{rows: requested{requests: 200_000}},
 	}}}
@@ -71,22 +71,21 @@ func TestTheEngineIsBusyWithRowsForTheirPart(t *testing.T) {
 // TestMovedIsOfRows: it counts the rows of nodes that were read, and neither tensors of edges nor neighbour
 // lists.
 func TestMovedIsOfRows(t *testing.T) {
-	o := belady()
+	o := options()
 	o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
-	s := draw.OpenStore(someDataset().store(t, ssd.OS))
 	for _, lists := range []bool{false, true} {
 		if lists {
 			o.NeighborCache = 0
 		}
-		l := open(t, s, o)
-		require.Equal(t, lists, !l.draw.Split.Neighbors)
-		none, before := l.draw.EngineStats().Bytes, cacheOf(l).moved()
-		epochOf(t, l, 0)
+		r := open(t, ssd.OS, o, func(*sizing.Split) {})
+		require.Equal(t, lists, !r.sampling.Split.Neighbors)
+		none, before := r.sampling.EngineStats().Bytes, r.cache.moved()
+		r.whole(0)
 		require.Eventually(t, func() bool { // batches ahead may still be read
-			all := l.draw.EngineStats().Bytes - none
-			rows, edges := cacheOf(l).moved().minus(before).rows.bytes, int64(0)
-			for i := range l.rows.Tables {
-				if table := &l.rows.Tables[i]; table.Disk != nil && !slices.Contains(l.rows.OnDisk, table) {
+			all := r.sampling.EngineStats().Bytes - none
+			rows, edges := r.cache.moved().minus(before).rows.bytes, int64(0)
+			for i := range r.features.Tables {
+				if table := &r.features.Tables[i]; table.Disk != nil && !slices.Contains(r.features.OnDisk, table) {
 					_, n := table.Disk.Handle().Moved()
 					edges += n
 				}

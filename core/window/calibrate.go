@@ -1,4 +1,4 @@
-package loader
+package window
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ import (
 const misjudged = 4
 
 // calibrate finds out what reading costs on the store's device, or remembers it.
-func (c *plannedCache) calibrate(ctx context.Context) (device ssd.Device, err error) {
+func (c *Cache) calibrate(ctx context.Context) (device ssd.Device, err error) {
 	if t := c.draw.Options.Transfer; t == "random" || t == "forward" {
 		return device, nil // there is nothing to compare
 	}

@@ -1,4 +1,4 @@
-package loader
+package window
 
 import (
 	"context"
@@ -17,29 +17,29 @@ import (
 	"freshgo/core/ssd"
 )
 
-// plannedConfig names the parts of a loader that a planned cache works on. All of them outlive the cache.
-type plannedConfig struct {
+// Config names the parts of a loader that a Cache works on. All of them outlive the cache.
+type Config struct {
 	Sampling *draw.Sampling
 	Features *fetch.Features
 	Counters *batch.Counters
-	History  forecastable
+	History  History
 	Schedule func(first int64) (draw.ShareSchedule, int64) // of an epoch from its batch first on
 	Fail     func(*guard.PanicError)                       // records a panic of the inspector
 }
 
-// forecastable is a history whose pruning may be known ahead.
-type forecastable interface {
-	Follows() bool
+// History is a history whose pruning may be known ahead.
+type History interface {
+	Follows() bool // whether the pruning of the epoch that has begun is
 	Follow(*mem.Budget) (*prune.Forecaster, error)
 }
 
-// plannedCache is the cache whose changes are planned ahead, window by window (Ginex, section 3). An inspector samples
+// Cache is the cache whose changes are planned ahead, window by window (Ginex, section 3). An inspector samples
 // and plans; the batches execute the plan, in their order.
-type plannedCache struct {
+type Cache struct {
 	draw        *draw.Sampling
 	features    *fetch.Features
 	counters    *batch.Counters
-	history     forecastable
+	history     History
 	schedule    func(first int64) (draw.ShareSchedule, int64)
 	fail        func(*guard.PanicError)
 	planner     *plan.Planner
@@ -61,8 +61,8 @@ type plannedCache struct {
 // leastBuffers is the memory of buffers that the scratch pool needs to fill a dozen packs in its file at a time.
 const leastBuffers = 20 * sizing.MinSlot
 
-// openPlanned makes the slots, the record of what is in them, the planner, and the pool for packs and traces.
-func openPlanned(ctx context.Context, of plannedConfig) (*plannedCache, error) {
+// Open makes the slots, the record of what is in them, the planner, and the pool for packs and traces.
+func Open(ctx context.Context, of Config) (*Cache, error) {
 	m, features := of.Sampling, of.Features
 	o, split := &m.Options, &m.Split
 	features.Movers = split.Workers // batches take turns at the cache
@@ -78,7 +78,7 @@ func openPlanned(ctx context.Context, of plannedConfig) (*plannedCache, error) {
 	if err := features.OpenResident(m); err != nil {
 		return nil, err
 	}
-	c := &plannedCache{
+	c := &Cache{
 		draw: m, features: features, counters: of.Counters, history: of.History, schedule: of.Schedule, fail: of.Fail,
 		pool: pool, recordStore: &recordStore{budget: m.Budget, pool: pool, limit: split.TracesHeld},
 	}
@@ -104,31 +104,24 @@ func openPlanned(ctx context.Context, of plannedConfig) (*plannedCache, error) {
 	return c, nil
 }
 
-// source makes a preparer's batch of a window the source of its rows.
-func (c *plannedCache) source(w *windowBatch) fetch.Source {
-	w.cache = c
-	return w
-}
-
-// begin goes on with the stream of batches at a batch of an epoch, where the stream continues there, or begins another.
-// It returns the inspector's number of that batch.
-func (c *plannedCache) begin(epoch, position int64, t draw.ShareSchedule) (*inspector, int64) {
+// Begin goes on with the stream of batches at a batch of an epoch, where the stream continues there, or begins another.
+func (c *Cache) Begin(epoch, position int64, t draw.ShareSchedule) *Epoch {
 	at := place{epoch, position}
 	in := c.inspectorAt(at, t)
 	n, _ := in.number(at)
 	if c.presence != nil {
 		c.presence.Begin(c.features.Resident.All)
 	}
-	return in, n
+	return &Epoch{inspector: in, first: n - position, count: t.Count}
 }
 
 // inspectorAt returns the inspector whose next batch is at a place: the one that works already, when the place
 // continues its stream, or a new one.
-func (c *plannedCache) inspectorAt(at place, t draw.ShareSchedule) *inspector {
+func (c *Cache) inspectorAt(at place, t draw.ShareSchedule) *inspector {
 	if in := c.inspector; in != nil && in.continues(at, t) {
 		return in
 	}
-	c.stop()
+	c.Stop()
 	in := c.inspect(at, t)
 	c.mu.Lock()
 	c.inspector = in
@@ -136,7 +129,8 @@ func (c *plannedCache) inspectorAt(at place, t draw.ShareSchedule) *inspector {
 	return in
 }
 
-func (c *plannedCache) abandon() {
+// Abandon ends what runs ahead of the epochs, without waiting for it.
+func (c *Cache) Abandon() {
 	c.mu.Lock()
 	in := c.inspector
 	c.mu.Unlock()
@@ -145,7 +139,8 @@ func (c *plannedCache) abandon() {
 	}
 }
 
-func (c *plannedCache) stop() {
+// Stop ends what runs ahead of the epochs, and frees it. Nobody executes any more.
+func (c *Cache) Stop() {
 	c.mu.Lock()
 	in := c.inspector
 	c.inspector = nil
@@ -155,28 +150,27 @@ func (c *plannedCache) stop() {
 	}
 }
 
-// figures are the figures of a planned cache so far.
-type figures struct {
+// Stats are the figures of a Cache so far.
+type Stats struct {
 	PredictionError float64       // the median of |measured/predicted - 1|
 	Scratch         scratch.Stats // of the scratch file
 	Calibration     ssd.Stats     // up to a gigabyte, once for a store: it says nothing about the graph
 }
 
-// stats returns the figures. Any goroutine may call it.
-func (c *plannedCache) stats() figures {
-	return figures{c.windows.medianError(), c.pool.Stats(), c.calibrated}
+// Stats returns the figures. Any goroutine may call it.
+func (c *Cache) Stats() Stats {
+	return Stats{c.windows.medianError(), c.pool.Stats(), c.calibrated}
 }
 
-// report returns what the windows planned last cost, by prediction and by measurement. Any goroutine may call it.
-func (c *plannedCache) report() Report {
+// Report returns what the windows planned last cost, by prediction and by measurement. Any goroutine may call it.
+func (c *Cache) Report() Report {
 	return Report{
-		Device: c.device.Device(), Windows: c.windows.all(), MedianError: c.windows.medianError(), History: c.forecasts.all(),
-		Timeline: c.timeline.all(),
+		Device: c.device.Device(), Windows: c.windows.all(), History: c.forecasts.all(), Timeline: c.timeline.all(),
 	}
 }
 
 // planConfig returns the configuration of the planner: rows of the tables on disk, read from this device.
-func (c *plannedCache) planConfig(device ssd.Device, limits scratch.Options) plan.Config {
+func (c *Cache) planConfig(device ssd.Device, limits scratch.Options) plan.Config {
 	packFile := sizing.PackFile(limits.FileBytes)
 	if limits.MemoryBytes-limits.PackMemory() < leastBuffers {
 		packFile = 0 // no pack in the file would find a buffer
@@ -199,8 +193,8 @@ func (c *plannedCache) planConfig(device ssd.Device, limits scratch.Options) pla
 	return of
 }
 
-// reorderRows is the capacity of the cache that orders of batches are judged with.
-func (c *plannedCache) reorderRows() int64 {
+// ReorderRows returns the capacity of the cache that orders of batches are judged with.
+func (c *Cache) ReorderRows() int64 {
 	if c.draw.Options.ReorderRows == draw.Auto {
 		return c.draw.Split.CacheRows
 	}

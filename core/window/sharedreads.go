@@ -1,4 +1,4 @@
-package loader
+package window
 
 import (
 	"errors"
@@ -28,12 +28,12 @@ const (
 )
 
 // atOnce returns the number of neighbours that are read at once, in a quarter of the memory for shared reads.
-func (c *plannedCache) atOnce() int {
+func (c *Cache) atOnce() int {
 	return int(min(c.draw.Split.Together/4/graph.TogetherBytes(1), mostAtOnce))
 }
 
 // most returns the number of batches that may share reads; 0: none.
-func (t *sharedReads) most(c *plannedCache) int64 {
+func (t *sharedReads) most(c *Cache) int64 {
 	k := c.draw.Options.Links
 	excludes := k != nil && k.Exclude != links.ExcludeNone // and fetches lists for that
 	if t.each == 0 || c.draw.Split.Together == 0 || excludes || !c.draw.Sampler.FetchesOnce() {
@@ -43,7 +43,7 @@ func (t *sharedReads) most(c *plannedCache) int64 {
 }
 
 // wantedRoom returns the memory for the requests of batches.
-func (c *plannedCache) wantedRoom() int64 {
+func (c *Cache) wantedRoom() int64 {
 	return c.draw.Split.Together - graph.TogetherBytes(c.atOnce())
 }
 

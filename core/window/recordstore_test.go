@@ -1,4 +1,4 @@
-package loader
+package window
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"freshgo/core/draw"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
@@ -125,17 +124,13 @@ func TestAFetchThatFailsIsNoFailure(t *testing.T) {
 
 // TestBatchesToComeAreFetched: the traces of batches whose turn has not come are on their way.
 func TestBatchesToComeAreFetched(t *testing.T) {
-	o := belady()
+	o := options()
 	o.Prefetch, o.Scratch = 1, t.TempDir()
-	l := open(t, draw.OpenStore(someStore(t, ssd.OS)), o)
-	storePlans(t, l, 0)
-	require.NoError(t, l.Start(0, 0, Train))
-	for range 4 {
-		b, err := l.Next(context.Background())
-		require.NoError(t, err)
-		b.Release()
-	}
-	in := cacheOf(l).inspector
+	r := open(t, ssd.OS, o, stored(0))
+	p := r.start(0, 0)
+	defer p.stop()
+	p.take(4)
+	in := r.cache.inspector
 	require.Eventually(t, func() bool { // the fifth is made, and the sixth waits for the consumer
 		in.mu.Lock()
 		defer in.mu.Unlock()

@@ -1,4 +1,4 @@
-package loader
+package window
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 // room. Where neither has, or the file loses it, the batch is sampled again then,
 // which gives the same: a batch is a function of its key.
 type sampled struct {
-	cache    *plannedCache
+	cache    *Cache
 	epoch    int64
 	index    int64 // the number of its seeds and its key
 	numSeeds int64
@@ -108,7 +108,7 @@ func (s *sampled) dropTrace() {
 
 // keep copies a sampled subgraph to the record store. Where it has no room, s stays
 // without a trace, which is no error. It uses the memory of narrow and returns it.
-func (s *sampled) keep(c *plannedCache, g *sample.Subgraph, r *draw.Request, narrow []uint32) []uint32 {
+func (s *sampled) keep(c *Cache, g *sample.Subgraph, r *draw.Request, narrow []uint32) []uint32 {
 	if int64(len(g.Row)) > math.MaxUint32 {
 		return narrow
 	}

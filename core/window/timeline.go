@@ -1,4 +1,4 @@
-package loader
+package window
 
 import (
 	"sync"
@@ -27,13 +27,13 @@ const (
 
 var activities = [numActivities]string{"sampling", "planning", "scanning", "packing", "reading", "waiting"}
 
-// span is a piece of work for a batch, or for a window by its first batch: the batch's number since planning began, and
+// Span is a piece of work for a batch, or for a window by its first batch: the batch's number since planning began, and
 // seconds since the loader was opened.
-type span [3]float64
+type Span [3]float64
 
 // spans is the last spans of an activity, the oldest at next where there are keptSpans.
 type spans struct {
-	last []span
+	last []Span
 	next int
 }
 
@@ -45,7 +45,7 @@ func (t *timeline) add(a activity, first int64, start time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := &t.spans[a]
-	of := span{float64(first), start.Sub(t.opened).Seconds(), end.Sub(t.opened).Seconds()}
+	of := Span{float64(first), start.Sub(t.opened).Seconds(), end.Sub(t.opened).Seconds()}
 	if len(s.last) < keptSpans {
 		s.last = append(s.last, of)
 		return
@@ -55,16 +55,13 @@ func (t *timeline) add(a activity, first int64, start time.Time) {
 }
 
 // all is the spans kept by activity, in the order in which they ended.
-func (t *timeline) all() map[string][]span {
+func (t *timeline) all() map[string][]Span {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	found := map[string][]span{}
+	found := map[string][]Span{}
 	for a := range t.spans {
 		s := &t.spans[a]
-		found[activities[a]] = append(append([]span{}, s.last[s.next:]...), s.last[:s.next]...)
+		found[activities[a]] = append(append([]Span{}, s.last[s.next:]...), s.last[:s.next]...)
 	}
 	return found
 }
-
-// waited records that the consumer has waited for batch number n since start.
-func (c *plannedCache) waited(n int64, start time.Time) { c.timeline.add(spanWaiting, n, start) }

@@ -1,0 +1,69 @@
+package window
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"freshgo/core/draw"
+	"freshgo/core/sample"
+	"freshgo/core/sizing"
+	"freshgo/core/ssd"
+)
+
+// hooked calls a function before the request of a batch.
+type hooked struct {
+	draw.Requester
+	before func(batch uint64) error
+}
+
+func (h hooked) Request(ctx context.Context, m *draw.Sampling, key sample.Key, r *draw.Request) error {
+	if err := h.before(key.Batch); err != nil {
+		return err
+	}
+	return h.Requester.Request(ctx, m, key, r)
+}
+
+// TestOneOfSeveralFails holds that where one of several batches fails that are sampled at a time and forecast one after
+// the other, those before it are made, nobody waits for it, and its error is the one that is told.
+func TestOneOfSeveralFails(t *testing.T) {
+	o := options()
+	o.Workers, o.Prefetch = 8, 8
+	fault := errors.New("a fault")
+	for name, fail := range map[string]func() error{
+		"with an error": func() error { return fault },
+		"with a panic":  func() error { panic(fault) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := open(t, ssd.OS, o, func(*sizing.Split) {})
+			m := &r.sampling
+			require.Equal(t, 8, cap(m.Workers))
+			in := &inspector{cache: r.cache, ctx: context.Background(), forecasting: true}
+			s := newBlocks(in, place{})
+			var err error
+			s.order, err = m.NewSeedOrder(in.ctx, m.EpochKey(0))
+			require.NoError(t, err)
+			failing := make(chan struct{})
+			m.Seeds = hooked{m.Seeds, func(batch uint64) error {
+				switch batch {
+				case 2: // is the last to come to its turn
+					<-failing
+					time.Sleep(10 * time.Millisecond)
+				case 3:
+					defer close(failing)
+					return fail()
+				}
+				return nil
+			}}
+			made, err := s.sample(8, func(i int64) int64 { return i })
+			require.ErrorIs(t, err, fault)
+			require.Len(t, made, 3)
+			require.Len(t, m.Workers, cap(m.Workers))
+			freeAll(made)
+			s.free()
+		})
+	}
+}
