@@ -27,9 +27,11 @@ type ConvertOptions struct {
 
 // Convert writes a graph as a store at path, which must not exist unless opts.Overwrite is set and it is a store.
 //
-// It streams: beside opts.Memory it needs a few MiB of heap, whatever the size of the graph, and temporary disk space
-// of up to 24 bytes an edge. A budget that is too small is a *mem.BudgetError with the smallest that works, before
-// anything is written. The store appears complete or not at all: it is built in path+".partial" and renamed. On an
+// It streams: beside opts.Memory it needs a few MiB of heap, whatever the size of the graph. Edges that come sorted by
+// target are copied. Others are sorted in memory, in rounds that each read all of them, where that moves fewer bytes
+// than a temporary file of up to 13 bytes an edge or where the disk has no room for one. A budget that is too small is
+// a *mem.BudgetError with the smallest that works, and a disk that is too small a *SpaceError, before anything is
+// written. The store appears complete or not at all: it is built in path+".partial" and renamed. On an
 // error or a cancellation nothing stays; what a killed process left is removed by the next Convert to the same path.
 // Bad input is ErrInvalid and names tensor, place and value.
 func Convert(ctx context.Context, fs ssd.FS, in Input, path string, opts ConvertOptions) error {
@@ -38,20 +40,21 @@ func Convert(ctx context.Context, fs ssd.FS, in Input, path string, opts Convert
 
 // convert is Convert with the budget given.
 func convert(ctx context.Context, fs ssd.FS, in Input, path string, opts ConvertOptions, budget *mem.Budget) error {
-	s, m, err := build(ctx, fs, in, path, opts, budget, func(*graph) error { return nil })
+	s, m, err := build(ctx, fs, in, path, opts, budget, func(*graph) (int64, error) { return 0, nil })
 	if s == nil {
 		return err
 	}
 	return s.conclude(ctx, m, err, opts.Overwrite)
 }
 
-// build writes all arrays of a store beside its path, once check has accepted the graph. It returns no site where
-// nothing was written, else one that the caller concludes or discards, whatever the error.
+// build writes all arrays of a store beside its path, once check has accepted the graph and said how much disk space is
+// needed later for a while, beside them. It returns no site where nothing was written, else one that the caller
+// concludes or discards, whatever the error.
 func build(
 	ctx context.Context, fs ssd.FS, in Input, path string, opts ConvertOptions, budget *mem.Budget,
-	check func(*graph) error,
+	check func(*graph) (later int64, err error),
 ) (*site, *manifest.Manifest, error) {
-	c := &conversion{fs: fs, budget: budget, progress: opts.Progress}
+	c := &conversion{sourceWriter: sourceWriter{fs: fs, budget: budget, progress: opts.Progress}}
 	if c.progress == nil {
 		c.progress = func(string, int64, int64) {}
 	}
@@ -62,13 +65,17 @@ func build(
 	if err := c.makePlan(); err != nil {
 		return nil, nil, err
 	}
-	if err := check(&c.graph); err != nil {
+	later, err := check(&c.graph)
+	if err != nil {
 		return nil, nil, err
 	}
 	if c.site, err = prepareSite(fs, path, opts.Overwrite); err != nil {
 		return nil, nil, err
 	}
-	if err := c.takeSpace(c.graph.outline().arrays()); err != nil {
+	if err := c.countEdges(ctx); err != nil {
+		return c.site, nil, err
+	}
+	if err := c.takeSpace(ctx, later); err != nil {
 		return c.site, nil, err
 	}
 	m, err := c.write(ctx)
@@ -77,23 +84,38 @@ func build(
 
 // conversion is one run of Convert.
 type conversion struct {
-	fs          ssd.FS
-	budget      *mem.Budget
-	progress    func(stage string, done, total int64)
-	graph       graph
+	sourceWriter
 	edgePlans   []edgePlan // of each edge type
 	weightPlans []edgePlan // of each edge type; zero where no weights are asked for
-	tensorChunk int
-	site        *site
+	sorters     []sorters  // of each edge type
 }
 
-// takeSpace takes disk space for all arrays whose sizes the graph tells, so that where there is too little nothing is
-// written. The splits, which are small, and what the edges need beside their topology take it later.
-func (c *conversion) takeSpace(arrays []*Array) error {
-	if err := checkSpace(c.fs, c.site.dir, storedBytes(arrays...)); err != nil {
-		return err
+// sorters sort the edges of a type, and its weights, if it has any.
+type sorters struct{ edges, weights *edgeSorter }
+
+// countEdges reads the targets of all edges, so that before the first byte is written it is known which are sorted and
+// how much the others spill.
+func (c *conversion) countEdges(ctx context.Context) error {
+	for i := range c.graph.edges {
+		p := &c.graph.edges[i]
+		count := func(edges edgeList, sources int64, plan edgePlan) (*edgeSorter, error) {
+			s := &edgeSorter{
+				fs: c.fs, dir: c.site.dir, edges: edges, sources: sources, targets: c.graph.nodes[p.to].count,
+				plan: plan, budget: c.budget, progress: c.progress, relation: relationWords(p),
+			}
+			return s, s.count(ctx)
+		}
+		var of sorters
+		var err error
+		if of.edges, err = count(p.edges, c.graph.nodes[p.from].count, c.edgePlans[i]); err == nil && p.weights != nil {
+			of.weights, err = count(p.weightEdges(), weightLimit(p.weights.DType), c.weightPlans[i])
+		}
+		if err != nil {
+			return err
+		}
+		c.sorters = append(c.sorters, of)
 	}
-	return reserve(c.fs, c.site.dir, reservations(arrays...))
+	return nil
 }
 
 // makePlan chooses sizes that keep every step within the budget.
@@ -178,7 +200,7 @@ func (c *conversion) write(ctx context.Context) (*manifest.Manifest, error) {
 		m.NodeTypes = append(m.NodeTypes, node)
 	}
 	for i := range c.graph.edges {
-		edge, err := c.writeEdges(ctx, &c.graph.edges[i], c.edgePlans[i], c.weightPlans[i])
+		edge, err := c.writeEdges(ctx, &c.graph.edges[i], c.sorters[i])
 		if err != nil {
 			return nil, err
 		}
@@ -214,9 +236,9 @@ func (c *conversion) writeNodes(ctx context.Context, p *nodePart) (*manifest.Nod
 	return node, nil
 }
 
-// writeEdges writes the tensors of an edge type, sorts the edges and writes the topology and, where they are asked
-// for, weights.
-func (c *conversion) writeEdges(ctx context.Context, p *edgePart, plan, weights edgePlan) (*manifest.EdgeType, error) {
+// writeEdges writes the tensors of an edge type, sorts the counted edges and writes the topology and, where they are
+// asked for, weights.
+func (c *conversion) writeEdges(ctx context.Context, p *edgePart, sorters sorters) (*manifest.EdgeType, error) {
 	edge := &manifest.EdgeType{Source: p.source, Relation: p.relation, Target: p.target, Count: p.edges.count}
 	for i, t := range p.tensors {
 		check := visitRows(anyValue)
@@ -229,27 +251,10 @@ func (c *conversion) writeEdges(ctx context.Context, p *edgePart, plan, weights 
 		}
 		edge.Tensors = append(edge.Tensors, written)
 	}
-	s := &edgeSorter{
-		fs: c.fs, dir: c.site.dir, edges: p.edges, sources: c.graph.nodes[p.from].count, targets: c.graph.nodes[p.to].count,
-		plan: plan, budget: c.budget, progress: c.progress, relation: relationWords(p),
-	}
-	defer s.close()
-	if err := s.count(ctx); err != nil {
-		return nil, err
-	}
-	if err := checkSpace(c.fs, c.site.dir, s.unsortedBytes()); err != nil {
-		return nil, err
-	}
-	if !s.sorted {
-		numbers := columnOf(p.file+"edge_ids", edgeIDType(p.edges.count), p.edges.count)
-		if err := reserve(c.fs, c.site.dir, reservations(&numbers)); err != nil {
-			return nil, err
-		}
-	}
-	if err := c.writeTopology(ctx, s, p.file, edge); err != nil || p.weights == nil {
+	if err := c.writeTopology(ctx, sorters.edges, p.file, edge); err != nil || p.weights == nil {
 		return edge, err
 	}
-	return edge, c.writeWeights(ctx, p, weights, edge)
+	return edge, c.writeWeights(ctx, p, sorters.weights, edge)
 }
 
 // relationWords ends what progress says of an edge type.
@@ -262,6 +267,7 @@ func relationWords(p *edgePart) string {
 
 // writeTopology writes the counted edges.
 func (c *conversion) writeTopology(ctx context.Context, s *edgeSorter, file string, edge *manifest.EdgeType) error {
+	defer s.close()
 	var err error
 	var writers []*arrayWriter
 	open := func(name string, dtype manifest.DType) sink {
@@ -280,7 +286,9 @@ func (c *conversion) writeTopology(ctx context.Context, s *edgeSorter, file stri
 		}
 	}()
 	out := topologySinks{indptr: open("indptr", manifest.DType_INT64), indices: open("indices", indicesType(s.sources))}
-	if !s.sorted {
+	if s.sorted {
+		s.plan.number = 0
+	} else {
 		out.edgeIDs = open("edge_ids", edgeIDType(s.edges.count))
 	}
 	if err != nil {
@@ -300,7 +308,7 @@ func (c *conversion) writeTopology(ctx context.Context, s *edgeSorter, file stri
 			return err
 		}
 	}
-	return s.removeSpill()
+	return nil
 }
 
 // newUUID returns 16 random bytes, as a version 4 UUID.

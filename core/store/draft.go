@@ -30,13 +30,16 @@ func ConvertDraft(ctx context.Context, fs ssd.FS, in Input, path, order string, 
 func convertDraft(
 	ctx context.Context, fs ssd.FS, in Input, path, order string, opts ConvertOptions, budget *mem.Budget,
 ) (*Draft, error) {
-	s, m, err := build(ctx, fs, in, path, opts, budget, func(g *graph) error {
+	s, m, err := build(ctx, fs, in, path, opts, budget, func(g *graph) (int64, error) {
 		src := g.outline()
 		outlook := &relayouter{src: src, first: src.firstNodes(), opts: RelayoutOptions{Order: order}, inPlace: true}
 		if err := checkOrder(order, outlook.numNodes()); err != nil {
-			return err
+			return 0, err
 		}
-		return outlook.makePlan(budget.Limit())
+		if err := outlook.makePlan(budget.Limit()); err != nil {
+			return 0, err
+		}
+		return storedBytes(outlook.newArrays()...) + outlook.passingBytes(), nil
 	})
 	if s == nil {
 		return nil, err

@@ -15,6 +15,7 @@ type edgeList struct {
 	count            int64
 	sources, targets Source
 	weights          bool // the sources are weights, read as bits
+	unnumbered       bool // the numbers of edges are not asked for
 }
 
 // edgesName is the name of the edge list in messages, as in PyG.

@@ -2,9 +2,9 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
 	"sort"
 	"sync/atomic"
-	"unsafe"
 
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
@@ -23,7 +23,7 @@ type topologySink interface {
 	take(ends []int64, indices, edgeIDs []byte) error
 }
 
-// topologySinks take the sorted edges as arrays. edgeIDs is nil when the edges came sorted.
+// topologySinks take the sorted edges as arrays. edgeIDs is nil where positions are the numbers.
 type topologySinks struct{ indptr, indices, edgeIDs sink }
 
 // begin writes where the edges of the first target begin; each target then adds where its edges end.
@@ -42,19 +42,13 @@ func (s topologySinks) take(ends []int64, indices, edgeIDs []byte) error {
 	return s.edgeIDs.write(edgeIDs)
 }
 
-// emit sorts every partition and writes them in order. Workers sort at the same time and take turns to write.
-func emit[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorter, out topologySink) error {
-	if err := out.begin(); err != nil {
-		return err
-	}
-	m := &meter{report: s.progress, stage: s.stage("sorting"), total: s.edges.count}
+// emit sorts the partitions from and up to end and writes them in order. Workers sort at the same time and take turns
+// to write.
+func (s *edgeSorter) emit(ctx context.Context, from, end int, out topologySink) error {
+	partitions := s.partitions[from:end]
 	var next atomic.Int64 // the next partition that nobody has taken
-	turns := make([]chan struct{}, len(s.partitions)+1)
-	for i := range turns {
-		turns[i] = make(chan struct{})
-	}
-	close(turns[0])
-	return guard.Each(ctx, min(s.plan.workers, len(s.partitions)), func(ctx context.Context, _ int) error {
+	turns := newTurns(len(partitions))
+	return guard.Each(ctx, min(s.plan.workers, len(partitions)), func(ctx context.Context, _ int) error {
 		block, err := s.budget.Alloc(mem.Convert, s.plan.workerBytes())
 		if err != nil {
 			return err
@@ -62,42 +56,54 @@ func emit[I int32 | int64, E uint32 | int64](ctx context.Context, s *edgeSorter,
 		defer block.Free()
 		for {
 			k := int(next.Add(1) - 1)
-			if k >= len(s.partitions) {
+			if k >= len(partitions) {
 				return nil
 			}
-			p := &s.partitions[k]
-			w := emitter[I, E]{ctx: ctx, sorter: s, out: out, partition: p, turn: turns[k]}
+			p := &partitions[k]
+			w := emitter{ctx: ctx, sorter: s, form: s.plan.record, out: out, partition: p, turn: turns[k]}
 			w.carve(block.Bytes())
 			if err := w.run(); err != nil {
 				return err
 			}
 			close(turns[k+1])
-			m.add(p.count)
+			s.emitted.add(p.count)
 		}
 	})
+}
+
+// newTurns returns channels of which each is closed when what comes before is written, the first at once.
+func newTurns(n int) []chan struct{} {
+	turns := make([]chan struct{}, n+1)
+	for i := range turns {
+		turns[i] = make(chan struct{})
+	}
+	close(turns[0])
+	return turns
 }
 
 // emitter sorts one partition. One that is too large for its memory, which is a bucket with a hub, is read several
 // times: once to count, then once for each window of targets whose edges fit. A single target that does not fit needs
 // no sorting and streams through.
-type emitter[I int32 | int64, E uint32 | int64] struct {
+type emitter struct {
 	ctx       context.Context
 	sorter    *edgeSorter
+	form      recordForm
 	out       topologySink
 	partition *partition
 	turn      <-chan struct{} // closed when all partitions before are written
 
 	// ends[t] is the position of the next edge of target low+t; when all are placed, where they end.
 	ends    []int64
+	room    int64  // edges that indices and edgeIDs hold
 	buffer  []byte // for records from a file
-	indices []I
-	edgeIDs []E
-	whole   [][]record[I, E] // all runs, when they are in memory
+	indices []byte
+	edgeIDs []byte
+	whole   [][]byte // all records, each piece with its slack, when they are in memory
 }
 
 // carve divides a worker's memory.
-func (w *emitter[I, E]) carve(memory []byte) {
-	p, plan := w.partition, w.sorter.plan
+func (w *emitter) carve(memory []byte) {
+	p, plan := w.partition, &w.sorter.plan
 	take := func(n int64) []byte {
 		piece := memory[:n]
 		memory = memory[roundUp(n, ssd.PageBytes):]
@@ -106,30 +112,29 @@ func (w *emitter[I, E]) carve(memory []byte) {
 	w.ends = mem.View[int64](take((p.high - p.low) * 8))
 	clear(w.ends)
 	// Rounding the piece above has used one page of the slack at most.
-	room := (int64(len(memory)) - plan.slack() + ssd.PageBytes) / plan.cost
-	if room >= p.count {
-		room = p.count
+	w.room = (int64(len(memory)) - plan.slack() + ssd.PageBytes) / plan.cost
+	if w.room >= p.count {
+		w.room = p.count
 	} else {
-		room = room / bufferRecords * bufferRecords
+		w.room = w.room / w.form.perBlock() * w.form.perBlock()
 	}
-	var index I
-	var id E
-	w.indices = mem.View[I](take(room * int64(unsafe.Sizeof(index)))) // a size, nothing is reached by it
-	w.edgeIDs = mem.View[E](take(room * int64(unsafe.Sizeof(id))))    // likewise
-	w.buffer = memory[:min(int64(len(memory)), room*plan.record+int64(len(p.runs))*ssd.PageBytes)]
+	w.indices = take(w.room * plan.source)
+	w.edgeIDs = take(w.room * plan.number)
+	w.buffer = memory[:min(int64(len(memory)), w.room*int64(w.form.bytes+1)+int64(len(p.runs))*ssd.PageBytes)]
 }
 
-func (w *emitter[I, E]) run() error {
+func (w *emitter) run() error {
 	p := w.partition
 	if err := w.load(); err != nil {
 		return err
 	}
-	err := w.each(func(records []record[I, E]) error {
-		for i := range records {
-			if int(records[i].target) >= len(w.ends) {
+	err := w.each(func(records []byte) error {
+		for size := w.form.bytes; len(records) > recordSlack; records = records[size:] {
+			t := w.form.target(records)
+			if t >= uint64(len(w.ends)) {
 				return w.damaged()
 			}
-			w.ends[records[i].target]++
+			w.ends[t]++
 		}
 		return nil
 	})
@@ -147,8 +152,8 @@ func (w *emitter[I, E]) run() error {
 	for low := 0; low < len(w.ends); {
 		first := w.ends[low]
 		high := low + 1 + sort.Search(len(w.ends)-low-1,
-			func(i int) bool { return w.end(low+1+i)-first > int64(len(w.indices)) })
-		if w.end(high-1)-first > int64(len(w.indices)) {
+			func(i int) bool { return w.end(low+1+i)-first > w.room })
+		if w.end(high-1)-first > w.room {
 			err = w.stream(low)
 		} else {
 			err = w.window(low, high)
@@ -162,7 +167,7 @@ func (w *emitter[I, E]) run() error {
 }
 
 // end returns the end of a target's edges. It is valid until the edges of the next target are placed.
-func (w *emitter[I, E]) end(target int) int64 {
+func (w *emitter) end(target int) int64 {
 	if target+1 < len(w.ends) {
 		return w.ends[target+1]
 	}
@@ -170,40 +175,67 @@ func (w *emitter[I, E]) end(target int) int64 {
 }
 
 // window places the edges of targets low to high, which fit, and writes them.
-func (w *emitter[I, E]) window(low, high int) error {
+func (w *emitter) window(low, high int) error {
 	first := w.ends[low]
 	n := w.end(high-1) - first
-	err := w.each(func(records []record[I, E]) error {
-		for i := range records {
-			r := &records[i]
-			if t := int(r.target); t >= low && t < high {
-				at := w.ends[t] - first
-				w.ends[t]++
-				if uint64(at) >= uint64(n) {
-					return w.damaged()
-				}
-				w.indices[at], w.edgeIDs[at] = r.source, r.edge
-			}
-		}
-		return nil
-	})
+	var err error
+	switch plan := &w.sorter.plan; {
+	case plan.source == 4 && plan.number == 8:
+		err = w.each(place[int32, int64](w, low, high, first, n))
+	case plan.source == 4:
+		err = w.each(place[int32, uint32](w, low, high, first, n))
+	case plan.number == 8:
+		err = w.each(place[int64, int64](w, low, high, first, n))
+	default:
+		err = w.each(place[int64, uint32](w, low, high, first, n))
+	}
 	if err != nil {
 		return err
 	}
 	return w.write(w.ends[low:high], n)
 }
 
-// stream writes the edges of one target as they come.
-func (w *emitter[I, E]) stream(target int) error {
-	w.ends[target] = w.end(target)
-	ends, n := w.ends[target:target+1], int64(0)
-	err := w.each(func(records []record[I, E]) error {
-		for i := range records {
-			if int(records[i].target) != target {
+// place returns a visitor that puts the n edges of targets low to high, whose positions begin with first, in their
+// places.
+func place[I int32 | int64, E uint32 | int64](w *emitter, low, high int, first, n int64) func(records []byte) error {
+	form, ends, count := w.form, w.ends[low:high], uint64(high-low)
+	indices, edgeIDs := mem.View[I](w.indices)[:n], mem.View[E](w.edgeIDs)
+	numbered := len(edgeIDs) > 0
+	return func(records []byte) error {
+		for size := form.bytes; len(records) > recordSlack; records = records[size:] {
+			t := form.target(records) - uint64(low) // wraps where it is lower
+			if t >= count {
 				continue
 			}
-			w.indices[n], w.edgeIDs[n] = records[i].source, records[i].edge
-			if n++; n == int64(len(w.indices)) {
+			at := ends[t] - first
+			ends[t]++
+			if uint64(at) >= uint64(n) {
+				return w.damaged()
+			}
+			indices[at] = I(form.source(records))
+			if numbered {
+				edgeIDs[at] = E(form.number(records))
+			}
+		}
+		return nil
+	}
+}
+
+// stream writes the edges of one target as they come.
+func (w *emitter) stream(target int) error {
+	w.ends[target] = w.end(target)
+	ends, n := w.ends[target:target+1], int64(0)
+	err := w.each(func(records []byte) error {
+		for size := w.form.bytes; len(records) > recordSlack; records = records[size:] {
+			if int(w.form.target(records)) != target {
+				continue
+			}
+			plan := &w.sorter.plan
+			putNumber(w.indices, n, plan.source, w.form.source(records))
+			if plan.number > 0 {
+				putNumber(w.edgeIDs, n, plan.number, w.form.number(records))
+			}
+			if n++; n == w.room {
 				if err := w.write(ends, n); err != nil {
 					return err
 				}
@@ -218,15 +250,25 @@ func (w *emitter[I, E]) stream(target int) error {
 	return w.write(ends, n)
 }
 
+// putNumber writes a number of 4 or 8 bytes at a place of an array.
+func putNumber(array []byte, at, size int64, v uint64) {
+	if size == 4 {
+		binary.LittleEndian.PutUint32(array[at*4:], uint32(v))
+	} else {
+		binary.LittleEndian.PutUint64(array[at*8:], v)
+	}
+}
+
 // write passes on where the edges of some targets end, and the first n placed edges, when it is this partition's turn.
-func (w *emitter[I, E]) write(ends []int64, n int64) error {
+func (w *emitter) write(ends []int64, n int64) error {
 	if err := w.myTurn(); err != nil {
 		return err
 	}
-	return w.out.take(ends, mem.Bytes(w.indices[:n]), mem.Bytes(w.edgeIDs[:n]))
+	plan := &w.sorter.plan
+	return w.out.take(ends, w.indices[:n*plan.source], w.edgeIDs[:n*plan.number])
 }
 
-func (w *emitter[I, E]) myTurn() error {
+func (w *emitter) myTurn() error {
 	select {
 	case <-w.turn:
 		return w.ctx.Err()
@@ -236,28 +278,38 @@ func (w *emitter[I, E]) myTurn() error {
 }
 
 // load gets all records into memory where they fit.
-func (w *emitter[I, E]) load() error {
+func (w *emitter) load() error {
 	s := w.sorter
-	if !s.plan.inMemory && int64(len(w.indices)) < w.partition.count {
+	if !s.plan.inMemory && w.room < w.partition.count {
+		return nil
+	}
+	keep := func(records []byte) error {
+		w.whole = append(w.whole, records)
 		return nil
 	}
 	buffer := w.buffer
 	for _, r := range w.partition.runs {
-		n := r.count * s.plan.record
+		if s.plan.inMemory {
+			records, err := s.spill.read(nil, r.off, r.count*int64(w.form.bytes)+recordSlack)
+			if err != nil {
+				return err
+			}
+			_ = keep(records) // never fails
+			continue
+		}
+		n := w.form.fileBytes(r.count)
 		data, err := s.spill.read(buffer, r.off, n)
 		if err != nil {
 			return err
 		}
-		w.whole = append(w.whole, mem.View[record[I, E]](data))
-		if !s.plan.inMemory {
-			buffer = buffer[roundUp(n, ssd.PageBytes):]
-		}
+		_ = w.form.eachBlock(data, r.count, keep) // likewise
+		buffer = buffer[n:]
 	}
 	return nil
 }
 
 // each visits all records of the partition in the user's order.
-func (w *emitter[I, E]) each(visit func([]record[I, E]) error) error {
+func (w *emitter) each(visit func(records []byte) error) error {
 	if w.whole != nil {
 		for _, records := range w.whole {
 			if err := visit(records); err != nil {
@@ -267,26 +319,27 @@ func (w *emitter[I, E]) each(visit func([]record[I, E]) error) error {
 		return w.ctx.Err()
 	}
 	s := w.sorter
-	step := int64(len(w.indices)) * s.plan.record // whole pages, see carve
 	for _, r := range w.partition.runs {
-		for at, size := int64(0), r.count*s.plan.record; at < size; at += step {
+		for off, left := r.off, r.count; left > 0; left -= w.room { // room is of whole blocks, see carve
 			if err := w.ctx.Err(); err != nil {
 				return err
 			}
-			data, err := s.spill.read(w.buffer, r.off+at, min(step, size-at))
+			n := min(left, w.room)
+			data, err := s.spill.read(w.buffer, off, w.form.fileBytes(n))
 			if err != nil {
 				return err
 			}
-			if err := visit(mem.View[record[I, E]](data)); err != nil {
+			if err := w.form.eachBlock(data, n, visit); err != nil {
 				return err
 			}
+			off += int64(len(data))
 		}
 	}
 	return nil
 }
 
 // damaged is the error for records that are not those that were written.
-func (w *emitter[I, E]) damaged() error {
+func (w *emitter) damaged() error {
 	return &CorruptError{Path: w.sorter.dir, Off: w.partition.runs[0].off,
 		Reason: "an edge came back from " + spillName + " changed"}
 }

@@ -154,7 +154,7 @@ func (g *grower) growTensor(
 	defer w.abort()
 	var n *narrowing
 	if t.Narrow != narrow.None {
-		if n, err = newNarrowing(ctx, &g.conversion, label+t.Name, t); err != nil {
+		if n, err = newNarrowing(ctx, &g.sourceWriter, label+t.Name, t); err != nil {
 			return err
 		}
 		defer n.close()

@@ -121,11 +121,16 @@ func (g *grower) growTopology(ctx context.Context, p *edgeGrowth, edge *manifest
 	if err := s.count(ctx); err != nil {
 		return err
 	}
-	if err := checkSpace(g.fs, g.site.dir, s.unsortedBytes()); err != nil {
-		return err
-	}
 	sorted, err := p.sorted(ctx, s, g.budget)
 	if err != nil {
+		return err
+	}
+	numbers := int64(0)
+	if p.stored.EdgeIDs == nil && !sorted {
+		made := columnOf("", edgeIDType(edge.Count), edge.Count)
+		numbers = storedBytes(&made)
+	}
+	if err := checkSorting(g.fs, g.site.dir, numbers, 0, s); err != nil {
 		return err
 	}
 	var writers []*arrayWriter
@@ -196,7 +201,7 @@ func (g *grower) growTopology(ctx context.Context, p *edgeGrowth, edge *manifest
 			return err
 		}
 	}
-	return s.removeSpill()
+	return nil
 }
 
 // sorted reports whether positions stay the numbers of edges: the new ones are sorted, and none of their targets comes
@@ -223,6 +228,9 @@ func (g *grower) growWeights(ctx context.Context, p *edgeGrowth, edge *manifest.
 	if err := s.count(ctx); err != nil {
 		return err
 	}
+	if err := checkSorting(g.fs, g.site.dir, 0, 0, s); err != nil {
+		return err
+	}
 	out, err := g.newWeightSink(ctx, p.part, s.plan.chunk, edge)
 	if err != nil {
 		return err
@@ -242,9 +250,6 @@ func (g *grower) growWeights(ctx context.Context, p *edgeGrowth, edge *manifest.
 		return err
 	}
 	if err := m.end(); err != nil {
-		return err
-	}
-	if err := s.removeSpill(); err != nil {
 		return err
 	}
 	edge.Weights, edge.WeightSums, err = out.finish(edge.Count)

@@ -133,7 +133,7 @@ type narrowing struct {
 }
 
 // newNarrowing prepares the encoding of a tensor, which reads it once where its scales depend on all rows.
-func newNarrowing(ctx context.Context, c *conversion, label string, t NamedSource) (*narrowing, error) {
+func newNarrowing(ctx context.Context, c *sourceWriter, label string, t NamedSource) (*narrowing, error) {
 	n := &narrowing{source: t, label: label, rows: t.most(Source.narrowRows)}
 	count := n.rows * int64(t.elements())
 	var err error
@@ -155,7 +155,7 @@ func newNarrowing(ctx context.Context, c *conversion, label string, t NamedSourc
 func (n *narrowing) close() { n.block.Free() }
 
 // measure reads the source for scales of columns and for the form of int8.
-func (n *narrowing) measure(ctx context.Context, c *conversion) error {
+func (n *narrowing) measure(ctx context.Context, c *sourceWriter) error {
 	measure := narrow.NewMeasure(n.Form, n.Elements)
 	progress := &meter{report: c.progress, stage: "measuring " + n.label, total: n.source.rows()}
 	plan := planTensor(n.source.Source, c.tensorChunk)

@@ -8,9 +8,6 @@ import (
 )
 
 const (
-	// bufferRecords is the unit of the buffers of the partitioning pass. Records are a multiple of four bytes, so 1024
-	// of them are whole pages.
-	bufferRecords = 1024
 	// cachedBufferRecords is the size of such a buffer where it is copied to memory: those of all partitions then stay
 	// in the second-level cache.
 	cachedBufferRecords = 64
@@ -35,7 +32,8 @@ const (
 )
 
 // edgePlan is the plan to sort the edges within a budget: in one pass they are spread over partitions (ranges of
-// targets), in the next each partition is sorted by counting. Between the passes they are in memory or on disk.
+// targets), in the next each partition is sorted by counting. Between the passes they are in memory or on disk. In
+// memory, where not all fit, partitions are sorted in several rounds, each of which reads all edges again.
 type edgePlan struct {
 	threads  int   // of the first pass
 	workers  int   // of the second, one of them waiting for a read
@@ -44,10 +42,14 @@ type edgePlan struct {
 	shift    uint  // a bucket is 1<<shift targets
 	buckets  int
 	inMemory bool
+	round    int64 // bytes of the records of a round, where they are in memory
 	work     int64 // bytes for the buffers of the first pass, and again for the second
 	target   int64 // bytes with which a worker sorts a partition, which is made to fit
-	record   int64 // size of an edge between the passes
-	cost     int64 // record, and its share of the result
+	record   recordForm
+	source   int64     // bytes of a source as it is stored
+	number   int64     // bytes of an edge number as it is stored, 0 where none are
+	cost     int64     // of an edge to a worker: a record, with its share of what a block leaves free, and of the result
+	again    *edgePlan // the same in rounds, beside a plan for the disk; nil where memory is too small
 }
 
 // profile is a choice between speed and memory.
@@ -98,35 +100,62 @@ func (c profile) fit(edges edgeList, numSources, numTargets, memory int64) (edge
 		p.shift++
 	}
 	p.buckets = int((numTargets-1)>>p.shift) + 1
-	source, id := int64(indicesType(numSources).Size()), int64(edgeIDType(edges.count).Size())
-	p.record = recordBytes(source, id)
-	p.cost = p.record + source + id
+	p.source = int64(indicesType(numSources).Size())
+	sourceBytes, numberField := numberBytes(numSources), int64(0)
+	if !edges.unnumbered {
+		p.number, numberField = int64(edgeIDType(edges.count).Size()), numberBytes(edges.count)
+	}
+	// Of a partition, that is, whose targets fit a field of four bytes: group keeps to it.
+	p.record = newRecordForm(min(numberBytes(numTargets), 4), sourceBytes, numberField)
+	p.cost = int64(p.record.bytes) + 1 + p.source + p.number
 	threads := int64(p.threads)
 	fixed := 3*arrayWriterBytes(p.chunk) + threads*(edgeReaderBytes(edges, p.scanRows)+int64(p.buckets)*8) +
 		int64(p.buckets)*2
 	total := edges.count*p.cost + numTargets*8
-	least := int64(8)<<p.shift + bufferRecords*p.cost
+	least := p.least()
 	cached := max(cachedRecords*p.cost, total/(maxPartitions/2), least)
 
 	p.inMemory, p.target, p.workers = true, cached, c.threads
-	p.work = max(p.bufferBytes(total, cachedBufferRecords*p.record), threads*p.workerBytes())
-	spill := edges.count*p.record + threads*p.partitionBound(total)*ssd.PageBytes
-	if memory <= 0 || fixed+spill+p.work <= memory {
+	p.round = edges.count*int64(p.record.bytes) + recordSlack
+	p.work = max(p.bufferBytes(total, p.cachedBuffer()), threads*p.workerBytes())
+	if memory <= 0 || fixed+p.round+p.work <= memory {
 		return p, true
 	}
 
-	p.inMemory, p.workers = false, c.threads+1
+	p.inMemory, p.round, p.workers = false, 0, c.threads+1
 	workers := int64(p.workers)
 	p.work = memory - fixed
 	if p.work <= 0 {
 		return p, false
 	}
+	p.again = p.inRounds(total, cached)
 	// Larger partitions are fewer, so that their buffers are larger; but every worker needs a whole one.
 	p.target = max(cached, (2*total/p.work+1)*threads*goodBufferBytes)
 	if workers*p.workerBytes() > p.work {
 		p.target = p.work/workers - p.slack()
 	}
-	return p, p.target >= least && p.bufferBytes(total, bufferRecords*p.record) <= p.work
+	return p, p.target >= least && p.bufferBytes(total, blockBytes) <= p.work
+}
+
+// least is the least memory with which a worker sorts a partition.
+func (p *edgePlan) least() int64 { return int64(8)<<p.shift + p.record.perBlock()*p.cost }
+
+// inRounds returns the plan that keeps records in memory where a plan for the disk writes them, or nil where most of
+// the memory would not be for records. total bytes are sorted, and cached is the size of partition aimed at.
+func (p edgePlan) inRounds(total, cached int64) *edgePlan {
+	p.inMemory, p.workers = true, p.threads
+	p.target = max(p.least(), min(cached, p.work/int64(4*p.workers)-p.slack()))
+	beside := max(p.bufferBytes(total, p.cachedBuffer()), int64(p.workers)*p.workerBytes())
+	if p.round = p.work - beside; p.round < p.work/2 {
+		return nil
+	}
+	p.work = beside
+	return &p
+}
+
+// cachedBuffer is the size of a buffer of the first pass where it is copied to memory.
+func (p *edgePlan) cachedBuffer() int64 {
+	return roundUp(int64(cachedBufferRecords*p.record.bytes)+recordSlack, 64)
 }
 
 // partitionBound is the most partitions that grouping can give: of two neighbours together, none fits the target.
@@ -144,8 +173,3 @@ func (p edgePlan) slack() int64 { return int64(p.threads+4) * ssd.PageBytes }
 
 // workerBytes is the memory of a worker of the second pass.
 func (p edgePlan) workerBytes() int64 { return p.target + p.slack() }
-
-// recordBytes is the size of a record with a source and an edge number of these sizes, as the compiler lays it out.
-func recordBytes(source, id int64) int64 {
-	return roundUp(roundUp(roundUp(4, source)+source, id)+id, max(source, id))
-}

@@ -1,29 +1,46 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
 	"freshgo/core/manifest"
+	"freshgo/core/narrow"
 	"freshgo/core/ssd"
 )
 
-// The disk space of a store that is to be written. It is known before the first byte, but for the numbers of the edges
-// and their spill, which edges that are sorted already need none of: those are known when the edges are counted.
+// The disk space of a store that is to be written. It is known before the first byte, but for the manifest, which is
+// small, and for a mask that comes through a pipe, of which every node counts.
 
 // SpaceError reports that a file system has too little room for what is to be written.
 type SpaceError struct {
 	Dir        string
 	Need, Free int64 // bytes
+	// Spill is the part of Need that holds edges while they are sorted: more memory needs less of it.
+	Spill int64
+	// Wide says that tensors hold floats, which narrow forms would store in fewer bytes.
+	Wide bool
 }
 
-// Error names the directory, what is needed and what is free.
+// Error names the directory, what is needed, what is free and which options need less.
 func (e *SpaceError) Error() string {
-	return fmt.Sprintf("store: writing to %s takes %d bytes, the file system has %d free: %v", e.Dir, e.Need, e.Free,
-		syscall.ENOSPC)
+	spill, advice := "", ""
+	if e.Spill > 0 {
+		spill = fmt.Sprintf(", %d of them while edges are sorted", e.Spill)
+	}
+	switch {
+	case e.Spill > 0 && e.Need-e.Spill <= e.Free:
+		advice = "; a larger memory= sorts them without"
+	case e.Wide:
+		advice = "; dtype= stores features in fewer bytes"
+	}
+	return fmt.Sprintf("store: writing to %s takes %d bytes%s, the file system has %d free%s: %v", e.Dir, e.Need, spill,
+		e.Free, advice, syscall.ENOSPC)
 }
 
 // Unwrap gives what a full disk would: an *ssd.PathError with ENOSPC.
@@ -89,17 +106,107 @@ func storedBytes(arrays ...*Array) (total int64) {
 	return total
 }
 
-// unsortedBytes returns the disk space of the counted edges beside their topology: edge numbers and, while they are
-// sorted, a spill.
-func (s *edgeSorter) unsortedBytes() int64 {
-	if s.sorted {
-		return 0
+// takeSpace takes disk space for all arrays, so that where there is too little nothing is written. The spills of edges
+// take theirs one after the other, and later bytes are needed when all is written.
+func (c *conversion) takeSpace(ctx context.Context, later int64) error {
+	arrays := c.graph.outline().arrays()
+	var all []*edgeSorter
+	for i, of := range c.sorters {
+		p := &c.graph.edges[i]
+		if !of.edges.sorted {
+			numbers := columnOf(p.file+"edge_ids", edgeIDType(p.edges.count), p.edges.count)
+			arrays = append(arrays, &numbers)
+		}
+		if all = append(all, of.edges); of.weights != nil {
+			all = append(all, of.weights)
+		}
 	}
-	bytes := s.edges.count * int64(edgeIDType(s.edges.count).Size())
-	if !s.plan.inMemory {
-		bytes += s.edges.count * s.plan.record
+	pipes := int64(0)
+	for i := range c.graph.nodes {
+		p := &c.graph.nodes[i]
+		for j, t := range p.splits {
+			rows, err := c.splitRows(ctx, p, t)
+			if err != nil {
+				return err
+			}
+			ids := columnOf(tensorFile(p.file+"split", j, t.Name), manifest.DType_INT64, rows)
+			if t.Pipe != 0 {
+				pipes += storedBytes(&ids)
+			} else {
+				arrays = append(arrays, &ids)
+			}
+		}
 	}
-	return bytes
+	err := checkSorting(c.fs, c.site.dir, storedBytes(arrays...)+pipes, later, all...)
+	var short *SpaceError
+	if errors.As(err, &short) {
+		short.Wide = c.graph.wide()
+	}
+	if err != nil {
+		return err
+	}
+	return reserve(c.fs, c.site.dir, reservations(arrays...))
+}
+
+// checkSorting returns a *SpaceError where there is no room for need bytes and, for a while, for the largest of the
+// spills of edges or for later bytes. Where the disk is short, edges are sorted without a spill.
+func checkSorting(fs ssd.FS, dir string, need, later int64, all ...*edgeSorter) error {
+	free, err := fs.Space(dir)
+	if err != nil {
+		return nil // see checkSpace
+	}
+	spill := int64(0)
+	for _, s := range all {
+		if need+s.spillBytes() > free && s.rounds != nil {
+			s.spillNothing()
+		}
+		spill = max(spill, s.spillBytes())
+	}
+	if most := need + max(spill, later); most > free {
+		return &SpaceError{Dir: dir, Need: most, Free: free, Spill: max(spill-later, 0)}
+	}
+	return nil
+}
+
+// splitRows returns the number of ids of a split, at most for a mask that comes through a pipe.
+func (c *conversion) splitRows(ctx context.Context, p *nodePart, t NamedSource) (count int64, err error) {
+	if t.DType != manifest.DType_BOOL || t.Pipe != 0 {
+		return t.rows(), nil
+	}
+	read, closeReader, err := c.splitReader(t.Source, splitName(p.label, t.Name), 0)
+	if err != nil {
+		return 0, err
+	}
+	defer closeReader()
+	for first := int64(0); first < t.rows(); first += splitRows {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		ids, err := read(first, min(splitRows, t.rows()-first))
+		if err != nil {
+			return 0, err
+		}
+		count += int64(len(ids))
+	}
+	return count, nil
+}
+
+// wide reports whether tensors hold floats that are stored as they are and that a narrow form would make smaller.
+func (g *graph) wide() bool {
+	wide := func(t NamedSource) bool {
+		return t.Narrow == narrow.None && (t.DType == manifest.DType_FLOAT32 || t.DType == manifest.DType_FLOAT64)
+	}
+	for i := range g.nodes {
+		if slices.ContainsFunc(g.nodes[i].tensors, wide) {
+			return true
+		}
+	}
+	for i := range g.edges {
+		if slices.ContainsFunc(g.edges[i].tensors, wide) {
+			return true
+		}
+	}
+	return false
 }
 
 // orderFile names the files of the order of a node type.

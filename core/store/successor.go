@@ -13,10 +13,10 @@ import (
 	"freshgo/core/mem"
 )
 
-// successor is a run that writes a store from another, and shares the files that do not change. The graph of the
-// conversion has the new nodes and edges of each type of the source.
+// successor is a run that writes a store from another, and shares the files that do not change. The graph has the new
+// nodes and edges of each type of the source.
 type successor struct {
-	conversion
+	sourceWriter
 	src   *Store
 	m     *manifest.Manifest // as it will be
 	names map[string]bool    // of files that stay or were made

@@ -7,6 +7,7 @@ import (
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/narrow"
+	"freshgo/core/ssd"
 )
 
 const (
@@ -15,6 +16,16 @@ const (
 	// splitRows is the number of elements of a split that are read at a time. Splits are short; arbitrary.
 	splitRows = 4 << 10
 )
+
+// sourceWriter writes arrays of a graph from the user's sources.
+type sourceWriter struct {
+	fs          ssd.FS
+	budget      *mem.Budget
+	progress    func(stage string, done, total int64)
+	graph       graph
+	tensorChunk int
+	site        *site
+}
 
 // tensorPlan is the plan to pass the rows of a source through memory.
 type tensorPlan struct {
@@ -39,7 +50,7 @@ func planTensor(src Source, chunk int) tensorPlan {
 type visitRows func(first int64, rows []byte) error
 
 // writeTensor writes the rows of a source, and passes them by visit. label stands before its name in messages.
-func (c *conversion) writeTensor(
+func (c *sourceWriter) writeTensor(
 	ctx context.Context, file, label string, t NamedSource, visit visitRows,
 ) (*manifest.Tensor, error) {
 	written := &manifest.Tensor{Name: t.Name}
@@ -69,7 +80,7 @@ func (c *conversion) writeTensor(
 }
 
 // writeSource appends the rows of a source to an array, narrowed where n is not nil, and passes them by visit.
-func (c *conversion) writeSource(
+func (c *sourceWriter) writeSource(
 	ctx context.Context, w *arrayWriter, label string, t NamedSource, n *narrowing, visit visitRows,
 ) error {
 	m := &meter{report: c.progress, stage: "writing " + label + t.Name, total: t.rows()}
@@ -87,7 +98,7 @@ func (c *conversion) writeSource(
 }
 
 // stream passes the rows of a source to visit, in order, and reads ahead meanwhile.
-func (c *conversion) stream(
+func (c *sourceWriter) stream(
 	ctx context.Context, t Source, name string, chunkRows int64, visit func(first int64, rows []byte) error,
 ) error {
 	block, err := c.budget.Alloc(mem.Convert, streamSlots*chunkRows*t.rowBytes())
@@ -108,7 +119,9 @@ func (c *conversion) stream(
 }
 
 // writeSplit writes the node ids of a split.
-func (c *conversion) writeSplit(ctx context.Context, p *nodePart, file string, t NamedSource) (*manifest.Split, error) {
+func (c *sourceWriter) writeSplit(
+	ctx context.Context, p *nodePart, file string, t NamedSource,
+) (*manifest.Split, error) {
 	w, err := newArrayWriter(c.fs, c.site.dir, file, manifest.DType_INT64, nil, c.tensorChunk, c.budget)
 	if err != nil {
 		return nil, err
@@ -118,7 +131,7 @@ func (c *conversion) writeSplit(ctx context.Context, p *nodePart, file string, t
 }
 
 // endSplit appends the node ids of a split to an array that already has ids, and finishes it.
-func (c *conversion) endSplit(
+func (c *sourceWriter) endSplit(
 	ctx context.Context, w *arrayWriter, p *nodePart, t NamedSource, count int64,
 ) (*manifest.Split, error) {
 	name := splitName(p.label, t.Name)
@@ -154,7 +167,7 @@ func (c *conversion) endSplit(
 
 // splitReader returns a function that gives the ids in n elements of a split, whether it is ids or a mask, whose first
 // element is of node begin.
-func (c *conversion) splitReader(
+func (c *sourceWriter) splitReader(
 	t Source, name string, begin int64,
 ) (read func(first, n int64) ([]int64, error), closeReader func(), err error) {
 	if t.DType != manifest.DType_BOOL {

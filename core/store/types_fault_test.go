@@ -137,8 +137,8 @@ func TestTypesCancel(t *testing.T) {
 			}
 		}}))
 	require.Equal(t, []string{
-		"writing split user.train", "writing user.x", "writing item.x", "writing (user, to, item).time",
-		"counting edges of to", "partitioning edges of to", "sorting edges of to", "writing (item, to, user).time",
+		"counting edges of to", "writing split user.train", "writing user.x", "writing item.x",
+		"writing (user, to, item).time", "partitioning edges of to", "sorting edges of to", "writing (item, to, user).time",
 	}, stages)
 	for _, stop := range stages {
 		dir := t.TempDir()

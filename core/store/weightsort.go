@@ -26,6 +26,7 @@ import (
 func (p *edgePart) weightEdges() edgeList {
 	list := p.edges
 	list.sources, list.weights, list.name = p.weights.Source, true, p.label+p.weights.Name
+	list.unnumbered = true
 	return list
 }
 
@@ -193,26 +194,15 @@ func (r *weightReader) read(first, n int64) ([]int64, error) {
 	return bits, nil
 }
 
-// writeWeights writes the weights of an edge type by position, and their sums. The topology is written.
-func (c *conversion) writeWeights(ctx context.Context, p *edgePart, plan edgePlan, edge *manifest.EdgeType) error {
-	s := &edgeSorter{
-		fs: c.fs, dir: c.site.dir, edges: p.weightEdges(),
-		sources: weightLimit(p.weights.DType), targets: c.graph.nodes[p.to].count,
-		plan: plan, budget: c.budget, progress: c.progress, relation: relationWords(p),
-	}
+// writeWeights writes the counted weights of an edge type by position, and their sums. The topology is written.
+func (c *conversion) writeWeights(ctx context.Context, p *edgePart, s *edgeSorter, edge *manifest.EdgeType) error {
 	defer s.close()
-	if err := s.count(ctx); err != nil {
-		return err
-	}
-	out, err := c.newWeightSink(ctx, p, plan.chunk, edge)
+	out, err := c.newWeightSink(ctx, p, s.plan.chunk, edge)
 	if err != nil {
 		return err
 	}
 	defer out.abort()
 	if err := s.sort(ctx, topologySinks{indptr: nowhere{}, indices: out}); err != nil {
-		return err
-	}
-	if err := s.removeSpill(); err != nil {
 		return err
 	}
 	edge.WeightsOf = p.weights.Name
@@ -236,7 +226,7 @@ type weightSink struct {
 	row           int64     // of the next sum
 }
 
-func (c *conversion) newWeightSink(
+func (c *sourceWriter) newWeightSink(
 	ctx context.Context, p *edgePart, chunk int, edge *manifest.EdgeType,
 ) (w *weightSink, err error) {
 	w = &weightSink{narrow: NarrowWeights(p.weights.DType), floats: make([]float64, wordsBytes/8),

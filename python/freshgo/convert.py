@@ -56,6 +56,10 @@ def convert(
     The conversion streams: whatever the size of the graph, it uses at most ``memory``. The store appears whole or not
     at all. What a killed conversion left behind is removed by the next one to the same path.
 
+    The disk space is checked before the first byte is written. Beside the store, edges that are not sorted by target
+    take at most 13 bytes each while they are sorted (below 2^40 edges and 2^32 nodes), and nothing where the disk is
+    short or where reading them again within ``memory`` is cheaper.
+
     Graphs that other programs keep are recognised by what they are: data sets and directories of OGB, of its MAG240M,
     of IGB and of GraphBolt, ``.npz`` archives, NetworkX, sparse matrices; and files of MatrixMarket (by SciPy) and of
     GraphML, GML, GEXF and Pajek (by NetworkX), which are read into memory as a whole. The table in ``docs/data.md``
@@ -157,7 +161,8 @@ def convert(
         BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works or, where
             ``relayout`` needs more, more than was given.
         BusyError: another process is converting to ``path``.
-        StorePermissionError, WriteError, ReadError: the operating system refused, the disk is full, ...
+        StorePermissionError, WriteError, ReadError: the operating system refused, the disk is full, or it has less room
+            than the store needs: the message names both and the option that needs less; ...
     """
     n_bytes = parse_size("memory", memory)
     check_local(path)
