@@ -11,13 +11,13 @@ import (
 
 // hotness is a way to score rows: a fixed cache has the rows with the highest scores.
 type hotness struct {
-	name   string
-	score  func(k Ranker, ctx context.Context, rows *CachedTypes) (*cache.Vector, error)
-	byNode bool                       // scores are by node, and not by row
-	ties   bool                       // counts with many ties
-	needs  sample.Capability          // of the sampler
-	bytes  func(numNodes int64) int64 // memory for a while, beyond the address table; nil: none
-	check  func(o *Options, numNodes int64) error
+	name       string
+	score      func(k Ranker, ctx context.Context, rows *CachedTypes) (*cache.Vector, error)
+	byNode     bool                       // scores are by node, and not by row
+	presampled bool                       // means of counts over Options.PreSCEpochs, with many ties
+	needs      sample.Capability          // of the sampler
+	bytes      func(numNodes int64) int64 // memory for a while, beyond the address table; nil: none
+	check      func(o *Options, numNodes int64) error
 }
 
 // hotnesses has a row for each hotness.
@@ -32,7 +32,7 @@ var hotnesses = []hotness{
 	{name: "presc", score: func(k Ranker, ctx context.Context, rows *CachedTypes) (*cache.Vector, error) {
 		o := &k.sampling.Options
 		return k.count(ctx, o.Seed^preSamplingSeed, o.PreSCEpochs, rows)
-	}, ties: true, bytes: cache.ExpectedBytes, check: func(o *Options, _ int64) error {
+	}, presampled: true, bytes: cache.ExpectedBytes, check: func(o *Options, _ int64) error {
 		if o.PreSCEpochs < 1 {
 			return fmt.Errorf("%w: presc must sample at least 1 epoch, got %d", ErrOption, o.PreSCEpochs)
 		}

@@ -208,12 +208,12 @@ func (o *Options) validatePlan() error {
 			return fmt.Errorf("%w: %s must be at least 0, got %d", ErrOption, size.name, size.value)
 		}
 	}
-	switch {
+	switch kind := cache.KindOf(o.Cache); {
 	case o.Superbatch != Auto && o.Superbatch < 1:
 		return fmt.Errorf("%w: superbatch must be at least 1 batch, got %d", ErrOption, o.Superbatch)
 	case o.Reorder < Auto:
 		return fmt.Errorf("%w: reorder must be at least 0 batches, got %d", ErrOption, o.Reorder)
-	case o.Reorder != 0 && o.Cache != "auto" && o.Cache != "belady":
+	case o.Reorder != 0 && kind != cache.Chosen && kind != cache.Planned:
 		return fmt.Errorf("%w: reorder needs cache \"belady\", which samples ahead, got cache %q", ErrOption, o.Cache)
 	case o.Reorder > 0 && o.Superbatch != Auto && o.Reorder > o.Superbatch:
 		return fmt.Errorf("%w: reorder must be at most superbatch = %d batches, got %d", ErrOption, o.Superbatch, o.Reorder)

@@ -16,7 +16,7 @@ import (
 )
 
 // Hotness scores the nodes of a source as Options.Cache says, which must be one of
-// the metrics, and writes the scores by node id. It reads no rows. "presc" gives
+// the metrics, and writes the scores by node id. It reads no rows. PreSC gives
 // the counts themselves, of the epochs of Options.Seed: what a loader's traces of
 // these epochs add up to.
 //
@@ -35,7 +35,7 @@ func Hotness(ctx context.Context, src Source, o Options, scores []float32) error
 			ErrOption, len(scores), m.Parts.NumNodes)
 	}
 	defer m.Close()
-	if o.Cache != "presc" {
+	if !hotnessOf(o.Cache).presampled {
 		return scoreAll(ctx, m, scores)
 	}
 	m.Options.Seed ^= preSamplingSeed // rank takes it off again
@@ -100,10 +100,10 @@ func (k Ranker) Rank(ctx context.Context, kind string, rows *CachedTypes) (*cach
 	return scores, err
 }
 
-// RankForCache is Rank, where many ties of a count are broken by expected visits.
+// RankForCache is Rank, where expected visits break the many ties of sampled counts.
 func (k Ranker) RankForCache(ctx context.Context, kind string, rows *CachedTypes) (*cache.Vector, error) {
 	scores, err := k.Rank(ctx, kind, rows)
-	if err != nil || !hotnessOf(kind).ties || !k.sampling.Gives(sample.CanExpected) {
+	if err != nil || !hotnessOf(kind).presampled || !k.sampling.Gives(sample.CanExpected) {
 		return scores, err
 	}
 	expected, err := k.Rank(ctx, "expected", rows)

@@ -64,7 +64,7 @@ func (m *Sampling) Check() error {
 	if err := o.validate(m.Parts.NumNodes); err != nil {
 		return err
 	}
-	if err := m.Parts.CheckRows(o.Cache); err != nil {
+	if err := m.Parts.CheckRows(cache.KindOf(o.Cache)); err != nil {
 		return err
 	}
 	if err := c.checkTypes(); err != nil {

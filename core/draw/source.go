@@ -87,13 +87,13 @@ func (p *Parts) Choose(aggregate string) error {
 
 // CheckRows refuses rows on disk that 32 bits do not number, or that a plan cannot tell apart. Those of types are
 // numbered one after the other.
-func (p *Parts) CheckRows(cacheKind string) error {
+func (p *Parts) CheckRows(kind cache.Kind) error {
 	read := slices.ContainsFunc(p.Tensors, func(t Tensor) bool { return t.OnDisk != nil && !t.ByEdge })
 	if read && p.NumNodes > cache.MaxRows {
 		return fmt.Errorf("%w: the graph has %d nodes, expected at most %d where rows are read from a store",
 			ErrOption, p.NumNodes, int64(cache.MaxRows))
 	}
-	if why := p.unplannable(); read && cacheKind == "belady" {
+	if why := p.unplannable(); read && kind == cache.Planned {
 		return why
 	}
 	return nil

@@ -119,7 +119,7 @@ func (h *historyCache) openReuse(ctx context.Context, m *draw.Sampling, c *histo
 // spareLists decides whether lists on disk that would be pruned are left unread: see prune.LastHop. Edges of a node to
 // itself are counted where history.Batch.Degrees are known, so these are looked for.
 func (h *historyCache) spareLists(ctx context.Context, m *draw.Sampling) error {
-	if m.Split.Cache == "belady" || m.Options.Weighted() {
+	if cache.KindOf(m.Split.Cache) == cache.Planned || m.Options.Weighted() {
 		return nil
 	}
 	onDisk := false

@@ -2,7 +2,6 @@ package loader
 
 import (
 	"context"
-	"slices"
 
 	"freshgo/core/cache"
 	"freshgo/core/fetch"
@@ -28,14 +27,16 @@ type rowCache interface {
 
 // openCache makes the cache that the split has room for.
 func (l *Loader) openCache(ctx context.Context) (err error) {
-	switch kind := l.draw.Split.Cache; {
-	case len(l.rows.OnDisk) == 0:
+	if len(l.rows.OnDisk) == 0 {
 		l.cache = passive{fetch.AllInMemory{}}
-	case kind == "none":
+		return nil
+	}
+	switch cache.KindOf(l.draw.Split.Cache) {
+	case cache.Absent:
 		l.cache = passive{fetch.Uncached{}}
-	case kind == "belady":
+	case cache.Planned:
 		l.cache, err = openPlannedRows(ctx, l)
-	case slices.Contains(cache.OnlineNames(), kind):
+	case cache.Online:
 		l.cache, err = openOnlineRows(l)
 	default:
 		l.cache, err = openPassive(fetch.OpenFixed(ctx, &l.draw, &l.rows, &l.counters))

@@ -25,7 +25,7 @@ func TestRowsBeyond32Bits(t *testing.T) {
 		{cache.MaxRows + 1, []draw.Tensor{{Name: "x"}, ofEdges}, false},
 	} {
 		p := draw.Parts{NumNodes: c.nodes, Tensors: c.tensors}
-		if err := p.CheckRows("degree"); c.refused {
+		if err := p.CheckRows(cache.Ranked); c.refused {
 			require.ErrorIs(t, err, draw.ErrOption)
 		} else {
 			require.NoError(t, err)

@@ -41,7 +41,7 @@ func Simulate(
 	if err := s.check(trace); err != nil {
 		return 0, err
 	}
-	if s.Hotness == nil && (s.Policy == "belady" || s.Policy == "none") {
+	if kind := cache.KindOf(s.Policy); s.Hotness == nil && (kind == cache.Planned || kind == cache.Absent) {
 		return 0, s.belady(ctx, budget, trace, each)
 	}
 	policy, fill, err := s.policy(budget)
@@ -97,7 +97,7 @@ func (s *Simulation) policy(budget *mem.Budget) (cache.Policy, int64, error) {
 func (s *Simulation) belady(
 	ctx context.Context, budget *mem.Budget, trace []Batch, each func(batch int, c Counts),
 ) error {
-	if s.Policy == "none" {
+	if cache.KindOf(s.Policy) == cache.Absent {
 		s.Capacity = 0
 	}
 	p, err := New(budget,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
@@ -35,22 +36,22 @@ var methods = []method{
 const auto = "auto"
 
 func (m method) String() string {
-	name := "random"
+	var names []string
 	switch {
 	case m.page:
-		name = "page-once"
+		names = append(names, "page-once")
 	case m.file:
-		name = "pack"
+		names = append(names, "pack")
 	case m.scan:
-		name = "scan"
+		names = append(names, "scan")
 	}
-	switch {
-	case !m.forward:
-		return name
-	case name == "random":
-		return "forward"
+	if m.forward {
+		names = append(names, "forward")
 	}
-	return name + "+forward"
+	if names == nil {
+		return "random"
+	}
+	return strings.Join(names, "+")
 }
 
 // Transfers lists the values of Config.Transfer.

@@ -138,17 +138,17 @@ class _Pool:
         self.size = size
         self.turn = threading.RLock()  # held by who lends: others wait until a loader is open
         self.lock = threading.RLock()  # of the dictionaries
-        self.held: weakref.WeakKeyDictionary[Borrower, int] = weakref.WeakKeyDictionary()
+        self.borrowed: weakref.WeakKeyDictionary[Borrower, int] = weakref.WeakKeyDictionary()
         self.smallest: weakref.WeakKeyDictionary[Borrower, int] = weakref.WeakKeyDictionary()
         """The smallest memory that works, of each loader that was opened."""
 
     def holders(self) -> dict[Borrower, int]:
         with self.lock:
-            return dict(self.held)
+            return dict(self.borrowed)
 
     def returned(self, by: Borrower, *, closed: bool = False) -> None:
         with self.lock:
-            self.held.pop(by, None)
+            self.borrowed.pop(by, None)
             if closed:
                 self.smallest.pop(by, None)
 
@@ -181,7 +181,7 @@ class _Pool:
                 raise
             raise BudgetError(f"{error}; {self._why()}", error.minimum) from None
         with self.lock:
-            self.held[to] = n_bytes
+            self.borrowed[to] = n_bytes
             self.smallest[to] = int(opened.stats()["memory_smallest"])
         return opened
 
@@ -215,7 +215,7 @@ class _Pool:
         """Return the share of a loader that is iterated in turns with others, which keep theirs: what each needs, and
         an equal part of the rest. Return None where there are no others."""
         with self.lock:
-            smallest, held = dict(self.smallest), dict(self.held)
+            smallest, held = dict(self.smallest), dict(self.borrowed)
         if to not in smallest:
             return None
         others = [(other, of) for other in smallest if other is not to and (of := other.lending()).underway]

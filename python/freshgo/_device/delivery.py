@@ -106,7 +106,7 @@ class OnDevice:
         self._narrow = narrow
 
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
-        held = None if self._cache is None else self._cache.held
+        held = None if self._cache is None else self._cache.row_of_node
         adapted = {**options, "holds": HELD, "held": held, "lock_memory": True}
         return {**adapted, "feature_dtype": "stored"} if self._narrow else adapted
 

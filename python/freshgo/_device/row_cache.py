@@ -57,21 +57,21 @@ def parts_of(source: Source) -> list[Part]:
 class DeviceCache:
     """Rows of every node-level tensor on a device, and which nodes they belong to.
 
-    ``held`` is int32 ``[num_nodes]`` on the CPU: the row of each node in the tables of its part, or -1.
+    ``row_of_node`` is int32 ``[num_nodes]`` on the CPU: the row of each node in the tables of its part, or -1.
     """
 
     def __init__(self, ids: Tensor, parts: list[Part], assemble: Assemble) -> None:
         """A cache for the rows of ``ids``, ascending, which :meth:`fill` brings there."""
         self.rows = ids.numel()
         self.tables: dict[str, Tensor] = {}
-        self.held = torch.full((sum(part.num_nodes for part in parts),), -1, dtype=torch.int32)
+        self.row_of_node = torch.full((sum(part.num_nodes for part in parts),), -1, dtype=torch.int32)
         self._parts = parts
         self._counts: dict[str, int] = {}  # rows of each table
         self._assemble = assemble
         first = 0
         for part in parts:
             own = ids[(ids >= first) & (ids < first + part.num_nodes)]
-            self.held[own] = torch.arange(own.numel(), dtype=torch.int32)
+            self.row_of_node[own] = torch.arange(own.numel(), dtype=torch.int32)
             self._counts |= dict.fromkeys(part.widths, own.numel())
             first += part.num_nodes
 

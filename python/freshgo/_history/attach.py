@@ -48,20 +48,20 @@ class Attachment:
         forms = {conv: form_of(f"layer {at[0] + 1}", conv) for conv, at in places.items()}
         history.check_levels(len(convs))
         self._handles: list[Any] = hook_batch_norms(history, self.model)
-        self._after: list[_After] = []
-        reached = _Reached()
+        self._output_hooks: list[_LayerOutputHook] = []
+        state = _PassState()
         dropout = getattr(self.model, "dropout", None)
         if len(places) != len(convs):
-            self._hook(self.model, _Start(reached))
+            self._hook(self.model, _PassStartHook(state))
         if basic:
-            self._hook(self.model, _Model(history, reached))
+            self._hook(self.model, _ModelHook(history, state))
             if isinstance(dropout, nn.Module):
-                self._hook(dropout, _Dropout(history, reached))
+                self._hook(dropout, _DropoutHook(history, state))
         for conv, at in places.items():
-            after = _After(reached)
-            self._after.append(after)
-            self._hook(conv, _Before(history, at, len(convs), forms[conv], after, reached))
-            self._handles.append(conv.register_forward_hook(after))
+            output = _LayerOutputHook(state)
+            self._output_hooks.append(output)
+            self._hook(conv, _LayerInputHook(history, at, len(convs), forms[conv], output, state))
+            self._handles.append(conv.register_forward_hook(output))
 
     def _hook(self, module: nn.Module, hook: Any) -> None:
         self._handles.append(module.register_forward_pre_hook(hook, with_kwargs=True))
@@ -70,11 +70,11 @@ class Attachment:
         """Give the model back as it was."""
         for handle in self._handles:
             handle.remove()
-        for after in self._after:
-            after.restore()
+        for output in self._output_hooks:
+            output.restore()
 
 
-class _Reached:
+class _PassState:
     """How far a model has come in the pruned batch at hand."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class _Reached:
 
     def start(self) -> None:
         """Begin a pass."""
-        self.calls: dict[_Before, int] = {}  # of layers that are called several times
+        self.calls: dict[_LayerInputHook, int] = {}  # of layers that are called several times
         self.computed: tuple[Levels, int] | None = None  # a layer has returned the computed rows of this level
         self.merged: int | None = None  # the rows of this level are whole already
 
@@ -114,26 +114,26 @@ class _Hook:
         return step.recognise(edge_index, edges)
 
 
-class _Start:
+class _PassStartHook:
     """Before a model that calls a layer several times."""
 
-    def __init__(self, reached: _Reached) -> None:
-        self._reached = reached
+    def __init__(self, state: _PassState) -> None:
+        self._state = state
 
     @eager
     def __call__(self, *_: Any) -> None:
-        self._reached.start()
+        self._state.start()
 
 
-class _Model(_Hook):
+class _ModelHook(_Hook):
     """Before a model of PyG: what trims or describes nodes by batch has no place where levels are computed alone."""
 
-    def __init__(self, history: Steps, reached: _Reached) -> None:
-        self.history, self._reached = history, reached
+    def __init__(self, history: Steps, state: _PassState) -> None:
+        self.history, self._state = history, state
 
     @eager
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._reached.start()
+        self._state.start()
         given = {**dict(zip(parameters(module), args, strict=False)), **kwargs}
         if self.levels(given.get("edge_index")) is None:
             return None
@@ -148,39 +148,39 @@ class _Model(_Hook):
         return (), given
 
 
-class _Dropout(_Hook):
+class _DropoutHook(_Hook):
     """Before the dropout of a model of PyG, the last thing between two layers: cached rows are dropped out anew each
     time, as computed ones are, and what is kept was not dropped out (as in GNNAutoScale)."""
 
-    def __init__(self, history: Steps, reached: _Reached) -> None:
-        self.history, self._reached = history, reached
+    def __init__(self, history: Steps, state: _PassState) -> None:
+        self.history, self._state = history, state
 
     @eager
     def __call__(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        reached, self._reached.computed = self._reached.computed, None
-        if reached is None or self.history is None or len(args) != 1:
+        computed, self._state.computed = self._state.computed, None
+        if computed is None or self.history is None or len(args) != 1:
             return None
-        levels, level = reached
+        levels, level = computed
         rows = self.history.rows(levels, level, {UNNAMED[0]: args[0]})
-        self._reached.merged = level
+        self._state.merged = level
         return (rows[UNNAMED[0]],), kwargs
 
 
-class _Before(_Hook):
+class _LayerInputHook(_Hook):
     """Before a layer: its rows, and its bipartite graph."""
 
     def __init__(
-        self, history: Steps, places: list[int], num_layers: int, form: str, after: _After, reached: _Reached
+        self, history: Steps, places: list[int], num_layers: int, form: str, output: _LayerOutputHook, state: _PassState
     ) -> None:
         """``places`` are the layers of the model that the module is, from 0 on: several where it is called again."""
         self.history = history
-        self._reached = reached
+        self._state = state
         self._places, self._level = places, places[0]
-        self._num_layers, self._form, self._after = num_layers, form, after
+        self._num_layers, self._form, self._output = num_layers, form, output
 
     @eager
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._after.restore()  # what a call that raised left behind
+        self._output.restore()  # what a call that raised left behind
         call = LayerCall(f"layer {self._places[0] + 1}", module, args, kwargs)
         levels = self.levels(call.edge_index)
         if levels is None:
@@ -193,7 +193,7 @@ class _Before(_Hook):
         if level < 0:
             return None
         call.check(levels.blocks[level])
-        whole, self._reached.merged, self._reached.computed = self._reached.merged == level, None, None
+        whole, self._state.merged, self._state.computed = self._state.merged == level, None, None
         rows = call.rows if whole else self.history.rows(levels, level, call.rows)
         assert self.history.current is not None  # rows() has checked it
         levels = self.history.current.on(next(iter(rows.values())).device)
@@ -201,24 +201,24 @@ class _Before(_Hook):
         replaced = call.replaced(rows, levels, block, self._form)
         if self._form == GCN and module.normalize:
             module.normalize = False  # type: ignore[assignment]  # a flag of GCNConv
-            self._after.owes(module)
+            self._output.owes(module)
         merge = merge_of(self.history, levels, level + 1)
         if merge is not None and adds_up(module):
             computed = LayerCall(call.where, module, *replaced)
             return over_merged(computed, self._form, block, levels, level + 1, merge)
-        self._after.expect(block, levels, level + 1, pairs=call.takes_pairs(self._form), merge=merge)
+        self._output.expect(block, levels, level + 1, pairs=call.takes_pairs(self._form), merge=merge)
         return replaced
 
     def _place(self, module: nn.Module) -> int:
         """Which of the model's layers is called."""
-        number = self._reached.calls.get(self, 0)
+        number = self._state.calls.get(self, 0)
         if len(self._places) > 1:
             if number == len(self._places):
                 raise InvalidArgumentError(
                     f"{type(module).__name__} was called more than {number} times, expected {number} calls, as when "
                     "the history was attached"
                 )
-            self._reached.calls[self] = number + 1
+            self._state.calls[self] = number + 1
         return self._places[number]
 
     def _level_in(self, levels: Levels, module: nn.Module) -> int:
@@ -255,20 +255,20 @@ class _Before(_Hook):
             )
 
 
-class _After:
+class _LayerOutputHook:
     """After a layer: its outputs are those of the rows it computes."""
 
-    def __init__(self, reached: _Reached) -> None:
+    def __init__(self, state: _PassState) -> None:
         self._block: HeteroBlock | None = None
         self._levels: Levels | None = None
         self._pairs = False
         self._merge: Merge | None = None
         self._conv: Any = None
-        self._reached, self._level = reached, 0
+        self._state, self._level = state, 0
 
     def __getstate__(self) -> dict[str, Any]:
         empty = dict.fromkeys(("_block", "_levels", "_merge", "_conv"))
-        return {**empty, "_pairs": False, "_reached": _Reached(), "_level": 0}
+        return {**empty, "_pairs": False, "_state": _PassState(), "_level": 0}
 
     def expect(self, block: HeteroBlock, levels: Levels, level: int, *, pairs: bool, merge: Merge | None) -> None:
         """Of the call that begins, the rows of the block's targets are computed, those of ``level``. With ``pairs``
@@ -294,7 +294,7 @@ class _After:
         rows = of_targets(type(module).__name__, out, block, pairs=self._pairs)
         if merge is not None:
             return merged_output(rows, levels, self._level, merge)
-        self._reached.computed = (levels, self._level) if self._level < levels.num_layers else None
+        self._state.computed = (levels, self._level) if self._level < levels.num_layers else None
         return rows
 
 

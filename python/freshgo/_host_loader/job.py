@@ -64,7 +64,7 @@ class Job:
         self._count = count
         self._changed = threading.Condition()
         self._lost: RankError | None = None
-        self._taking = False  # a thread is within the loader
+        self._loader_busy = False  # a thread is within the loader
         self._run: Run | None = None
         self._total = self._first = self._taken = 0  # batches of the share, in all, where it began, and taken since
 
@@ -83,7 +83,7 @@ class Job:
             while mine.requested is not None:
                 self._check(mine)
                 requested = [rank.requested for rank in self._ranks.values()]
-                if None in requested or self._taking:
+                if None in requested or self._loader_busy:
                     self._wait(alive)
                 elif any(other != run for other in requested):
                     self._fail(RankError(f"the ranks of this host begin different epochs: {self._shown()}"))
@@ -105,13 +105,13 @@ class Job:
                     mine.next += 1
                     self._changed.notify_all()  # there is room again
                     return mine.ready.popleft()
-                if number < mine.next and not self._taking:
+                if number < mine.next and not self._loader_busy:
                     return self._again(local, number)
                 if local + number * self._count >= self._total - self._first:
                     return None
                 turn = self._ranks.get(self._taken % self._count)
                 full = turn is not None and turn.running and len(turn.ready) >= AHEAD
-                if self._taking or full:
+                if self._loader_busy or full:
                     if not wait:
                         return False
                     self._wait(alive)
@@ -157,7 +157,7 @@ class Job:
     def _take(self, wait: bool, alive: Callable[[], bool]) -> bool:
         """Take a batch from the loader, for whichever rank it is; False where ``wait`` is not set and there is none
         yet. The lock is not held meanwhile."""
-        self._taking, raw, failed = True, None, None
+        self._loader_busy, raw, failed = True, None, None
         self._changed.release()
         try:
             raw = self._received(wait, alive)
@@ -167,7 +167,7 @@ class Job:
             failed = error
         finally:
             self._changed.acquire()
-            self._taking = False
+            self._loader_busy = False
             self._changed.notify_all()
         if failed is not None:
             self._fail(failed)
@@ -209,7 +209,7 @@ class Job:
     def _leave(self, rank: _Rank) -> None:
         rank.requested, rank.running = None, False
         rank.ready.clear()
-        if not any(other.running for other in self._ranks.values()) and not self._taking and self._run is not None:
+        if not any(other.running for other in self._ranks.values()) and not self._loader_busy and self._run is not None:
             self._run = None
             self.native.stop()
         self._changed.notify_all()

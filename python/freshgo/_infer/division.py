@@ -51,7 +51,7 @@ class Stage:
     """That a node's own row has beside them."""
     slices: int
     """The slices of the columns; one is in memory at a time."""
-    held: bool
+    from_input: bool
     """Whether what is added up, of several slices the first, goes from the input into memory, and never to disk."""
     adding: int
     """Nodes whose sums are made at a time, in the passes over slices but for the last one."""
@@ -69,7 +69,7 @@ class Stage:
 
     def __str__(self) -> str:
         sizes = f"{self.columns} {self.own} {self.adding} {self.finishing}"
-        return f"{self.parts.first} {self.by_columns} {sizes} {self.slices} {self.held}"
+        return f"{self.parts.first} {self.by_columns} {sizes} {self.slices} {self.from_input}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Part(NamedTuple):
     """Columns of the rows that it is given."""
     columns: Callable[[Tensor, slice], Tensor] | None
     """Some columns of what the next layer adds up, of these columns of the rows that this one gives."""
-    held: bool
+    from_input: bool
     """Whether what it adds up is made of the input, and nothing else is."""
 
 
@@ -169,7 +169,7 @@ def _stage(layer: Part, sizes: Sizes, free: int, working: int, device: str | tor
     widest = math.ceil(columns / slices)
     beside = widest if layer.columns is not None else columns + own
     reading = max(working, READING, sizes.reading + BATCHES)
-    held = layer.held and (slices == 1 or layer.columns is not None) and beside * column <= free - reading
+    from_input = layer.from_input and (slices == 1 or layer.columns is not None) and beside * column <= free - reading
     # Half of what is free to work with has sums: those that are made, and those of a piece of the edges. By columns
     # there are also the own rows and those that are made.
     adding = _rows(working // 2, (2 if layer.columns is None else 4) * FLOAT * widest)
@@ -178,7 +178,7 @@ def _stage(layer: Part, sizes: Sizes, free: int, working: int, device: str | tor
     one = torch.zeros(1, layer.width, device=device)  # a dtype that the layer does not take is told here
     mapped = parts.messages(one)
     parts.combine(mapped, parts.own(one) if own else mapped if parts.root is not None else None)
-    return Stage(parts, layer.columns, columns, own, slices, held, adding, finishing)
+    return Stage(parts, layer.columns, columns, own, slices, from_input, adding, finishing)
 
 
 def _rows(memory: int, row: int) -> int:
@@ -188,8 +188,8 @@ def _rows(memory: int, row: int) -> int:
 
 def _bytes(stage: Stage, sizes: Sizes) -> float:
     """What a layer moves for each node, but for its input at first and its output."""
-    kept = 0.0 if stage.held and not stage.by_columns else stage.columns + stage.own
-    if stage.by_columns and stage.held:
+    kept = 0.0 if stage.from_input and not stage.by_columns else stage.columns + stage.own
+    if stage.by_columns and stage.from_input:
         kept -= stage.columns / stage.slices
     stored = 2 * kept * sizes.stored
     if stage.slices > 1 and not stage.by_columns:

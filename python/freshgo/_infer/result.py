@@ -50,7 +50,7 @@ class Result:
         return self._order is None and self._wanted is None
 
     @property
-    def came(self) -> Path:
+    def arrival_path(self) -> Path:
         """The file that rows go to when they come."""
         return self.path if self.in_order else self.path.with_name(f"{self.path.name}.came")
 
@@ -82,13 +82,13 @@ class Result:
             at += count
         self._filled += counts
 
-    def arrange(self, came: Rows, file: Rows, done: int) -> Iterator[int]:
+    def arrange(self, unordered: Rows, file: Rows, done: int) -> Iterator[int]:
         """Put the buckets into order, from one on; yield after each how many are."""
         every = self._rows(0, self.shape[0])
         for bucket in range(done, len(self.buckets)):
             first, end = self.buckets[bucket]
             rows, out = (np.empty((end - first, self.shape[1]), self.dtype) for _ in range(2))
-            came.read(first, rows)
+            unordered.read(first, rows)
             out[every[(every >= first) & (every < end)] - first] = rows
             file.write(first, torch.from_numpy(out))
             yield bucket + 1

@@ -39,7 +39,7 @@ class Segments:
             self._beside_file(node).write(first, values[node].cpu())
         if place == len(self._stream.layers):
             result, made = self._tables.result(), values[self._stream.output]
-            file = self._run.file(result.came, result.shape, result.dtype)
+            file = self._run.file(result.arrival_path, result.shape, result.dtype)
             result.take(file, first, made.cpu().to(self._task.dtype))
 
     def remove(self, place: int) -> None:

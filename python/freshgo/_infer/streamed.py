@@ -65,7 +65,7 @@ class Streamed:
         self._order = order_of(store, self._total)
         self._steps: list[Step] = [] if self._order is None else [("places", 0)]
         self._steps += [("degrees", 0)] if self._norm is not None else []
-        self._steps += [] if stages[0].held else [("scan", 0)]
+        self._steps += [] if stages[0].from_input else [("scan", 0)]
         for place, stage in enumerate(stages):
             if stage.by_columns:
                 self._steps += [("slices", place)]
@@ -124,7 +124,7 @@ class Streamed:
             self._tables.remove(step[1])
             self._segments.remove(step[1])
         if step[0] == "arrange":
-            self._tables.result().came.unlink()
+            self._tables.result().arrival_path.unlink()
 
     def _done(self, step: Step, units: int, of: int) -> None:
         """Note how far a step is."""
@@ -195,11 +195,11 @@ class Streamed:
         stage, kept, out = self.division.stages[place], self._tables.messages(place), self._tables.messages(place + 1)
         own = self._tables.own(place) if stage.own else None
         units = list(ranges(self._store.num_nodes, stage.adding))
-        scanned = self._store.num_nodes if stage.held else 0  # the first units are rows of the input
+        scanned = self._store.num_nodes if stage.from_input else 0  # the first units are rows of the input
         total = scanned + stage.slices * len(units)
         for s in range(max(0, self.run.state["batches"] - scanned) // max(1, len(units)), stage.slices):
-            held = stage.held and s == 0
-            rows = self._sums_of.scaled(stage.parts, self._first_slice(total)) if held else self._loaded(place, s)
+            direct = stage.from_input and s == 0
+            rows = self._sums_of.scaled(stage.parts, self._first_slice(total)) if direct else self._loaded(place, s)
             columns, before = slice(kept.at[s], kept.at[s + 1]), scanned + s * len(units)
             for unit in range(max(0, self.run.state["batches"] - before), len(units)):
                 first, end = units[unit]
@@ -232,7 +232,7 @@ class Streamed:
         stage = self.division.stages[place]
         last = place == len(self.division.stages) - 1
         result = self._tables.result() if last else None
-        table, beside = self._held() if stage.held else (self._loaded(place, stage.slices - 1), None)
+        table, beside = self._first_messages() if stage.from_input else (self._loaded(place, stage.slices - 1), None)
         units = list(ranges(self._store.num_nodes, stage.finishing))
         for unit in range(self.run.state["batches"], len(units)):
             first, end = units[unit]
@@ -257,7 +257,7 @@ class Streamed:
         rows = self._tables.messages(place).load(s, self.division.rows)
         return self._sums_of.scaled(self.division.stages[place].parts, rows)
 
-    def _held(self) -> tuple[Tensor, Tensor | None]:
+    def _first_messages(self) -> tuple[Tensor, Tensor | None]:
         """All that the first layer adds up, and the own rows beside it, from the input."""
         stage, count = self.division.stages[0], self._store.num_nodes
         rows, own = torch.empty(count, stage.columns), torch.empty(count, stage.own)
@@ -275,6 +275,8 @@ class Streamed:
     def _arrange(self, place: int) -> None:
         """Put the rows of the result into order."""
         result = self._tables.result()
-        came, file = (self.run.file(path, result.shape, result.dtype) for path in (result.came, result.path))
-        for bucket in result.arrange(came, file, self.run.state["batches"]):
+        unordered, file = (
+            self.run.file(path, result.shape, result.dtype) for path in (result.arrival_path, result.path)
+        )
+        for bucket in result.arrange(unordered, file, self.run.state["batches"]):
             self._done(("arrange", place), bucket, len(result.buckets))

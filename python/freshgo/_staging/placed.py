@@ -26,7 +26,7 @@ class Placed:
 
     def __init__(self, files: Files, count: int, memory: int) -> None:
         self.count = count
-        self.came = 0
+        self.num_placed = 0
         """Rows so far."""
         self._files, self._memory = files, memory
         self._range = 0
@@ -48,10 +48,10 @@ class Placed:
             ranges = places // self._range
             order = np.argsort(ranges, kind="stable")
             bounds = np.arange(-(-self.count // self._range) + 1)
-            self._starts.append(self.came + np.searchsorted(ranges[order], bounds))
+            self._starts.append(self.num_placed + np.searchsorted(ranges[order], bounds))
             for spill, rows in zip(self._spills, (places, *arrays), strict=True):
                 spill.append(rows[order])
-        self.came += len(places)
+        self.num_placed += len(places)
 
     def _begin(self, arrays: Sequence[Rows]) -> None:
         row = sum(rows.itemsize * int(np.prod(rows.shape[1:])) for rows in arrays)

@@ -127,7 +127,7 @@ class Builder:
                     for first in range(0, keys.rowless.shape[0], ROWLESS):
                         nodes = read_rows(keys.rowless, first, min(first + ROWLESS, keys.rowless.shape[0]), file)
                         put(nodes, batch, len(nodes))
-        if placed.came != keys.count:
+        if placed.num_placed != keys.count:
             raise _changed(source)
         placed.finish(reading.outs if splits is None else [*reading.outs, splits.out])
         parts.tensors = reading.finished()
@@ -263,7 +263,7 @@ class Builder:
             for first in range(0, order.count, count):
                 placed.put(np.asarray(by_row[numbers + first]), arrays)
             del batch, arrays  # they may be large, and the next ones come
-        if placed.came != edges:
+        if placed.num_placed != edges:
             raise _changed(source)
         placed.finish(reading.outs)
 

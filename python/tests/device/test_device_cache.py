@@ -86,7 +86,7 @@ def test_filling_keeps_the_order_of_the_ids() -> None:
     parts = [row_cache.Part("", 10, {"x": 12, "y": 8})]
     cache = row_cache.DeviceCache(ids, parts, row_cache.assemble)
     cache.fill(({"x": x[part], "y": y[part]} for part in ids.split(3)), torch.device("cpu"))
-    assert cache.held.tolist() == [-1, -1, 0, 1, -1, 2, -1, -1, 3, -1]
+    assert cache.row_of_node.tolist() == [-1, -1, 0, 1, -1, 2, -1, -1, 3, -1]
     assert cache.tables["x"].equal(x[ids])
     assert cache.n_bytes == 4 * (12 + 8)
     n_id = torch.tensor([5, 0, 8])

@@ -107,7 +107,7 @@ def test_the_ranking_is_that_of_the_cache(graph: dict[str, Any]) -> None:
     scores[100:140] = 1.0
     with Loader(graph, **GIVEN, input_nodes="train", cache=scores, device="cuda", device_cache=20 * WIDTH) as loader:
         delivery: Any = loader._engine.delivery
-        held = delivery._cache.held
+        held = delivery._cache.row_of_node
         assert held[100:120].tolist() == list(range(20))  # of equal scores, the lower ids
         assert int((held >= 0).sum()) == 20
         x = torch.from_numpy(graph["x"])
@@ -115,8 +115,8 @@ def test_the_ranking_is_that_of_the_cache(graph: dict[str, Any]) -> None:
     with Loader(graph, **GIVEN, input_nodes="train", device="cuda", device_cache="100kB") as loader:
         delivery = loader._engine.delivery
         expected = freshgo.hotness(graph, "expected", num_neighbors=[4, 3], input_nodes="train", batch_size=64)
-        chosen = expected[delivery._cache.held >= 0]
-        assert chosen.min() >= expected[delivery._cache.held < 0].max()
+        chosen = expected[delivery._cache.row_of_node >= 0]
+        assert chosen.min() >= expected[delivery._cache.row_of_node < 0].max()
 
 
 def test_the_ranking_is_over_all_types(typed: Graph) -> None:
@@ -128,7 +128,7 @@ def test_the_ranking_is_over_all_types(typed: Graph) -> None:
     given = {**GIVEN, "input_nodes": "paper", "cache": scores}
     with Loader(typed, **given, device="cuda", device_cache=room) as loader:
         delivery: Any = loader._engine.delivery
-        held = delivery._cache.held
+        held = delivery._cache.row_of_node
         assert held[7] == 0
         assert held[1200 + 100 : 1200 + 130].tolist() == list(range(30))  # of equal scores, the lower ids
         assert int((held >= 0).sum()) == 31

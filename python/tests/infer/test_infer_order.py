@@ -97,7 +97,7 @@ def test_results_in_the_order_asked_for(path: Path, tmp_path: Path, seeds: Any, 
         return Result(tmp_path / "out.npy", NODES, 2, np.float32, order, chosen, memory)
 
     made = result()
-    with Rows(made.came, made.shape, made.dtype, moved) as came:
+    with Rows(made.arrival_path, made.shape, made.dtype, moved) as came:
         for first in range(0, NODES, 90):
             made = result() if first % 4 == 0 else made  # another process goes on
             assert made.has(first, first + 90) == bool(seeds is None or np.isin(nodes[first : first + 90], seeds).any())

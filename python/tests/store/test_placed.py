@@ -30,7 +30,7 @@ def test_rows_by_their_places(tmp_path: Path, memory: int) -> None:
         some = order[at : at + int(rng.integers(0, 40))]
         placed.put(some, [rows[some] for rows in arrays])
         at += len(some)
-    assert placed.came == count
+    assert placed.num_placed == count
     outs = [files.new() for _ in arrays]
     placed.finish(outs)
     for rows, out in zip(arrays, outs, strict=True):
