@@ -6,7 +6,6 @@ import (
 	"math"
 	"unsafe"
 
-	"freshgo/core/mem"
 )
 
 // Draws by weight from long lists that are not in memory, where their source has the sums of their blocks: what
@@ -76,11 +75,6 @@ type located struct {
 	lists  buffer[longList]
 }
 
-func (l *located) free() {
-	l.points.free()
-	l.lists.free()
-}
-
 func locatedBytes() int64 {
 	return wavePoints*int64(unsafe.Sizeof(Point{})+unsafe.Sizeof(longList{})) + 2*minBuffer // unsafe: only sizes
 }
@@ -97,10 +91,8 @@ type blockDraws struct {
 // the degree of a long list is its complement, so that it counts as empty.
 func (b *blockDraws) expand() error {
 	h, m := b.hop, b.method
-	if err := h.points.grow(h.budget, mem.Trace, wavePoints, 0); err != nil {
-		return err
-	}
-	if err := h.located.lists.grow(h.budget, mem.Trace, wavePoints, 0); err != nil {
+	err := reserve(h.budget, room{&h.points, wavePoints, 0}, room{&h.located.lists, wavePoints, 0})
+	if err != nil {
 		return err
 	}
 	spans, skipped, long := h.spans.data[:h.targets], h.skipped.from(0), false

@@ -15,6 +15,12 @@ type buffer[T any] struct {
 	data  []T // all of block
 }
 
+// bytes returns the size of n elements.
+func (*buffer[T]) bytes(n int64) int64 {
+	var zero T
+	return n * int64(unsafe.Sizeof(zero)) // unsafe: only a size
+}
+
 // grow makes room for n elements, keeping the first keep of them. Views of the old memory become invalid. On an error
 // the buffer is as before.
 func (b *buffer[T]) grow(budget *mem.Budget, p mem.Purpose, n, keep int64) error {
@@ -22,8 +28,7 @@ func (b *buffer[T]) grow(budget *mem.Budget, p mem.Purpose, n, keep int64) error
 	if n <= have {
 		return nil
 	}
-	var zero T
-	size := int64(unsafe.Sizeof(zero)) // unsafe: only a size
+	size := b.bytes(1)
 	room := max(n, minBuffer/size)
 	block, err := budget.Alloc(p, max(room, have+have/2)*size)
 	if err != nil && room < have+have/2 {
@@ -53,4 +58,40 @@ func (b *buffer[T]) free() {
 		b.block.Free()
 	}
 	b.block, b.data = nil, nil
+}
+
+// room is what a buffer of any type is to have room for: n elements, of which it keeps some.
+type room struct {
+	buffer interface {
+		bytes(n int64) int64
+		grow(budget *mem.Budget, p mem.Purpose, n, keep int64) error
+		free()
+	}
+	n, keep int64
+}
+
+// reserve grows buffers.
+func reserve(budget *mem.Budget, rooms ...room) error {
+	for _, r := range rooms {
+		if err := r.buffer.grow(budget, mem.Trace, r.n, r.keep); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reservedBytes returns the memory of buffers that were empty before they were reserved.
+func reservedBytes(rooms []room) (total int64) {
+	for _, r := range rooms {
+		if r.n > 0 {
+			total += max(r.buffer.bytes(r.n), minBuffer)
+		}
+	}
+	return total
+}
+
+func freeAll(rooms []room) {
+	for _, r := range rooms {
+		r.buffer.free()
+	}
 }

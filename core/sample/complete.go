@@ -33,12 +33,6 @@ type bothWays struct {
 	ptr, pos buffer[int64]
 }
 
-func (w *bothWays) free() {
-	w.keys.free()
-	w.ptr.free()
-	w.pos.free()
-}
-
 // checkReverse checks what goes with the subgraph type.
 func (c *Config) checkReverse(g *Graph) error {
 	if c.Subgraph != Bidirectional {
@@ -133,10 +127,8 @@ func (w *bothWays) collect(b *batch, against *edgeArrays) error {
 				drawn, int64(1)<<(keyBits-1), ErrTooLarge)
 		}
 	}
-	if err := w.keys.grow(b.budget, mem.Trace, int64(len(sub.row)+len(against.row)), 0); err != nil {
-		return err
-	}
-	if err := w.ptr.grow(b.budget, mem.Trace, int64(n)+1, 0); err != nil {
+	err := reserve(b.budget, room{&w.keys, int64(len(sub.row) + len(against.row)), 0}, room{&w.ptr, int64(n) + 1, 0})
+	if err != nil {
 		return err
 	}
 	return w.placeKeys(b, against, w.ptr.data[:n+1])
@@ -176,10 +168,8 @@ func (w *bothWays) merge(b *batch, own bool) error {
 	for _, count := range counts {
 		total += count
 	}
-	if err := w.pos.grow(b.budget, mem.Trace, total, 0); err != nil {
-		return err
-	}
-	if err := b.row.grow(b.budget, mem.Trace, total, 0); err != nil { // all that it held is in the keys
+	// All that row held is in the keys.
+	if err := reserve(b.budget, room{&w.pos, total, 0}, room{&b.row, total, 0}); err != nil {
 		return err
 	}
 	row, pos, at := b.row.data, w.pos.data, int64(0)

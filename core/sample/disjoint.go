@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"freshgo/core/internal/asm"
-	"freshgo/core/mem"
 )
 
 // Disjoint batches (PyG's disjoint=True): every seed has a tree of its own. A node is numbered once for each tree that
@@ -22,11 +21,6 @@ import (
 type forest struct {
 	ids   buffer[int64]  // of nodes, without their trees
 	trees buffer[uint32] // of nodes
-}
-
-func (f *forest) free() {
-	f.ids.free()
-	f.trees.free()
 }
 
 // treeShift is the place of a tree in a word: above the ids of a graph.
@@ -66,10 +60,8 @@ func packTrees[T id](h *hop, u int, ids []T) {
 // unpackTrees takes apart the words of what the hop before reached and makes these nodes ready to be targets.
 func (s *nodeSet) unpackTrees() error {
 	f := &s.forest
-	if err := f.ids.grow(s.budget, mem.Trace, int64(s.end), int64(s.first)); err != nil {
-		return err
-	}
-	if err := f.trees.grow(s.budget, mem.Trace, int64(s.end), int64(s.first)); err != nil {
+	end, first := int64(s.end), int64(s.first)
+	if err := reserve(s.budget, room{&f.ids, end, first}, room{&f.trees, end, first}); err != nil {
 		return err
 	}
 	shift := treeShift(s.numNodes)

@@ -62,18 +62,13 @@ type thread struct {
 }
 
 func (e *edgeSet) free() {
-	for _, b := range []*buffer[int64]{&e.ptr, &e.pos, &e.wide, &e.counts, &e.turns, &e.listNodes} {
-		b.free()
-	}
-	e.row.free()
-	e.spans.free()
-	e.weight.free()
-	e.fetched.free()
-	e.located.free()
-	e.both.free()
-	for i := range e.listOffsets {
-		e.listOffsets[i].free()
-	}
+	freeAll(e.rooms(edgesRoom{}))
+	freeAll([]room{
+		{buffer: &e.listPtr}, {buffer: &e.listPos}, {buffer: &e.listIDs}, {buffer: &e.listSpans}, {buffer: &e.listWeights},
+		{buffer: &e.listSums}, {buffer: &e.points}, {buffer: &e.located.lists}, {buffer: &e.both.keys},
+		{buffer: &e.both.ptr}, {buffer: &e.both.pos}, {buffer: &e.listOffsets[0]}, {buffer: &e.listOffsets[1]},
+		{buffer: &e.turns}, {buffer: &e.listNodes},
+	})
 	for i := range e.scratch {
 		t := &e.scratch[i]
 		t.set.buf.free()
@@ -192,27 +187,25 @@ func (b *batch) hop(number, first, end int, k int64) (int64, error) {
 
 // numberRoom makes room for the edges from to to, which are to be numbered.
 func (h *hop) numberRoom(from, to int64) error {
-	if err := h.batch.row.grow(h.budget, mem.Trace, to, from); err != nil {
-		return err
-	}
-	h.row = h.batch.row.data[from:to]
 	s := h.source
 	most := int64(s.n) + newNodes(to-from, s.numNodes, s.disjoint)
-	return s.nodes.grow(h.budget, mem.Trace, most, int64(s.n))
+	err := reserve(h.budget, room{&h.batch.row, to, from}, room{&s.nodes, most, int64(s.n)})
+	if err == nil {
+		h.row = h.batch.row.data[from:to]
+	}
+	return err
 }
 
 // count finds the spans of the targets first to end and continues ptr over them: by what each of them draws or, with a
 // method, by what it may get at most.
 func (b *batch) count(number, first, end int, k int64) error {
-	if err := b.spans.grow(b.budget, mem.Trace, int64(end-first), 0); err != nil {
-		return err
-	}
-	if err := b.ptr.grow(b.budget, mem.Trace, int64(end)+1, int64(first)+1); err != nil {
+	err := reserve(b.budget, room{&b.spans, int64(end - first), 0}, room{&b.ptr, int64(end) + 1, int64(first) + 1})
+	if err != nil {
 		return err
 	}
 	targets, spans, ptr := b.expanded(first, end), b.spans.data[:end-first], b.ptr.data[first:]
 	var taken atomic.Int64
-	err := b.share(&taken, (len(targets)+pieceTargets-1)/pieceTargets, func(*thread) error {
+	err = b.share(&taken, (len(targets)+pieceTargets-1)/pieceTargets, func(*thread) error {
 		for {
 			at := int(taken.Add(1)-1) * pieceTargets
 			if at >= len(targets) {

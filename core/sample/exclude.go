@@ -265,10 +265,7 @@ func findSources[I int32 | int64](pos []int64, list []I, first int64, links []Li
 type masked struct{ weights, sums buffer[float64] }
 
 func (m *masked) grow(budget *mem.Budget, deg int64) error {
-	if err := m.weights.grow(budget, mem.Trace, deg, 0); err != nil {
-		return err
-	}
-	return m.sums.grow(budget, mem.Trace, SumsLen(deg), 0)
+	return reserve(budget, room{&m.weights, deg, 0}, room{&m.sums, SumsLen(deg), 0})
 }
 
 func (m *masked) free() {

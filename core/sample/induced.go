@@ -19,10 +19,7 @@ const inducedEdges = 2048
 func (b *batch) induce() error {
 	targets := b.target.before()
 	n := len(targets)
-	if err := b.ptr.grow(b.budget, mem.Trace, int64(n)+1, 1); err != nil {
-		return err
-	}
-	if err := b.spans.grow(b.budget, mem.Trace, int64(n), 0); err != nil {
+	if err := reserve(b.budget, room{&b.ptr, int64(n) + 1, 1}, room{&b.spans, int64(n), 0}); err != nil {
 		return err
 	}
 	for at := 0; at < n; at += pieceTargets {
@@ -64,12 +61,9 @@ func (in *inducing) lists() error {
 		}
 		return in.keep(in.load(in.batch.listIDs.data[:inducedEdges]))
 	}
-	for _, b := range []*buffer[int64]{&in.batch.listIDs, &in.batch.listPos} {
-		if err := b.grow(in.batch.budget, mem.Trace, FetchedEdges, 0); err != nil {
-			return err
-		}
-	}
-	if err := in.batch.listPtr.grow(in.batch.budget, mem.Trace, int64(len(in.nodes))+1, 0); err != nil {
+	err := reserve(in.batch.budget, room{&in.batch.listIDs, FetchedEdges, 0}, room{&in.batch.listPos, FetchedEdges, 0},
+		room{&in.batch.listPtr, int64(len(in.nodes)) + 1, 0})
+	if err != nil {
 		return err
 	}
 	drawn := in.positions(in.batch.listPos.data[:FetchedEdges], in.batch.listPtr.data)
@@ -153,10 +147,8 @@ func (in *inducing) keep(ids []int64) error {
 			in.edges, int64(maxEdges), ErrTooLarge)
 	}
 	need := in.edges + int64(len(ids))
-	if err := in.batch.row.grow(in.batch.budget, mem.Trace, need, in.edges); err != nil {
-		return err
-	}
-	if err := in.batch.pos.grow(in.batch.budget, mem.Trace, need, in.edges); err != nil {
+	err := reserve(in.batch.budget, room{&in.batch.row, need, in.edges}, room{&in.batch.pos, need, in.edges})
+	if err != nil {
 		return err
 	}
 	in.batch.source.ids.find(in.sources, ids)

@@ -49,15 +49,6 @@ type fetched struct {
 	listWeights, listSums     buffer[float64]
 }
 
-func (f *fetched) free() {
-	for _, b := range []*buffer[int64]{&f.listPtr, &f.listPos, &f.listIDs} {
-		b.free()
-	}
-	f.listSpans.free()
-	f.listWeights.free()
-	f.listSums.free()
-}
-
 // wholeLists lets a chooser draw a hop from the lists of its targets.
 type wholeLists struct {
 	hop         *hop
@@ -235,10 +226,8 @@ func runChosen[I int32 | int64, T id](l *wholeLists, from *lists, indices []I, i
 // them. A list whose degree is negative counts as empty.
 func (l *wholeLists) chooseFetched(lo, hi int) error {
 	h := l.hop
-	if err := h.listPtr.grow(h.budget, mem.Trace, int64(h.targets)+1, 0); err != nil {
-		return err
-	}
-	if err := h.listSpans.grow(h.budget, mem.Trace, int64(h.targets), 0); err != nil {
+	n := int64(h.targets)
+	if err := reserve(h.budget, room{&h.listPtr, n + 1, 0}, room{&h.listSpans, n, 0}); err != nil {
 		return err
 	}
 	spans := h.spans.data[:h.targets]

@@ -2,7 +2,6 @@ package sample
 
 import (
 	"math/bits"
-	"unsafe"
 
 	"freshgo/core/mem"
 )
@@ -21,33 +20,17 @@ func (s *Sampler) size(d Demand, relation int) size {
 // included.
 func (s *Sampler) WorkerBytes(d Demand, stamp bool) int64 {
 	var total int64
-	add := func(n, size int64) {
-		if n > 0 {
-			total += max(n*size, minBuffer)
-		}
-	}
 	for t := range s.numTypes() {
-		n := s.nodesDemand(d, t)
-		add(n.nodes, 8)
-		add(n.front, 8)
-		add(n.trees, 8)
-		add(n.trees, 4)
-		if stamp && !s.disjoint {
-			add(max(s.numNodes(t), 1), stampSize)
+		total += reservedBytes(new(nodeSet).rooms(s.nodesDemand(d, t)))
+		if ids := new(idMap); stamp && !s.disjoint {
+			total += reservedBytes([]room{{buffer: &ids.stamps, n: max(s.numNodes(t), 1)}})
 		} else {
-			add(tableSlots(d.Nodes[t]), 8)
+			total += reservedBytes([]room{{buffer: &ids.table, n: tableSlots(d.Nodes[t])}})
 		}
 	}
 	for i := range s.relations {
 		r := &s.relations[i]
-		n := r.edgesDemand(s.size(d, i))
-		add(n.ptr, 8)
-		add(n.pos, 8)
-		add(n.row, 4)
-		add(n.wide, 8)
-		add(n.spans, int64(unsafe.Sizeof(span{}))) // unsafe: only a size
-		add(n.weight, 4)
-		add(n.counts, 8)
+		total += reservedBytes(new(edgeSet).rooms(r.edgesDemand(s.size(d, i))))
 		if r.method != nil {
 			total += r.method.bytes(r, s.size(d, i)) + r.threadBytes()
 		}
@@ -57,26 +40,14 @@ func (s *Sampler) WorkerBytes(d Demand, stamp bool) int64 {
 		}
 		total += r.subgraphBytes(both)
 	}
-	n := s.flatDemand(d)
-	add(n.nodes, 8)
-	add(n.trees, 4)
-	add(n.ptr, 8)
-	add(n.pos, 8)
-	add(n.row, 4)
-	add(n.weight, 4)
-	return total
+	return total + reservedBytes(new(flat).rooms(s.flatDemand(d)))
 }
 
 // Reserve grows the Worker to batches up to a demand, so that none of them allocates. Larger ones still work while the
 // budget has room.
 func (w *Worker) Reserve(d Demand) error {
 	for t, s := range w.nodes {
-		n := w.sampler.nodesDemand(d, t)
-		err := reserve(w.budget, room{&s.nodes, n.nodes}, room{&s.front, n.front}, room{&s.forest.ids, n.trees})
-		if err != nil {
-			return err
-		}
-		if err := s.forest.trees.grow(w.budget, mem.Trace, n.trees, 0); err != nil {
+		if err := reserve(w.budget, s.rooms(w.sampler.nodesDemand(d, t))...); err != nil {
 			return err
 		}
 		if err := s.ids.resize(d.Nodes[t]); err != nil {
@@ -84,38 +55,11 @@ func (w *Worker) Reserve(d Demand) error {
 		}
 	}
 	for i, e := range w.edges {
-		n := e.relation.edgesDemand(w.sampler.size(d, i))
-		err := reserve(w.budget,
-			room{&e.ptr, n.ptr}, room{&e.pos, n.pos}, room{&e.wide, n.wide}, room{&e.counts, n.counts})
-		if err != nil {
-			return err
-		}
-		if err := e.row.grow(w.budget, mem.Trace, n.row, 0); err != nil {
-			return err
-		}
-		if err := e.spans.grow(w.budget, mem.Trace, n.spans, 0); err != nil {
-			return err
-		}
-		if err := e.weight.grow(w.budget, mem.Trace, n.weight, 0); err != nil {
+		if err := reserve(w.budget, e.rooms(e.relation.edgesDemand(w.sampler.size(d, i)))...); err != nil {
 			return err
 		}
 	}
-	return w.flat.grow(w.budget, w.sampler.flatDemand(d))
-}
-
-// room is the capacity of a buffer, in elements.
-type room struct {
-	buffer *buffer[int64]
-	n      int64
-}
-
-func reserve(budget *mem.Budget, rooms ...room) error {
-	for _, r := range rooms {
-		if err := r.buffer.grow(budget, mem.Trace, r.n, 0); err != nil {
-			return err
-		}
-	}
-	return nil
+	return reserve(w.budget, w.flat.rooms(w.sampler.flatDemand(d))...)
 }
 
 // resize replaces a hash map by one that numbers this many nodes without growing.
@@ -139,6 +83,13 @@ func tableSlots(nodes int64) int64 {
 // nodesRoom is the number of elements of the buffers of a node type.
 type nodesRoom struct{ nodes, front, trees int64 }
 
+func (s *nodeSet) rooms(n nodesRoom) []room {
+	return []room{
+		{buffer: &s.nodes, n: n.nodes}, {buffer: &s.front, n: n.front},
+		{buffer: &s.forest.ids, n: n.trees}, {buffer: &s.forest.trees, n: n.trees},
+	}
+}
+
 func (s *Sampler) nodesDemand(d Demand, t int) nodesRoom {
 	most := int64(0) // that a hop of one relation may write: as many as it has edges
 	for _, i := range s.groups[t] {
@@ -156,6 +107,13 @@ func (s *Sampler) nodesDemand(d Demand, t int) nodesRoom {
 
 // edgesRoom is the number of elements of the buffers of a relation.
 type edgesRoom struct{ ptr, pos, row, spans, wide, weight, counts int64 }
+
+func (e *edgeSet) rooms(n edgesRoom) []room {
+	return []room{
+		{buffer: &e.ptr, n: n.ptr}, {buffer: &e.pos, n: n.pos}, {buffer: &e.row, n: n.row}, {buffer: &e.spans, n: n.spans},
+		{buffer: &e.wide, n: n.wide}, {buffer: &e.weight, n: n.weight}, {buffer: &e.counts, n: n.counts},
+	}
+}
 
 func (r *relation) edgesDemand(d size) edgesRoom {
 	n := edgesRoom{ptr: d.nodes + 1, pos: d.edges, row: d.edges, spans: d.nodes}

@@ -28,9 +28,7 @@ type nodeSet struct {
 
 func (s *nodeSet) free() {
 	s.ids.free()
-	s.nodes.free()
-	s.forest.free()
-	s.front.free()
+	freeAll(s.rooms(nodesRoom{}))
 }
 
 // initIDs makes an id map of nodes, or of words.

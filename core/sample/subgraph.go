@@ -1,7 +1,6 @@
 package sample
 
 import (
-	"freshgo/core/mem"
 )
 
 // Subgraph is one batch, over one numbering of the nodes of all types (see Sampler.First), so that what is cached,
@@ -60,15 +59,6 @@ type flat struct {
 	weight          buffer[float32]
 }
 
-func (f *flat) free() {
-	for _, b := range []*buffer[int64]{&f.nodes, &f.ptr, &f.pos} {
-		b.free()
-	}
-	f.row.free()
-	f.trees.free()
-	f.weight.free()
-}
-
 // splitSeeds gives every type its seeds, in their order. The times of r become those of the trees.
 func (w *Worker) splitSeeds(r *Request) ([][]int64, error) {
 	f, types := &w.flat, len(w.nodes)
@@ -123,7 +113,7 @@ func (w *Worker) flatten(out *Subgraph) error {
 		g.Room += e.room
 		g.Rooms = append(g.Rooms, e.room)
 	}
-	if err := w.flat.grow(w.budget, w.flatSize()); err != nil {
+	if err := reserve(w.budget, w.flat.rooms(w.flatSize())...); err != nil {
 		return err
 	}
 	w.flattenNodes(&g)
@@ -182,17 +172,11 @@ func (w *Worker) flattenEdges(g *Subgraph) {
 // flatRoom is the number of elements of the buffers of flat batches.
 type flatRoom struct{ nodes, trees, ptr, pos, row, weight int64 }
 
-func (f *flat) grow(budget *mem.Budget, n flatRoom) error {
-	if err := reserve(budget, room{&f.nodes, n.nodes}, room{&f.ptr, n.ptr}, room{&f.pos, n.pos}); err != nil {
-		return err
+func (f *flat) rooms(n flatRoom) []room {
+	return []room{
+		{buffer: &f.nodes, n: n.nodes}, {buffer: &f.trees, n: n.trees}, {buffer: &f.ptr, n: n.ptr},
+		{buffer: &f.pos, n: n.pos}, {buffer: &f.row, n: n.row}, {buffer: &f.weight, n: n.weight},
 	}
-	if err := f.trees.grow(budget, mem.Trace, n.trees, 0); err != nil {
-		return err
-	}
-	if err := f.row.grow(budget, mem.Trace, n.row, 0); err != nil {
-		return err
-	}
-	return f.weight.grow(budget, mem.Trace, n.weight, 0)
 }
 
 // flatRoom returns the room of a batch with the given numbers of nodes, elements of Ptr and edges in all.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sort"
 
-	"freshgo/core/mem"
 )
 
 // temporalLists is Temporal where times are not in memory: whole lists of them are fetched and sorted, each once in a
@@ -36,10 +35,9 @@ func (m *temporalLists) bytes(r *relation, d size) int64 {
 }
 
 func (m *temporalLists) expand(h *hop) error {
-	for _, b := range []*buffer[int64]{&h.turns, &h.listPtr, &h.listNodes} {
-		if err := b.grow(h.budget, mem.Trace, int64(h.targets)+1, 0); err != nil {
-			return err
-		}
+	n := int64(h.targets) + 1
+	if err := reserve(h.budget, room{&h.turns, n, 0}, room{&h.listPtr, n, 0}, room{&h.listNodes, n, 0}); err != nil {
+		return err
 	}
 	nodes, turns := h.expanded(h.first, h.first+h.targets), h.turns.data[:h.targets]
 	for i := range turns {

@@ -72,7 +72,7 @@ func (w *Worker) Close() {
 	for _, e := range w.edges {
 		e.free()
 	}
-	w.flat.free()
+	freeAll(w.flat.rooms(flatRoom{}))
 }
 
 // Draw draws the batch of key for a request and sets out. It fails with ErrSeed where a seed is not a node, ErrConfig,
