@@ -22,13 +22,11 @@ const (
 // during the call only. Ids on disk are checked against the limit and take up to
 // two pieces of staging memory.
 func (a *IDs) Scan(ctx context.Context, budget *mem.Budget, visit func(first int64, ids []int64) error) error {
-	buffer := make([]int64, ScanIDs)
 	switch {
 	case a.disk != nil:
-		return a.disk.Scan(ctx, budget, func(first int64, data []byte) error {
-			return a.visitRaw(first, data, buffer, visit)
-		})
+		return a.ScanSome(ctx, budget, 1, visit)
 	case a.narrow != nil:
+		buffer := make([]int64, ScanIDs)
 		for first := 0; first < len(a.narrow); first += ScanIDs {
 			part := a.narrow[first:min(first+ScanIDs, len(a.narrow))]
 			for i, id := range part {
@@ -52,7 +50,7 @@ func (a *IDs) Scan(ctx context.Context, budget *mem.Budget, visit func(first int
 func (a *IDs) ScanSome(
 	ctx context.Context, budget *mem.Budget, every int64, visit func(first int64, ids []int64) error,
 ) error {
-	if a.disk == nil || every <= 1 {
+	if a.disk == nil {
 		return a.Scan(ctx, budget, visit)
 	}
 	buffer := make([]int64, ScanIDs)
@@ -119,82 +117,70 @@ func checkIDs[T uint32 | int64](a *IDs, first int64, ids []T) error {
 // Scan calls visit with the rows of an array without padding between them, in
 // order, a piece at a time. While it visits one the engine reads the next.
 func (d *Rows) Scan(ctx context.Context, budget *mem.Budget, visit func(first int64, data []byte) error) error {
-	width := int64(d.layout.RowBytes)
-	numBytes, fileBytes := d.layout.NumRows*width, d.layout.FileBytes()
-	staging, err := budget.Alloc(mem.Staging, min(2*ScanPiece, fileBytes))
-	if err != nil {
-		return err
-	}
-	defer staging.Free()
-	piece := func(off int64) []byte { // each other one in the same place
-		at := off % int64(2*ScanPiece)
-		return staging.Bytes()[at:min(at+ScanPiece, at+fileBytes-off)]
-	}
-	reading := make(chan error, 1)
-	begin := func(off int64) {
-		guard.Go(func() { reading <- d.readPiece(ctx, off, piece(off)) }, func(p *guard.PanicError) { reading <- p })
-	}
-	if fileBytes > 0 {
-		begin(0)
-	}
-	for off := int64(0); off < fileBytes; off += ScanPiece {
-		if err := <-reading; err != nil {
-			return err
-		}
-		next := off + ScanPiece
-		if next < fileBytes {
-			begin(next)
-		}
-		if err := visit(off/width, piece(off)[:min(ScanPiece, numBytes-off)]); err != nil {
-			if next < fileBytes {
-				<-reading // into memory that is freed now
-			}
-			return err
-		}
-	}
-	return nil
+	return d.scanSome(ctx, budget, 1, visit)
 }
 
-// readPiece reads whole pages of the file into p.
-func (d *Rows) readPiece(ctx context.Context, off int64, p []byte) error {
-	var ranges []ssd.Range
-	for at := 0; at < len(p); at += d.slot {
-		ranges = append(ranges, ssd.Range{Off: off + int64(at), Len: int32(min(d.slot, len(p)-at))})
-	}
-	return d.ReadRanges(ctx, ranges, func(r int, data []byte) error {
-		copy(p[ranges[r].Off-off:], data)
-		return nil
-	})
-}
-
-// scanSome calls visit with the rows in one of every buffers of the engine, in order. Rows have 4 or 8 bytes.
+// scanSome is Scan of the rows in one of every buffers of the engine.
 func (d *Rows) scanSome(
 	ctx context.Context, budget *mem.Budget, every int64, visit func(first int64, data []byte) error,
 ) error {
-	slot, width := int64(min(d.slot, ScanPiece)), int64(d.layout.RowBytes)
-	numBytes, fileBytes := d.layout.NumRows*width, d.layout.FileBytes()
-	staging, err := budget.Alloc(mem.Staging, 2*ScanPiece)
+	slot, width := d.buffer(), int64(d.layout.RowBytes)
+	numBytes, fileBytes, pieceBytes := d.layout.NumRows*width, d.layout.FileBytes(), ScanPiece/slot*slot
+	staging, err := budget.Alloc(mem.Staging, min(2*pieceBytes, fileBytes))
 	if err != nil {
 		return err
 	}
 	defer staging.Free()
-	part := func(r int) []byte { return staging.Bytes()[int64(r)*slot:][:slot] }
-	var ranges []ssd.Range
-	for off := int64(0); off < fileBytes; {
-		for ranges = ranges[:0]; off < fileBytes && int64(len(ranges)+1)*slot <= 2*ScanPiece; off += every * slot {
-			ranges = append(ranges, ssd.Range{Off: off, Len: int32(min(slot, fileBytes-off))})
-		}
-		err := d.ReadRanges(ctx, ranges, func(r int, data []byte) error {
-			copy(part(r), data)
-			return nil
-		})
-		for r := 0; r < len(ranges) && err == nil; r++ {
-			at := ranges[r].Off
-			err = visit(at/width, part(r)[:max(0, min(slot, numBytes-at))])
-		}
-		if err != nil {
+	piece := func(k int64) (buffers []ssd.Range, data []byte) { // each other one in the same place
+		off := k * pieceBytes * every
+		return d.buffers(off, min(off+pieceBytes*every, fileBytes), every), staging.Bytes()[k%2*pieceBytes:]
+	}
+	reading := make(chan error, 1)
+	begin := func(k int64) {
+		guard.Go(func() {
+			buffers, data := piece(k)
+			reading <- d.readBuffers(ctx, buffers, data)
+		}, func(p *guard.PanicError) { reading <- p })
+	}
+	pieces := (fileBytes + pieceBytes*every - 1) / (pieceBytes * every)
+	if pieces > 0 {
+		begin(0)
+	}
+	for k := range pieces {
+		if err := <-reading; err != nil {
 			return err
+		}
+		if k+1 < pieces {
+			begin(k + 1)
+		}
+		buffers, data := piece(k)
+		for b, at := range buffers {
+			if err := visit(at.Off/width, data[int64(b)*slot:][:min(slot, numBytes-at.Off)]); err != nil {
+				if k+1 < pieces {
+					<-reading // into memory that is freed now
+				}
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// buffer returns the size of an engine buffer, a piece of a scan at most.
+func (d *Rows) buffer() int64 { return int64(min(d.slot, ScanPiece)) }
+
+// buffers returns one of every buffers of the file between two offsets.
+func (d *Rows) buffers(off, end, every int64) (buffers []ssd.Range) {
+	for ; off < end; off += every * d.buffer() {
+		buffers = append(buffers, ssd.Range{Off: off, Len: int32(min(d.buffer(), end-off))})
+	}
+	return buffers
+}
+
+// readBuffers reads buffers one behind the other into p.
+func (d *Rows) readBuffers(ctx context.Context, buffers []ssd.Range, p []byte) error {
+	return d.ReadRanges(ctx, buffers, func(b int, data []byte) error {
+		copy(p[int64(b)*d.buffer():], data)
+		return nil
+	})
 }

@@ -27,7 +27,7 @@ func (d *Rows) Span(ctx context.Context, buffer []byte, first, n int64) ([]byte,
 	from, to := l.Offset(first), l.Offset(first+n-1)+int64(l.RowBytes)
 	begin := from / ssd.PageBytes * ssd.PageBytes
 	pages := buffer[:ssd.WholePages(to)-begin]
-	if err := d.readPiece(ctx, begin, pages); err != nil {
+	if err := d.readBuffers(ctx, d.buffers(begin, begin+int64(len(pages)), 1), pages); err != nil {
 		return nil, err
 	}
 	data, dense := pages[from-begin:to-begin], l.RowsPerPage*l.RowBytes
