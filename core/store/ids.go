@@ -8,30 +8,58 @@ import (
 	"freshgo/core/ssd"
 )
 
-// idReader reads a one-dimensional Source of integers as int64. It belongs to one goroutine.
-type idReader struct {
+// elementReader reads a one-dimensional Source of numbers. It belongs to one goroutine.
+type elementReader struct {
 	rows *rowReader
 	raw  *mem.Block // elements as they are
-	wide *mem.Block // elements as int64; empty where they are that already
+	wide *mem.Block // elements of eight bytes; empty where a reader makes none
 }
 
-// newIDReader returns a reader of at most maxRows ids at a time. It charges idReaderBytes to the budget until close.
-func newIDReader(fs ssd.FS, src Source, name string, maxRows int64, budget *mem.Budget) (*idReader, error) {
-	rows, err := newRowReader(fs, src, name, maxRows, budget)
-	if err != nil {
-		return nil, err
+// newElementReader returns a reader of at most maxRows numbers at a time, with wide bytes of memory for each beside it.
+// It charges elementReaderBytes to the budget until close.
+func newElementReader(
+	fs ssd.FS, src Source, name string, maxRows, wide int64, budget *mem.Budget,
+) (r elementReader, err error) {
+	if r.rows, err = newRowReader(fs, src, name, maxRows, budget); err != nil {
+		return r, err
 	}
-	r := &idReader{rows: rows}
 	if r.raw, err = budget.Alloc(mem.Convert, maxRows*int64(src.DType.Size())); err != nil {
-		rows.close()
-		return nil, err
+		r.rows.close()
+		return r, err
 	}
-	if r.wide, err = budget.Alloc(mem.Convert, maxRows*wideBytes(src.DType)); err != nil {
+	if r.wide, err = budget.Alloc(mem.Convert, maxRows*wide); err != nil {
 		r.raw.Free()
-		rows.close()
-		return nil, err
+		r.rows.close()
 	}
-	return r, nil
+	return r, err
+}
+
+func elementReaderBytes(src Source, maxRows, wide int64) int64 {
+	return src.scratchBytes(maxRows) + maxRows*(int64(src.DType.Size())+wide)
+}
+
+func (r *elementReader) close() {
+	r.rows.close()
+	r.raw.Free()
+	r.wide.Free()
+}
+
+// bytes returns n numbers from row first on as they are, aligned, valid until the next call.
+func (r *elementReader) bytes(first, n int64) ([]byte, error) {
+	raw, err := r.rows.read(r.raw.Bytes(), first, n)
+	// The user's memory need not be aligned; ours is.
+	if uintptr(unsafe.Pointer(unsafe.SliceData(raw)))%8 != 0 { // only compared
+		raw = r.raw.Bytes()[:copy(r.raw.Bytes(), raw)]
+	}
+	return raw, err
+}
+
+// idReader reads integers as int64.
+type idReader struct{ elementReader }
+
+func newIDReader(fs ssd.FS, src Source, name string, maxRows int64, budget *mem.Budget) (*idReader, error) {
+	r, err := newElementReader(fs, src, name, maxRows, wideBytes(src.DType), budget)
+	return &idReader{r}, err
 }
 
 func wideBytes(d manifest.DType) int64 {
@@ -43,24 +71,14 @@ func wideBytes(d manifest.DType) int64 {
 
 // idReaderBytes is the memory of an idReader.
 func idReaderBytes(src Source, maxRows int64) int64 {
-	return src.scratchBytes(maxRows) + maxRows*(int64(src.DType.Size())+wideBytes(src.DType))
-}
-
-func (r *idReader) close() {
-	r.rows.close()
-	r.raw.Free()
-	r.wide.Free()
+	return elementReaderBytes(src, maxRows, wideBytes(src.DType))
 }
 
 // read returns n ids from row first on, valid until the next read.
 func (r *idReader) read(first, n int64) ([]int64, error) {
-	raw, err := r.rows.read(r.raw.Bytes(), first, n)
-	if err != nil || n == 0 {
+	raw, err := r.bytes(first, n)
+	if err != nil {
 		return nil, err
-	}
-	// The user's memory need not be aligned; ours is.
-	if uintptr(unsafe.Pointer(&raw[0]))%8 != 0 { // raw has an element, as n is not 0
-		raw = r.raw.Bytes()[:copy(r.raw.Bytes(), raw)]
 	}
 	if r.rows.src.DType == manifest.DType_INT64 {
 		return mem.View[int64](raw), nil

@@ -129,61 +129,33 @@ func wrongWeight(src Source, name string, edge int64, w float64) error {
 	return invalid("%s is %v, expected a finite weight of at least 0 and at most %g", position, w, MaxWeight)
 }
 
-// weightReader reads the bits of weights, as they are stored. It belongs to one goroutine.
+// weightReader reads the bits of weights, as they are stored.
 type weightReader struct {
-	rows   *rowReader
-	raw    *mem.Block
-	floats *mem.Block
+	elementReader
 	narrow bool
 }
 
-// newWeightReader returns a reader of at most maxRows weights at a time. It charges weightReaderBytes to the budget
-// until close.
 func newWeightReader(fs ssd.FS, src Source, name string, maxRows int64, budget *mem.Budget) (*weightReader, error) {
-	rows, err := newRowReader(fs, src, name, maxRows, budget)
-	if err != nil {
-		return nil, err
-	}
-	r := &weightReader{rows: rows, narrow: NarrowWeights(src.DType)}
-	if r.raw, err = budget.Alloc(mem.Convert, maxRows*int64(src.DType.Size())); err != nil {
-		rows.close()
-		return nil, err
-	}
-	if r.floats, err = budget.Alloc(mem.Convert, maxRows*8); err != nil {
-		r.raw.Free()
-		rows.close()
-		return nil, err
-	}
-	return r, nil
+	r, err := newElementReader(fs, src, name, maxRows, 8, budget)
+	return &weightReader{r, NarrowWeights(src.DType)}, err
 }
 
 // weightReaderBytes is the memory of a weightReader.
-func weightReaderBytes(src Source, maxRows int64) int64 {
-	return src.scratchBytes(maxRows) + maxRows*(int64(src.DType.Size())+8)
-}
-
-func (r *weightReader) close() {
-	r.rows.close()
-	r.raw.Free()
-	r.floats.Free()
-}
+func weightReaderBytes(src Source, maxRows int64) int64 { return elementReaderBytes(src, maxRows, 8) }
 
 // read returns the bits of n weights from edge first on, valid until the next read. -0 is read as 0.
 func (r *weightReader) read(first, n int64) ([]int64, error) {
-	raw, err := r.rows.read(r.raw.Bytes(), first, n)
-	if err != nil || n == 0 {
+	raw, err := r.bytes(first, n)
+	if err != nil {
 		return nil, err
 	}
-	if uintptr(unsafe.Pointer(unsafe.SliceData(raw)))%8 != 0 { // only compared; ours is aligned
-		raw = r.raw.Bytes()[:copy(r.raw.Bytes(), raw)]
-	}
 	src := r.rows.src
-	floats := mem.Slice[float64](r.floats)[:n]
+	floats := mem.Slice[float64](r.wide)[:n]
 	DecodeFloats(src.DType, raw, floats)
 	if i := BadWeight(floats); i >= 0 {
 		return nil, wrongWeight(src, r.rows.name, first+int64(i), floats[i])
 	}
-	bits := mem.Slice[int64](r.floats)[:n] // in the place of the numbers
+	bits := mem.Slice[int64](r.wide)[:n] // in the place of the numbers
 	for i, w := range floats {
 		if r.narrow {
 			bits[i] = int64(math.Float32bits(float32(w + 0)))
