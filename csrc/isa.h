@@ -15,6 +15,9 @@
 #include <immintrin.h>
 #endif
 
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b) JOIN_(a, b)
+
 #if defined(__clang__) /* has no shuffle by a vector; turns these lanes into one */
 #define PERMUTE(a, lanes)                                                         \
   ({                                                                              \
@@ -32,78 +35,42 @@ static const uint64_t LANE_NUMBERS_64[8] = {0, 1, 2, 3, 4, 5, 6, 7};
 
 /* ---- float32 and float64 are loaded as they are ------------------------ */
 
-#define ELEMENT float
-#define REAL float
-#define LANE_NUMBERS LANE_NUMBERS_32
-#define BITS uint32_t
 #define LOAD(p) ((V)(*(const VU *)(p)))
 #define STORE(p, v) (*(VU *)(p) = (v))
-#if WIDE >= 64
-#define LANES 16
-#define NAME f32_16
-#include "lanes.h"
-#define LOAD(p) ((V)(*(const VU *)(p)))
-#define STORE(p, v) (*(VU *)(p) = (v))
-#endif
-#if WIDE >= 32
-#define LANES 8
-#define NAME f32_8
-#include "lanes.h"
-#define LOAD(p) ((V)(*(const VU *)(p)))
-#define STORE(p, v) (*(VU *)(p) = (v))
-#endif
-#define LANES 4
-#define NAME f32_4
-#include "lanes.h"
-#define LOAD(p) ((V)(*(const VU *)(p)))
-#define STORE(p, v) (*(VU *)(p) = (v))
-#define LANES 1
-#define NAME f32_1
-#include "lanes.h"
-#undef ELEMENT
-#undef REAL
-#undef BITS
-#undef LANE_NUMBERS
 
+#define TYPE f64
 #define ELEMENT double
 #define REAL double
 #define LANE_NUMBERS LANE_NUMBERS_64
 #define BITS uint64_t
-#if WIDE >= 64
-#define LOAD(p) ((V)(*(const VU *)(p)))
-#define STORE(p, v) (*(VU *)(p) = (v))
-#define LANES 8
-#define NAME f64_8
-#include "lanes.h"
-#endif
-#if WIDE >= 32
-#define LOAD(p) ((V)(*(const VU *)(p)))
-#define STORE(p, v) (*(VU *)(p) = (v))
-#define LANES 4
-#define NAME f64_4
-#include "lanes.h"
-#endif
-#define LOAD(p) ((V)(*(const VU *)(p)))
-#define STORE(p, v) (*(VU *)(p) = (v))
-#define LANES 2
-#define NAME f64_2
-#include "lanes.h"
-#define LOAD(p) ((V)(*(const VU *)(p)))
-#define STORE(p, v) (*(VU *)(p) = (v))
-#define LANES 1
-#define NAME f64_1
-#include "lanes.h"
+#define LANES_OF_64 8
+#define LANES_OF_32 4
+#define LANES_OF_16 2
+#include "lengths.h"
 #undef ELEMENT
 #undef REAL
 #undef BITS
 #undef LANE_NUMBERS
+#undef LANES_OF_64
+#undef LANES_OF_32
+#undef LANES_OF_16
 
-/* ---- bfloat16: the upper half of a float -------------------------------- */
-
-#define ELEMENT uint16_t
+/* The other types are added up as float. */
 #define REAL float
 #define LANE_NUMBERS LANE_NUMBERS_32
 #define BITS uint32_t
+#define LANES_OF_64 16
+#define LANES_OF_32 8
+#define LANES_OF_16 4
+
+#define TYPE f32
+#define ELEMENT float
+#include "lengths.h"
+#undef ELEMENT
+#undef LOAD
+#undef STORE
+
+/* ---- bfloat16: the upper half of a float -------------------------------- */
 
 /* Rounds to nearest even; NaN stays NaN, though rounding alone could carry it into infinity. */
 #define BF16(L)                                                                                                  \
@@ -121,28 +88,13 @@ static const uint64_t LANE_NUMBERS_64[8] = {0, 1, 2, 3, 4, 5, 6, 7};
 
 #if WIDE >= 64
 BF16(16)
-#define LOAD(p) bf16_load_16(p)
-#define STORE(p, v) bf16_store_16(p, v)
-#define LANES 16
-#define NAME bf16_16
-#include "lanes.h"
 #endif
 #if WIDE >= 32
 BF16(8)
-#define LOAD(p) bf16_load_8(p)
-#define STORE(p, v) bf16_store_8(p, v)
-#define LANES 8
-#define NAME bf16_8
-#include "lanes.h"
 #endif
 BF16(4)
-#define LOAD(p) bf16_load_4(p)
-#define STORE(p, v) bf16_store_4(p, v)
-#define LANES 4
-#define NAME bf16_4
-#include "lanes.h"
 
-static inline float bf16_load_1(const void *p) {
+static inline float bf16_load_one(const void *p) {
   uint16_t h;
   memcpy(&h, p, sizeof h);
   uint32_t b = (uint32_t)h << 16;
@@ -150,43 +102,34 @@ static inline float bf16_load_1(const void *p) {
   memcpy(&f, &b, sizeof f);
   return f;
 }
-static inline void bf16_store_1(void *p, float f) {
+static inline void bf16_store_one(void *p, float f) {
   uint32_t b;
   memcpy(&b, &f, sizeof b);
   uint16_t h = (uint16_t)(f != f ? (b >> 16) | 0x40 : (b + 0x7fff + ((b >> 16) & 1)) >> 16);
   memcpy(p, &h, sizeof h);
 }
-#define LOAD(p) ((V){bf16_load_1(p)})
-#define STORE(p, v) bf16_store_1(p, (v)[0])
-#define LANES 1
-#define NAME bf16_1
-#include "lanes.h"
+#define bf16_load_1(p) ((V){bf16_load_one(p)})
+#define bf16_store_1(p, v) bf16_store_one(p, (v)[0])
+
+#define TYPE bf16
+#define ELEMENT uint16_t
+#define LOAD(p) JOIN(bf16_load, LANES)(p)
+#define STORE(p, v) JOIN(bf16_store, LANES)(p, v)
+#include "lengths.h"
+#undef LOAD
+#undef STORE
 
 /* ---- float16 -------------------------------------------------------------- */
 
 #if F16C
-#if WIDE >= 64
-#define LOAD(p) ((V)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p))))
-#define STORE(p, v) _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph((__m512)(v), _MM_FROUND_TO_NEAREST_INT))
-#define LANES 16
-#define NAME f16_16
-#include "lanes.h"
-#endif
-#define LOAD(p) ((V)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p))))
-#define STORE(p, v) _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph((__m256)(v), _MM_FROUND_TO_NEAREST_INT))
-#define LANES 8
-#define NAME f16_8
-#include "lanes.h"
-#define LOAD(p) ((V)_mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(p))))
-#define STORE(p, v) _mm_storel_epi64((__m128i *)(p), _mm_cvtps_ph((__m128)(v), _MM_FROUND_TO_NEAREST_INT))
-#define LANES 4
-#define NAME f16_4
-#include "lanes.h"
-#define LOAD(p) ((V){_cvtsh_ss(*(const uint16_t *)(p))})
-#define STORE(p, v) (*(uint16_t *)(p) = _cvtss_sh((v)[0], _MM_FROUND_TO_NEAREST_INT))
-#define LANES 1
-#define NAME f16_1
-#include "lanes.h"
+#define f16_load_16(p) ((V)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p))))
+#define f16_store_16(p, v) _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph((__m512)(v), _MM_FROUND_TO_NEAREST_INT))
+#define f16_load_8(p) ((V)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p))))
+#define f16_store_8(p, v) _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph((__m256)(v), _MM_FROUND_TO_NEAREST_INT))
+#define f16_load_4(p) ((V)_mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(p))))
+#define f16_store_4(p, v) _mm_storel_epi64((__m128i *)(p), _mm_cvtps_ph((__m128)(v), _MM_FROUND_TO_NEAREST_INT))
+#define f16_load_1(p) ((V){_cvtsh_ss(*(const uint16_t *)(p))})
+#define f16_store_1(p, v) (*(uint16_t *)(p) = _cvtss_sh((v)[0], _MM_FROUND_TO_NEAREST_INT))
 
 #else /* in software, one at a time */
 
@@ -227,18 +170,23 @@ static inline void f16_store(void *p, float f) {
   uint16_t out = (uint16_t)(sign | h);
   memcpy(p, &out, sizeof out);
 }
-#define LOAD(p) ((V){f16_load(p), f16_load((p) + 2), f16_load((p) + 4), f16_load((p) + 6)})
-#define STORE(p, v)                                                                                   \
+#define f16_load_4(p) ((V){f16_load(p), f16_load((p) + 2), f16_load((p) + 4), f16_load((p) + 6)})
+#define f16_store_4(p, v)                                                                             \
   (f16_store(p, (v)[0]), f16_store((p) + 2, (v)[1]), f16_store((p) + 4, (v)[2]), f16_store((p) + 6, (v)[3]))
-#define LANES 4
-#define NAME f16_4
-#include "lanes.h"
-#define LOAD(p) ((V){f16_load(p)})
-#define STORE(p, v) f16_store(p, (v)[0])
-#define LANES 1
-#define NAME f16_1
-#include "lanes.h"
+#define f16_load_1(p) ((V){f16_load(p)})
+#define f16_store_1(p, v) f16_store(p, (v)[0])
 #endif
+
+#define TYPE f16
+#define LOAD(p) JOIN(f16_load, LANES)(p)
+#define STORE(p, v) JOIN(f16_store, LANES)(p, v)
+#include "lengths.h"
+#undef LOAD
+#undef STORE
+#undef ELEMENT
+#undef REAL
+#undef BITS
+#undef LANE_NUMBERS
 
 /* ---- the longest vector that a row (for weights and products: a head) has room for ---- */
 

@@ -1,16 +1,14 @@
 /*
- * One element type at one vector length. Included again and again, by isa.h, with
+ * One element type at one vector length. Included again and again, by lengths.h, with
  *   ELEMENT, REAL, BITS  the stored type, the type of sums, the unsigned type as wide as REAL
- *   NAME                 suffix of the functions
- *   LANES                elements of a vector
+ *   TYPE                 which begins the suffix of the functions
+ *   LANES                elements of a vector, a number: its end
  *   LOAD(p), STORE(p, v) between LANES stored elements and a vector of REAL
  *
  * A row that is no whole number of vectors ends in one that overlaps the one before: what both compute is equal, so
  * there is no tail. Callers see to width >= LANES.
  */
-#define JOIN_(a, b) a##_##b
-#define JOIN(a, b) JOIN_(a, b)
-#define FN(name) JOIN(name, NAME)
+#define FN(name) JOIN(name, JOIN(TYPE, LANES))
 #define V FN(vec)
 #define VU FN(vecu)
 #define M FN(mask)
@@ -251,8 +249,6 @@ static void FN(finish)(const fgi_finish *f) {
   }
 }
 
-#undef JOIN_
-#undef JOIN
 #undef FN
 #undef V
 #undef VU
@@ -265,6 +261,3 @@ static void FN(finish)(const fgi_finish *f) {
 #undef BYTES
 #undef GROUPS
 #undef LANES
-#undef NAME
-#undef LOAD
-#undef STORE
