@@ -1,5 +1,6 @@
 // Sums, extremes and products against loops over rows and edges, for element types, widths, lengths and strides.
 #include <memory>
+#include <type_traits>
 
 #include "check.h"
 
@@ -12,23 +13,9 @@ constexpr int64_t SEGMENT = 1 << FGC_SEGMENT_BITS, LONG = 2 * SEGMENT; /* a row 
 const std::vector<int64_t> WITH_LONG = {3, LONG - 1, LONG, 0, LONG + 1, 4 * LONG + 77, 2 * LONG - 3, 1, 20};
 
 template <class E>
-struct Dtype;
-template <>
-struct Dtype<F32> {
-  static DLDataType get() { return {kDLFloat, 32, 1}; }
-};
-template <>
-struct Dtype<F64> {
-  static DLDataType get() { return {kDLFloat, 64, 1}; }
-};
-template <>
-struct Dtype<F16> {
-  static DLDataType get() { return {kDLFloat, 16, 1}; }
-};
-template <>
-struct Dtype<BF16> {
-  static DLDataType get() { return {kDLBfloat, 16, 1}; }
-};
+DLDataType dtype() {
+  return {(uint8_t)(std::is_same<E, BF16>::value ? kDLBfloat : kDLFloat), 8 * sizeof(typename E::Stored), 1};
+}
 
 /* Rows of an element type, a stride apart; `grain` makes equal values likely. */
 template <class E>
@@ -76,7 +63,7 @@ struct Call {
     in.struct_size = sizeof in;
     in.kind = kind;
     in.index_bytes = wide ? 8 : 4;
-    in.dtype = Dtype<E>::get();
+    in.dtype = dtype<E>();
     in.cut = -1;
     in.columns = columns;
     in.heads = heads;
@@ -87,9 +74,25 @@ struct Call {
     in.self_heads = 1;
     status[0] = 0;
   }
+  void read(Rows<E> &x, int64_t rows) {
+    in.x = x.data.data();
+    in.x_rows = rows;
+    in.x_stride = x.stride;
+  }
+  void compare_with(Rows<E> &own) {
+    in.own = own.data.data();
+    in.own_stride = own.stride;
+  }
+  /* As run_twice, of a graph without mistakes. */
+  template <typename T>
+  void run_good(Array<T> &out) {
+    run_twice(out);
+    REQUIRE(status[0] == 0, "status %lx", (unsigned long)status[0]);
+  }
   /* Runs in two orders, which must give the same bits in `out`. */
   template <typename T>
   void run_twice(Array<T> &out) {
+    in.out = out.data();
     fgc_plan p;
     int64_t n = 0;
     REQUIRE(fgc_plan_aggregate(&in, nullptr, &n, (uintptr_t)status.data(), &p) == FG_OK, "%s", p.message);
@@ -115,6 +118,13 @@ struct Call {
   }
 };
 
+template <class E>
+void same(typename E::Stored got, typename E::Real want, const char *what, int64_t row, int64_t column) {
+  const typename E::Real value = E::load(got);
+  REQUIRE(isnan(want) ? isnan(value) : value == want, "%s[%ld, %ld]: %g, got %g", what, (long)row, (long)column,
+      (double)want, (double)value);
+}
+
 /* The sum of the terms of one element, in the order of its edges and exactly (or nearly so). */
 template <class E>
 struct Total {
@@ -133,14 +143,12 @@ struct Total {
   void compare(typename E::Stored got, double scale, Real more, const char *what, int64_t row, int64_t column) const {
     const Real value = E::load(got);
     if (n < LONG) {
-      const Real want = E::load(E::store(sum * (Real)scale + more));
-      REQUIRE(isnan(want) ? isnan(value) : value == want, "%s[%ld, %ld]: %g, got %g", what, (long)row, (long)column,
-          (double)want, (double)value);
+      same<E>(got, E::load(E::store(sum * (Real)scale + more)), what, row, column);
       return;
     }
     const double want = exact * scale + (double)more;
     const double half_unit = sizeof(Real) == 8 ? 0x1p-53 : 0x1p-24,
-        rounding = Dtype<E>::get().code == kDLBfloat ? 0x1p-8 : sizeof(got) == 2 ? 0x1p-11 : half_unit;
+        rounding = dtype<E>().code == kDLBfloat ? 0x1p-8 : sizeof(got) == 2 ? 0x1p-11 : half_unit;
     const double summing = (double)(4 * SEGMENT + n / SEGMENT + 80) * half_unit * magnitude * fabs(scale);
     const double allowed = summing + 2 * rounding * fabs(want) + 1e-6;
     REQUIRE(isnan(want) ? isnan(value) : fabs((double)value - want) <= allowed, "%s[%ld, %ld]: %g, got %g, allowed %g",
@@ -148,13 +156,6 @@ struct Total {
             (long)column, want, (double)value, allowed);
   }
 };
-
-template <class E>
-void same(typename E::Stored got, typename E::Real want, const char *what, int64_t row, int64_t column) {
-  const typename E::Real value = E::load(got);
-  REQUIRE(isnan(want) ? isnan(value) : value == want, "%s[%ld, %ld]: %g, got %g", what, (long)row, (long)column,
-      (double)want, (double)value);
-}
 
 struct Options {
   bool wide, weight, edge, row_scale, col_scale, self_weight, skip_self, nan;
@@ -186,9 +187,7 @@ void check_sum(const std::vector<int64_t> &lengths, int64_t columns, const Optio
   for (auto &e : of_edge) e = below(weights);
   Indices edge(of_edge, o.wide);
   Array<typename E::Stored> out(rows * columns);
-  c.in.x = x.data.data();
-  c.in.x_rows = sources;
-  c.in.x_stride = x.stride;
+  c.read(x, sources);
   c.in.cut = of_larger ? -1 : o.cut;
   c.in.cut_at = of_larger ? c.cut.data() : nullptr;
   c.in.skip_self = o.skip_self;
@@ -200,10 +199,8 @@ void check_sum(const std::vector<int64_t> &lengths, int64_t columns, const Optio
   c.in.self_weight = address(own);
   c.in.self_rows = own ? rows - 1 : 0;
   c.in.self_heads = own ? o.heads : 1;
-  c.in.out = out.data();
   c.more_bits = more_bits;
-  c.run_twice(out);
-  REQUIRE(c.status[0] == 0, "status %lx", (unsigned long)c.status[0]);
+  c.run_good(out);
 
   const int64_t width = columns / o.heads;
   for (int64_t r = 0; r < rows; r++)
@@ -236,13 +233,9 @@ void check_extreme(const std::vector<int64_t> &lengths, int64_t columns, const O
   if (o.nan) x.data[5] = E::store((Real)(least ? INFINITY : -INFINITY));
   Array<typename E::Stored> out(rows * columns);
   Array<Real> count(counted ? rows * columns : 0);
-  c.in.x = x.data.data();
-  c.in.x_rows = sources;
-  c.in.x_stride = x.stride;
-  c.in.out = out.data();
+  c.read(x, sources);
   c.in.count = counted ? count.data() : nullptr;
-  c.run_twice(out);
-  REQUIRE(c.status[0] == 0, "status %lx", (unsigned long)c.status[0]);
+  c.run_good(out);
   for (int64_t r = 0; r < rows; r++)
     for (int64_t col = 0; col < columns; col++) {
       std::vector<Real> values;
@@ -270,13 +263,9 @@ void check_extreme(const std::vector<int64_t> &lengths, int64_t columns, const O
   Rows<E> best(targets, columns, columns, 0.5), share(targets, columns, columns),
       own(rows, columns, columns + o.stride_more, 0.5, o.shift);
   Call<E> b(g, o.wide, FG_EXTREME_BACK, columns, 1);
-  b.in.x = best.data.data();
+  b.read(best, targets);
+  b.compare_with(own);
   b.in.y = share.data.data();
-  b.in.x_rows = targets;
-  b.in.x_stride = columns;
-  b.in.own = own.data.data();
-  b.in.own_stride = own.stride;
-  b.in.out = out.data();
   b.run_twice(out);
   for (int64_t r = 0; r < rows; r++)
     for (int64_t col = 0; col < columns; col++) {
@@ -297,17 +286,12 @@ void check_dot(const std::vector<int64_t> &lengths, int64_t columns, const Optio
   Rows<E> x(sources, columns, columns + o.stride_more, 0, o.shift), own(rows, columns, columns);
   auto row_scale = reals<Real>(o.row_scale, rows), col_scale = reals<Real>(o.col_scale, sources);
   Array<Real> out((int64_t)g.index.size() * o.heads);
-  c.in.x = x.data.data();
-  c.in.x_rows = sources;
-  c.in.x_stride = x.stride;
-  c.in.own = own.data.data();
-  c.in.own_stride = own.stride;
+  c.read(x, sources);
+  c.compare_with(own);
   c.in.row_scale = address(row_scale);
   c.in.col_scale = address(col_scale);
   c.in.skip_self = o.skip_self;
-  c.in.out = out.data();
-  c.run_twice(out);
-  REQUIRE(c.status[0] == 0, "status %lx", (unsigned long)c.status[0]);
+  c.run_good(out);
   const int64_t width = columns / o.heads;
   for (int64_t r = 0; r < rows; r++)
     for (int64_t k = g.ptr[(size_t)r]; k < g.ptr[(size_t)r + 1]; k++)
@@ -327,27 +311,22 @@ void check_dot(const std::vector<int64_t> &lengths, int64_t columns, const Optio
       }
 }
 
-template <template <class> class Check, typename... T>
-void of_all_types(T... args) {
-  Check<F32>::run(args...);
-  Check<F64>::run(args...);
-  Check<F16>::run(args...);
-  Check<BF16>::run(args...);
+template <class Check>
+void of_all_types(Check check) {
+  check(F32());
+  check(F64());
+  check(F16());
+  check(BF16());
 }
-template <class E>
-struct SumOf {
-  static void run(const std::vector<int64_t> &l, int64_t columns, const Options &o) { check_sum<E>(l, columns, o); }
-};
-template <class E>
-struct DotOf {
-  static void run(const std::vector<int64_t> &l, int64_t columns, const Options &o) { check_dot<E>(l, columns, o); }
-};
-template <class E>
-struct ExtremeOf {
-  static void run(const std::vector<int64_t> &l, int64_t columns, const Options &o, bool least, bool counted) {
-    check_extreme<E>(l, columns, o, least, counted);
-  }
-};
+void sums_of(const std::vector<int64_t> &lengths, int64_t columns, const Options &o) {
+  of_all_types([&](auto e) { check_sum<decltype(e)>(lengths, columns, o); });
+}
+void dots_of(const std::vector<int64_t> &lengths, int64_t columns, const Options &o) {
+  of_all_types([&](auto e) { check_dot<decltype(e)>(lengths, columns, o); });
+}
+void extremes_of(const std::vector<int64_t> &lengths, int64_t columns, const Options &o, bool least, bool counted) {
+  of_all_types([&](auto e) { check_extreme<decltype(e)>(lengths, columns, o, least, counted); });
+}
 
 bool coin() { return below(2) == 0; }
 
@@ -383,18 +362,18 @@ void check_sums() {
     o.weight = true;
     check_sum<BF16>(few, columns, o);
   }
-  for (int64_t columns : WIDTHS) of_all_types<SumOf>(LENGTHS, columns, any_options());
+  for (int64_t columns : WIDTHS) sums_of(LENGTHS, columns, any_options());
   for (int i = 0; i < 4; i++) {
     Options o = any_options();
     o.heads = 1 + below(9);
     o.weight = true;
-    of_all_types<SumOf>(LENGTHS, o.heads * (1 + below(20)), o);
+    sums_of(LENGTHS, o.heads * (1 + below(20)), o);
     o = any_options();
-    of_all_types<SumOf>(WITH_LONG, 1 + below(40), o);
+    sums_of(WITH_LONG, 1 + below(40), o);
     o.cut = below(17);
     o.skip_self = false;
-    of_all_types<SumOf>(WITH_LONG, 1 + below(20), o);
-    of_all_types<SumOf>(LENGTHS, 1 + below(150), o);
+    sums_of(WITH_LONG, 1 + below(20), o);
+    sums_of(LENGTHS, 1 + below(150), o);
   }
   Options o = {};
   o.heads = 1;
@@ -408,17 +387,17 @@ void check_sums() {
 }
 
 void check_extremes() {
-  for (int64_t columns : WIDTHS) of_all_types<ExtremeOf>(LENGTHS, columns, any_options(), coin(), coin());
-  for (int i = 0; i < 4; i++) of_all_types<ExtremeOf>(WITH_LONG, 1 + below(40), any_options(), i % 2 == 0, true);
+  for (int64_t columns : WIDTHS) extremes_of(LENGTHS, columns, any_options(), coin(), coin());
+  for (int i = 0; i < 4; i++) extremes_of(WITH_LONG, 1 + below(40), any_options(), i % 2 == 0, true);
   check_extreme<F16>({2, 100000, 3}, 8, any_options(), false, true);
 }
 
 void check_dots() {
-  for (int64_t columns : WIDTHS) of_all_types<DotOf>(LENGTHS, columns, any_options());
+  for (int64_t columns : WIDTHS) dots_of(LENGTHS, columns, any_options());
   for (int i = 0; i < 10; i++) {
     Options o = any_options();
     o.heads = 1 + below(9);
-    of_all_types<DotOf>(LENGTHS, o.heads * (1 + below(30)), o);
+    dots_of(LENGTHS, o.heads * (1 + below(30)), o);
   }
   Options o = any_options();
   check_dot<F32>(WITH_LONG, 16, o);
@@ -464,17 +443,13 @@ void check_bad_graphs() {
         Indices edge(of_edge, false);
         auto weight = reals<float>(true, (int64_t)g.index.size());
         Array<float> out(what == FG_DOT ? (int64_t)g.index.size() : rows * columns);
-        c.in.x = x.data.data();
-        c.in.y = own.data.data();
-        c.in.own = own.data.data();
-        if (what == FG_EXTREME_BACK) c.in.y = x.data.data();
-        c.in.x_rows = sources;
-        c.in.x_stride = c.in.own_stride = columns;
+        c.read(x, sources);
+        c.compare_with(own);
+        c.in.y = what == FG_EXTREME_BACK ? x.data.data() : own.data.data();
         c.in.weight = weighted ? weight->data() : nullptr;
         c.in.edge = weighted ? edge.data() : nullptr;
         c.in.num_weights = weighted ? (int64_t)g.index.size() : 0;
-        c.in.out = out.data();
-        c.run_twice(out);
+              c.run_twice(out);
         if (what != FG_DOT || (kind != 3 && kind != 4 && kind != 5)) /* products notice what they meet */
           REQUIRE(FG_BAD_KIND(c.status[0]) == want_kind && FG_BAD_POSITION(c.status[0]) == want_position,
                   "kind %d, operator %d: noted %d at %ld, expected %ld at %ld", kind, what, FG_BAD_KIND(c.status[0]),
