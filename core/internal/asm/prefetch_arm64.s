@@ -1,40 +1,28 @@
 #include "textflag.h"
 
+// INDICES prefetches at indices of W bytes.
+#define INDICES(LOAD, W)    \
+	MOVD base+0(FP), R0         \
+	MOVD size+8(FP), R1         \
+	MOVD idx+16(FP), R2         \
+	MOVD n+24(FP), R3           \
+next:                        \
+	SUBS $1, R3, R3             \
+	BLT  done                   \
+	LOAD W(R2), R4              \
+	MADD R1, R0, R4, R5         \
+	PRFM (R5), PLDL1KEEP        \
+	B    next                   \
+done:                        \
+	RET
+
 // func prefetch64(base unsafe.Pointer, size uintptr, idx unsafe.Pointer, n int)
 TEXT ·prefetch64(SB), NOSPLIT, $0-32
-	MOVD base+0(FP), R0
-	MOVD size+8(FP), R1
-	MOVD idx+16(FP), R2
-	MOVD n+24(FP), R3
-
-next64:
-	SUBS $1, R3, R3
-	BLT  done64
-	MOVD.P 8(R2), R4
-	MADD R1, R0, R4, R5
-	PRFM (R5), PLDL1KEEP
-	B    next64
-
-done64:
-	RET
+	INDICES(MOVD.P, 8)
 
 // func prefetch32(base unsafe.Pointer, size uintptr, idx unsafe.Pointer, n int)
 TEXT ·prefetch32(SB), NOSPLIT, $0-32
-	MOVD base+0(FP), R0
-	MOVD size+8(FP), R1
-	MOVD idx+16(FP), R2
-	MOVD n+24(FP), R3
-
-next32:
-	SUBS $1, R3, R3
-	BLT  done32
-	MOVWU.P 4(R2), R4
-	MADD R1, R0, R4, R5
-	PRFM (R5), PLDL1KEEP
-	B    next32
-
-done32:
-	RET
+	INDICES(MOVWU.P, 4)
 
 // func PrefetchRange(p unsafe.Pointer, n int)
 TEXT ·PrefetchRange(SB), NOSPLIT, $0-16
