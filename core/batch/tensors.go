@@ -15,20 +15,13 @@ import (
 
 // CopyOut widens the sampler's compact output into the batch's tensors.
 func (d *Drawn) CopyOut(b *Batch) error {
-	s := d.Parts.Schema
-	d.ids.begin(s)
-	for t := range s.NumTypes() {
-		if err := d.copyNodes(b, t); err != nil {
-			return err
-		}
-	}
-	if err := d.described.idsOfBatch(d, b); err != nil {
+	if err := d.copyTypes(b, d.copyNodes); err != nil {
 		return err
 	}
 	if err := d.described.ofBatch(d, b); err != nil {
 		return err
 	}
-	for i := range s.Edges {
+	for i := range d.Parts.Schema.Edges {
 		if err := d.copyRelation(b, i); err != nil {
 			return err
 		}
@@ -43,11 +36,13 @@ func (d *Drawn) CopyOut(b *Batch) error {
 }
 
 // CopyIDs copies the ids of nodes and inputs alone.
-func (d *Drawn) CopyIDs(b *Batch) error {
-	s := d.Parts.Schema
-	d.ids.begin(s)
-	for t := range s.NumTypes() {
-		if err := d.copyNodeIDs(b, t); err != nil {
+func (d *Drawn) CopyIDs(b *Batch) error { return d.copyTypes(b, d.copyNodeIDs) }
+
+// copyTypes adds the tensors of each node type, and then the ids of the batch.
+func (d *Drawn) copyTypes(b *Batch, each func(b *Batch, t int) error) error {
+	d.ids.begin(d.Parts.Schema)
+	for t := range d.Parts.Schema.NumTypes() {
+		if err := each(b, t); err != nil {
 			return err
 		}
 	}

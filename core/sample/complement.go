@@ -193,20 +193,25 @@ func (d *denseRows) sumUp(ctx context.Context, n *Negatives) error {
 	return nil
 }
 
-// intervals visits the ranges of targets that are not taken and have any weight, until visit returns false.
+// intervals visits the gaps among the targets of a row.
 func (d *denseRows) intervals(n *Negatives, row int32, visit func(lo, hi int64, free float64) bool) {
+	gaps(d.targets[d.ptr[row]:d.end[row]], n.Targets, n.NumTargets, visit)
+}
+
+// gaps visits the ranges of nodes below count that are not taken and have any weight, until visit returns false. taken
+// ascends.
+func gaps[I int64 | uint32](taken []I, sums []float64, count int64, visit func(lo, hi int64, free float64) bool) {
 	lo := int64(0)
-	at := func(hi int64) bool {
-		free := before(n.Targets, hi) - before(n.Targets, lo)
-		return hi <= lo || !(free > 0) || visit(lo, hi, free)
-	}
-	for _, taken := range d.targets[d.ptr[row]:d.end[row]] {
-		if !at(int64(taken)) {
+	for i := range len(taken) + 1 {
+		hi := count
+		if i < len(taken) {
+			hi = int64(taken[i])
+		}
+		if free := before(sums, hi) - before(sums, lo); hi > lo && free > 0 && !visit(lo, hi, free) {
 			return
 		}
-		lo = int64(taken) + 1
+		lo = hi + 1
 	}
-	at(n.NumTargets)
 }
 
 // target draws a target of a row among those that are not taken.

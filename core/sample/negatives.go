@@ -82,14 +82,14 @@ func (n *Negatives) propose(s stream, source, target *int64) stream {
 	return s
 }
 
-// node draws one of count nodes in proportion to weights.
+// node draws one of the first count nodes in proportion to weights.
 func node(s stream, sums []float64, count int64) (int64, stream) {
 	if sums == nil {
 		v, s := s.below(uint64(count))
 		return int64(v), s
 	}
 	x, s := s.next()
-	return findSum(sums, 0, count, unit(x)*sums[len(sums)-1]), s
+	return findSum(sums, 0, count, unit(x)*sums[count-1]), s
 }
 
 // unit is a uniform number in [0, 1).

@@ -169,12 +169,8 @@ func (n *Negatives) proposeUpTo(s stream, at int64, source, target *int64) (stre
 
 // draw draws one of the first count nodes.
 func (t *NodeTimes) draw(s stream, sums []float64, count int64) (int64, stream) {
-	if sums == nil {
-		place, s := s.below(uint64(count))
-		return t.node(int64(place)), s
-	}
-	x, s := s.next()
-	return t.node(findSum(sums, 0, count, unit(x)*sums[count-1])), s
+	place, s := node(s, sums, count)
+	return t.node(place), s
 }
 
 // leftChunk is the number of targets that drawLeft looks at together, with 16 bytes each. Arbitrary: their lists mostly
@@ -211,7 +207,7 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source,
 		switch {
 		case source < 0:
 			taken = n.takenBesides(taken, v, seeds, sources)
-			n.gaps(taken, sources, func(_, _ int64, free float64) bool {
+			gaps(taken, n.Sources, sources, func(_, _ int64, free float64) bool {
 				total += weight * free
 				return true
 			})
@@ -264,13 +260,13 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source,
 	}
 	taken = n.takenBesides(taken, target, seeds, sources)
 	free := 0.
-	n.gaps(taken, sources, func(_, _ int64, mass float64) bool {
+	gaps(taken, n.Sources, sources, func(_, _ int64, mass float64) bool {
 		free += mass
 		return true
 	})
 	x, _ = s.next()
 	pick := picker{left: unit(x) * free}
-	n.gaps(taken, sources, pick.visit)
+	gaps(taken, n.Sources, sources, pick.visit)
 	return n.SourceTimes.node(pick.from(n.Sources)), target, nil
 }
 
@@ -318,21 +314,6 @@ func (n *Negatives) takenBesides(places []int64, target int64, seeds []Link, cou
 	}
 	slices.Sort(places)
 	return slices.Compact(places)
-}
-
-// gaps visits the ranges of sources below count that are not taken and have any weight, until visit returns false.
-func (n *Negatives) gaps(taken []int64, count int64, visit func(lo, hi int64, free float64) bool) {
-	lo := int64(0)
-	for i := range len(taken) + 1 {
-		hi := count
-		if i < len(taken) {
-			hi = taken[i]
-		}
-		if free := before(n.Sources, hi) - before(n.Sources, lo); hi > lo && free > 0 && !visit(lo, hi, free) {
-			return
-		}
-		lo = hi + 1
-	}
 }
 
 // eachList calls visit with the pieces of every target's list, in the order of the targets and of the lists, wherever
