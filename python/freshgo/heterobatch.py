@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,41 +11,21 @@ from torch import Tensor
 from freshgo._args.entry import entry
 from freshgo._args.types import EdgeType
 from freshgo._args.whole import mapped
+from freshgo._batch.attributes import Attributes
 from freshgo._batch.blocks import HeteroBlocks, carry_edges, edges_of
 
 
 @entry
-class TypeBatch:
+class TypeBatch(Attributes):
     """What a batch holds for one type: ``batch["paper"].x``, ``batch["author", "writes", "paper"].edge_index``.
 
     ``part["x"]`` is ``part.x``; iterating gives ``(name, value)`` pairs.
     """
 
-    def __init__(self, **values: Any) -> None:
-        self.__dict__.update(values)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"the batch has no {name!r} of this type, only {', '.join(self.__dict__)}")
-
-    def __getitem__(self, name: str) -> Any:
-        return self.__dict__[name]
+    _of = " of this type"
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.__dict__[name] = value
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.__dict__
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        return iter(self.__dict__.items())
-
-    def keys(self) -> list[str]:
-        """Return the names of the attributes."""
-        return list(self.__dict__)
-
-    def __repr__(self) -> str:
-        parts = (f"{name}={list(value.shape) if isinstance(value, Tensor) else value}" for name, value in self)
-        return f"TypeBatch({', '.join(parts)})"
 
 
 @entry
