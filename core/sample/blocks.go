@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"unsafe"
-
 )
 
 // Draws by weight from long lists that are not in memory, where their source has the sums of their blocks: what

@@ -1,8 +1,5 @@
 package sample
 
-import (
-)
-
 // Subgraph is one batch, over one numbering of the nodes of all types (see Sampler.First), so that what is cached,
 // planned and kept for later does not know of types. Every list of nodes has the nodes of the first type, then those of
 // the second, and so on; every list of edges is in the order of the relations. Only the counts by hop tell them apart.

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"sort"
-
 )
 
 // temporalLists is Temporal where times are not in memory: whole lists of them are fetched and sorted, each once in a
