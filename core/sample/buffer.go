@@ -60,7 +60,7 @@ func (b *buffer[T]) free() {
 	b.block, b.data = nil, nil
 }
 
-// room is what a buffer of any type is to have room for: n elements, of which it keeps some.
+// room holds a buffer of any type and its capacity: n elements, of which the first keep stay.
 type room struct {
 	buffer interface {
 		bytes(n int64) int64
