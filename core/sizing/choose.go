@@ -13,9 +13,9 @@ import (
 // Candidates are ordered by how willingly they are taken: of those that move hardly more bytes than the best, Divide
 // takes the first that costs hardly more than the cheapest.
 
-// hardlyMoreBytes is the factor by which an epoch may move more bytes than with the best candidate. Arbitrary: more
-// batches in flight hide more waiting, but bytes that are not moved are certain.
-const hardlyMoreBytes = 1.1
+// hardlyMore is the factor by which an epoch may move more bytes, and cost more, than with the best candidate, window
+// or way to move rows. Arbitrary: more batches in flight hide more waiting, but bytes that are not moved are certain.
+const hardlyMore = 1.1
 
 // holding selects the neighbour lists in memory.
 type holding int
@@ -118,20 +118,19 @@ func (z *division) best(s *Split) *Split {
 		all[i] = split.predicted
 		fewest = min(fewest, split.predicted.bytes-split.beyond)
 	}
-	bytes := hardlyMoreBytes * fewest
-	cost := hardlyMoreBytes * leastCost(all, bytes)
-	return splits[slices.IndexFunc(all, func(of moved) bool { return of.bytes <= bytes && of.cost <= cost })]
+	return splits[slices.IndexFunc(all, nearBest(all, fewest))]
 }
 
-// leastCost returns the least cost of what moves at most the given bytes.
-func leastCost(all []moved, bytes float64) float64 {
-	cost := math.Inf(1)
+// nearBest reports of each what moves hardly more than the fewest bytes, and costs hardly more than the cheapest that
+// does.
+func nearBest(all []moved, fewest float64) func(of moved) bool {
+	best := moved{fewest, math.Inf(1)}
 	for _, of := range all {
-		if of.bytes <= bytes {
-			cost = min(cost, of.cost)
+		if of.bytes <= hardlyMore*fewest {
+			best.cost = min(best.cost, of.cost)
 		}
 	}
-	return cost
+	return func(of moved) bool { return of.bytes <= hardlyMore*best.bytes && of.cost <= hardlyMore*best.cost }
 }
 
 // predict returns what an epoch is predicted to move.

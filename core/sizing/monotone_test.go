@@ -50,7 +50,7 @@ func anyLoader(rng *rand.Rand) (Request, Graph, Costs) {
 	return r, g, c
 }
 
-// TestMoreMemoryMovesNoMore: an epoch is predicted to move at most hardlyMoreBytes times as many bytes as with any
+// TestMoreMemoryMovesNoMore: an epoch is predicted to move at most hardlyMore times as many bytes as with any
 // smaller memory, from the smallest that works to one that holds everything.
 func TestMoreMemoryMovesNoMore(t *testing.T) {
 	rng := explore.Rand(t, 5, 5)
@@ -62,7 +62,7 @@ func TestMoreMemoryMovesNoMore(t *testing.T) {
 			r.Memory = memory
 			s, err := Divide(r, g, c)
 			require.NoError(t, err)
-			require.LessOrEqual(t, s.predicted.bytes, hardlyMoreBytes*1.03*least, "%d bytes for %+v %+v %+v", memory, r, g, c)
+			require.LessOrEqual(t, s.predicted.bytes, hardlyMore*1.03*least, "%d bytes for %+v %+v %+v", memory, r, g, c)
 			least = min(least, s.predicted.bytes)
 			memory += max(1, memory/20, rng.Int64N(1+memory/10))
 		}

@@ -53,7 +53,7 @@ func TestMoreMemoryMovesLess(t *testing.T) {
 			for i, offer := range offers {
 				t.Logf("%s: %d MiB, %d MB", name, offer.Memory>>20, offer.EpochBytes/1e6)
 				if i > 0 {
-					require.LessOrEqual(t, float64(offer.EpochBytes), hardlyMoreBytes*float64(offers[i-1].EpochBytes), name)
+					require.LessOrEqual(t, float64(offer.EpochBytes), hardlyMore*float64(offers[i-1].EpochBytes), name)
 				}
 			}
 		}

@@ -44,7 +44,7 @@ const byPage = 4
 func (m movement) planned(window, cached int64) moved {
 	missed := m.missed(window, cached)
 	packed, onDemand := m.packed(window, missed), m.onDemand(missed)
-	if packed > hardlyMoreBytes*onDemand {
+	if packed > hardlyMore*onDemand {
 		return moved{onDemand, byPage * onDemand}
 	}
 	return moved{packed, packed}

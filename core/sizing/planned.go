@@ -186,10 +186,6 @@ const (
 	// moreBuffers is the part of them, a divisor, that there is beside them for what a batch sets aside at once.
 	moreBuffers = 8
 
-	// hardlyMore is the factor by which an epoch may cost more with a longer window than with the best one. From
-	// TestDivisionsAreNearTheBest.
-	hardlyMore = 1.125
-
 	// heapBytes is the growth of Go's heap by a row of a window or of the next, beyond heapRows rows, whose heap goes
 	// under in what the rest of the memory rounds up. An upper estimate: at 111M nodes 0.9 GB were resident beyond the
 	// budget when windows had grown by 138M rows. The second is arbitrary.
@@ -278,10 +274,9 @@ func (z *division) bestWindow(s *Split, most int64, room func(n int64) int64) (n
 			break
 		}
 	}
-	bytes := hardlyMoreBytes * fewest
-	cost := hardlyMore * leastCost(all, bytes)
+	near := nearBest(all, fewest)
 	at := len(windows) - 1
-	for all[at].bytes > bytes || all[at].cost > cost {
+	for !near(all[at]) {
 		at--
 	}
 	return windows[at], all[at].bytes - fewest
