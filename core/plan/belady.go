@@ -3,6 +3,7 @@ package plan
 import (
 	"freshgo/core/cache"
 	"freshgo/core/internal/asm"
+	"freshgo/core/internal/bitset"
 )
 
 // buckets are the slots whose rows are needed within the horizon, by the batch that needs them. A bucket is a stack:
@@ -51,11 +52,12 @@ const rejected = none - 1
 
 // leavers collects what leaves the cache, or is not admitted, with a known next use.
 type leavers struct {
-	cold   func(access uint32)             // told of accesses whose rows are not cached any more when they come
-	atHand func(access, batch uint32) bool // told of those that can be set aside; false: they are not wanted
-	wanted bool
-	depth  uint32
-	events []leaver // of the batch at hand; there is room for all rows of the widest
+	cold    func(accesses []uint32)         // told of accesses whose rows are not cached any more when they come
+	atHand  func(access, batch uint32) bool // told of those that can be set aside; false: they are not wanted
+	lookups []bitset.Set                    // of accesses, by atHand
+	wanted  bool
+	depth   uint32
+	events  []leaver // of the batch at hand; there is room for all rows of the widest
 }
 
 // leaver is such a row: the access that needs it, and where it is now (as Forward.From).
@@ -64,12 +66,47 @@ type leaver struct {
 	from   int32
 }
 
-// note collects a row that leaves at batch now and is needed by an access of batch then.
-func (l *leavers) note(now, then, access uint32, from int32) {
-	l.cold(access)
-	if l.wanted && then-now > l.depth && l.atHand(access, then) {
-		l.events = append(l.events, leaver{access, from})
+// departures lists rows that leave at a batch and are needed again, up to a block of them. Their entries in other
+// tables are prefetched together.
+type departures struct {
+	n        int
+	accesses [block]uint32 // that need them
+	batches  [block]uint32 // of these accesses
+	from     [block]int32  // where they are now, as Forward.From
+}
+
+// add adds a row and reports whether the block is full.
+func (d *departures) add(access, batch uint32, from int32) bool {
+	d.accesses[d.n], d.batches[d.n], d.from[d.n] = access, batch, from
+	d.n++
+	return d.n == block
+}
+
+// note collects rows that leave at batch now, and empties the block.
+func (l *leavers) note(now uint32, d *departures) {
+	accesses := d.accesses[:d.n]
+	d.n = 0
+	l.cold(accesses)
+	if !l.wanted {
+		return
 	}
+	for _, set := range l.lookups {
+		prefetchBits(set, accesses)
+	}
+	for i, access := range accesses {
+		if then := d.batches[i]; then-now > l.depth && l.atHand(access, then) {
+			l.events = append(l.events, leaver{access, d.from[i]})
+		}
+	}
+}
+
+// prefetchBits asks for the words of up to a block of numbers.
+func prefetchBits(set bitset.Set, numbers []uint32) {
+	var words [block]uint32
+	for i, n := range numbers {
+		words[i] = n >> 6
+	}
+	asm.Prefetch(set, words[:len(numbers)])
 }
 
 // step plans batch b of the superbatch. A move into a slot that nothing needs before it (see Prologue.Fill) has the
@@ -153,22 +190,28 @@ func (p *belady) evict(b uint32, excess int64) {
 			p.used.set(then)
 		}
 	}
+	var gone departures
 	for ; excess > 0; excess-- {
 		then := p.used.max()
+		var full bool
 		if i := p.entrants[then]; i != none {
 			p.entrants[then] = p.queued[i]
 			p.queued[i] = rejected
-			p.leave.note(b, then, p.next[i], ^int32(i))
+			full = gone.add(p.next[i], then, ^int32(i))
 		} else {
 			s := p.heads[then]
 			p.heads[then] = p.links[s].next
-			p.leave.note(b, then, p.links[s].use, int32(s))
+			full = gone.add(p.links[s].use, then, int32(s))
 			p.drop(s)
+		}
+		if full {
+			p.leave.note(b, &gone)
 		}
 		if p.heads[then] == none && p.entrants[then] == none {
 			p.used.clear(then)
 		}
 	}
+	p.leave.note(b, &gone)
 }
 
 // drop evicts a slot.

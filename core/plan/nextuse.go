@@ -94,10 +94,11 @@ func (r *residency) promote(h *horizon, k *buckets, slots []uint32) {
 
 // settle ends a plan. What is ahead and not cached is forgotten, and what is cached and needed by it goes back to the
 // queue, since the next plan sees farther. (Rows that nothing ahead needs have been forgotten, or have got to the
-// queue, at their last access.) It calls cold for those that are first accessed by what is ahead and not cached.
+// queue, at their last access.) It calls cold for those that are first accessed by what is ahead and not cached, up to
+// a block at a time.
 //
 // Every row is met once, at its last access: the order of the queue follows from that.
-func (r *residency) settle(ctx context.Context, h *horizon, cold func(access uint32)) error {
+func (r *residency) settle(ctx context.Context, h *horizon, cold func(accesses []uint32)) error {
 	trace, uses := h.loadRows(ctx, h.current, len(h.batches)), h.next[h.current:].load(ctx, h.storage)
 	defer trace.close()
 	defer uses.close()
@@ -116,8 +117,9 @@ func (r *residency) settle(ctx context.Context, h *horizon, cold func(access uin
 	return nil
 }
 
-func (r *residency) settleBatch(rows Batch, next []uint32, cold func(access uint32)) {
+func (r *residency) settleBatch(rows Batch, next []uint32, cold func(accesses []uint32)) {
 	var slots [2][block]uint32
+	var accesses [block]uint32
 	asm.Prefetch(r.rows, rows[:min(block, len(rows))])
 	for lo := 0; lo < len(rows)+block; lo += block {
 		mine, before := &slots[lo/block&1], &slots[lo/block&1^1]
@@ -129,6 +131,7 @@ func (r *residency) settleBatch(rows Batch, next []uint32, cold func(access uint
 			}
 			asm.Prefetch(r.links, mine[:hi-lo])
 		}
+		n := 0
 		for i := max(0, lo-block); i < min(lo, len(rows)); i++ {
 			if next[i] != none {
 				continue
@@ -138,9 +141,11 @@ func (r *residency) settleBatch(rows Batch, next []uint32, cold func(access uint
 			case *v&cachedBit != 0:
 				r.enqueue(before[i-(lo-block)])
 			case *v != 0:
-				cold(*v - 1)
+				accesses[n] = *v - 1
+				n++
 				*v = 0
 			}
 		}
+		cold(accesses[:n])
 	}
 }

@@ -192,6 +192,7 @@ func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 		}
 		*set = words
 	}
+	w.leave.lookups = []bitset.Set{w.delivered, w.leaving}
 	w.cold.prepare(w)
 	p.packed.mark(s.First, h, w.delivered)
 	return w, nil
@@ -203,10 +204,24 @@ func (w *window) aheadRange(batch int) (lo, hi int64) {
 	return int64(w.offsets[batch] - base), int64(w.offsets[batch+1] - base)
 }
 
-// noteCold learns of the first access after a row has left the cache, or the first of all to one that is not cached.
-func (w *window) noteCold(access uint32) {
-	if end := uint32(w.currentEnd()); w.aheadCold != nil && access >= end {
-		w.aheadCold.Add(int64(access - end))
+// noteCold learns of up to a block of accesses: the first after their rows have left the cache, or the first of all to
+// rows that are not cached.
+func (w *window) noteCold(accesses []uint32) {
+	if w.aheadCold == nil {
+		return
+	}
+	end := uint32(w.currentEnd())
+	var ahead [block]uint32
+	n := 0
+	for _, a := range accesses {
+		if a >= end {
+			ahead[n] = a - end
+			n++
+		}
+	}
+	prefetchBits(w.aheadCold, ahead[:n])
+	for _, a := range ahead[:n] {
+		w.aheadCold.Add(int64(a))
 	}
 }
 

@@ -186,12 +186,6 @@ const (
 	// moreBuffers is the part of them, a divisor, that there is beside them for what a batch sets aside at once.
 	moreBuffers = 8
 
-	// heapBytes is the growth of Go's heap by a row of a window or of the next, beyond heapRows rows, whose heap goes
-	// under in what the rest of the memory rounds up. An upper estimate: at 111M nodes 0.9 GB were resident beyond the
-	// budget when windows had grown by 138M rows. The second is arbitrary.
-	heapBytes = 7
-	heapRows  = 1 << 25
-
 	// nearWindows is the share of a window, as a divisor, by which the next one that is compared is longer, where that is
 	// more than a batch. Arbitrary.
 	nearWindows = 1024
@@ -218,7 +212,6 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 	}
 	traces := func(n int64) int64 {
 		bytes := plan.StoredBytes(2*n*nodes, nodes) + (2*inFlight(s.Working)+1)*nodes*loadedBytes
-		bytes += max(0, 2*n*nodes-heapRows) * heapBytes
 		if ask.History.Ahead > 0 {
 			bytes += heldSuperbatches * n * (nodes/8 + 64) // which rows are planned
 		}
