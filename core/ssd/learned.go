@@ -131,12 +131,13 @@ func (l *Learned) Device() Device {
 	return d
 }
 
-// Wrong reports whether reading has turned out to be slower or faster than calibrated by more than a factor.
+// Wrong reports whether reading has turned out to be slower or faster than calibrated by more than a factor, or writing
+// where stretches have told of it.
 func (l *Learned) Wrong(factor float64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, f := range l.factors[:perWritten] {
-		if f > factor || f < 1/factor {
+	for i, f := range l.factors {
+		if (i != perWritten || l.seen[i] >= 1) && (f > factor || f < 1/factor) {
 			return true
 		}
 	}

@@ -87,6 +87,23 @@ func TestWhatWritingTakesFromReadingIsLearned(t *testing.T) {
 	}
 }
 
+// TestACalibrationOfWritesIsWrong: writes that were calibrated while something else held them up are found to be faster,
+// by stretches with writes and by no others.
+func TestACalibrationOfWritesIsWrong(t *testing.T) {
+	calibrated := quick
+	calibrated.WriteBytesPerSecond /= 100
+	l, v := ssd.Learn(calibrated, ssd.DefaultSlotBytes, ssd.Full{}), volume{requests: 95_000, bytes: 2.5e9}
+	for range 8 {
+		v.work(l, 100_000, 2, 0)
+	}
+	require.False(t, l.Wrong(4))
+	for range 8 {
+		v.work(l, 100_000, 2, 1<<30)
+	}
+	require.True(t, l.Wrong(4))
+	require.Greater(t, l.Device().WriteBytesPerSecond, 4*calibrated.WriteBytesPerSecond)
+}
+
 // TestWhatIsNotLearned: short stretches say nothing, factors have bounds, and what was not calibrated stays unknown.
 func TestWhatIsNotLearned(t *testing.T) {
 	l, v := ssd.Learn(quick, ssd.DefaultSlotBytes, ssd.Full{}), volume{requests: 3000, bytes: 125e6}
