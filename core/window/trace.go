@@ -28,6 +28,7 @@ type sampled struct {
 	edges    int64
 	perHop   hopCounts
 	edgePos  bool         // its edges have positions
+	widePos  bool         // of them some need more than 32 bits
 	weighted bool         // its edges have weights
 	disjoint bool         // its nodes have trees
 	numRows  int          // distinct rows that are planned
@@ -112,23 +113,27 @@ func (s *sampled) keep(c *Cache, g *sample.Subgraph, r *draw.Request, narrow []u
 	if int64(len(g.Row)) > math.MaxUint32 {
 		return narrow
 	}
-	narrow = narrow[:0]
-	for _, v := range g.Nodes {
-		narrow = append(narrow, uint32(v))
-	}
-	for _, v := range g.Ptr {
-		narrow = append(narrow, uint32(v))
-	}
-	pieces := [][]byte{
-		mem.Bytes(r.Inputs), mem.Bytes(r.Places.Ends), mem.Bytes(g.Pos), mem.Bytes(g.Weight), mem.Bytes(g.Tree),
-		mem.Bytes(narrow),
-		mem.Bytes(g.Row),
-	}
 	s.edgePos, s.weighted, s.disjoint = c.draw.Sampler.HasPositions(), c.draw.Parts.Weighted, c.draw.Parts.Disjoint
+	pieces, narrow := s.pack(g, r, narrow)
 	if trace, err := c.recordStore.tryPut(pieces...); err == nil {
 		s.trace = trace
 	}
 	return narrow
+}
+
+// pack returns the pieces of a trace. It uses the memory of narrow and returns it.
+func (s *sampled) pack(g *sample.Subgraph, r *draw.Request, narrow []uint32) ([][]byte, []uint32) {
+	narrow = narrow[:0]
+	wide := g.Pos
+	if s.widePos = exceeds32(g.Pos); !s.widePos {
+		wide, narrow = nil, narrowed(narrow, g.Pos)
+	}
+	narrow = narrowed(narrowed(narrow, g.Nodes), g.Ptr)
+	return [][]byte{
+		mem.Bytes(r.Inputs), mem.Bytes(r.Places.Ends), mem.Bytes(wide), mem.Bytes(g.Weight), mem.Bytes(g.Tree),
+		mem.Bytes(narrow),
+		mem.Bytes(g.Row),
+	}, narrow
 }
 
 // unpack reads a trace back into a subgraph and what the request has of inputs and links, reusing their memory.
@@ -140,9 +145,12 @@ func (s *sampled) unpack(data []byte, g *sample.Subgraph, r *draw.Request) {
 	}
 	r.Inputs = append(r.Inputs[:0], mem.View[int64](take(8*s.numSeeds))...)
 	r.Places.Ends = append(r.Places.Ends[:0], mem.View[int64](take(8*s.ends))...)
-	g.Pos = unpacked[int64](g.Pos, s.edgePos, s.edges, take)
+	g.Pos = unpacked[int64](g.Pos, s.edgePos && s.widePos, s.edges, take)
 	g.Weight = unpacked[float32](g.Weight, s.weighted, s.edges, take)
 	g.Tree = unpacked[uint32](g.Tree, s.disjoint, s.nodes, take)
+	if s.edgePos && !s.widePos {
+		g.Pos = widened(g.Pos, mem.View[uint32](take(4*s.edges)))
+	}
 	g.Nodes = widened(g.Nodes, mem.View[uint32](take(4*s.nodes)))
 	g.Ptr = widened(g.Ptr, mem.View[uint32](data[:int64(len(data))-4*s.edges]))
 	g.Row = append(g.Row[:0], mem.View[uint32](data[int64(len(data))-4*s.edges:])...)
@@ -156,6 +164,21 @@ func unpacked[T any](dst []T, present bool, count int64, take func(n int64) []by
 	}
 	var zero T
 	return append(dst[:0], mem.View[T](take(count*int64(unsafe.Sizeof(zero))))...) // unsafe: only a size
+}
+
+func exceeds32(values []int64) bool {
+	all := int64(0)
+	for _, v := range values {
+		all |= v
+	}
+	return uint64(all) > math.MaxUint32
+}
+
+func narrowed(dst []uint32, src []int64) []uint32 {
+	for _, v := range src {
+		dst = append(dst, uint32(v))
+	}
+	return dst
 }
 
 func widened(dst []int64, src []uint32) []int64 {
