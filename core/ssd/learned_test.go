@@ -87,12 +87,13 @@ func TestWhatWritingTakesFromReadingIsLearned(t *testing.T) {
 	}
 }
 
-// TestACalibrationOfWritesIsWrong: writes that were calibrated while something else held them up are found to be faster,
-// by stretches with writes and by no others.
+// TestACalibrationOfWritesIsWrong: writes that were calibrated while something else held them up are found to be
+// faster, by stretches with writes and by no others.
 func TestACalibrationOfWritesIsWrong(t *testing.T) {
 	calibrated := quick
 	calibrated.WriteBytesPerSecond /= 100
-	l, v := ssd.Learn(calibrated, ssd.DefaultSlotBytes, ssd.Full{}), volume{requests: 95_000, bytes: 2.5e9}
+	v := volume{requests: 95_000, bytes: 2.5e9}
+	l := ssd.Learn(calibrated, ssd.DefaultSlotBytes, ssd.Full{})
 	for range 8 {
 		v.work(l, 100_000, 2, 0)
 	}

@@ -12,9 +12,9 @@ import (
 	"freshgo/core/ssd"
 )
 
-// misjudged is the factor by which reading or writing is slower or faster than it was calibrated when the calibration is
-// not kept: it was taken while others used the disk, or had not for long. Busy processors alone make it two. Arbitrary
-// beyond.
+// misjudged is the factor by which reading or writing is slower or faster than it was calibrated when the calibration
+// is not kept: it was taken while others used the disk, or had not for long. Busy processors alone make it two.
+// Arbitrary beyond.
 const misjudged = 4
 
 // calibrate finds out what reading costs on the store's device, or remembers it.

@@ -124,3 +124,20 @@ func TestFaultsOfEarlyPrologues(t *testing.T) {
 		require.Positive(t, failed, op)
 	}
 }
+
+// TestTheFirstBatchComesBeforeSamplingAhead: the consumer waits for the first batch, so that nothing is sampled for
+// later ones until its rows have been read, wherever an epoch begins.
+func TestTheFirstBatchComesBeforeSamplingAhead(t *testing.T) {
+	for _, first := range []int64{0, 7} {
+		r := overlapping(t, ssd.OS, 0)
+		p := r.start(0, first)
+		p.take(numBatches - p.next)
+		p.stop()
+		spans := r.cache.Report().Timeline
+		sampled, read := spans["sampling"], spans["reading"]
+		require.GreaterOrEqual(t, len(sampled), 3)
+		require.Zero(t, read[0][0])
+		require.EqualValues(t, 1, sampled[1][0])
+		require.GreaterOrEqual(t, sampled[1][1], read[0][2])
+	}
+}

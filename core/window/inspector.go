@@ -130,6 +130,9 @@ func (in *inspector) run() error {
 		if s.early != nil {
 			s.runEarly(in.ctx)
 		}
+		if k == 0 && !in.waitRead(s) { // the consumer waits for its batch
+			return nil
+		}
 		if len(current) == 0 {
 			current = in.sampleAhead(in.superbatchLength(k + 1))
 		}
@@ -246,6 +249,16 @@ func (in *inspector) waitBegun(n int64) bool {
 		in.changed.Wait()
 	}
 	return !in.shut
+}
+
+// waitRead waits until the rows of a superbatch have been read. It reports false where the inspector is stopped before.
+func (in *inspector) waitRead(s *superbatch) bool {
+	select {
+	case <-s.read:
+		return true
+	case <-in.ctx.Done():
+		return false
+	}
 }
 
 // fail records why nothing more is published.

@@ -30,6 +30,7 @@ type superbatch struct {
 	ready   chan struct{}  // closed when the prologue has ended
 	broken  error          // why it failed; set before ready is closed
 	unread  atomic.Int64   // batches whose rows have not all been read
+	read    chan struct{}  // closed when there are none
 	started time.Time      // of the prologue; set before ready is closed, as is before
 	before  moved          // by the loader until then
 	waited  time.Duration  // by the consumer until then
@@ -41,7 +42,8 @@ func newSuperbatch(
 ) *superbatch {
 	s := &superbatch{
 		inspector: in, first: first, batches: batches, plan: p, device: d,
-		packs: make([]*batchPacks, len(batches)+ahead), ready: make(chan struct{}),
+		packs: make([]*batchPacks, len(batches)+ahead),
+		ready: make(chan struct{}), read: make(chan struct{}),
 	}
 	s.unread.Store(int64(len(batches)))
 	if p.Early {
@@ -225,6 +227,7 @@ func (s *superbatch) done(n int64) {
 	}
 	s.inspector.cache.learn()
 	if s.unread.Add(-1) == 0 {
+		close(s.read)
 		s.inspector.cache.windows.add(s, time.Since(s.started), s.inspector.cache.movedInTime())
 	}
 }
