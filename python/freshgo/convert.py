@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from freshgo._args import frames, whole
 from freshgo._args.arrays import Array
@@ -30,10 +30,13 @@ from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.relayout import Relayout
 from freshgo.store import Store, store_over, written
 
+if TYPE_CHECKING:
+    from freshgo._data.like import ConvertibleGraph
+
 
 @entry
 def convert(
-    data: object,
+    data: ConvertibleGraph,
     path: str | os.PathLike[str],
     *,
     source: SourceName | None = None,

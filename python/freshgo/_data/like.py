@@ -1,4 +1,4 @@
-"""The graphs that a loader takes, as a type."""
+"""The graphs that a loader and a conversion take, as types."""
 
 from __future__ import annotations
 
@@ -50,9 +50,8 @@ class _OGBLinks(Protocol):
     def get_edge_split(self) -> Any: ...
 
 
-GraphLike = (
-    Store
-    | str
+ConvertibleGraph = (
+    str
     | os.PathLike[str]
     | Mapping[Any, Any]
     | _Tensors
@@ -68,7 +67,10 @@ GraphLike = (
     | _OGBNodes
     | _OGBLinks
 )
-"""A store or its path, a graph of PyG, a mapping of tensors, and all that :func:`freshgo.convert` takes from memory.
+"""What :func:`freshgo.convert` takes: a path, a graph of PyG, a mapping of tensors, and graphs of other libraries.
 
 A tuple or a list holds a FeatureStore and a GraphStore of PyG, or the arrays of a compressed matrix.
 """
+
+GraphLike = Store | ConvertibleGraph
+"""What a loader takes: a store or its path, or a graph in memory."""

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from freshgo._args import fields
 from freshgo._args.checks import choice, flag, shown
@@ -18,6 +18,9 @@ from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._args.urls import is_url, local_path
 from freshgo._text.dialect import Dialect
 from freshgo.errors import DTypeError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from freshgo._tables.like import TableLike
 
 
 @entry
@@ -82,7 +85,7 @@ class Table:
         encoding: the encoding of text files, as Python names it: ``"utf-8"``, ``"utf-16"``, ``"latin-1"``.
     """
 
-    source: Any
+    source: TableLike
     id: str | None = None
     src: str | None = None
     dst: str | None = None

@@ -6,8 +6,12 @@ This is not run. `make lint` lets mypy check it and ``test_typing.py`` pyright; 
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import networkx
 import numpy as np
+import polars
+import pyarrow
+import pyarrow.dataset
 import scipy.sparse
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -143,12 +147,27 @@ def others(store: Store) -> None:
     wrapped_links(store, neg_sampling="binray")  # type: ignore[arg-type]
     pyg.stores(store, cash="degree")  # type: ignore[call-arg]
     convert({}, "to", source="mtx", relayout="hot")
+    convert(scipy.sparse.coo_array((5, 5)), "to")
+    convert(Planetoid("data", "Cora"), Path("to"))
+    convert(networkx.Graph(), "to")
+    convert(42, "to")  # type: ignore[arg-type]
+    convert(store, "to")  # type: ignore[arg-type]
     convert({}, "to", source="csr", relayout={"order": "hot"})
     convert({}, "to", source="mtxx")  # type: ignore[arg-type]
     convert({}, "to", relayout="cold")  # type: ignore[arg-type]
     convert_tables(Table("n.csv", id="n"), Table("e.csv", src="s", dst="d"), "to", relayout="community")
     convert_tables(None, Table("e.csv", src="s", dst="d"), "to", relayout="cold")  # type: ignore[arg-type]
     Table("e.csv", src="s", dst="d", nulls={"w": 0.5, "n": "none"}, decimal=",")
+    Table([Path("a.csv"), "b.csv"], src="s", dst="d")
+    Table({"s": [1], "d": torch.zeros(1)}, src="s", dst="d")
+    Table(polars.DataFrame(), id="n")
+    Table(polars.LazyFrame(), id="n")
+    Table(pyarrow.table({}), id="n")
+    Table(pyarrow.dataset.dataset("rows"), id="n")
+    Table(duckdb.table("rows"), id="n")
+    Table(42, id="n")  # type: ignore[arg-type]
+    Table([1, 2], id="n")  # type: ignore[list-item]
+    Table(None, id="n")  # type: ignore[arg-type]
     Table("e.csv", src="s", dst="d", nulls="eror")  # type: ignore[arg-type]
     Table("e.csv", src="s", dst="d", decimal=";")  # type: ignore[arg-type]
     relayout(store, "to", order="cold")  # type: ignore[arg-type]
