@@ -6,8 +6,7 @@ import torch
 
 from freshgo._args.entry import entry
 from freshgo._args.whole import mapped
-from freshgo._batch.attributes import Attributes
-from freshgo._batch.blocks import Blocks, carry_edges, edges_of
+from freshgo._batch.blocks import Attributes, Blocks, carry_edges, edges_of
 from freshgo._batch.structure import Block
 
 __all__ = ["Batch", "Block", "Blocks"]

@@ -11,8 +11,7 @@ from torch import Tensor
 from freshgo._args.entry import entry
 from freshgo._args.types import EdgeType
 from freshgo._args.whole import mapped
-from freshgo._batch.attributes import Attributes
-from freshgo._batch.blocks import HeteroBlocks, carry_edges, edges_of
+from freshgo._batch.blocks import Attributes, HeteroBlocks, carry_edges, edges_of
 
 
 @entry

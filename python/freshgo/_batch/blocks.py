@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,36 @@ from torch import Tensor
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._batch.structure import Block, HeteroBlock, Levels, Part, carry, first_in, recall
 from freshgo.errors import InvalidArgumentError
+
+
+class Attributes:
+    """Values under names, as PyG's data classes have them: attributes, items and pairs of an iteration."""
+
+    _of = ""
+    """What has the names, in messages."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the batch has no {name!r}{self._of}, only {', '.join(self.__dict__)}")
+
+    def __getitem__(self, name: str) -> Any:
+        return self.__dict__[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.__dict__
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return iter(self.__dict__.items())
+
+    def keys(self) -> list[str]:
+        """Return the names of the attributes."""
+        return list(self.__dict__)
+
+    def __repr__(self) -> str:
+        parts = (f"{name}={list(value.shape) if isinstance(value, Tensor) else value}" for name, value in self)
+        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 class Blocks:
