@@ -91,6 +91,13 @@ func input(dir string, columns int) store.Input {
 	return in
 }
 
+// hubInput is a graph one of whose nodes has more in-edges than the smallest memory holds, so that they are spilled.
+func hubInput() store.Input {
+	ends := make([]int64, 2*50_000)
+	ends[50_000] = 1
+	return store.Input{NumNodes: 2, EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, 50_000}, bytesOf(ends))}
+}
+
 // least is the smallest memory with which a work does not refuse.
 func least(t *testing.T, run func(memory int64) error) int64 {
 	t.Helper()
@@ -155,6 +162,14 @@ func works(t *testing.T) map[string]work {
 		require.NoError(t, store.Convert(ctx, ssd.OS, graph, filepath.Join(dir, "g"), store.ConvertOptions{}))
 	}
 	copied := func(t *testing.T, dir string) { require.NoError(t, os.CopyFS(filepath.Join(dir, "g"), os.DirFS(base))) }
+	hub := hubInput()
+	leastOfHub := least(t, func(memory int64) error {
+		return store.Convert(ctx, ssd.OS, hub, filepath.Join(sources, "hub"), store.ConvertOptions{Memory: memory})
+	})
+	convertHub := func(fs ssd.FS, dir string) error {
+		o := store.ConvertOptions{Memory: leastOfHub, Overwrite: true}
+		return store.Convert(ctx, fs, hub, filepath.Join(dir, "g"), o)
+	}
 	convert := func(fs ssd.FS, dir string) error {
 		o := store.ConvertOptions{Memory: smallest, Overwrite: true}
 		return store.Convert(ctx, fs, in, filepath.Join(dir, "g"), o)
@@ -218,8 +233,9 @@ func works(t *testing.T) map[string]work {
 			prepare: tiny, always: always(faultfs.Exchange, syscall.EINVAL), run: convert, digest: written, every: true},
 		"convert without O_DIRECT": {always: always(faultfs.OpenDirect, syscall.EINVAL), run: convert, digest: written},
 		"convert, direct writes refused": {
-			always: []faultfs.Fault{{Op: faultfs.Write, Path: "edges.spill", Nth: 1, Errno: syscall.EINVAL}}, run: convert,
-			digest: written},
+			always: []faultfs.Fault{{Op: faultfs.Write, Path: "edges.spill", Nth: 1, Errno: syscall.EINVAL}},
+			run:    convertHub, digest: written},
+		"convert with a spill": {run: convertHub, digest: written},
 		"convert after a kill": {prepare: func(t *testing.T, dir string) {
 			partial := filepath.Join(dir, "g.partial")
 			require.NoError(t, os.Mkdir(partial, 0o700))
