@@ -270,7 +270,7 @@ func TestScratchFaults(t *testing.T) {
 	for name, fault := range map[string]faultfs.Fault{
 		"disk full":      {Op: faultfs.Write, Nth: 3, Times: faultfs.Forever, Errno: syscall.ENOSPC},
 		"first read":     {Op: faultfs.Read, Path: scratchFile, Nth: 2, Times: faultfs.Forever, Errno: syscall.EIO},
-		"a read":         {Op: faultfs.Read, Path: scratchFile, Nth: 30, Times: 1, Errno: syscall.EIO},
+		"a read":         {Op: faultfs.Read, Path: scratchFile, Nth: 10, Times: 1, Errno: syscall.EIO},
 		"first write":    {Op: faultfs.Write, Nth: 1, Times: faultfs.Forever, Errno: syscall.EIO},
 		"one write":      {Op: faultfs.Write, Nth: 2, Times: 1, Errno: syscall.EIO},
 		"no more space":  {Op: faultfs.Allocate, Nth: 1, Times: faultfs.Forever, Errno: syscall.ENOSPC},
