@@ -60,7 +60,7 @@ func (b *buffer[T]) free() {
 	b.block, b.data = nil, nil
 }
 
-// room holds a buffer of any type and its capacity: n elements, of which the first keep stay.
+// room holds a buffer of any type, its capacity n, and the number of first elements that growing keeps.
 type room struct {
 	buffer interface {
 		bytes(n int64) int64

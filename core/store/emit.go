@@ -71,7 +71,8 @@ func (s *edgeSorter) emit(ctx context.Context, from, end int, out topologySink) 
 	})
 }
 
-// newTurns returns channels of which each is closed when what comes before is written, the first at once.
+// newTurns returns a channel for each of n writers in a row, which the writer before closes, and one more for the last
+// to close. The first channel is closed.
 func newTurns(n int) []chan struct{} {
 	turns := make([]chan struct{}, n+1)
 	for i := range turns {

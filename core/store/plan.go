@@ -33,7 +33,7 @@ const (
 
 // edgePlan is the plan to sort the edges within a budget: in one pass they are spread over partitions (ranges of
 // targets), in the next each partition is sorted by counting. Between the passes they are in memory or on disk. In
-// memory, where not all fit, partitions are sorted in several rounds, each of which reads all edges again.
+// memory, where not all fit, partitions are sorted in several rounds, and each round reads all edges again.
 type edgePlan struct {
 	threads  int   // of the first pass
 	workers  int   // of the second, one of them waiting for a read

@@ -15,8 +15,8 @@ const (
 )
 
 // recordForm is the form of an edge between the passes: the target less the first of its partition, the source, and
-// the user's number, each in as few bytes as its numbers need. Fields are moved as eight bytes, of which the ones
-// behind the field belong to what comes next: records are written in order, and recordSlack bytes follow the last.
+// the user's number, each in as few bytes as its numbers need. Fields are moved as eight bytes; those behind the field
+// belong to what comes next: records are written in order, and recordSlack bytes follow the last.
 type recordForm struct {
 	sourceAt, numberAt, bytes          int
 	targetMask, sourceMask, numberMask uint64

@@ -15,7 +15,7 @@ import (
 )
 
 // The disk space of a store that is to be written. It is known before the first byte, but for the manifest, which is
-// small, and for a mask that comes through a pipe, of which every node counts.
+// small, and for a mask that comes through a pipe, which counts as if every node were in it.
 
 // SpaceError reports that a file system has too little room for what is to be written.
 type SpaceError struct {

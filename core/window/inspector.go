@@ -48,7 +48,7 @@ type inspector struct {
 	err       error         // what ended the inspection, after the batches published
 	shut      bool
 
-	planLost    atomic.Int64 // the first batch whose plan is lost, or noBlind
+	planLost    atomic.Int64 // the first batch whose plan is lost, or nonePlanLost
 	forecasting bool         // whether it began with forecaster, or tried to
 	unforeseen  atomic.Int64 // rows that were read and not forecast, or the other way round
 
