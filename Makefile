@@ -33,7 +33,7 @@ KERNEL_FILES := kernels_portable.c kernels_avx2.c kernels_avx512.c
 
 DIRS    := $(shell find core capi csrc python/freshgo -type d -not -name __pycache__)
 SOURCES := $(shell find core capi csrc python/freshgo -type f -not -name '*_test.go' -not -name '*.pyc' -not -name '*.so')
-PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py python/library.py python/targets.py go.mod go.sum README.md LICENSE THIRD-PARTY-NOTICES
+PACKAGE := pyproject.toml setup.py MANIFEST.in python/build_backend.py python/generate_abi.py python/library.py python/targets.py go.mod go.sum README.md LICENSE THIRD-PARTY-NOTICES
 
 .PHONY: demo cuda gpu wheelhouse generate check check-go check-python explore fuzz lint lint-go lint-others \
         lint-python test test-all test-go test-pure test-race test-python test-python-loaders test-python-others memory hammer powerloss sites kills \
@@ -115,14 +115,11 @@ test-race: $(VENV)/.tools
 	FRESHGO_TEST_PART=9/$(PART) CGO_ENABLED=1 go test -vet=off -race -short -timeout 45m \
 	  $$(go list $(GO_PACKAGES) | grep -vxE '$(SERIAL)')
 
-# Writes what is made from other sources and committed: the declarations of the C API in Python, and the licences of
-# the Go modules that are linked.
+# Writes what is made from other sources and committed: the licences of the Go modules that are linked.
 generate:
-	$(PYTHON) python/generate_abi.py
 	$(PYTHON) python/notices.py
 
 lint-python: $(VENV)/.installed
-	$(PYTHON) python/generate_abi.py --check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -1,4 +1,6 @@
-"""Builds the native library beside the Python files, after `make cuda` both; everything else is in pyproject.toml."""
+"""Builds the native library beside the Python files, after `make cuda` both, and the declarations of its C API in
+ctypes; everything else is in pyproject.toml.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.sdist import sdist
 
+import generate_abi
 from build_backend import ROOT, go_env
 from library import COMMANDS, BinaryDistribution, go_or_exit
 
@@ -22,4 +25,5 @@ class vendored_sdist(sdist):  # noqa: N801  (setuptools names commands so)
         subprocess.run(vendor, cwd=ROOT, env=go_env(), check=True)
 
 
+generate_abi.write()
 setup(distclass=BinaryDistribution, cmdclass={**COMMANDS, "sdist": vendored_sdist})

@@ -1,6 +1,6 @@
 """Writes ``freshgo/_native/header.py``, the C API in ctypes, from the headers in ``csrc/include``.
 
-``make generate`` runs it. With ``--check`` it writes nothing and fails where the file is not what it would write.
+``setup.py`` calls it, so that each build of a wheel, a source distribution or an editable installation has the module.
 It reads only the C that these headers use: enums with given values, structs, and functions one after the other.
 """
 
@@ -31,7 +31,7 @@ HANDLES = ("fg_store", "fg_graph", "fg_loader", "fg_sampled", "fg_job")
 ADDRESSES = ("operators", "cuda")
 """Parts in which arrays are addresses as numbers: they are called often, and ``Tensor.data_ptr()`` needs no cast."""
 
-FIRST = '''"""The C API of ``csrc/include`` in ctypes: written by ``make generate``, not to be edited.
+FIRST = '''"""The C API of ``csrc/include`` in ctypes, as each build writes it (``python/generate_abi.py``).
 
 Names lack ``FG_`` and ``fg_``; a struct has its name in C as docstring. Handles are ``c_void_p``. In structs and
 functions of ``operators.h`` and ``cuda.h`` all arrays are ``c_void_p`` too.
@@ -106,11 +106,8 @@ class Writer:
         members = [self.declared(member, part) for member in body.split(";") if member.strip()]
         self.structs[name] = python_name(name)
         self.lines += ["", "", f"class {python_name(name)}(Structure):", f'    """{name}."""', ""]
-        fields = [f'("{member}", {kind}),' for member, kind in members]
-        if len(fields) == 1:  # as the formatter has it
-            self.lines += [f"    _fields_ = ({fields[0]})"]
-        else:
-            self.lines += ["    _fields_ = (", *(f"        {field}" for field in fields), "    )"]
+        fields = [f'        ("{member}", {kind}),' for member, kind in members]
+        self.lines += ["    _fields_ = (", *fields, "    )"]
 
     def header(self, header: Path) -> None:
         """Write what one header declares."""
@@ -122,12 +119,6 @@ class Writer:
             *own, last = [self.declared(argument, part) for argument in re.split(r",(?![^(]*\))", arguments)]
             if last == ("err", f"POINTER({self.structs['fg_error']})"):
                 self.functions[name] = [kind for _, kind in own]
-
-
-def in_order(name: str) -> list[object]:
-    """The key by which linters sort imports: constants, classes, the others; numbers by their value."""
-    kind = 0 if name.isupper() else 1 if name[0].isupper() else 2
-    return [kind, *(int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name))]
 
 
 def generate() -> str:
@@ -144,20 +135,12 @@ def generate() -> str:
         out.append(f'    "{name}": ({", ".join(kinds)}{"," if len(kinds) == 1 else ""}),')
     out += ["}", '"""The arguments of every function that ends in an ``fg_error``, without that one."""', ""]
     text = "\n".join(out)
-    used = {"POINTER", "Structure", "c_char_p", "c_void_p", *SCALARS.values()}
-    names = [name for name in sorted(used, key=in_order) if re.search(rf"\b{name}\b", text)]
-    imports = "".join(f"    {name},\n" for name in names)
-    return f"{FIRST}from ctypes import (\n{imports})\nfrom typing import Any\n\n{text}"
+    names = ["POINTER", "Structure", "c_char_p", "c_void_p", *sorted(set(SCALARS.values()))]
+    return f"{FIRST}from ctypes import {', '.join(names)}\nfrom typing import Any\n\n{text}"
 
 
-def main() -> None:
-    """Write the file, or compare it."""
+def write() -> None:
+    """Write the file, unless it is up to date."""
     text = generate()
-    if "--check" not in sys.argv[1:]:
+    if not TARGET.is_file() or TARGET.read_text() != text:
         TARGET.write_text(text)
-    elif not TARGET.is_file() or TARGET.read_text() != text:
-        sys.exit(f"{TARGET.relative_to(ROOT)} is not what the headers say: run 'make generate' and commit the result")
-
-
-if __name__ == "__main__":
-    main()

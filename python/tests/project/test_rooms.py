@@ -234,7 +234,7 @@ def test_classes_have_at_most_25_methods_unless_all_are_public() -> None:
 
 def test_files_have_at_most_400_lines() -> None:
     lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
-    del lines["freshgo._native.header"]  # generated from the header of C
+    lines.pop("freshgo._native.header", None)  # each build generates it from the header of C
     assert not {name: count for name, count in lines.items() if count > 400}
 
 
