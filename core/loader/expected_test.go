@@ -11,6 +11,7 @@ import (
 
 	"freshgo/core/draw"
 	"freshgo/core/manifest"
+	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 )
@@ -71,7 +72,7 @@ func TestHeteroFloors(t *testing.T) {
 				for k := range weights {
 					weights[k] = float32(math.Exp(float64(k*7919%1000) / 200))
 				}
-				d.edges[i].Tensors[1].Rows = littleEndian(weights)
+				d.edges[i].Tensors[1].Rows = mem.Bytes(weights)
 			}
 		}
 		g := d.graph(t)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -16,6 +15,7 @@ import (
 
 	"freshgo/core/batch"
 	"freshgo/core/draw"
+	"freshgo/core/internal/skewed"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -26,67 +26,40 @@ import (
 // disk can do, which takes a planned loader longer to find out than it then runs.
 var shared string
 
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		var err error
-		if shared, err = os.MkdirTemp("", "freshgo-loader-"); err != nil {
-			panic(err)
-		}
-		defer os.RemoveAll(shared)
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(skewed.RunIn(m, &shared)) }
 
-// dataset is a small graph with skewed sources, in the user's form.
+// dataset is a small graph with skewed sources (see skewed.Graph), in the user's form.
 type dataset struct {
 	nodes     int64
 	sources   []int64
 	targets   []int64
-	x         []float32          // width columns; x[v*width+j] = v + j/1000
-	wide      []byte             // wideWidth columns; wide[v*wideWidth+j] = v + j
-	y         []int64            // y[v] = 3v
-	edgeAttr  []int32            // two columns; -e and 2e
+	x         []float32
+	wide      []byte
+	y         []int64 // y[v] = 3v
+	edgeAttr  []int32
 	extra     []draw.GraphTensor // more edge tensors
 	weightsOf string             // the one that stores have by position too
 }
 
 const (
-	width     = 24  // 96 bytes: 42 rows in a page
-	wideWidth = 170 // a second tensor too wide to be held whole first, named before x
+	width     = skewed.Width
+	wideWidth = skewed.WideWidth // a second tensor too wide to be held whole first, named before x
 )
 
 func newDataset(nodes, edges int) *dataset {
-	rng := rand.New(rand.NewPCG(1, 2))
-	d := &dataset{nodes: int64(nodes)}
-	for e := range edges {
-		u := rng.Float64()
-		d.sources = append(d.sources, int64(float64(nodes)*u*u*u))
-		d.targets = append(d.targets, rng.Int64N(int64(nodes)))
-		d.edgeAttr = append(d.edgeAttr, int32(-e), int32(2*e))
+	g := skewed.New(nodes, edges)
+	d := &dataset{
+		nodes: int64(nodes), sources: g.Sources, targets: g.Targets, x: g.X, wide: g.Wide, edgeAttr: g.EdgeAttr,
 	}
 	for v := range nodes {
-		for j := range width {
-			d.x = append(d.x, float32(v)+float32(j)/1000)
-		}
-		for j := range wideWidth {
-			d.wide = append(d.wide, byte(v+j))
-		}
 		d.y = append(d.y, int64(3*v))
 	}
 	return d
 }
 
-func littleEndian(values any) []byte {
-	out, err := binary.Append(nil, binary.LittleEndian, values)
-	if err != nil {
-		panic(err)
-	}
-	return out
-}
-
 func (d *dataset) edgeIndex() store.Source {
 	both := append(append([]int64{}, d.sources...), d.targets...)
-	return store.Dense(manifest.DType_INT64, []int64{2, int64(len(d.sources))}, littleEndian(both))
+	return store.Dense(manifest.DType_INT64, []int64{2, int64(len(d.sources))}, mem.Bytes(both))
 }
 
 // someDataset is the graph of someNodes that most tests draw from.

@@ -12,6 +12,7 @@ import (
 
 	"freshgo/core/draw"
 	"freshgo/core/manifest"
+	"freshgo/core/mem"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
 )
@@ -56,14 +57,14 @@ func (d *dataset) form(name string) *form {
 		relation = "to"
 	}
 	attr := draw.GraphTensor{
-		Name: "edge_attr", DType: manifest.DType_INT32, RowShape: []int64{2}, Rows: littleEndian(d.edgeAttr),
+		Name: "edge_attr", DType: manifest.DType_INT32, RowShape: []int64{2}, Rows: mem.Bytes(d.edgeAttr),
 	}
 	return &form{
 		names: []string{name}, counts: []int64{d.nodes}, weightsOf: d.weightsOf,
 		nodes: [][]draw.GraphTensor{{
 			{Name: "wide", DType: manifest.DType_UINT8, RowShape: []int64{wideWidth}, Rows: d.wide},
-			{Name: "x", DType: manifest.DType_FLOAT32, RowShape: []int64{width}, Rows: littleEndian(d.x)},
-			{Name: "y", DType: manifest.DType_INT64, Rows: littleEndian(d.y)},
+			{Name: "x", DType: manifest.DType_FLOAT32, RowShape: []int64{width}, Rows: mem.Bytes(d.x)},
+			{Name: "y", DType: manifest.DType_INT64, Rows: mem.Bytes(d.y)},
 		}},
 		edges: []draw.GraphEdges{{
 			Source: name, Relation: relation, Target: name, EdgeIndex: d.edgeIndex(),
@@ -108,7 +109,7 @@ func severalTypes() *form {
 		}
 		e := draw.GraphEdges{
 			Source: d.names[r.source], Relation: fmt.Sprint("r", i), Target: d.names[r.target],
-			EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, int64(r.edges)}, littleEndian(append(sources, targets...))),
+			EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, int64(r.edges)}, mem.Bytes(append(sources, targets...))),
 		}
 		if r.attr {
 			weights := make([]float32, r.edges)
@@ -120,7 +121,7 @@ func severalTypes() *form {
 					Name: "attr", DType: manifest.DType_UINT8, RowShape: []int64{70},
 					Rows: taggedRows(int64(r.edges), 70, byte(10+i)),
 				},
-				{Name: "w", DType: manifest.DType_FLOAT32, Rows: littleEndian(weights)},
+				{Name: "w", DType: manifest.DType_FLOAT32, Rows: mem.Bytes(weights)},
 			}
 		}
 		d.edges = append(d.edges, e)

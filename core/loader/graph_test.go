@@ -38,7 +38,7 @@ func heteroInputs() (draw.GraphInput, store.Input) {
 				sources, targets = append(sources, rng.Int64N(counts[name[0]])), append(targets, rng.Int64N(counts[name[2]]))
 			}
 		}
-		edges := store.Dense(manifest.DType_INT64, []int64{2, int64(len(sources))}, littleEndian(append(sources, targets...)))
+		edges := store.Dense(manifest.DType_INT64, []int64{2, int64(len(sources))}, mem.Bytes(append(sources, targets...)))
 		memory.EdgeTypes = append(memory.EdgeTypes,
 			draw.GraphEdges{Source: name[0], Relation: name[1], Target: name[2], EdgeIndex: edges})
 		disk.EdgeTypes = append(disk.EdgeTypes, store.EdgeInput{Source: name[0], Relation: name[1], Target: name[2],

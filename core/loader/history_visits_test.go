@@ -10,6 +10,7 @@ import (
 	"freshgo/core/history"
 	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
+	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
 
@@ -58,7 +59,7 @@ func TestReuseIsWhatBatchesNeed(t *testing.T) {
 		for e := range weights {
 			weights[e] = float32(math.Exp(float64(e*7919%1000) / 150))
 		}
-		return littleEndian(weights)
+		return mem.Bytes(weights)
 	}
 	d, several := newDataset(someNodes, 20_000), severalTypes()
 	d.extra = append(d.extra, draw.GraphTensor{Name: "w", DType: manifest.DType_FLOAT32, Rows: uneven(len(d.sources))})

@@ -36,7 +36,7 @@ func TestListsOfRelationsWithinTheBudget(t *testing.T) {
 			ends[1] = append(ends[1], rng.Int64N(of[1]))
 		}
 		e.EdgeIndex, e.Tensors = store.Dense(manifest.DType_INT64, []int64{2, 4000 * scale},
-			littleEndian(append(ends[0], ends[1]...))), nil
+			mem.Bytes(append(ends[0], ends[1]...))), nil
 	}
 	g, s := f.graph(t), f.store(t, ssd.OS)
 	for name, change := range map[string]func(o *draw.Options){

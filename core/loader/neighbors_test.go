@@ -87,7 +87,7 @@ func degenerate(seed uint64) *form {
 		}
 		d.edges = append(d.edges, draw.GraphEdges{
 			Source: d.names[source], Relation: fmt.Sprint("r", i), Target: d.names[target],
-			EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, int64(edges)}, littleEndian(append(sources, targets...))),
+			EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, int64(edges)}, mem.Bytes(append(sources, targets...))),
 		})
 	}
 	return d

@@ -13,6 +13,7 @@ import (
 	"freshgo/core/draw"
 	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
+	"freshgo/core/mem"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
 )
@@ -47,7 +48,7 @@ func (f *form) timed() *form {
 		for i := range times {
 			times[i] = rng.Int32N(100)
 		}
-		return draw.GraphTensor{Name: name, DType: manifest.DType_INT32, Rows: littleEndian(times)}
+		return draw.GraphTensor{Name: name, DType: manifest.DType_INT32, Rows: mem.Bytes(times)}
 	}
 	for _, typ := range []int{0, 2} {
 		f.nodes[typ] = append(f.nodes[typ], add("born", f.counts[typ]))

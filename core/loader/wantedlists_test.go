@@ -9,6 +9,7 @@ import (
 	"freshgo/core/draw"
 	"freshgo/core/links"
 	"freshgo/core/manifest"
+	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
@@ -22,7 +23,7 @@ func TestWantedLists(t *testing.T) {
 			ends[i%2] = append(ends[i%2], v)
 		}
 		index := store.Dense(manifest.DType_INT64, []int64{2, int64(len(pairs) / 2)},
-			littleEndian(append(ends[0], ends[1]...)))
+			mem.Bytes(append(ends[0], ends[1]...)))
 		return draw.GraphEdges{Source: source, Relation: name, Target: target, EdgeIndex: index}
 	}
 	d := &form{names: []string{"author", "paper", "term", "alone"}, counts: []int64{3, 4, 2, 1},

@@ -204,7 +204,7 @@ func TestBadWeights(t *testing.T) {
 			weights[e] = rand.New(rand.NewPCG(1, uint64(e))).Float64()
 		}
 		weights[1234] = bad
-		d.extra = []draw.GraphTensor{{Name: "weight", DType: manifest.DType_FLOAT64, Rows: littleEndian(weights)}}
+		d.extra = []draw.GraphTensor{{Name: "weight", DType: manifest.DType_FLOAT64, Rows: mem.Bytes(weights)}}
 		want := fmt.Sprintf(
 			"loader: invalid option: weight_attr \"weight\" is %v for edge 1234, "+
 				"expected a finite number of at least 0 and at most 1e+290",

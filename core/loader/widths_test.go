@@ -88,7 +88,7 @@ func TestWidths(t *testing.T) {
 				ptr[v] = map[bool]int64{true: hub + 2, false: edges}[v == 999]
 			}
 			pointers := map[int64][]byte{}
-			for page, rest := int64(0), littleEndian(ptr); len(rest) > 0; page++ {
+			for page, rest := int64(0), mem.Bytes(ptr); len(rest) > 0; page++ {
 				n := min(len(rest), ssd.PageBytes)
 				pointers[page], rest = rest[:n], rest[n:]
 			}
@@ -114,7 +114,7 @@ func TestWidths(t *testing.T) {
 			x.RowShape, x.RowsPerPage = []int64{columns}, 0
 			rows := map[int64][]byte{}
 			for _, v := range []int64{0, 5, 6, 7, 8, 9, 997, 998, 999} { // those of the batches
-				rows[v*columns*4/ssd.PageBytes] = littleEndian([]float32{float32(v) + .5})
+				rows[v*columns*4/ssd.PageBytes] = mem.Bytes([]float32{float32(v) + .5})
 			}
 			sparse(t, path, x, nodes, columns*4, rows)
 			const border = 1 << 32
@@ -158,7 +158,7 @@ func TestWidths(t *testing.T) {
 					}
 					for i, v := range ids {
 						row := b.arrays["x"][int64(i)*columns*4:]
-						require.Equal(t, littleEndian([]float32{float32(v) + .5, 0}), row[:8])
+						require.Equal(t, mem.Bytes([]float32{float32(v) + .5, 0}), row[:8])
 					}
 				}
 				require.Greater(t, len(numbers), 4, "edges of the hub")

@@ -41,7 +41,7 @@ func appendTo(
 		return err
 	}
 	g := &grower{successor: s, anew: map[string]bool{}}
-	if err := g.check(more); err != nil {
+	if err := (growthCheck{g}).check(more); err != nil {
 		return err
 	}
 	edges, err := g.planEdges()
@@ -64,21 +64,24 @@ type grower struct {
 // newNodes returns the number of new nodes of a type.
 func (g *grower) newNodes(typ int) int64 { return g.graph.nodes[typ].count - g.graph.nodes[typ].before }
 
+// growthCheck prepares a grower for what Append is given.
+type growthCheck struct{ grower *grower }
+
 // check finds the types that grow, compares what is given with what they have, and removes computed tensors that would
 // be stale.
-func (g *grower) check(more Growth) error {
+func (c growthCheck) check(more Growth) error {
 	for at, t := range more.Nodes {
 		if slices.ContainsFunc(more.Nodes[:at], func(n NodeInput) bool { return n.Name == t.Name }) {
 			return invalid("the node type %q is given twice", t.Name)
 		}
-		if err := g.checkNodes(t); err != nil {
+		if err := c.checkNodes(t); err != nil {
 			return err
 		}
 	}
-	for i := range g.graph.edges {
-		e := &g.src.edgeTypes[i]
-		g.graph.edges[i] = edgePart{source: e.Source, relation: e.Relation, target: e.Target,
-			from: g.src.nodeTypeNumber(e.Source), to: g.src.nodeTypeNumber(e.Target), file: e.file,
+	for i := range c.grower.graph.edges {
+		e := &c.grower.src.edgeTypes[i]
+		c.grower.graph.edges[i] = edgePart{source: e.Source, relation: e.Relation, target: e.Target,
+			from: c.grower.src.nodeTypeNumber(e.Source), to: c.grower.src.nodeTypeNumber(e.Target), file: e.file,
 			label: edgeLabel(e.Source, e.Relation, e.Target)}
 	}
 	for at, t := range more.Edges {
@@ -87,29 +90,29 @@ func (g *grower) check(more Growth) error {
 		}) {
 			return invalid("the edge type %s is given twice", edgeTypeName(t.Source, t.Relation, t.Target))
 		}
-		if err := g.checkEdges(t); err != nil {
+		if err := c.checkEdges(t); err != nil {
 			return err
 		}
 	}
-	if err := g.checkAttachments(more.Attachments); err != nil {
+	if err := c.checkAttachments(more.Attachments); err != nil {
 		return err
 	}
-	g.dropStale()
-	g.markGrown()
+	c.dropStale()
+	c.markGrown()
 	return nil
 }
 
-func (g *grower) checkNodes(t NodeInput) error {
-	i := g.src.nodeTypeNumber(t.Name)
+func (c growthCheck) checkNodes(t NodeInput) error {
+	i := c.grower.src.nodeTypeNumber(t.Name)
 	if i < 0 {
-		_, err := g.src.NodeType(t.Name)
+		_, err := c.grower.src.NodeType(t.Name)
 		return err
 	}
-	part, err := t.check(g.fs)
+	part, err := t.check(c.grower.fs)
 	if err != nil {
 		return err
 	}
-	stored := &g.src.nodeTypes[i]
+	stored := &c.grower.src.nodeTypes[i]
 	added := max(part.count, 0)
 	part.before, part.count, part.file = stored.Count, stored.Count+added, stored.file
 	if part.count > maxCount {
@@ -120,25 +123,25 @@ func (g *grower) checkNodes(t NodeInput) error {
 			int64(maxOrdered))
 	}
 	part.tensors, err = matchTensors(stored.Tensors, part.tensors, part.label, added, "nodes")
-	g.graph.nodes[i] = part
+	c.grower.graph.nodes[i] = part
 	return err
 }
 
-func (g *grower) checkEdges(t EdgeInput) error {
-	stored, err := g.src.EdgeType(t.Source, t.Relation, t.Target)
+func (c growthCheck) checkEdges(t EdgeInput) error {
+	stored, err := c.grower.src.EdgeType(t.Source, t.Relation, t.Target)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(g.src.edgeTypes, func(e EdgeType) bool { return e.Indptr == stored.Indptr })
+	i := slices.IndexFunc(c.grower.src.edgeTypes, func(e EdgeType) bool { return e.Indptr == stored.Indptr })
 	t.WeightsOf = ""
-	part, err := t.check(g.fs)
+	part, err := t.check(c.grower.fs)
 	if err != nil {
 		return err
 	}
 	if part.edges.count > maxCount-stored.NumEdges {
 		return invalid("%s%d edges, expected at most %d", part.label, part.edges.count+stored.NumEdges, int64(maxCount))
 	}
-	before := &g.graph.edges[i]
+	before := &c.grower.graph.edges[i]
 	part.from, part.to, part.file = before.from, before.to, before.file
 	if part.tensors, err = matchTensors(stored.Tensors, part.tensors, part.label, part.edges.count, "edges"); err != nil {
 		return err
@@ -207,16 +210,16 @@ func (s NamedSource) matches(t *Tensor, label string) error {
 	return s.checkNarrow(label + s.Name)
 }
 
-func (g *grower) checkAttachments(given []NamedSource) (err error) {
-	if g.graph.attachments, err = checkTensors(g.fs, given, attachmentLabel); err != nil {
+func (c growthCheck) checkAttachments(given []NamedSource) (err error) {
+	if c.grower.graph.attachments, err = checkTensors(c.grower.fs, given, attachmentLabel); err != nil {
 		return err
 	}
-	for _, s := range g.graph.attachments {
-		at := slices.IndexFunc(g.src.attachments, func(t Tensor) bool { return t.Name == s.Name })
+	for _, s := range c.grower.graph.attachments {
+		at := slices.IndexFunc(c.grower.src.attachments, func(t Tensor) bool { return t.Name == s.Name })
 		if at < 0 {
 			return invalid("the store has no attachment %q: an attachment is added by an update", s.Name)
 		}
-		if err := s.matches(&g.src.attachments[at], attachmentLabel); err != nil {
+		if err := s.matches(&c.grower.src.attachments[at], attachmentLabel); err != nil {
 			return err
 		}
 	}
@@ -224,30 +227,30 @@ func (g *grower) checkAttachments(given []NamedSource) (err error) {
 }
 
 // dropStale leaves out the tensors that were computed from what grows, and those of nodes that get more.
-func (g *grower) dropStale() {
-	for i, node := range g.m.NodeTypes {
+func (c growthCheck) dropStale() {
+	for i, node := range c.grower.m.NodeTypes {
 		node.Tensors = slices.DeleteFunc(node.Tensors, func(t *manifest.Tensor) bool {
-			return t.GetAggregate() != nil && (g.newNodes(i) > 0 ||
+			return t.GetAggregate() != nil && (c.grower.newNodes(i) > 0 ||
 				slices.ContainsFunc(t.GetAggregate().GetParts(), func(p *manifest.AggregatePart) bool {
-					at := edgePlace(g.m, p)
-					return g.graph.edges[at].edges.count > 0 || g.newNodes(g.graph.edges[at].from) > 0
+					at := edgePlace(c.grower.m, p)
+					return c.grower.graph.edges[at].edges.count > 0 || c.grower.newNodes(c.grower.graph.edges[at].from) > 0
 				}))
 		})
 	}
 }
 
 // markGrown notes whose files are written anew.
-func (g *grower) markGrown() {
+func (c growthCheck) markGrown() {
 	mark := func(arrays ...*Array) {
 		for _, a := range arrays {
 			if a != nil {
-				g.anew[a.File] = true
+				c.grower.anew[a.File] = true
 			}
 		}
 	}
-	for i := range g.graph.nodes {
-		part, stored := &g.graph.nodes[i], &g.src.nodeTypes[i]
-		if g.newNodes(i) > 0 {
+	for i := range c.grower.graph.nodes {
+		part, stored := &c.grower.graph.nodes[i], &c.grower.src.nodeTypes[i]
+		if c.grower.newNodes(i) > 0 {
 			mark(stored.Order)
 			mark(arraysOf(stored.Tensors)...)
 		}
@@ -257,12 +260,12 @@ func (g *grower) markGrown() {
 			}
 		}
 	}
-	for i := range g.graph.edges {
-		part, stored := &g.graph.edges[i], &g.src.edgeTypes[i]
-		p := edgeGrowth{part: part, stored: stored}
-		p.targets = g.newNodes(part.to) > 0
-		p.merged = part.edges.count > 0 || indicesType(g.graph.nodes[part.from].count) != stored.Indices.DType
-		g.plans = append(g.plans, p)
+	for i := range c.grower.graph.edges {
+		part, stored := &c.grower.graph.edges[i], &c.grower.src.edgeTypes[i]
+		p := edgeGrowth{grower: c.grower, part: part, stored: stored}
+		p.targets = c.grower.newNodes(part.to) > 0
+		p.merged = part.edges.count > 0 || indicesType(c.grower.graph.nodes[part.from].count) != stored.Indices.DType
+		c.grower.plans = append(c.grower.plans, p)
 		if p.targets || p.merged {
 			mark(stored.Indptr)
 		}
@@ -274,14 +277,14 @@ func (g *grower) markGrown() {
 			mark(arraysOf(stored.Tensors)...)
 		}
 	}
-	for _, s := range g.graph.attachments {
-		mark(&g.attachment(s.Name).Array)
+	for _, s := range c.grower.graph.attachments {
+		mark(&attachmentNamed(c.grower.src, s.Name).Array)
 	}
 }
 
-// attachment is one that is known to be there.
-func (g *grower) attachment(name string) *Tensor {
-	return &g.src.attachments[slices.IndexFunc(g.src.attachments, func(t Tensor) bool { return t.Name == name })]
+// attachmentNamed returns an attachment that the store has.
+func attachmentNamed(s *Store, name string) *Tensor {
+	return &s.attachments[slices.IndexFunc(s.attachments, func(t Tensor) bool { return t.Name == name })]
 }
 
 // bytes is the memory of the largest step, but for the edges.
@@ -332,7 +335,7 @@ func (g *grower) futures() (all []*Array) {
 		}
 	}
 	for _, s := range g.graph.attachments {
-		add(&g.attachment(s.Name).Array, s.rows())
+		add(&attachmentNamed(g.src, s.Name).Array, s.rows())
 	}
 	return all
 }

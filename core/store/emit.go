@@ -46,8 +46,12 @@ func (s topologySinks) take(ends []int64, indices, edgeIDs []byte) error {
 // to write.
 func (s *edgeSorter) emit(ctx context.Context, from, end int, out topologySink) error {
 	partitions := s.partitions[from:end]
-	var next atomic.Int64 // the next partition that nobody has taken
-	turns := newTurns(len(partitions))
+	var next atomic.Int64                             // the next partition that nobody has taken
+	turns := make([]chan struct{}, len(partitions)+1) // each writer closes the next one's
+	for i := range turns {
+		turns[i] = make(chan struct{})
+	}
+	close(turns[0])
 	return guard.Each(ctx, min(s.plan.workers, len(partitions)), func(ctx context.Context, _ int) error {
 		block, err := s.budget.Alloc(mem.Convert, s.plan.workerBytes())
 		if err != nil {
@@ -69,17 +73,6 @@ func (s *edgeSorter) emit(ctx context.Context, from, end int, out topologySink) 
 			s.emitted.add(p.count)
 		}
 	})
-}
-
-// newTurns returns a channel for each of n writers in a row, which the writer before closes, and one more for the last
-// to close. The first channel is closed.
-func newTurns(n int) []chan struct{} {
-	turns := make([]chan struct{}, n+1)
-	for i := range turns {
-		turns[i] = make(chan struct{})
-	}
-	close(turns[0])
-	return turns
 }
 
 // emitter sorts one partition. One that is too large for its memory, which is a bucket with a hub, is read several

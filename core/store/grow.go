@@ -26,13 +26,14 @@ func (g *grower) write(ctx context.Context) error {
 		}
 	}
 	for i, edge := range g.m.EdgeTypes {
-		if err := g.growEdges(ctx, &g.plans[i], edge); err != nil {
+		if err := g.plans[i].write(ctx, edge); err != nil {
 			return err
 		}
 	}
 	for _, s := range g.graph.attachments {
 		at := slices.IndexFunc(g.m.Attachments, func(t *manifest.Tensor) bool { return t.GetName() == s.Name })
-		if err := g.growTensor(ctx, attachmentLabel, g.attachment(s.Name), g.m.Attachments[at], s, anyRows); err != nil {
+		old := attachmentNamed(g.src, s.Name)
+		if err := g.growTensor(ctx, attachmentLabel, old, g.m.Attachments[at], s, anyRows); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 // edgeGrowth is the work of Append on an edge type.
 type edgeGrowth struct {
+	grower  *grower
 	part    *edgePart
 	stored  *EdgeType
 	targets bool // there are new ones
@@ -81,8 +82,9 @@ func (p *edgeGrowth) besideWeights(targets int64) int64 {
 	return weightsBeside(targets) + wordsMemory(p.stored.Indptr) + columnReaderBytes(&p.stored.Weights.Array)
 }
 
-// growEdges writes what grows of an edge type.
-func (g *grower) growEdges(ctx context.Context, p *edgeGrowth, edge *manifest.EdgeType) error {
+// write writes what grows of an edge type.
+func (p *edgeGrowth) write(ctx context.Context, edge *manifest.EdgeType) error {
+	g := p.grower
 	edge.Count = p.stored.NumEdges + p.part.edges.count
 	for _, t := range p.part.tensors {
 		if p.part.edges.count == 0 {
@@ -100,23 +102,25 @@ func (g *grower) growEdges(ctx context.Context, p *edgeGrowth, edge *manifest.Ed
 	if !p.targets && !p.merged {
 		return nil
 	}
-	if err := g.growTopology(ctx, p, edge); err != nil || p.part.weights == nil {
+	if err := p.writeTopology(ctx, edge); err != nil || p.part.weights == nil {
 		return err
 	}
-	return g.growWeights(ctx, p, edge)
+	return p.writeWeights(ctx, edge)
 }
 
 // sorter sorts new edges, or their weights.
-func (g *grower) sorter(p *edgeGrowth, edges edgeList, sources int64, plan edgePlan) *edgeSorter {
+func (p *edgeGrowth) sorter(edges edgeList, sources int64, plan edgePlan) *edgeSorter {
+	g := p.grower
 	return &edgeSorter{
 		fs: g.fs, dir: g.site.dir, edges: edges, sources: sources, targets: g.graph.nodes[p.part.to].count,
 		plan: plan, budget: g.budget, progress: g.progress, relation: relationWords(p.part),
 	}
 }
 
-// growTopology merges new edges with those that are stored.
-func (g *grower) growTopology(ctx context.Context, p *edgeGrowth, edge *manifest.EdgeType) error {
-	s := g.sorter(p, p.edges(), g.graph.nodes[p.part.from].count, p.plan)
+// writeTopology merges new edges with those that are stored.
+func (p *edgeGrowth) writeTopology(ctx context.Context, edge *manifest.EdgeType) error {
+	g := p.grower
+	s := p.sorter(p.edges(), g.graph.nodes[p.part.from].count, p.plan)
 	defer s.close()
 	if err := s.count(ctx); err != nil {
 		return err
@@ -220,10 +224,11 @@ func (p *edgeGrowth) sorted(ctx context.Context, s *edgeSorter, budget *mem.Budg
 	return mem.View[int64](aligned(row))[0] == p.stored.NumEdges, nil
 }
 
-// growWeights merges the weights of new edges with those that are stored, and sums them. The topology is written.
-func (g *grower) growWeights(ctx context.Context, p *edgeGrowth, edge *manifest.EdgeType) error {
+// writeWeights merges the weights of new edges with those that are stored, and sums them. The topology is written.
+func (p *edgeGrowth) writeWeights(ctx context.Context, edge *manifest.EdgeType) error {
+	g := p.grower
 	dtype := p.part.weights.DType
-	s := g.sorter(p, p.part.weightEdges(), weightLimit(dtype), p.weights)
+	s := p.sorter(p.part.weightEdges(), weightLimit(dtype), p.weights)
 	defer s.close()
 	if err := s.count(ctx); err != nil {
 		return err

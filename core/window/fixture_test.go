@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"freshgo/core/draw"
 	"freshgo/core/fetch"
 	"freshgo/core/internal/guard"
+	"freshgo/core/internal/skewed"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/prune"
@@ -28,65 +28,36 @@ import (
 // shared is a directory of the whole run: the store of all tests, and what the disk can do.
 var shared string
 
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		var err error
-		if shared, err = os.MkdirTemp("", "freshgo-window-"); err != nil {
-			panic(err)
-		}
-		defer os.RemoveAll(shared)
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(skewed.RunIn(m, &shared)) }
 
 const (
 	numNodes   = 3000
 	numEdges   = 40000
-	width      = 24  // of x: 96 bytes, 42 rows in a page
-	wideWidth  = 170 // of wide, in bytes
+	width      = skewed.Width
+	wideWidth  = skewed.WideWidth
 	batchSize  = 64
 	numBatches = (numNodes + batchSize - 1) / batchSize
 )
 
-// writeStore makes a graph with skewed sources: x[v*width+j] = v + j/1000, wide[v*wideWidth+j] = v + j, and
-// edge_attr[2*e] = -e.
+// writeStore converts a skewed graph, without labels.
 var writeStore = sync.OnceValue(func() error {
-	rng := rand.New(rand.NewPCG(1, 2))
-	ends, x, attr := make([]int64, 2*numEdges), make([]float32, numNodes*width), make([]int32, 2*numEdges)
-	for e := range numEdges {
-		u := rng.Float64()
-		ends[e], ends[numEdges+e] = int64(numNodes*u*u*u), rng.Int64N(numNodes)
-		attr[2*e], attr[2*e+1] = int32(-e), int32(2*e)
+	g := skewed.New(numNodes, numEdges)
+	tensor := func(name string, dtype manifest.DType, rows []byte, shape ...int64) store.NamedSource {
+		return store.NamedSource{Name: name, Source: store.Dense(dtype, shape, rows)}
 	}
-	for i := range x {
-		x[i] = xOf(int64(i/width), i%width)
-	}
-	wide := make([]byte, numNodes*wideWidth)
-	for i := range wide {
-		wide[i] = byte(i/wideWidth + i%wideWidth)
-	}
+	ends := append(append([]int64{}, g.Sources...), g.Targets...)
 	return store.Convert(context.Background(), ssd.OS, store.Input{
 		NumNodes:  numNodes,
-		EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, numEdges}, littleEndian(ends)),
+		EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, numEdges}, mem.Bytes(ends)),
 		NodeTensors: []store.NamedSource{
-			{Name: "wide", Source: store.Dense(manifest.DType_UINT8, []int64{numNodes, wideWidth}, wide)},
-			{Name: "x", Source: store.Dense(manifest.DType_FLOAT32, []int64{numNodes, width}, littleEndian(x))},
+			tensor("wide", manifest.DType_UINT8, g.Wide, numNodes, wideWidth),
+			tensor("x", manifest.DType_FLOAT32, mem.Bytes(g.X), numNodes, width),
 		},
 		EdgeTensors: []store.NamedSource{
-			{Name: "edge_attr", Source: store.Dense(manifest.DType_INT32, []int64{numEdges, 2}, littleEndian(attr))},
+			tensor("edge_attr", manifest.DType_INT32, mem.Bytes(g.EdgeAttr), numEdges, 2),
 		},
 	}, filepath.Join(shared, "store"), store.ConvertOptions{})
 })
-
-func xOf(node int64, column int) float32 { return float32(node) + float32(column)/1000 }
-
-func littleEndian(values any) []byte {
-	out, err := binary.Append(nil, binary.LittleEndian, values)
-	if err != nil {
-		panic(err)
-	}
-	return out
-}
 
 func options() draw.Options {
 	return draw.Options{
@@ -283,7 +254,7 @@ func (p *pass) take(count int64) {
 		for i, v := range nodes {
 			for j := range width {
 				got := math.Float32frombits(binary.LittleEndian.Uint32(x[4*(i*width+j):]))
-				if want := xOf(v, j); got != want {
+				if want := skewed.X(v, j); got != want {
 					require.Equal(p, want, got, "batch %d, node %d, column %d of x", p.next, v, j)
 				}
 			}

@@ -27,7 +27,8 @@ func (f *file) find(node ast.Node, format string, args ...any) string {
 var layers = map[string]int{
 	"internal/asm": 0, "internal/guard": 0, "internal/lint": 0, "internal/explore": 0,
 	"internal/invariants": 0, "internal/reuse": 0, "internal/bitset": 0, "internal/sites": 0,
-	"internal/crc": 1, "mem": 1, "manifest": 1, "gpu": 1,
+	"internal/skewed": 0,
+	"internal/crc":    1, "mem": 1, "manifest": 1, "gpu": 1,
 	"rows": 2, "ssd": 2, "narrow": 2,
 	"ssd/faultfs": 3, "sample": 3, "cache": 3, "store": 3, "scratch": 3,
 	"plan": 4, "history": 4, "graph": 4, "links": 4,

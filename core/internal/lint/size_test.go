@@ -26,7 +26,6 @@ var large = map[string]int{
 	"core/plan.sample":     37,
 	"core/plan.window":     31,
 	"core/sizing.division": 42,
-	"core/store.grower":    36,
 }
 
 // A methodSet holds the methods that a type declares and the types that it embeds, as "core/mem.Budget".
