@@ -16,7 +16,7 @@ type hotness struct {
 	byNode     bool                       // scores are by node, and not by row
 	presampled bool                       // means of counts over Options.PreSCEpochs, with many ties
 	needs      sample.Capability          // of the sampler
-	bytes      func(numNodes int64) int64 // memory for a while, beyond the address table; nil: none
+	bytes      func(numNodes int64) int64 // memory of expected visits for a while, beyond the address table; nil: none
 	check      func(o *Options, numNodes int64) error
 }
 
@@ -44,7 +44,11 @@ var hotnesses = []hotness{
 		return cache.ExpectedBytes(numNodes) - 4*numNodes
 	}},
 	{name: "oracle", score: func(k Ranker, ctx context.Context, rows *CachedTypes) (*cache.Vector, error) {
-		return k.count(ctx, k.sampling.Options.Seed, 1, rows)
+		o := &k.sampling.Options
+		if o.PreSCEpochs == Auto || cache.KindOf(o.Cache) == cache.Chosen {
+			return k.countEnough(ctx, o.Seed, rows)
+		}
+		return k.count(ctx, o.Seed, 1, rows)
 	}},
 	{name: given, score: func(k Ranker, _ context.Context, _ *CachedTypes) (*cache.Vector, error) {
 		m := k.sampling
@@ -86,10 +90,11 @@ func hotnessOf(kind string) hotness {
 	return hotnesses[at]
 }
 
-// RankBytes returns the memory that ranking takes for a while, beyond the address table.
-func RankBytes(kind string, numNodes int64) int64 {
-	if of := hotnessOf(kind); of.bytes != nil {
-		return of.bytes(numNodes)
+// Bytes returns the memory that RankForCache takes for a while, beyond the address table.
+func (k Ranker) Bytes(kind string) int64 {
+	of := hotnessOf(kind)
+	if of.bytes == nil || !k.sampling.Gives(sample.CanExpected) {
+		return 0
 	}
-	return 0
+	return of.bytes(k.sampling.Parts.NumNodes)
 }

@@ -20,7 +20,7 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 	c := sizing.Costs{
 		Nodes: d.Nodes, NodesOfType: offsets.NodesOfTypes(), Edges: d.Edges, Expanded: expanded(m, d),
 		Batch:        batch.TensorBytes(offsets, &m.Parts, m.Options.BatchSize) + levelBytes(m, d),
-		Rank:         draw.RankBytes(m.Options.Cache, m.Parts.NumNodes),
+		Rank:         draw.NewRanker(m).Bytes(m.Options.Cache),
 		FetchWorker:  graph.ScratchBytes(d.HopEdges),
 		FetchBatch:   graph.ScratchBytes(d.Edges) + batch.OwningBytes(&m.Options, d),
 		ResidentSlot: fetch.ResidentBytes, PlannedSlot: fetch.ResidentBytes,

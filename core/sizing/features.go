@@ -28,11 +28,15 @@ func (z *division) holdFeatures(s *Split, c *candidate, rest int64) {
 		z.plan(s, c, room, shared)
 	default:
 		if s.Cache = z.ask.Cache; s.Cache == "auto" {
-			s.Cache = "degree" // the ranking that costs least
+			s.Cache = "oracle" // of batches to come, which takes no memory but the table
+		}
+		// Rows are ranked before the cache and batches have memory.
+		if z.ask.Memory > 0 && z.costs.Rank > 0 && room+shared+s.Pool < rankingBytes(z) {
+			return
 		}
 		widths := append(slices.Clone(s.Columns), z.residentSlot())
 		// The address table of a cache spans all nodes, whichever types have rows in it.
-		fit := cache.Capacity(z.mechanism(), room-z.costs.Rank, z.graph.Nodes, widths)
+		fit := cache.Capacity(z.mechanism(), room, z.graph.Nodes, widths)
 		s.CacheRows = min(fit, z.cacheable(s))
 		if s.CacheRows == 0 && z.ask.Cache == "auto" {
 			s.Cache = "none"
@@ -170,6 +174,28 @@ func (z *division) mechanism() string {
 		return z.ask.Cache
 	}
 	return "static"
+}
+
+// rankingBytes returns the memory that ranking rows takes for a while, the scores included, which become the address
+// table.
+func rankingBytes(z *division) int64 { return z.costs.Rank + cache.PolicyBytes("static", z.graph.Nodes, 1) }
+
+// moreForRanking returns what a ranking that was asked for takes beyond the cache by name. Where there is room for all
+// rows, nothing is ranked.
+func moreForRanking(z *division) int64 {
+	if z.costs.Rank == 0 || !z.graph.OnDisk || z.ask.FeatureCache == 0 {
+		return 0
+	}
+	rows := int64(0)
+	for i := range z.graph.Tensors {
+		if t := &z.graph.Tensors[i]; t.Used && !t.ByEdge {
+			rows += t.bytes()
+		}
+	}
+	if named := max(0, z.ask.FeatureCache); named < rows {
+		return max(0, min(rankingBytes(z), rows)-named)
+	}
+	return 0
 }
 
 // residentSlot returns the size of the state of each row, in a cache that changes.

@@ -41,6 +41,10 @@ func requireFits(t *testing.T, s *Split, r Request, g Graph, c Costs) {
 		total += s.CacheRows * int64(c.PlannedSlot-4) // the rest is in the share
 	}
 	require.LessOrEqual(t, total, r.Memory, "%+v of %+v %+v %+v", s, r, g, c)
+	if s.CacheRows > 0 && s.Cache == "degree" {
+		ranking := total - s.Shares.FeatureCache - s.Pool + c.Rank + 4*g.Nodes
+		require.LessOrEqual(t, ranking, r.Memory, "ranking: %+v of %+v %+v %+v", s, r, g, c)
+	}
 	require.LessOrEqual(t, s.Smallest, r.Memory)
 	require.LessOrEqual(t, s.Workers, r.Workers)
 	require.LessOrEqual(t, s.Prefetch, r.Prefetch)

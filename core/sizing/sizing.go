@@ -97,7 +97,7 @@ type Costs struct {
 	FetchWorker  int64 // telling cached edges from others while a worker samples
 	FetchBatch   int64 // and while the edge numbers of a batch are looked up
 	Score        int64 // scoring nodes for a history, for a while before anything else runs but the workers
-	Rank         int64 // ranking rows for a cache, for a while, beyond its address table
+	Rank         int64 // ranking rows for a cache, for a while before it has memory, beyond its address table
 	ResidentSlot int   // the state of each row in a cache that changes, beside its policy
 	PlannedSlot  int   // the state of each row in a planned cache, beside the planner
 

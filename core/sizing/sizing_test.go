@@ -246,7 +246,7 @@ func TestPlanned(t *testing.T) {
 
 	refused := divide(100<<20, func(r *Request) { r.Unplannable = "too many" })
 	require.Equal(t, "too many", refused.CacheWhy)
-	require.Equal(t, "degree", refused.Cache)
+	require.Equal(t, "oracle", refused.Cache)
 
 	r := auto(100<<20, "belady")
 	r.TraceMemory = 10

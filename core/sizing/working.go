@@ -104,7 +104,7 @@ func (z *division) engine(depth int) int64 { return int64(depth * z.slot()) }
 // check returns an error with the smallest memory that works, unless the memory is enough.
 func (z *division) check(s *Split) error {
 	least := slices.MinFunc(z.ladder(), func(a, b Working) int { return cmp.Compare(z.cost(a), z.cost(b)) })
-	s.Smallest = z.cost(least) + z.explicit()
+	s.Smallest = z.cost(least) + z.explicit() + moreForRanking(z)
 	if z.ask.Cache == "belady" {
 		s.Smallest += s.reserved
 	}

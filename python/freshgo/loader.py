@@ -206,8 +206,8 @@ class Loader(StatefulLoader, Generic[BatchType]):
             pinned memory, by the thread that asks for it; ``device`` does without that copy. Without CUDA there is a
             warning, and memory as usual.
         device_cache (bytes, default None: no cache): memory of the device for the hottest rows; a batch then transfers
-            only the other rows (FGNN, 6.1). The ranking is ``cache`` if that is a hotness, else expected visits, over
-            the rows of all node types.
+            only the other rows (FGNN, 6.1). The ranking is ``cache`` if that is a hotness, else in how many batches
+            of the first epochs a node is, over the rows of all node types.
 
     Historical embeddings:
         history (History, default None): prune the batches by a cache of historical embeddings: see :class:`History`.

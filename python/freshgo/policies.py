@@ -125,7 +125,9 @@ class Auto(Planned):
     """:class:`Belady`, with the same arguments, where planning is worth its memory.
 
     Nothing is planned if everything fits in memory or nothing is on disk. If ``memory`` is too small for plans, a cache
-    by degree takes their place, or none. ``cache="auto"`` is ``Auto()``.
+    that is filled once takes their place, or none. Its rows are those that most batches of the first epochs need: up to
+    four epochs are sampled for this when the loader opens, half of one if neighbour lists are on disk. ``cache="auto"``
+    is ``Auto()``.
     """
 
 

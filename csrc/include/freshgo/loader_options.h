@@ -100,7 +100,7 @@ typedef struct fg_loader_options {
   int64_t superbatch;    /* "belady": batches planned together, or FG_AUTO */
   int32_t carry_over;    /* "belady": a superbatch begins with the rows that the one before left */
   int32_t lookahead;     /* "belady": a plan knows the superbatch after its own */
-  int64_t presc_epochs;  /* "presc": epochs that are sampled to count; 0: 1 */
+  int64_t presc_epochs;  /* "presc": epochs that are sampled to count; 0: 1. "oracle": FG_AUTO: as many as it needs */
   FG_IN float *hotness;  /* "vector": a score for each node, finite and not negative */
   int64_t num_hotness;   /* its length */
   uint64_t hotness_seed; /* "random": what the scores are drawn from */

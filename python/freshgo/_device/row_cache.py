@@ -16,6 +16,7 @@ from freshgo._args.choices import METRICS
 from freshgo._data.source import Source
 from freshgo._native import cuda
 from freshgo._native import loader as native_loader
+from freshgo._native.header import AUTO
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions, loader_options
 from freshgo.errors import InvalidArgumentError
@@ -113,7 +114,7 @@ def hottest(scores: Tensor, count: int) -> Tensor:
 def choose(source: Source, policy: Resolved, options: LoaderOptions, n_bytes: int) -> Tensor:
     """The nodes whose rows a cache of ``n_bytes`` is to hold, ascending.
 
-    They are ranked as ``cache`` says where that ranks nodes, else by how often they are expected in an epoch.
+    They are ranked as ``cache`` says where that ranks nodes, else by how often batches of the first epochs have them.
 
     Raises:
         InvalidArgumentError: there is room for no row, or nothing to cache.
@@ -133,8 +134,10 @@ def choose(source: Source, policy: Resolved, options: LoaderOptions, n_bytes: in
     if policy.scores is not None:
         scores = policy.scores
     else:
-        metric = policy.name if policy.name in METRICS else "expected"
-        scores = native_loader.hotness(source.native, source.types.total, {**options, "cache": metric})
+        ranking: LoaderOptions = {**options, "cache": policy.name}
+        if policy.name not in METRICS:
+            ranking = {**options, "cache": "oracle", "presc_epochs": AUTO}
+        scores = native_loader.hotness(source.native, source.types.total, ranking)
     if len(parts) == 1:
         return hottest(scores, min(source.types.total, 2**31 - 1, n_bytes // max(width, 1)))
     return hottest_bytes(scores, parts, n_bytes)

@@ -113,10 +113,22 @@ def test_the_ranking_is_that_of_the_cache(graph: dict[str, Any]) -> None:
         x = torch.from_numpy(graph["x"])
         assert delivery._cache.tables["x"].equal(x[100:120])
     with Loader(graph, **GIVEN, input_nodes="train", device="cuda", device_cache="100kB") as loader:
-        delivery = loader._engine.delivery
-        expected = freshgo.hotness(graph, "expected", num_neighbors=[4, 3], input_nodes="train", batch_size=64)
-        chosen = expected[delivery._cache.row_of_node >= 0]
-        assert chosen.min() >= expected[delivery._cache.row_of_node < 0].max()
+        check_best(loader)
+
+
+def check_best(loader: Loader) -> None:
+    """The rows on the device serve the first epoch hardly worse than those that it needs most often."""
+    delivery: Any = loader._engine.delivery
+    held = delivery._cache.row_of_node >= 0
+    counts = torch.bincount(torch.cat(list(loader.trace(0))), minlength=held.numel())
+    best = counts.sort(descending=True).values[: int(held.sum())].sum()
+    assert counts[held].sum() >= 0.97 * best > 0
+
+
+def test_walks_have_a_ranking(graph: dict[str, Any]) -> None:
+    given = {**GIVEN, "num_neighbors": [freshgo.RandomWalk(4, 3, 5)] * 2}
+    with Loader(graph, **given, input_nodes="train", device="cuda", device_cache="100kB") as loader:
+        check_best(loader)
 
 
 def test_the_ranking_is_over_all_types(typed: Graph) -> None:
