@@ -31,24 +31,17 @@ func (d *Drawn) Take(g *sample.Subgraph) {
 }
 
 // TakeCut takes what pruning has left of the subgraph that was drawn, and lists the rows that this needs. It returns
-// the place of each drawn node there, or -1; nil: the batch stays whole.
-func (d *Drawn) TakeCut() (places []int32) {
-	g := &d.Graph
-	if d.Cut.On() {
-		places = d.Cut.Build(&d.Graph)
-		g = d.Cut.Batch.Graph()
-	}
-	d.Take(g)
+// the place of each drawn node there, or -1; nil where the batch stays whole.
+func (d *Drawn) TakeCut() []int32 {
+	left, places := d.Cut.Build(&d.Graph)
+	d.Take(left)
 	d.BatchRows.FillGraph(d.CachedTypes, &d.Graph)
 	return places
 }
 
 // CountRows counts the rows of a batch, and returns the number of rows that the consumer does not hold.
 func (d *Drawn) CountRows() int64 {
-	c, n := d.Counters, int64(len(d.Delivered.Nodes))
-	if d.Cut.On() {
-		n = int64(len(d.Cut.Batch.Loaded()))
-	}
+	c, n := d.Counters, int64(d.Cut.NumLoaded(len(d.Delivered.Nodes)))
 	c.Rows.Add(n)
 	c.Held.Add(d.BatchRows.Held)
 	return n - d.BatchRows.Held
@@ -68,10 +61,9 @@ func (d *Drawn) IDsOf(t *draw.Tensor) []int64 {
 // ClearUnloaded zeroes the rows of a node tensor that are not loaded. Seeds are, so that none of these was copied.
 func (d *Drawn) ClearUnloaded(dst []byte, t *draw.Tensor) {
 	next, width := 0, int(t.Delivered())
-	loaded, base := d.Cut.Batch.LoadedOf(t.Type)
-	for _, at := range loaded {
-		clear(dst[next*width : int(at-base)*width])
-		next = int(at-base) + 1
+	for from, to := range d.Cut.LoadedRuns(t.Type, int(d.TypeOffsets.Rows[t.Type+1]-d.TypeOffsets.Rows[t.Type])) {
+		clear(dst[next*width : from*width])
+		next = to
 	}
 	clear(dst[next*width:])
 }

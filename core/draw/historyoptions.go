@@ -39,8 +39,9 @@ func (s Span) Iterations(perEpoch int64) int64 {
 	return int64(math.Round(n))
 }
 
-func (o *HistoryOptions) validate(hops int) error {
-	switch {
+// validate checks the options of a history, and what cannot be beside one.
+func (o *HistoryOptions) validate(beside *Options) error {
+	switch hops := beside.Hops(); {
 	case !(o.GradFraction >= 0 && o.GradFraction <= 1):
 		return fmt.Errorf("%w: p_grad must be within [0, 1], got %v", ErrOption, o.GradFraction)
 	case !(o.Stale.Count >= 0):
@@ -57,6 +58,10 @@ func (o *HistoryOptions) validate(hops int) error {
 		return fmt.Errorf("%w: probe_every must be at least 0 iterations, got %d", ErrOption, o.ProbeEvery)
 	case hops < 2:
 		return fmt.Errorf("%w: a history needs at least 2 layers, num_neighbors has %d", ErrOption, hops)
+	case beside.NoEdgeIDs:
+		return fmt.Errorf("%w: a history needs the e_id of batches, by which it prunes edges", ErrOption)
+	case beside.Held != nil:
+		return fmt.Errorf("%w: a history cannot be combined with rows that are held on a device", ErrOption)
 	}
 	return nil
 }

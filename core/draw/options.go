@@ -176,15 +176,9 @@ func (o Options) validate(numNodes int64) error {
 		return err
 	}
 	if o.History != nil {
-		if err := o.History.validate(o.Hops()); err != nil {
+		if err := o.History.validate(&o); err != nil {
 			return err
 		}
-	}
-	if o.History != nil && o.NoEdgeIDs {
-		return fmt.Errorf("%w: a history needs the e_id of batches, by which it prunes edges", ErrOption)
-	}
-	if o.History != nil && o.Held != nil {
-		return fmt.Errorf("%w: a history cannot be combined with rows that are held on a device", ErrOption)
 	}
 	if err := o.validateHeld(numNodes); err != nil {
 		return err

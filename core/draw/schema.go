@@ -57,6 +57,14 @@ type SeedRun struct {
 	From, To int64 // places in the list
 }
 
+// namingOf returns how the types of a graph are told apart in batches and in messages.
+func namingOf(s *Schema) naming {
+	if s.unnamed() {
+		return oneType{}
+	}
+	return namedTypes{}
+}
+
 // unnamed reports whether the graph is homogeneous.
 func (s *Schema) unnamed() bool { return s.TypeNames[0] == "" }
 
@@ -101,36 +109,16 @@ func NodeName(typ int, name string) string { return "n" + strconv.Itoa(typ) + "/
 func EdgeName(relation int, name string) string { return "e" + strconv.Itoa(relation) + "/" + name }
 
 // NodeName returns the name of a node type's tensor in batches: for the unnamed type, the tensor's own name.
-func (s *Schema) NodeName(typ int, name string) string {
-	if s.unnamed() {
-		return name
-	}
-	return NodeName(typ, name)
-}
+func (s *Schema) NodeName(typ int, name string) string { return namingOf(s).nodes(typ, name) }
 
 // EdgeName returns the name in batches of a tensor of a relation or, with metapaths, of a metapath.
-func (s *Schema) EdgeName(relation int, name string) string {
-	if s.unnamed() {
-		return name
-	}
-	return EdgeName(relation, name)
-}
+func (s *Schema) EdgeName(relation int, name string) string { return namingOf(s).edges(relation, name) }
 
 // ofType tells of an error which type the tensor belongs to, where types have names.
-func (s *Schema) ofType(t *Tensor, err error) error {
-	if s.unnamed() {
-		return err
-	}
-	return fmt.Errorf("%s: %w", s.typeLabel(t), err)
-}
+func (s *Schema) ofType(t *Tensor, err error) error { return namingOf(s).within(s.typeLabel(t), err) }
 
 // fullName is the name of a tensor with that of its type, where types have names.
-func (s *Schema) fullName(t *Tensor) string {
-	if s.unnamed() {
-		return t.Name
-	}
-	return s.typeOf(t) + "." + t.Name
-}
+func (s *Schema) fullName(t *Tensor) string { return namingOf(s).full(t.Name, s.typeOf(t)) }
 
 // typeLabel is typeOf for messages.
 func (s *Schema) typeLabel(t *Tensor) string {
@@ -141,19 +129,11 @@ func (s *Schema) typeLabel(t *Tensor) string {
 }
 
 // Describe is a tensor in messages.
-func (s *Schema) Describe(t *Tensor) string {
-	if s.unnamed() {
-		return strconv.Quote(t.Name)
-	}
-	return fmt.Sprintf("%q of %s", t.Name, s.typeOf(t))
-}
+func (s *Schema) Describe(t *Tensor) string { return namingOf(s).describe(t.Name, s.typeOf(t)) }
 
 // OfRelation tells of an error which edge type it is of, where they have names.
 func (s *Schema) OfRelation(relation int, err error) error {
-	if s.unnamed() {
-		return err
-	}
-	return fmt.Errorf("edge type %s: %w", s.Relations[relation].name, err)
+	return namingOf(s).within("edge type "+s.Relations[relation].name, err)
 }
 
 // typeOf is the type that a tensor belongs to.

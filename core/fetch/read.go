@@ -36,13 +36,8 @@ func (f *Filler) ReadTables(tensors [][]byte, onDisk func(f *Filler, t *Table, d
 func (f *Filler) gather(
 	t *Table, ids []int64, dst []byte, onDisk func(f *Filler, t *Table, dst []byte) error,
 ) error {
-	switch {
-	case t.Disk == nil && t.ByEdge:
-		return f.Timed(func() { f.Features.gatherRows(dst, t.Memory, t.Width, ids) })
-	case t.Disk == nil && f.Drawn.Cut.On():
-		return f.Timed(func() { f.gatherLoaded(dst, t, f.tableRows(t, ids)) })
-	case t.Disk == nil:
-		return f.Timed(func() { f.Features.gatherRows(dst, t.Memory, t.Width, f.tableRows(t, ids)) })
+	if t.Disk == nil {
+		return f.Timed(func() { f.gatherMemory(dst, t, ids) })
 	}
 	defer f.Counters.Reading.Since(time.Now())
 	if !t.ByEdge {
@@ -54,17 +49,15 @@ func (f *Filler) gather(
 	})
 }
 
-// gatherLoaded copies the rows that are loaded out of a table in memory.
-func (f *Filler) gatherLoaded(dst []byte, t *Table, rows []int64) {
-	loaded, base := f.Drawn.Cut.Batch.LoadedOf(t.Type)
-	for len(loaded) > 0 {
-		n := 1
-		for n < len(loaded) && loaded[n] == loaded[0]+int32(n) {
-			n++
-		}
-		at := int(loaded[0] - base)
-		f.Features.gatherRows(dst[at*t.Width:(at+n)*t.Width], t.Memory, t.Width, rows[at:at+n])
-		loaded = loaded[n:]
+// gatherMemory copies rows out of a table in memory: all of edges, and of nodes those that are loaded.
+func (f *Filler) gatherMemory(dst []byte, t *Table, ids []int64) {
+	if t.ByEdge {
+		f.Features.gatherRows(dst, t.Memory, t.Width, ids)
+		return
+	}
+	rows := f.tableRows(t, ids)
+	for from, to := range f.Drawn.Cut.LoadedRuns(t.Type, len(rows)) {
+		f.Features.gatherRows(dst[from*t.Width:to*t.Width], t.Memory, t.Width, rows[from:to])
 	}
 }
 

@@ -74,10 +74,7 @@ func (p *preparer) takeWhole(g *sample.Subgraph) error {
 func (p *preparer) makeTensors(b *batch.Batch) error {
 	parts := &p.loader.draw.Parts
 	b.NumSeeds = int64(len(p.drawn.Request.Inputs))
-	bytes := batch.TensorBytes(&p.drawn.TypeOffsets, parts, b.NumSeeds)
-	if p.drawn.Cut.On() {
-		bytes += p.drawn.Cut.Batch.LevelBytes(parts.Transposed)
-	}
+	bytes := batch.TensorBytes(&p.drawn.TypeOffsets, parts, b.NumSeeds) + p.drawn.Cut.LevelBytes(parts.Transposed)
 	return p.copyWhenRoom(b, bytes, p.drawn.CopyOut)
 }
 

@@ -2,6 +2,7 @@ package prune
 
 import (
 	"context"
+	"iter"
 	"slices"
 
 	"freshgo/core/history"
@@ -124,13 +125,55 @@ func narrow(dst []int32, src []int64) []int32 {
 	return dst
 }
 
-// Build makes what is left of the batch at hand after Prune, which is then the graph of Batch, and returns where each
-// node that was drawn is in it, or -1 where its features are not read.
-func (c *Cut) Build(drawn *sample.Subgraph) (places []int32) {
+// Build returns what is left of the batch at hand after Prune, and where each node that was drawn is in it, or -1 where
+// its features are not read. Of a batch that stays whole it returns the batch and nil.
+func (c *Cut) Build(drawn *sample.Subgraph) (left *sample.Subgraph, places []int32) {
+	if !c.on {
+		return drawn, nil
+	}
 	c.Batch.Build()
 	c.places = slices.Grow(c.places[:0], len(drawn.Nodes))[:len(drawn.Nodes)]
 	c.Batch.Places(c.places)
-	return c.places
+	return c.Batch.Graph(), c.places
+}
+
+// NumLoaded returns the number of nodes whose features are read, of the given number that the batch at hand has.
+func (c *Cut) NumLoaded(nodes int) int {
+	if !c.on {
+		return nodes
+	}
+	return len(c.Batch.Loaded())
+}
+
+// LoadedRuns yields ranges of rows of a node type's tensors, from and to, ascending: those that are read. Of a batch
+// that stays whole they are all rows.
+func (c *Cut) LoadedRuns(typ, rows int) iter.Seq2[int, int] {
+	return func(yield func(from, to int) bool) {
+		if !c.on {
+			yield(0, rows)
+			return
+		}
+		loaded, first := c.Batch.LoadedOf(typ)
+		for len(loaded) > 0 {
+			n := 1
+			for n < len(loaded) && loaded[n] == loaded[0]+int32(n) {
+				n++
+			}
+			from := int(loaded[0] - first)
+			if !yield(from, from+n) {
+				return
+			}
+			loaded = loaded[n:]
+		}
+	}
+}
+
+// LevelBytes returns the memory of the level tables of the batch at hand.
+func (c *Cut) LevelBytes(transposed bool) int64 {
+	if !c.on {
+		return 0
+	}
+	return c.Batch.LevelBytes(transposed)
 }
 
 // Estimate computes what each new embedding of the batch at hand would have saved, for the update, if the history's

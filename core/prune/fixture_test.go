@@ -184,7 +184,8 @@ func (r *trainer) build(c *Cut, g *sample.Subgraph) (*outcome, error) {
 	if !c.On() {
 		return &outcome{}, nil
 	}
-	o := &outcome{left: made(c, &r.w.shape, c.Build(g)).plain(), relied: map[int32]entry{}}
+	_, places := c.Build(g)
+	o := &outcome{left: made(c, &r.w.shape, places).plain(), relied: map[int32]entry{}}
 	for l, of := range o.left.Levels {
 		for k, node := range of.Hits {
 			o.relied[c.Batch.Tables[l+1].Slots[k]] = entry{layer: l + 1, node: node}

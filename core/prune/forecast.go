@@ -187,7 +187,7 @@ func (f *Forecaster) Close() {
 // error of ctx.
 func (f *Forecaster) Next(
 	ctx context.Context, drawn *sample.Subgraph, numSeeds int64, cost func(node int64) float32,
-) (places []int32, err error) {
+) ([]int32, error) {
 	if f.at > f.copied.turns.next {
 		panic(errors.New("history: batches of a forecast out of order"))
 	}
@@ -200,18 +200,16 @@ func (f *Forecaster) Next(
 		return nil, err
 	}
 	f.at++
-	nodes, edges := int64(len(drawn.Nodes)), int64(len(drawn.Row))
-	f.found.PlainRows += nodes
-	f.found.PlainEdges += edges
+	f.found.PlainRows += int64(len(drawn.Nodes))
+	f.found.PlainEdges += int64(len(drawn.Row))
+	left, places := f.cut.Build(drawn)
 	if f.cut.On() {
-		places = f.cut.Build(drawn)
-		nodes, edges = int64(len(f.cut.Batch.Loaded())), int64(len(f.cut.Batch.Graph().Row))
 		if err := f.cut.Estimate(cost); err != nil {
 			return nil, err
 		}
 	}
-	f.found.Rows += nodes
-	f.found.Edges += edges
+	f.found.Rows += int64(f.cut.NumLoaded(len(left.Nodes)))
+	f.found.Edges += int64(len(left.Row))
 	return places, nil
 }
 
