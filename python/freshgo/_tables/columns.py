@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -129,11 +130,11 @@ def _tensor(source: Source, name: str, names: list[str]) -> Tensor:
         dtype = np.dtype(bool)
     else:
         dtype = np.dtype(np.int64)
-    whole = dtype.kind != "f"
     for made in columns:
-        if whole and isinstance(made.fill, float):
+        if made.fill is not None and not made.text and not _holds(dtype, made.fill):
+            expected = {"f": "a number of float32", "b": "0 or 1"}.get(dtype.kind, "a whole number of int64")
             raise InvalidArgumentError(
-                f"{source.spec.label}: nulls of the column {made.name!r} are {made.fill!r}, expected a whole number"
+                f"{source.spec.label}: nulls of the column {made.name!r} are {made.fill!r}, expected {expected}"
             )
     flat = len(columns) == 1 and not columns[0].is_list and not features
     return Tensor(name, columns, dtype, flat)
@@ -158,12 +159,21 @@ def _fill(source: Source, column: str, element: str) -> Any:
     return value
 
 
+def _holds(dtype: np.dtype[Any], fill: float) -> bool:
+    """Whether a tensor of a dtype can hold what stands for nulls."""
+    if dtype.kind == "f":
+        return not float(_LARGEST) <= abs(fill) < math.inf
+    return isinstance(fill, int) and (fill in (0, 1) if dtype.kind == "b" else -(1 << 63) <= fill < 1 << 63)
+
+
 def rows_of(column: Column, array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return the rows of a column as an array ``[rows, width]`` of a dtype.
 
     Raises:
         BadValueError: a null, a list of another length, a number that the dtype does not hold
     """
+    import pyarrow as pa
+
     name = quoted(column.name)
     if column.is_list:
         values, there = _elements(column, array, name)
@@ -171,12 +181,21 @@ def rows_of(column: Column, array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any,
         values, there = array, None
         if array.null_count and (column.fill is None or column.text):
             raise BadValueError(column.name, f"{name} IS NULL", f"null, expected a value {_POLICY}")
+    missing = None
     if values.null_count:
         if column.fill is None:
             condition = f"list_count({name}) <> len({name})"
             raise BadValueError(column.name, condition, f"a null in the list, expected values {_POLICY}")
-        values = values.fill_null(column.fill)
-    numbers = _converted(column, _without_nan(column, values.to_numpy(zero_copy_only=False), name), dtype, name)
+        missing = values.is_null().to_numpy(zero_copy_only=False)
+        values = values.fill_null(pa.scalar(0).cast(values.type))
+    given = values.to_numpy(zero_copy_only=False)
+    if given.dtype.kind == "f" and (nan := np.isnan(given)).any():  # pandas does not tell NaN from null
+        if column.fill is None:
+            raise _nan(column, name)
+        missing = nan if missing is None else missing | nan
+    numbers = _converted(column, given, dtype, name)
+    if missing is not None:
+        numbers = np.where(missing, dtype.type(column.fill), numbers)
     if there is None or there.all():
         return numbers.reshape(len(array), column.width or 1)
     rows = np.full((len(array), column.width or 1), column.fill, dtype)
@@ -184,16 +203,11 @@ def rows_of(column: Column, array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any,
     return rows
 
 
-def _without_nan(column: Column, values: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
-    """Return numbers with what stands for nulls in the place of NaN: pandas does not tell one from the other."""
-    if values.dtype.kind != "f" or not (nan := np.isnan(values)).any():
-        return values
-    if column.fill is None:
-        # DuckDB takes isnan() of a Parquet column for false where the column's bounds do not have NaN.
-        found = f"CAST({name} AS VARCHAR) IN ('nan', '-nan')"
-        where = f"len(list_filter({name}, lambda x: isnan(x))) > 0" if column.is_list else found
-        raise BadValueError(column.name, where, f"NaN, expected a value {_POLICY}")
-    return np.where(nan, values.dtype.type(column.fill), values)
+def _nan(column: Column, name: str) -> BadValueError:
+    # DuckDB takes isnan() of a Parquet column for false where the column's bounds do not have NaN.
+    found = f"CAST({name} AS VARCHAR) IN ('nan', '-nan')"
+    where = f"len(list_filter({name}, lambda x: isnan(x))) > 0" if column.is_list else found
+    return BadValueError(column.name, where, f"NaN, expected a value {_POLICY}")
 
 
 def _elements(column: Column, array: Any, name: str) -> tuple[Any, np.ndarray[Any, Any]]:

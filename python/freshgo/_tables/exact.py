@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from freshgo._tables.files import literal, quoted
@@ -10,89 +9,70 @@ from freshgo._tables.table import Spec
 from freshgo._text.judge import ZONED
 
 _WHOLE = frozenset(
-    [
-        "TINYINT",
-        "SMALLINT",
-        "SHORT",
-        "INTEGER",
-        "INT",
-        "BIGINT",
-        "LONG",
-        "HUGEINT",
-        "INT1",
-        "INT2",
-        "INT4",
-        "INT8",
-        "UTINYINT",
-        "USMALLINT",
-        "UINTEGER",
-        "UBIGINT",
-        "UHUGEINT",
-    ]
+    f"{sign}{size}" for sign in ("", "u") for size in ("tinyint", "smallint", "integer", "bigint", "hugeint")
 )
-_REAL = frozenset({"FLOAT", "REAL", "DOUBLE", "FLOAT4", "FLOAT8"})
-_TEXT = frozenset({"VARCHAR", "TEXT", "STRING", "CHAR", "BPCHAR"})
-_DATES = frozenset({"DATE", "DATETIME", "TIMESTAMPTZ", ZONED, *(f"TIMESTAMP{end}" for end in ("", "_S", "_MS", "_NS"))})
+_REAL = frozenset({"float", "double"})
+_FRACTION = {"timestamp": 6, "timestamp_ms": 3, "timestamp_s": 0, "timestamp_ns": 6, ZONED.lower(): 6}
+"""Digits of a second that a type holds; of a nanosecond those that a time in microseconds keeps."""
 
 _INTEGER = r"[-+]?[0-9]+(\.0*)?"
 _NUMBER = r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?"
 _DIGITS = r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)"
 _SPECIAL = r"[-+]?([iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN])"
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_CLOCK = r"[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?"
+_CLOCK = r"[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{0,%d}0*)?)?"
 _ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 
 
-def converted(spec: Spec, column: str, given: Any, wanted: str) -> tuple[str, str]:
+def converted(spec: Spec, column: str, given: Any, wanted: Any) -> tuple[str, str]:
     """Return a column as a type of DuckDB, and a condition that holds for values that do not convert exactly.
 
     Args:
         spec: the table of the column.
         column: its name.
         given: DuckDB's type of the column as it is.
-        wanted: the name of the type.
+        wanted: DuckDB's type of the column as it shall be.
     """
-    name, word = quoted(column), wanted.strip().upper()
-    if word.partition("(")[0] in _TEXT:
+    name, kind = quoted(column), str(wanted.id).lower()
+    if kind == "varchar":
         return f"CAST({name} AS {wanted})", "false"
-    value, wrong = f"TRY_CAST({name} AS {wanted})", ""
+    value = f"TRY_CAST({name} AS {wanted})"
     if str(given.id).lower() != "varchar":
         back = f"TRY_CAST({value} AS {given})"
-    elif word in _WHOLE:
-        digits = f"regexp_replace({name}, '[.]0*$', '')"
-        value = f"TRY_CAST({digits} AS {wanted})"
-        return value, f"{name} IS NOT NULL AND ({_unlike(name, _INTEGER)} OR {value} IS NULL)"
-    elif word in _REAL:
+        return value, f"{name} IS NOT NULL AND ({value} IS NULL OR {back} IS DISTINCT FROM {name})"
+    wrong = "false"
+    if kind in _WHOLE:
+        value = f"TRY_CAST(regexp_replace({name}, '[.]0*$', '') AS {wanted})"
+        wrong = _unlike(name, _INTEGER)
+    elif kind in _REAL:
         number = _dotted(name, spec.table.decimal)
         value = f"TRY_CAST({number} AS {wanted})"
-        exact = f"TRY_CAST({value} AS HUGEINT) IS NOT DISTINCT FROM TRY_CAST({name} AS HUGEINT)"
-        wrong = f"{_unlike(number, f'{_NUMBER}|{_SPECIAL}')} OR ({_like(name, '[-+]?[0-9]+')} AND NOT {exact})"
-        return value, f"{name} IS NOT NULL AND ({wrong} OR {value} IS NULL)"
-    elif word.startswith(("DECIMAL", "NUMERIC")):
+        digits = f"TRY_CAST(regexp_replace({number}, '[.]0*$', '') AS HUGEINT)"
+        exact = f"TRY_CAST({value} AS HUGEINT) IS NOT DISTINCT FROM {digits}"
+        wrong = (
+            f"{_unlike(number, f'{_NUMBER}|{_SPECIAL}')} OR ({_like(number, _INTEGER)} AND NOT {exact}) "
+            f"OR (isinf({value}) AND {_unlike(number, _SPECIAL)})"
+        )
+    elif kind == "decimal":
         number = _dotted(name, spec.table.decimal)
         value = f"TRY_CAST({number} AS {wanted})"
-        sizes = re.findall(r"\d+", word)
-        scale = int(sizes[1]) if len(sizes) > 1 else 0 if sizes else 3
-        digits = f"length(regexp_extract({number}, '[.]([0-9]*?)0*$', 1)) > {scale}"
+        digits = f"length(regexp_extract({number}, '[.]([0-9]*?)0*$', 1)) > {dict(wanted.children)['scale']}"
         wrong = f"{_unlike(number, _DIGITS)} OR {digits}"
-        return value, f"{name} IS NOT NULL AND ({wrong} OR {value} IS NULL)"
-    elif word in _DATES:
+    elif kind == "date" or kind in _FRACTION:
         return date(name, spec.table.date_format, wanted)
-    else:
-        return value, f"{name} IS NOT NULL AND {value} IS NULL"
-    return value, f"{name} IS NOT NULL AND ({value} IS NULL OR {back} IS DISTINCT FROM {name})"
+    return value, f"{name} IS NOT NULL AND ({wrong} OR {value} IS NULL)"
 
 
-def date(name: str, form: str | None, wanted: str) -> tuple[str, str]:
+def date(name: str, form: str | None, wanted: Any) -> tuple[str, str]:
     """Return text as a date or a time, and a condition that holds for text that is none."""
     if form is not None:
         parsed = f"try_strptime({name}, {literal(form)})"
         value = f"TRY_CAST({parsed} AS {wanted})"
         return value, f"{name} IS NOT NULL AND ({value} IS NULL OR {value} IS DISTINCT FROM {parsed})"
-    pattern = {"DATE": _DAY, "TIMESTAMPTZ": _DAY + _CLOCK + _ZONE, ZONED: _DAY + _CLOCK + _ZONE}
-    value = f"TRY_CAST({name} AS {wanted})"
-    wrong = _unlike(name, pattern.get(wanted.upper(), f"{_DAY}({_CLOCK})?"))
-    return value, f"{name} IS NOT NULL AND ({wrong} OR {value} IS NULL)"
+    value, kind = f"TRY_CAST({name} AS {wanted})", str(wanted).lower()
+    clock = _CLOCK % _FRACTION.get(kind, 0)
+    pattern = {"date": _DAY, ZONED.lower(): _DAY + clock + _ZONE}.get(kind, f"{_DAY}({clock})?")
+    return value, f"{name} IS NOT NULL AND ({_unlike(name, pattern)} OR {value} IS NULL)"
 
 
 def _like(name: str, pattern: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import gzip
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -128,6 +129,15 @@ def partitions(file: str) -> dict[str, str | None]:
     """Return the columns that directories are, ``year=2020``, and their values as text."""
     pairs = (part.split("=", 1) for part in Path(file).parts[:-1] if "=" in part)
     return {unquote(name): None if value == _NO_VALUE else unquote(value) for name, value in pairs}
+
+
+def check_partitions(spec: Spec, file: str, names: Iterable[str]) -> None:
+    """Refuse a file that has a column which a directory is: nothing says which of the two is meant."""
+    folders = partitions(file)
+    for name in {*names} & {*folders} & {*spec.columns}:
+        raise InvalidArgumentError(
+            f"{spec.label}: {file} has a column {name!r}, and so has its directory {name}={folders[name]}: rename one"
+        )
 
 
 def partition_types(files: list[str]) -> dict[str, str]:

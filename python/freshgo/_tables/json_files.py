@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from freshgo._tables.database import Database
-from freshgo._tables.files import FILE, literal, partition_options, quoted
+from freshgo._tables.files import FILE, check_partitions, literal, partition_options, partitions, quoted
 from freshgo._tables.packed import opened, unpacked
 from freshgo._tables.table import Spec
 from freshgo.errors import DTypeError, InvalidArgumentError
@@ -75,6 +75,12 @@ class _Rows:
                 f"{spec.label}: {', '.join(self._files)} holds {str(first[0][1])[:60]}, expected an array of objects, "
                 'or an object on each line, such as {"src": 1, "dst": 2}'
             )
+        for file, copy in read.items():
+            for name in set(partitions(file)) & set(spec.columns):
+                there = f"json_exists(json, {literal('$.' + json.dumps(name))})"
+                objects = f"read_json_objects({literal(copy)}, {given})"
+                if db.rows(spec.label, f"SELECT 1 FROM {objects} WHERE {there} LIMIT 1"):
+                    check_partitions(spec, file, [name])
         self._large: set[str] = set()
         """The columns with integers beyond int64."""
         self._shapes = self._structures()

@@ -10,9 +10,9 @@ from typing import Any
 from freshgo._args.checks import shown
 from freshgo._args.size import format_size, too_small
 from freshgo._tables.database import Database
-from freshgo._tables.files import FILE, literal, partition_types, quoted
+from freshgo._tables.files import FILE, check_partitions, literal, partition_types, quoted
 from freshgo._tables.table import Spec
-from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
+from freshgo.errors import BudgetError, DTypeError, FreshgoError, InvalidArgumentError
 
 _BATCH = 1 << 13
 """Rows that pass through memory at a time. Arbitrary: 4 MiB of rows of 128 floats."""
@@ -35,7 +35,9 @@ def rows_of_files(db: Database, spec: Spec, files: list[str], form: str) -> str:
             return _copied(db, spec, _streamed(spec, files))
         if form == "orc":
             _check_stripes(db, spec, files)
-        return _of_dataset(db, spec, _dataset(files, "ipc" if form == "arrow" else form))
+        return _of_dataset(db, spec, _dataset(spec, files, "ipc" if form == "arrow" else form))
+    except FreshgoError:
+        raise
     except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
         raise InvalidArgumentError(f"{spec.label}: not files of {words} with equal columns: {error}") from error
 
@@ -164,7 +166,7 @@ def _of_dataset(db: Database, spec: Spec, given: Any) -> str:
     return f'SELECT * EXCLUDE ("__filename"), "__filename" AS {quoted(FILE)} FROM ({rows})' if with_files else rows
 
 
-def _dataset(files: list[str], form: str) -> Any:
+def _dataset(spec: Spec, files: list[str], form: str) -> Any:
     """Return files as a data set whose columns have types that hold those of all files."""
     import pyarrow
     from pyarrow import dataset
@@ -173,7 +175,10 @@ def _dataset(files: list[str], form: str) -> Any:
     fields = [(name, types[kind]) for name, kind in partition_types(files).items()]
     partitioning = dataset.partitioning(pyarrow.schema(fields), flavor="hive") if fields else None
     given = dataset.dataset(files, format=form, partitioning=partitioning)
-    schemas = [given.schema, *(fragment.physical_schema for fragment in given.get_fragments())]
+    fragments = list(given.get_fragments())
+    for fragment in fragments:
+        check_partitions(spec, fragment.path, fragment.physical_schema.names)
+    schemas = [given.schema, *(fragment.physical_schema for fragment in fragments)]
     schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
     return dataset.dataset(files, schema=schema, format=form, partitioning=partitioning)
 
@@ -242,15 +247,15 @@ def _of_columns(spec: Spec, given: Mapping[Any, Any]) -> Any:
             raise DTypeError(f"{spec.label}: the columns of a mapping must have strings as names, got {shown(name)}")
         if name not in spec.columns:
             continue
-        values = column.detach().cpu().numpy() if hasattr(column, "detach") else column
         label = f"{spec.label}, column {name!r}"
         try:
+            values = _numpy_of(column) if hasattr(column, "detach") else column
             if isinstance(values, np.ndarray) and values.ndim == 2:
                 flat = pa.array(np.ascontiguousarray(values).reshape(-1))
                 arrays[name] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
             else:
                 arrays[name] = pa.array(values)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        except (pa.ArrowException, TypeError, ValueError, OverflowError, RuntimeError) as error:
             if "Unsupported numpy type" in str(error):
                 raise DTypeError(
                     f"{label}: expected numbers of up to 64 bits, strings or dates, got {values.dtype}"
@@ -263,6 +268,12 @@ def _of_columns(spec: Spec, given: Mapping[Any, Any]) -> Any:
     if len(set(lengths.values())) > 1:
         raise InvalidArgumentError(f"{spec.label}: the columns differ in length: {lengths}")
     return pa.table(arrays)
+
+
+def _numpy_of(tensor: Any) -> Any:
+    """Return a tensor as an array; floats of which NumPy has none become float32, which holds their values."""
+    tensor = tensor.detach().cpu()
+    return (tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor).numpy()
 
 
 def _widened(schema: Any) -> Any:

@@ -12,7 +12,7 @@ from freshgo._args.progress import Progress
 from freshgo._tables.database import Database
 from freshgo._tables.databases import rows_of_databases
 from freshgo._tables.exact import converted, date
-from freshgo._tables.files import DATABASES, FILE, find, literal, quoted, scan
+from freshgo._tables.files import DATABASES, FILE, check_partitions, find, literal, partitions, quoted, scan
 from freshgo._tables.json_files import copy_json
 from freshgo._tables.objects import rows_of_files, rows_of_object
 from freshgo._tables.table import Spec, check_format, paths_of
@@ -138,10 +138,10 @@ def _scan_parquet(db: Database, spec: Spec, files: list[str]) -> str:
     """Return a query of the rows of Parquet files.
 
     Raises:
-        InvalidArgumentError: a file has two columns with one name; DuckDB would rename the second.
+        InvalidArgumentError: a file has two columns with one name, or whose names differ in case alone; DuckDB would
+            rename the second.
     """
-    used = ", ".join(map(literal, spec.columns))
-    sql = f"SELECT file_name FROM parquet_schema({literal(files)}) WHERE name IN ({used}) GROUP BY file_name, name"
+    sql = f"SELECT file_name FROM parquet_schema({literal(files)}) GROUP BY file_name, lower(name)"
     for (file,) in db.rows(spec.label, f"{sql} HAVING count(*) > 1"):
         schema = db.rows(spec.label, f"SELECT name, num_children FROM parquet_schema({literal(file)})")
         names, open_groups = [], [schema[0][1]]
@@ -153,6 +153,21 @@ def _scan_parquet(db: Database, spec: Spec, files: list[str]) -> str:
             while open_groups and not open_groups[-1]:
                 open_groups.pop()
         spec.check_twice(names)
+        read = list(db.types(spec.label, f"SELECT * FROM read_parquet({literal(file)}, hive_partitioning=false)"))
+        for column, name in zip(read, names, strict=True):
+            if column != name and {column, name} & set(spec.columns):
+                raise InvalidArgumentError(
+                    f"{spec.label}: {file}: another column differs from {name!r} in case alone: rename one, or give a "
+                    "pyarrow.dataset"
+                )
+    for file in files:
+        for name, value in partitions(file).items():
+            own = f"SELECT 1 FROM parquet_schema({literal(file)}) WHERE name = {literal(name)}"
+            if name in spec.columns and db.rows(spec.label, own):  # which some writers leave in the file too
+                other = f"CAST({quoted(name)} AS VARCHAR) IS DISTINCT FROM {literal(value) if value else 'NULL'}"
+                rows = f"read_parquet({literal(file)}, hive_partitioning=false)"
+                if db.rows(spec.label, f"SELECT 1 FROM {rows} WHERE {other} LIMIT 1"):
+                    check_partitions(spec, file, [name])
     return f'SELECT * EXCLUDE ("filename"), "filename" AS {quoted(FILE)} FROM {scan(files)}'
 
 
@@ -174,14 +189,16 @@ def _converted(
     for name in spec.columns:
         if name in table.types:
             wanted, how = table.types[name], f"types= of the Table asks for {table.types[name]}"
-            _check_type(db, spec, name, wanted)
-            value, wrong = converted(spec, name, given[name], wanted)
+            value, wrong = converted(spec, name, given[name], _type_of(db, spec, name, wanted))
         elif name == table.time and name in text:
             wanted, how = _time_type(db, raw, name), "time= takes dates as 2020-03-31 or 2020-03-31 23:59:59"
             how += "; date_format= of the Table, such as '%d/%m/%Y', says how others are written"
             if table.date_format is not None:
                 how = f"date_format= of the Table is {table.date_format!r}"
             value, wrong = date(quoted(name), table.date_format, wanted)
+        elif name == table.time and str(given[name].id).lower() == "timestamp_ns":
+            how = "time= is in microseconds; a column of whole numbers keeps nanoseconds"
+            value, wrong = f"CAST({quoted(name)} AS TIMESTAMP)", f"epoch_ns({quoted(name)}) % 1000 <> 0"
         else:
             continue
         if wrong != "false" and db.rows(label, f"SELECT 1 FROM ({plain}) WHERE {wrong} LIMIT 1"):
@@ -192,12 +209,12 @@ def _converted(
     return sql, db.types(label, sql)
 
 
-def _check_type(db: Database, spec: Spec, name: str, wanted: object) -> None:
-    """Refuse a type that DuckDB does not have."""
+def _type_of(db: Database, spec: Spec, name: str, wanted: object) -> Any:
+    """Return the type of DuckDB that has a name; several names may have one type."""
     if not isinstance(wanted, str):
         raise DTypeError(f"{spec.label}: types must map columns to DuckDB's names of types, got {shown(wanted)}")
     try:
-        db.types(spec.label, f"SELECT CAST(NULL AS {wanted}) AS value")
+        return db.types(spec.label, f"SELECT CAST(NULL AS {wanted}) AS value")["value"]
     except InvalidArgumentError:
         known = ("BIGINT", "UBIGINT", "INTEGER", "DOUBLE", "FLOAT", "BOOLEAN", "VARCHAR", "DATE", "TIMESTAMP")
         hint = did_you_mean(wanted, known) or f" (it has {', '.join(known)} and others)"

@@ -49,7 +49,7 @@ class Table:
             strings int64, see ``tensors``.
         split: a column of strings: each value is the name of a split of its nodes, null means none.
         time: the column that becomes ``time``, int64. Whole numbers stay as they are; dates and timestamps become
-            microseconds since 1970, UTC if they have no zone.
+            microseconds since 1970, UTC if they have no zone; a fraction of a microsecond is an error.
         weight: the column that becomes ``edge_weight`` of edges, float32.
         tensors: further tensors, by name: a column or a list of columns. They are bool if all columns are, int64 if
             all hold whole numbers, bools or strings, else float32. Strings become their places in the sorted list of

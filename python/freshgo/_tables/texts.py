@@ -14,7 +14,7 @@ import numpy as np
 from freshgo._args.checks import shown
 from freshgo._args.progress import Progress
 from freshgo._tables.database import Database
-from freshgo._tables.files import FILE, literal, partitions, quoted
+from freshgo._tables.files import FILE, check_partitions, literal, partitions, quoted
 from freshgo._tables.packed import opened
 from freshgo._tables.table import Spec
 from freshgo._text.dialect import GUESSED, Dialect
@@ -47,6 +47,7 @@ class Layout:
         rows.dialect = dialect.split_by(mark)
         self.names = found[mark].fields if dialect.names is None else list(dialect.names)
         spec.check_twice(self.names)
+        check_partitions(spec, path, self.names)
         if dialect.header is not False:
             rows.skip(found[mark])
 

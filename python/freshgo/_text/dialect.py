@@ -55,8 +55,8 @@ class Dialect:
         if not isinstance(self.encoding, str):
             raise DTypeError(f"{self.label}: encoding must be the name of an encoding, got {shown(self.encoding)}")
         try:
-            codecs.lookup(self.encoding)
-        except LookupError:
+            "a".encode(self.encoding)
+        except (LookupError, UnicodeError):
             raise InvalidArgumentError(
                 f"{self.label}: encoding={self.encoding!r} is not known, expected a name such as 'utf-8', 'utf-16', "
                 "'latin-1'"

@@ -17,9 +17,10 @@ Role = Literal["key", "text", "number", "time", "any"]
 
 MISSING = (
     *("NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "NAN", "-nan", "NULL", "Null", "null", "None", "none", "-"),
-    "\\N",
+    *("\\N", "inf", "Inf", "INF", "-inf", "-Inf", "-INF", "Infinity", "-Infinity"),
 )
-"""What programs write for a missing value. Among numbers they are an error that asks for ``null=``."""
+"""What programs write for a missing value, or for a number without end.
+Among numbers they are an error that asks for ``null=``."""
 
 ZONED = "TIMESTAMP WITH TIME ZONE"
 
@@ -35,8 +36,8 @@ _TYPES: dict[str, tuple[str, ...]] = {
 _WIDER = {("BIGINT", "VARCHAR"), ("BIGINT", "DOUBLE"), ("DATE", "TIMESTAMP")}
 """Types, and types that hold all their values."""
 
-_NUMBER = r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
-"""A number as JSON writes it: where text is possible too, 007 is text."""
+_NUMBER = r"^[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"
+"""A number without leading zeros: where text is possible too, 007 is text."""
 
 _DAY = r"^\d{4}-\d{2}-\d{2}"
 _CLOCK = r"[ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
@@ -128,8 +129,9 @@ class Column:
         if "number" in self._kinds and self._numbers:
             if self._missing:
                 raise InvalidArgumentError(
-                    f"{self._missing} among numbers: null= of the Table reads it as missing, and "
-                    f"types={{{self.name!r}: 'VARCHAR'}} makes all values categories"
+                    f"{self._missing} among numbers: null= of the Table reads it as missing, "
+                    f"types={{{self.name!r}: 'DOUBLE'}} as NaN or infinity, types={{{self.name!r}: 'VARCHAR'}} makes "
+                    "all values categories"
                 )
             if not self._point:
                 raise InvalidArgumentError(
@@ -209,10 +211,12 @@ class Column:
         return strings.null_count == len(strings) or self._converted(strings) is not None
 
     def _remedy(self, value: str) -> str:
-        if value in MISSING:
-            return f" (null={value!r} of the Table reads it as missing)"
         if value.lstrip("+-").lower() in ("inf", "infinity"):
             return f" (types={{{self.name!r}: 'DOUBLE'}} takes it)"
+        if value in MISSING:
+            return f" (null={value!r} of the Table reads it as missing)"
+        if value != value.strip() and self._whole_number(value.strip()):
+            return " without spaces around it"
         if self.decimal == "." and self._whole_number(value.replace(",", ".")):
             return " (decimal=',' of the Table reads it)"
         return " (tensors= stores text as numbers of categories)"

@@ -107,5 +107,5 @@ def test_frames_that_cannot_be_told_apart(tmp_path: Path) -> None:
         assert convert_tables(Table(source, id="id", features="v"), ends, tmp_path / "g", **SMALL)["x"].tolist() == [
             [2.0]
         ]
-    with pytest.raises(errors.InvalidArgumentError, match="no column 'v'"):
+    with pytest.raises(errors.InvalidArgumentError, match="another column differs from 'v' in case alone"):
         convert_tables(Table(tmp_path / "cases.parquet", id="id", features="v"), ends, tmp_path / "g", **SMALL)

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pa = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("duckdb")
 
 from freshgo import Table, convert_tables, errors  # noqa: E402
@@ -53,6 +55,15 @@ def of_128_bits(_: Path) -> Any:
 def enumerated(_: Path) -> Any:
     polars = pytest.importorskip("polars")
     return polars.DataFrame({"s": polars.Series(["a", "b"], dtype=polars.Enum(["b", "a"])), "d": ["b", "c"]})
+
+
+def cases(directory: Path) -> Path:
+    parquet.write_table(pa.table([[1], [2], [3]], ["s", "d", "S"]), directory / "e.parquet")
+    return directory / "e.parquet"
+
+
+def nanoseconds(_: Path) -> Any:
+    return pa.table({"s": [1, 2], "d": [2, 1], "t": pa.array([1000, 1001], pa.timestamp("ns"))})
 
 
 def converted(source: Any, path: Path, **options: Any) -> Any:
@@ -107,6 +118,11 @@ def test_keys_are_what_stands_there(source: Source, keys: list[Any], tmp_path: P
         (lambda _: {"s": [1], "d": [2], "w": np.array([1.5j])}, {"weight": "w"}, "64 bits.*got complex128"),
         (text("s,d,w\n1,2,0x1p3\n"), {"weight": "w"}, "line 2 of .*e.csv: '0x1p3', expected a number"),
         (text("s,d\n1,2\n"), {"types": {"w": "DOUBLE"}}, "types names the column 'w', which is not used; in use are"),
+        (cases, {"weight": "S"}, "another column differs from 'S' in case alone: rename one"),
+        (cases, {"weight": "S_1"}, "another column differs from 'S' in case alone: rename one"),
+        (lambda _: {"s": torch.ones(1).to_sparse(), "d": [2]}, {}, "column 's': expected a list or .*a Tensor of"),
+        (lambda _: {"s": torch.ones(1, device="meta"), "d": [2]}, {}, "column 's': expected a list or .*a Tensor of"),
+        (nanoseconds, {"time": "t"}, "column 't', row 1 .*: .* does not convert exactly: time= is in microseconds"),
     ],
 )
 def test_what_is_refused(source: Source, options: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -129,3 +145,72 @@ def test_a_column_of_nulls_with_a_type(tmp_path: Path) -> None:
     table = pa.table({"s": [1], "d": [2], "w": pa.nulls(1)})
     with converted(table, tmp_path / "g", weight="w", types={"w": "DOUBLE"}, nulls={"w": 0.5}) as store:
         assert store["edge_weight"].tolist() == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "fill", "tensor"),
+    [
+        (pa.array([1, None]), {"weight": "v"}, 0.5, [1, 0.5]),
+        (pa.array([1, None], pa.int8()), {"weight": "v"}, 300, [1, 300]),
+        (pa.array([1, None], pa.uint8()), {"tensors": {"v": "v"}}, -1, [1, -1]),
+        (pa.array([True, None]), {"tensors": {"v": "v"}}, 1, [True, True]),
+        (pa.array([True, None]), {"weight": "v"}, 0.5, [1, 0.5]),
+        (pa.array([1.5, float("nan")], pa.float16()), {"weight": "v"}, 1e6, [1.5, 1e6]),
+        (pa.array([[1, None], [2, 3]]), {"features": "v"}, 0.5, [[1, 0.5], [2, 3]]),
+    ],
+)
+def test_what_stands_for_nulls_is_not_rounded(
+    values: Any, options: dict[str, Any], fill: float, tensor: Any, tmp_path: Path
+) -> None:
+    source = pa.table({"s": [1, 2], "d": [2, 3], "v": values})
+    with converted(source, tmp_path / "g", nulls=fill, **options) as store:
+        name = {"weight": "edge_weight", "features": "edge_attr"}.get(next(iter(options)), "v")
+        assert store[name].tolist() == tensor
+
+
+def test_null_integers_become_nan(tmp_path: Path) -> None:
+    source = pa.table({"s": [1, 2], "d": [2, 3], "v": pa.array([1, None])})
+    with converted(source, tmp_path / "g", nulls=float("nan"), weight="v") as store:
+        assert store["edge_weight"].isnan().tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "fill", "words"),
+    [
+        (pa.array([1.0, None]), {"weight": "v"}, 1e39, r"'v' are 1e\+39, expected a number of float32"),
+        (pa.array([1, None]), {"tensors": {"v": "v"}}, 2**63, "'v' are 9223372036854775808, expected a whole number"),
+        (pa.array([True, None]), {"tensors": {"v": "v"}}, 2, "'v' are 2, expected 0 or 1"),
+    ],
+)
+def test_what_cannot_stand_for_nulls(
+    values: Any, options: dict[str, Any], fill: float, words: str, tmp_path: Path
+) -> None:
+    source = pa.table({"s": [1, 2], "d": [2, 3], "v": values})
+    with pytest.raises(errors.InvalidArgumentError, match=words):
+        converted(source, tmp_path / "g", nulls=fill, **options)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float8_e5m2"])
+def test_tensors_of_types_that_numpy_does_not_have(kind: str, tmp_path: Path) -> None:
+    weight = torch.tensor([1.5, -4]).to(getattr(torch, kind))
+    with converted({"s": [1, 2], "d": [2, 3], "w": weight}, tmp_path / "g", weight="w") as store:
+        assert store["edge_weight"].tolist() == [1.5, -4]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "arrow", "orc", "parquet"])
+def test_a_column_that_a_directory_is_too(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "s=9" / f"e.{form}"
+    path.parent.mkdir()
+    text = {"csv": "s,d\n1,2\n", "jsonl": '{"s": 1, "d": 2}\n'}
+    if form in text:
+        path.write_text(text[form])
+    else:
+        feather, orc = (pytest.importorskip(f"pyarrow.{name}") for name in ("feather", "orc"))
+        write = {"arrow": feather.write_feather, "orc": orc.write_table, "parquet": parquet.write_table}[form]
+        write(pa.table({"s": [1], "d": [2]}), str(path))
+    with pytest.raises(errors.InvalidArgumentError, match=r"has a column 's', and so has its directory s=9"):
+        converted(path, tmp_path / "g")
+    if form == "parquet":
+        write(pa.table({"s": [9], "d": [2]}), str(path))
+        with converted(path, tmp_path / "g") as store:
+            assert store.ids().keys([0, 1]).tolist() == [2, 9]

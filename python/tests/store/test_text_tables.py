@@ -170,6 +170,8 @@ def test_numbers_dates_and_categories(tmp_path: Path) -> None:
     assert store["edge_weight"].tolist() == [1.5, -1] and store["f"].tolist() == pytest.approx([0.25, -0.001])
     assert store["time"].tolist() == [1585612800000000, 1585699200000000]
     assert store.categories("c") == ["007", "7"] and store["b"].tolist() == [True, False]
+    points = edges(path, "s,d,f\n1,2,.5\n1,3,5.\n1,4,+1.5\n", tensors={"f": "f"})
+    assert points["f"].tolist() == [0.5, 5, 1.5]
     zoned = "s,d,t\n1,2,2020-03-31T01:00:00+01:00\n1,3,2020-03-31 00:00:00Z\n"
     assert edges(path, zoned, time="t")["time"].tolist() == [1585612800000000] * 2
     mixed = "s,d,t\n1,2,2020-03-31\n1,3,2020-03-31 00:00:01\n"
@@ -223,6 +225,11 @@ def test_numbers_dates_and_categories(tmp_path: Path) -> None:
         ("s,d\n1,2\n".encode("utf-16"), {}, "encoding='utf-16' reads it"),
         ("s,d\n1,\u00e9\n", {"encoding": "ascii"}, "line 1 or later: not ascii"),
         ("s,d\n1,2\n", {"encoding": "klingon"}, "encoding='klingon' is not known"),
+        ("s,d\n1,2\n", {"encoding": "rot13"}, "encoding='rot13' is not known"),
+        ("s,d\n1,2\n", {"encoding": "base64"}, "encoding='base64' is not known"),
+        ("s,d,w\n1,2, 1\n", {"weight": "w"}, "line 2 of .*' 1', expected a number without spaces around it"),
+        ("s,d,w\n1,2,1.5\n1,3,-inf\n", {"tensors": {"w": "w"}}, "line 3 of .*'-inf' among numbers: .* as NaN or inf"),
+        ("s,d,w\n1,2,1\n1,3,+1\n", {"tensors": {"w": "w"}}, r"line 3 of .*'\+1' may be a number or text: types="),
         ("\n\n", {}, "is empty, expected the names of columns"),
         ("s,d\n1,2\n", {"delimiter": ",,"}, "delimiter must be one ASCII character or 'whitespace', got ',,'"),
         ("s,d\n1,2\n", {"delimiter": '"'}, "delimiter and quote are both"),
@@ -260,13 +267,23 @@ def test_files_that_are_no_tables_of_text(tmp_path: Path) -> None:
         (["1", "1.50"], "DECIMAL(4,1)", None),
         (["1", "1.25"], "DECIMAL(4,1)", "1.25"),
         (["1", "16777217"], "FLOAT", "16777217"),
+        (["1", "16777217.0"], "FLOAT", "16777217.0"),
+        (["1", "1e39"], "FLOAT", "1e39"),
+        (["1", "1e400"], "DOUBLE", "1e400"),
         (["1", "1e3"], "DOUBLE", None),
+        (["1", "inf"], "DOUBLE", None),
+        (["1", "1.25"], "DEC(4,1)", "1.25"),
+        (["1", " 2"], "INT64", " 2"),
+        (["2020-01-01", "2020-01-01 10:00:00.5"], "TIMESTAMP_S", "2020-01-01 10:00:00.5"),
+        (["2020-01-01", "2020-01-01 10:00:00.1230"], "TIMESTAMP_MS", None),
+        (["2020-01-01", "2020-01-01 10:00:00.1234567"], "TIMESTAMP_US", "2020-01-01 10:00:00.1234567"),
+        (["2020-01-01", "01/02/2020"], "TIMESTAMP_US", "01/02/2020"),
         (["2020-01-01", "01/02/2020"], "DATE", "01/02/2020"),
     ],
 )
 def test_types_never_round(tmp_path: Path, values: list[Any], kind: str, bad: Any) -> None:
     nodes = Table(pa.table({"id": range(len(values)), "v": values}), id="id", time="v", types={"v": kind})
-    if kind != "DATE" and kind != "BIGINT":
+    if kind not in ("DATE", "BIGINT", "INT64") and "TIME" not in kind:
         nodes = Table(nodes.source, id="id", features="v", types={"v": kind})
     ends = Table(pa.table({"s": [0], "d": [1]}), src="s", dst="d")
     if bad is None:
