@@ -112,7 +112,8 @@ def infer(
         tensor: the node-level tensor that is the input of the first layer, of every node type that has it.
         edge_weight, edge_attr: edge-level tensors that ``forward`` takes under these names, or with ``_dict`` behind.
         inputs: further parameters of ``forward``, and the tensor of the store that each is given:
-            ``{"edge_type": "edge_type"}``. Tensors of nodes and of edges; in a heterogeneous graph a dict by type.
+            ``{"edge_type": "edge_type"}``. Tensors of nodes and of edges, or ``"edge_index"``; in a heterogeneous graph
+            a dict by type.
         output: which entry of the tuple, list or dict that the model returns is written. A dict by node type is
             written whole.
         fallback: ``"batches"``: compute a model that cannot be cut over batches with all neighbours. Each row is then

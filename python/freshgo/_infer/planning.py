@@ -108,14 +108,16 @@ def bound(
             f"inputs must be a dict from names of parameters to names of tensors, got {checks.shown(inputs)}"
         )
     named = not types.homogeneous
-    parameters = inspect.signature(model.forward).parameters
+    parameters = _parameters(model)
     given: dict[str, Given] = {}
     kind = type(model).__name__
     for name, parameter in parameters.items():
         bare = name.removesuffix("_dict")
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        if name in inputs:
+        if inputs.get(name) == "edge_index":
+            given[name] = Given(ENDS, None, named)
+        elif name in inputs:
             given[name] = Given(_level(store, types, inputs[name], f"inputs has {name!r}:"), inputs[name], named)
         elif name in _ENDS and (named or name == "edge_index"):
             given[name] = Given(ENDS, None, named)
@@ -140,6 +142,14 @@ def bound(
     return given
 
 
+def _parameters(model: torch.nn.Module) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of ``forward``. The one of PyG's Sequential takes any; its signature has their names."""
+    names = getattr(getattr(model, "signature", None), "param_dict", None)
+    if isinstance(names, dict):
+        return {name: inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names}
+    return inspect.signature(model.forward).parameters
+
+
 def _unknown(kind: str, name: str, store: Store, types: Types, by_option: Mapping[str, str | None]) -> str:
     """What is said of a parameter that is given nothing."""
     if name in by_option:
@@ -152,8 +162,8 @@ def _unknown(kind: str, name: str, store: Store, types: Types, by_option: Mappin
     example = name if name in names else next(iter(names), "x")
     return (
         f"forward() of {kind} takes {name!r}, which infer() does not know: name its tensor, as "
-        f"inputs={{{name!r}: {example!r}}}, or give it a default. x, edge_index, edge_weight, edge_attr and, by type, "
-        "x_dict and edge_index_dict are known"
+        f"inputs={{{name!r}: {example!r}}}, the edges as 'edge_index', or give it a default. x, edge_index, "
+        "edge_weight, edge_attr and, by type, x_dict and edge_index_dict are known"
     )
 
 

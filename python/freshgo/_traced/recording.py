@@ -95,13 +95,15 @@ class _Tracer(ThreadTracer):
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
         args: list[Any] = [self.root]
         named = {}
-        for name, parameter in list(inspect.signature(root_fn).parameters.items())[1:]:
+        parameters = dict(list(inspect.signature(root_fn).parameters.items())[1:])
+        for name, parameter in parameters.items():
             given = self._given.get(name)
             value = parameter.default if given is None else self._bound(name, given)
             if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
                 args.append(value)
             elif parameter.kind == parameter.KEYWORD_ONLY:
                 named[name] = value
+        named |= {name: self._bound(name, given) for name, given in self._given.items() if name not in parameters}
         return (lambda *positional: root_fn(*positional, **named)) if named else root_fn, args
 
     def _bound(self, name: str, given: Given) -> Any:
@@ -348,7 +350,11 @@ def _fails(model: torch.nn.Module, sample: Sample, given: Mapping[str, Given]) -
     except RuntimeError as error:
         return error
     except Exception as error:
-        return InvalidArgumentError(f"model fails on tensors like the store's: {type(error).__name__}: {error}")
+        dicts = any(what.by_type for what in given.values())
+        hint = (
+            ", which are dicts by type (torch_geometric.nn.to_hetero makes a model that takes these)" if dicts else ""
+        )
+        return InvalidArgumentError(f"model fails on tensors like the store's{hint}: {type(error).__name__}: {error}")
     return None
 
 

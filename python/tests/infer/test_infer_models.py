@@ -41,6 +41,21 @@ from freshgo import convert, errors, infer
 tg = pytest.importorskip("torch_geometric.nn")
 pytestmark = pytest.mark.explore
 
+
+def sequential() -> Any:
+    layers = [
+        (tg.SAGEConv(24, 16), "x, edge_index -> h"),
+        (nn.ReLU(), "h -> h"),
+        (tg.SAGEConv(16, 5), "h, edge_index -> x"),
+    ]
+    return tg.Sequential("x, edge_index", layers)
+
+
+class OtherNames(Sage):
+    def forward(self, features: Tensor, graph: Tensor) -> Tensor:
+        return super().forward(features, graph)
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
     "sage": (Sage, {}),
     "sage, max": (lambda: Sage(conv=lambda a, b: tg.SAGEConv(a, b, aggr="max")), {}),
@@ -60,6 +75,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
     "two inputs": (TwoInputs, {}),
     "shared": (lambda: Shared(tg.SAGEConv), {}),
     "shared, max": (lambda: Shared(sage_max), {}),
+    "sequential": (sequential, {}),
+    "other names": (OtherNames, {"inputs": {"features": "x", "graph": "edge_index"}}),
     "branches": (Branches, {"output": "out"}),
     "relations": (Relations, {"inputs": {"edge_type": "kind"}, "edge_attr": "w"}),
     "numbers": (Decoder, {"output": 0}),

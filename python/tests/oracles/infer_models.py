@@ -288,8 +288,9 @@ def forward(model: Any, graph: dict[str, Any], how: dict[str, Any]) -> Any:
     """The rows of the whole graph."""
     named = {name: how[name] for name in ("edge_weight", "edge_attr") if name in how}
     more = {name: torch.from_numpy(graph[of]) for name, of in {**named, **how.get("inputs", {})}.items()}
+    ends = [torch.from_numpy(graph[name]) for name in ("x", "edge_index") if name not in how.get("inputs", {}).values()]
     with torch.no_grad():
-        out = model(torch.from_numpy(graph["x"]), torch.from_numpy(graph["edge_index"]), **more)
+        out = model(*ends, **more)
     return out[how["output"]] if "output" in how else out
 
 
