@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from freshgo._args.size import format_size, too_small
 from freshgo._tables.database import Database
 from freshgo._tables.files import FILE, check_partitions, literal, partition_types, quoted
 from freshgo._tables.table import Spec
-from freshgo.errors import BudgetError, DTypeError, FreshgoError, InvalidArgumentError
+from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
 
 _BATCH = 1 << 13
 """Rows that pass through memory at a time. Arbitrary: 4 MiB of rows of 128 floats."""
@@ -27,17 +28,26 @@ def rows_of_files(db: Database, spec: Spec, files: list[str], form: str) -> str:
     Raises:
         InvalidArgumentError: a file is damaged or of another format, or columns do not fit together.
     """
-    import pyarrow
-
-    words = "ORC" if form == "orc" else "Arrow IPC"
-    try:
+    with _whole(spec, "ORC" if form == "orc" else "Arrow IPC"):
         if form == "arrow" and any(_is_stream(file) for file in files):
             return _copied(db, spec, _streamed(spec, files))
         if form == "orc":
             _check_stripes(db, spec, files)
-        return _of_dataset(db, spec, _dataset(spec, files, "ipc" if form == "arrow" else form))
-    except FreshgoError:
-        raise
+        given = _dataset(files, "ipc" if form == "arrow" else form)
+    for fragment in given.get_fragments():
+        check_partitions(spec, fragment.path, fragment.physical_schema.names)
+    spec.check_columns(given.schema.names)
+    with _whole(spec, "ORC" if form == "orc" else "Arrow IPC"):
+        return _of_dataset(db, spec, given)
+
+
+@contextlib.contextmanager
+def _whole(spec: Spec, words: str) -> Iterator[None]:
+    """Say of errors that the files are not of a format."""
+    import pyarrow
+
+    try:
+        yield
     except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
         raise InvalidArgumentError(f"{spec.label}: not files of {words} with equal columns: {error}") from error
 
@@ -166,7 +176,7 @@ def _of_dataset(db: Database, spec: Spec, given: Any) -> str:
     return f'SELECT * EXCLUDE ("__filename"), "__filename" AS {quoted(FILE)} FROM ({rows})' if with_files else rows
 
 
-def _dataset(spec: Spec, files: list[str], form: str) -> Any:
+def _dataset(files: list[str], form: str) -> Any:
     """Return files as a data set whose columns have types that hold those of all files."""
     import pyarrow
     from pyarrow import dataset
@@ -175,10 +185,7 @@ def _dataset(spec: Spec, files: list[str], form: str) -> Any:
     fields = [(name, types[kind]) for name, kind in partition_types(files).items()]
     partitioning = dataset.partitioning(pyarrow.schema(fields), flavor="hive") if fields else None
     given = dataset.dataset(files, format=form, partitioning=partitioning)
-    fragments = list(given.get_fragments())
-    for fragment in fragments:
-        check_partitions(spec, fragment.path, fragment.physical_schema.names)
-    schemas = [given.schema, *(fragment.physical_schema for fragment in fragments)]
+    schemas = [given.schema, *(fragment.physical_schema for fragment in given.get_fragments())]
     schema = pyarrow.unify_schemas(schemas, promote_options="permissive")
     return dataset.dataset(files, schema=schema, format=form, partitioning=partitioning)
 

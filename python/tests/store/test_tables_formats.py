@@ -348,6 +348,8 @@ def test_tables_of_a_file(tmp_path: Path) -> None:
 def test_damaged_files_and_wrong_objects(tmp_path: Path) -> None:
     table = pa.table(EDGES)
     orc.write_table(table, tmp_path / "e.orc")
+    with pytest.raises(errors.InvalidArgumentError, match=r"^edges has no column 'dd', it has .*did you mean 'd'"):
+        convert_tables(NODES, Table(tmp_path / "e.orc", src="s", dst="dd"), tmp_path / "g", **SMALL)
     as_stream(table, tmp_path / "e.arrows")
     for name, words in (("e.orc", "ORC"), ("e.arrows", "Arrow IPC")):
         whole = (tmp_path / name).read_bytes()
