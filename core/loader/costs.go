@@ -19,7 +19,7 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 	offsets := m.Parts.Schema.Demanded(d)
 	c := sizing.Costs{
 		Nodes: d.Nodes, NodesOfType: offsets.NodesOfTypes(), Edges: d.Edges, Expanded: expanded(m, d),
-		Batch:        batch.TensorBytes(offsets, &m.Parts, m.Options.BatchSize) + levelBytes(m, d),
+		Batch:        batch.TensorBytes(offsets, &m.Parts, m.Options.BatchSize),
 		Rank:         draw.NewRanker(m).Bytes(m.Options.Cache),
 		FetchWorker:  graph.ScratchBytes(d.HopEdges),
 		FetchBatch:   graph.ScratchBytes(d.Edges) + batch.OwningBytes(&m.Options, d),
@@ -31,8 +31,9 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 	}
 	if m.Options.History != nil {
 		c.PlannedSlot += plan.PresenceBytes
-		if len(d.EdgesPerHop) > 0 {
-			c.Prune = pruningBytes(m, d)
+		if shape := m.Parts.Schema.Shape(); len(d.EdgesPerHop) > 0 { // else nothing was measured
+			c.Batch += shape.LevelBytes(d.NodesPerHop, d.EdgesPerHop, m.Parts.Transposed)
+			c.Prune = shape.BatchBytes(d.NodesPerHop, d.EdgesPerHop)
 		}
 	}
 	if m.Options.Weighs() {
@@ -76,21 +77,6 @@ func fetched(m *draw.Sampling, d *sizing.Demand) int64 {
 		n = max(n, min(sample.FetchedEdges, m.Parts.NumEdges))
 	}
 	return n
-}
-
-// levelBytes returns the most memory of the level tables of a batch.
-func levelBytes(m *draw.Sampling, d *sizing.Demand) int64 {
-	if m.Options.History == nil || len(d.EdgesPerHop) == 0 { // the latter: nothing was measured
-		return 0
-	}
-	shape := m.Parts.Schema.Shape()
-	return shape.LevelBytes(d.NodesPerHop, d.EdgesPerHop, m.Parts.Transposed)
-}
-
-// pruningBytes returns the memory that a preparer needs to prune.
-func pruningBytes(m *draw.Sampling, d *sizing.Demand) int64 {
-	shape := m.Parts.Schema.Shape()
-	return shape.BatchBytes(d.NodesPerHop, d.EdgesPerHop)
 }
 
 // roomy reports whether there is memory for any batches, worked at as the options ask.
