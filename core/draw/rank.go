@@ -134,14 +134,15 @@ func (k Ranker) count(ctx context.Context, seed uint64, epochs int, rows *Cached
 }
 
 const (
-	// enoughVisits is the number of rows, for each node of the graph, after which countEnough counts no more. With 4, a
-	// cache on coauthor-physics has 0.94 of the hits of the best one for ten epochs; the rest falls with the inverse
-	// of the number (bench/policies/hotness.py).
-	enoughVisits = 12
+	// enoughVisits is the number of rows, for each node of the graph, after which countEnough counts no more. A cache
+	// on coauthor-physics has 0.94 of the hits of the best one for ten epochs with 4, and 0.98 with 12; on ogbl-ddi 0.96
+	// with 12 (bench/policies/hotness.py).
+	enoughVisits = 24
 
-	// mostEpochs bounds the epochs that it samples, and diskShare, a divisor, the batches of one where neighbour lists
-	// are read from disk. Reading features takes about five times as long as these.
-	mostEpochs, diskShare = 4, 2
+	// mostEpochs bounds the epochs that it samples: two take at most a tenth of an epoch of training, and four do not.
+	// diskShare, a divisor, bounds the batches of one where neighbour lists are read from disk, which takes about a
+	// fifth of the time of reading features.
+	mostEpochs, diskShare = 2, 2
 
 	// probed is the number of batches that tell how many rows a batch has. Arbitrary.
 	probed = 8

@@ -126,7 +126,7 @@ class Auto(Planned):
 
     Nothing is planned if everything fits in memory or nothing is on disk. If ``memory`` is too small for plans, a cache
     that is filled once takes their place, or none. Its rows are those that most batches of the first epochs need: up to
-    four epochs are sampled for this when the loader opens, half of one if neighbour lists are on disk. ``cache="auto"``
+    two epochs are sampled for this when the loader opens, half of one if neighbour lists are on disk. ``cache="auto"``
     is ``Auto()``.
     """
 
