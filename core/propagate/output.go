@@ -186,7 +186,8 @@ func (r *runner) part(nodes []store.NodeType, edges []store.EdgeType, place int)
 	case t == nil:
 		return p, invalid("the sources of %s have no tensor %q", e, r.options.Tensor)
 	case r.options.Reduce == GCN && e.Source != e.Target:
-		return p, invalid("%s is between different node types, gcn needs self-loops: choose relations within one type", e)
+		return p, invalid("reduce='gcn' adds self-loops, so an edge type must lead within one node type, got %s: "+
+			"choose others by relations=", e)
 	case p.sources.Count > maxRows:
 		return p, invalid("%d nodes, expected at most %d", p.sources.Count, int64(maxRows))
 	}
@@ -194,11 +195,11 @@ func (r *runner) part(nodes []store.NodeType, edges []store.EdgeType, place int)
 	if w := p.weights; w != nil {
 		for _, d := range w.RowShape {
 			if d != 1 {
-				return p, invalid("weights %q have rows of shape %v, expected one number for each edge", w.Name, w.RowShape)
+				return p, invalid("weight_attr has rows of shape %v along %s, expected one number for each edge", w.RowShape, e)
 			}
 		}
 		if !w.DType.IsFloat() && !w.DType.IsInteger() {
-			return p, invalid("weights %q are %s, expected numbers", w.Name, w.DType.Label())
+			return p, invalid("weight_attr is %s along %s, expected numbers", w.DType.Label(), e)
 		}
 	}
 	var err error

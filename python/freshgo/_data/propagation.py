@@ -122,8 +122,8 @@ def _along(parts: GraphParts, edge_type: EdgeType, weights: Tensor | None, rows:
     weight = torch.ones(source.numel(), dtype=torch.float64) if weights is None else weights.double().view(-1)
     if weight.numel() != source.numel():
         raise InvalidArgumentError(
-            f"weight_attr has shape {list(cast(Tensor, weights).shape)} along {edge_type}, expected one number for "
-            f"each of {source.numel()} edges"
+            f"weight_attr has rows of shape {list(cast(Tensor, weights).shape[1:])} along {edge_type}, expected one "
+            "number for each edge"
         )
     if reduce == "gcn":
         source, target, weight = _normalized(source, target, weight, num_targets)

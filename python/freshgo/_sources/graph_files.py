@@ -129,6 +129,7 @@ _TABLES = (
 _HINTS = {
     r"\.(csv|tsv|txt|edges|edgelist|parquet|pq|jsonl?|ndjson|arrows?|feather|ipc|orc|duckdb|db|sqlite3?)"
     r"(\.(gz|bz2|xz|zst))?": _TABLES,
+    r"\.toml": "convert reads a description of tables by its option: freshgo convert --tables {path!r} STORE",
     r"\.(graph|metis)": "METIS has the neighbours of a node, counted from 1, on each line: convert takes offsets and "
     "neighbours as (offsets, targets) with source='csr'",
     r"\.(dot|gv)": "networkx.nx_pydot.read_dot reads it, and convert takes the graph",

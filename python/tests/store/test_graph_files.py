@@ -200,6 +200,7 @@ def test_a_package_that_is_missing(name: str, library: str, tmp_path: Path, monk
             r"a\.csv: convert_tables reads tables: freshgo\.convert_tables\(None, freshgo\.Table\('.*a\.csv', src=",
         ),
         ("a.jsonl.gz", "convert_tables reads tables"),
+        ("a.toml", r"freshgo convert --tables '.*a\.toml' STORE"),
         ("a.graph", r"METIS .* source='csr'"),
         ("a.pt", "torch.load reads it"),
         ("a.mat", "scipy.io.loadmat reads it"),

@@ -141,7 +141,7 @@ def test_types(tmp_path: Path) -> None:
         assert "x_mean" not in out["venue"].tensors
         before, after = (next(iter(Loader(which, [2], "paper")))["paper"] for which in (store, out))
         assert list(before.keys()) == list(after.keys())
-    with pytest.raises(InvalidArgumentError, match="between different node types"):
+    with pytest.raises(InvalidArgumentError, match="an edge type must lead within one node type"):
         propagate(store, "x", reduce="gcn", **QUIET)
     with propagate(store, "x", reduce="gcn", relations=[cited], **QUIET) as out:
         assert out["paper"].tensors["x_gcn"].shape == (300, 12)
