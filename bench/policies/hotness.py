@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from freshgo._native.header import AUTO
 from torch_geometric.nn import GraphSAGE
 
 from freshgo import Loader, RandomWalk, hotness
 from freshgo._native import loader as native_loader
+from freshgo._native.header import AUTO
 
 SHARES = (0.01, 0.05, 0.1, 0.2)
 
