@@ -139,9 +139,8 @@ const (
 	// with 12 (bench/policies/hotness.py).
 	enoughVisits = 24
 
-	// mostEpochs bounds the epochs that it samples: two take at most a tenth of an epoch of training, and four do not.
-	// diskShare, a divisor, bounds the batches of one where neighbour lists are read from disk, which takes about a
-	// fifth of the time of reading features.
+	// mostEpochs bounds the epochs that it samples: two took 1 to 13 % of an epoch of training, four up to 19 %.
+	// diskShare, a divisor, bounds the batches of one where neighbour lists are read from disk. Arbitrary.
 	mostEpochs, diskShare = 2, 2
 
 	// probed is the number of batches that tell how many rows a batch has. Arbitrary.
