@@ -41,6 +41,9 @@ import limited
 NODES, EDGES, SEEDS = 111_059_956, 800_000_000, 1_207_179
 FANOUTS, BATCH_SIZE = [15, 10, 5], 1024
 PIECE = 4_000_000
+"""Edges that are made at a time."""
+PIECE_BYTES = 1 << 29
+"""Random numbers that rows are made from at a time."""
 GROUP = 64
 """Nodes whose in-degrees repeat: between none and some tens."""
 CONVERSION = "1GiB"
@@ -90,9 +93,10 @@ class Shape:
             hi = min(lo + PIECE, self.edges)
             index[0, lo:hi], index[1, lo:hi] = self.edge(np.arange(lo, hi))
         x = np.lib.format.open_memmap(folder / "x.npy", mode="w+", dtype=np.float16, shape=(self.nodes, self.columns))
-        some = np.random.default_rng(1).random((PIECE, self.columns)).astype(np.float16)
-        for lo in range(0, self.nodes, PIECE):
-            hi = min(lo + PIECE, self.nodes)
+        piece = PIECE_BYTES // (8 * self.columns)
+        some = np.random.default_rng(1).random((piece, self.columns)).astype(np.float16)
+        for lo in range(0, self.nodes, piece):
+            hi = min(lo + piece, self.nodes)
             x[lo:hi] = some[: hi - lo]
             x[lo:hi, :3] = self.row(np.arange(lo, hi))
         index.flush()

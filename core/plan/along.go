@@ -56,14 +56,17 @@ func (b *builder) eachLed(ctx context.Context, visit func(batch, leader uint32, 
 		}
 		return nil
 	})
+	led := make([]float64, len(b.batches))
 	for r := 0; r < len(rows.counts) && err == nil; r++ {
-		err = b.ledIn(ctx, rows, r, visit)
+		err = b.ledIn(ctx, rows, r, led, visit)
 	}
 	return err
 }
 
+// ledIn is eachLed for a range of rows, after ranges in which batches lead as many rows.
 func (b *builder) ledIn(
-	ctx context.Context, rows *spread[coldRow], r int, visit func(batch, leader uint32, r coldRow) error,
+	ctx context.Context, rows *spread[coldRow], r int, led []float64,
+	visit func(batch, leader uint32, r coldRow) error,
 ) error {
 	own := arena{budget: b.memory.budget}
 	defer own.release()
@@ -71,7 +74,7 @@ func (b *builder) ledIn(
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	s := &sample{window: b.window, rows: sortByRow(all), scale: 1}
+	s := &sample{window: b.window, rows: sortByRow(all), led: led, scale: 1}
 	if s.batch, err = alloc[uint32](&own, len(s.rows)); err != nil {
 		return err
 	}

@@ -284,3 +284,35 @@ func TestFloorOfAWindow(t *testing.T) {
 		p.Close()
 	}
 }
+
+// TestABatchReadsABoundedNumberOfRowsAlong: each batch wants a row of every page, so that the first could read all rows
+// of the window along. The second goes on where it has read enough.
+func TestABatchReadsABoundedNumberOfRowsAlong(t *testing.T) {
+	const perPage, pages = 64, 8192
+	trace := make([]Batch, perPage)
+	for page := range uint32(pages) {
+		for b := range uint32(perPage) {
+			trace[b] = append(trace[b], page*perPage+b)
+		}
+	}
+	c := testConfig(perPage*pages, 0, "page-once")
+	c.Tables = []ssd.Layout{{RowBytes: ssd.PageBytes / perPage, RowsPerPage: perPage, NumRows: perPage * pages}}
+	c.PackMemory, c.PackFile = 1<<30, 0
+	p, err := New(mem.NewBudget(0), c)
+	require.NoError(t, err)
+	defer p.Close()
+	s, err := planned(context.Background(), p, 0, trace, nil)
+	require.NoError(t, err)
+	defer s.Release()
+	e := newExecutor(t, 0, c.Depth)
+	e.room = perPage * pages
+	e.run(s, func(i int64) Batch { return trace[i] }, len(trace))
+	first, second := len(s.Steps[0].Extra), len(s.Steps[1].Extra)
+	require.InDelta(t, mostAlong, first, perPage)
+	// Packs of the batches that follow too soon are not ready.
+	firstPages := first / (perPage - 1 - c.Depth)
+	require.Equal(t, (pages-firstPages)*(perPage-2-c.Depth), second)
+	for _, step := range s.Steps[2:] {
+		require.Empty(t, step.Extra)
+	}
+}
