@@ -98,10 +98,10 @@ func (b *builder) all(ctx context.Context) error {
 				steps = append(steps, b.plan.steps[i])
 			}
 		}
-		b.steps = steps.load(ctx, b.storage)
+		b.steps = steps.load(ctx, b.storage, b.loadsAhead())
 		defer b.steps.close()
 	}
-	err = b.cold.each(ctx, b.storage, func(batch int, rows []coldRow, leave []leaver) error {
+	err = b.cold.each(ctx, b.horizon, func(batch int, rows []coldRow, leave []leaver) error {
 		if batch >= b.current {
 			return nil
 		}

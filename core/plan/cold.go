@@ -143,9 +143,9 @@ func (w *window) collectAhead(ctx context.Context) error {
 
 // each calls visit with what is cold in one batch after the other, and with what leaves in it.
 func (c *cold) each(
-	ctx context.Context, storage Storage, visit func(b int, rows []coldRow, leave []leaver) error,
+	ctx context.Context, h *horizon, visit func(b int, rows []coldRow, leave []leaver) error,
 ) error {
-	all := c.records.load(ctx, storage)
+	all := c.records.load(ctx, h.storage, h.loadsAhead())
 	defer all.close()
 	for b, r := range c.records {
 		if r == nil {

@@ -8,9 +8,18 @@ import (
 	"freshgo/core/mem"
 )
 
-// loadsAhead is the number of loads that are under way before the first of them is needed. On a busy disk a load waits
-// behind the requests of others, so that one after the other they would take longer than the plan. Arbitrary.
-const loadsAhead = 8
+// Loads are under way before they are needed. On a busy disk a load waits behind the requests of others, so that one
+// after the other they would take longer than the plan. Small loads wait for requests, and mostLoads of them are under
+// way; large ones wait for bytes, and as many are as have aheadBytes, at least leastLoads. All arbitrary.
+const (
+	mostLoads, leastLoads = 8, 2
+	aheadBytes            = 16 << 20
+)
+
+// loadsAhead returns the number of loads under way where the widest batch has this many rows.
+func loadsAhead(widest int64) int {
+	return int(min(max(aheadBytes/max(widest*loadedBytes, 1), leastLoads), mostLoads))
+}
 
 // loads is loads of records in a known order, a few of them under way. It belongs to one goroutine.
 type loads struct {
@@ -29,7 +38,7 @@ func (h *horizon) loadRows(ctx context.Context, from, to int) *loads {
 	for b := from; b < to; b++ {
 		rows = append(rows, asBytes{h, b})
 	}
-	return newLoads(ctx, h.storage, rows)
+	return newLoads(ctx, h.storage, rows, h.loadsAhead())
 }
 
 // asBytes is the rows of a batch.
@@ -46,15 +55,15 @@ func (b asBytes) Load(ctx context.Context) ([]byte, func(), error) {
 	return mem.Bytes(rows), release, nil
 }
 
-// load loads the records that there are.
-func (r records) load(ctx context.Context, storage Storage) *loads {
+// load loads the records that there are, up to depth at a time ahead of their turn.
+func (r records) load(ctx context.Context, storage Storage, depth int) *loads {
 	var all []loadable
 	for _, record := range r {
 		if record != nil {
 			all = append(all, record)
 		}
 	}
-	return newLoads(ctx, storage, all)
+	return newLoads(ctx, storage, all, depth)
 }
 
 // takeFrom calls use with what the next load has brought.
@@ -102,10 +111,10 @@ func (c *Coming) Drop() {
 	}
 }
 
-// newLoads returns loads of records, ahead of their turn where the storage is not memory. The caller takes them in
-// order and closes.
-func newLoads(ctx context.Context, storage Storage, records []loadable) *loads {
-	l := &loads{records: records, depth: loadsAhead}
+// newLoads returns loads of records, up to depth of them ahead of their turn where the storage is not memory. The caller
+// takes them in order and closes.
+func newLoads(ctx context.Context, storage Storage, records []loadable, depth int) *loads {
+	l := &loads{records: records, depth: depth}
 	if _, inMemory := storage.(memory); inMemory {
 		l.depth = 0
 	}

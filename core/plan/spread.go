@@ -106,7 +106,7 @@ func (s *spread[T]) take(ctx context.Context, r int, a *arena) ([]T, error) {
 		return nil, err
 	}
 	n := 0
-	parts := s.parts[r].load(ctx, s.storage)
+	parts := s.parts[r].load(ctx, s.storage, mostLoads)
 	defer parts.close()
 	for i := range s.parts[r] {
 		err := takeFrom(parts, func(values []T) error {

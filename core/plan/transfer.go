@@ -291,7 +291,7 @@ func (w *window) finish(ctx context.Context) error {
 		if chosen != (method{}) {
 			what = chosen.String()
 		}
-		w.took(method{}, "there is no memory to plan "+what)
+		w.took(method{}, fmt.Sprintf("there is no memory to plan %s: %v", what, err))
 		return nil
 	}
 	return err

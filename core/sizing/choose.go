@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -40,7 +41,6 @@ type candidate struct {
 
 // candidates lists what fits into the memory, the most willingly taken first.
 func (z *division) candidates(s *Split) (all []candidate) {
-	z.notWorthwhile(s)
 	kinds := []bool{false}
 	if s.Cache == "belady" {
 		if kinds = []bool{true}; z.ask.Cache == "auto" {
@@ -97,15 +97,20 @@ func (z *division) ways(room int64) (ways []Working) {
 // best is the division that Divide takes.
 func (z *division) best(s *Split) *Split {
 	var splits []*Split
+	add := func(c candidate) *Split {
+		split := z.with(*s, c)
+		if z.worthwhile(split) {
+			splits = append(splits, split)
+		}
+		return split
+	}
 	for _, c := range z.candidates(s) {
 		for _, c.apart = range []bool{false, true} {
-			split := z.with(*s, c)
-			splits = append(splits, split)
+			split := add(c)
 			together := split.Together > 0
 			for fewer := c; split.slack >= 0 && split.predicted.bytes > 0; {
 				fewer.less += split.slack + 1
-				split = z.with(*s, fewer)
-				splits = append(splits, split)
+				split = add(fewer)
 			}
 			if !together {
 				break
@@ -117,6 +122,11 @@ func (z *division) best(s *Split) *Split {
 	for i, split := range splits {
 		all[i] = split.predicted
 		fewest = min(fewest, split.predicted.bytes-split.beyond)
+	}
+	if s.Cache == "belady" && splits[0].CacheWhy == notBetter { // the planned ones would come first
+		for _, split := range splits {
+			split.CacheWhy = fmt.Sprintf("there is no room to plan %d batches at a time", z.worthBatches())
+		}
 	}
 	return splits[slices.IndexFunc(all, nearBest(all, fewest))]
 }

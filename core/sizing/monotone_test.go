@@ -68,3 +68,35 @@ func TestMoreMemoryMovesNoMore(t *testing.T) {
 		}
 	}
 }
+
+// TestAutoMovesNoMoreThanAnyKind: with cache="auto" an epoch is predicted to move at most hardlyMore times as many bytes
+// as with a planned cache or a fixed one, in any memory. Only planned windows that are too short are left out.
+func TestAutoMovesNoMoreThanAnyKind(t *testing.T) {
+	rng := explore.Rand(t, 6, 6)
+	planned := 0
+	for range 100 {
+		r, g, c := anyLoader(rng)
+		r.Cache = "auto"
+		memory := smallest(t, r, g, c)
+		for range 5 {
+			r.Memory = memory
+			chosen, err := Divide(r, g, c)
+			require.NoError(t, err)
+			for _, kind := range []string{"belady", "degree"} {
+				by := r
+				by.Cache = kind
+				s, err := Divide(by, g, c)
+				z := &division{r, g, c}
+				if err != nil || !z.worthwhile(s) {
+					continue
+				}
+				require.LessOrEqual(t, chosen.predicted.bytes, hardlyMore*s.predicted.bytes, "%s, %+v %+v %+v", kind, r, g, c)
+				if kind == "belady" {
+					planned++
+				}
+			}
+			memory += memory/4 + rng.Int64N(1+memory/2)
+		}
+	}
+	require.Positive(t, planned)
+}

@@ -38,9 +38,8 @@ const (
 	// mostBuffer is the largest buffer of the scratch file: see ssd.Engine.TempChunk.
 	mostBuffer = 256 << 10
 
-	// worthBatches is the least number of batches in a superbatch for which planning is worth its memory, beside a
-	// cache of the rows of one batch. With fewer, measured on ogbn-arxiv with as much memory as its features, planning
-	// took longer than it saved.
+	// worthBatches is the least number of batches in a superbatch for which planning is worth its memory. With fewer,
+	// measured on ogbn-arxiv with as much memory as its features, planning took longer than it saved.
 	worthBatches = 8
 )
 
@@ -72,23 +71,22 @@ func (z *division) reserve(s *Split) error {
 	return nil
 }
 
-// worthwhile returns the memory from which a planned loader is better than an unplanned one.
-func (z *division) worthwhile(s *Split) int64 {
-	rows := int64(0)
-	for _, t := range z.graph.Tensors {
-		if !t.ByEdge && t.Width > smallRow {
-			rows += z.costs.NodesOfType[t.Type] * int64(t.Width)
-		}
-	}
-	return max(s.reserved, z.traceBytes(worthBatches)+plan.StateBytes(z.graph.Nodes, 0)+rows)
+// notBetter is why batches are not planned where they could be.
+const notBetter = "a fixed cache is predicted to move fewer bytes"
+
+// worthwhile reports whether a division that plans batches, and need not, plans enough of them at a time.
+func (z *division) worthwhile(s *Split) bool {
+	return z.ask.Cache != "auto" || s.Cache != "belady" || s.window(z) >= z.worthBatches()
 }
 
-// notWorthwhile takes planning back that the caller did not ask for where the memory is too small for it.
-func (z *division) notWorthwhile(s *Split) {
-	short := s.Smallest + z.worthwhile(s) - z.ask.Memory
-	if short > 0 && z.ask.Cache == "auto" && s.Cache == "belady" {
-		s.unplanned(fmt.Sprintf("planning needs about %s more", atLeast(short)))
+// worthBatches is the least number of batches of a window that is worth planning: an epoch, or a superbatch that the
+// caller sizes, may have fewer.
+func (z *division) worthBatches() int64 {
+	n := min(worthBatches, max(1, z.ask.EpochBatches))
+	if z.ask.Superbatch != Auto {
+		n = min(n, z.ask.Superbatch)
 	}
+	return n
 }
 
 // unplanned takes back what reserve decided.

@@ -197,7 +197,7 @@ func Divide(r Request, g Graph, c Costs) (*Split, error) {
 // with is the division of a candidate.
 func (z *division) with(s Split, c candidate) *Split {
 	if !c.planned && s.Cache == "belady" {
-		s.unplanned("a fixed cache is predicted to move fewer bytes")
+		s.unplanned(notBetter)
 	}
 	s.Working, s.Resident, s.slack = c.Working, make([]bool, len(z.graph.Tensors)), -1
 	rest := int64(unlimited)

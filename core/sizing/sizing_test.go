@@ -239,7 +239,7 @@ func TestPlanned(t *testing.T) {
 
 	least := divide(100<<20, nil).Smallest
 	short := divide(least, nil)
-	require.Regexp(t, "^planning needs about [0-9]+ [KM]iB more$", short.CacheWhy)
+	require.Equal(t, "there is no room to plan 8 batches at a time", short.CacheWhy)
 	require.Zero(t, short.Traces)
 	require.Equal(t, "none", short.Cache, "there is no room for a row")
 	require.Equal(t, least, short.Smallest)
