@@ -75,6 +75,12 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 	sizes := draw.NewSizes(&l.draw)
 	g := sizes.Graph()
 	r := sizes.Request(&g)
+	free := spaceForScratch(&l.draw)
+	if r.Scratch == sizing.Auto && free >= 0 {
+		if r.Free = free; free == 0 {
+			r.Scratch = 0
+		}
+	}
 	var of draw.Measured
 	switch {
 	case l.draw.Options.Memory == 0:
@@ -93,27 +99,22 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 		return err
 	}
 	l.draw.Split = *split
-	l.offers = sync.OnceValue(func() []sizing.Offer { return sizing.Offers(r, g, costs) })
-	if err := boundScratch(&l.draw, &g); err != nil {
-		return err
+	if need := min(split.Scratch, sizing.MostScratch(&g, split)); r.Scratch > 0 && free >= 0 && need > free {
+		return fmt.Errorf("loader: scratch_size: %w", &store.SpaceError{Dir: l.draw.Options.Scratch, Need: need, Free: free})
 	}
+	l.offers = sync.OnceValue(func() []sizing.Offer { return sizing.Offers(r, g, costs) })
 	return l.draw.ReserveFixed(&g)
 }
 
-// boundScratch compares the scratch file with the free space: one whose size was chosen gets no more than there is, one
-// whose size was given must have room for what it may hold.
-func boundScratch(m *draw.Sampling, g *sizing.Graph) error {
-	if m.Split.Scratch == 0 {
-		return nil
+// spaceForScratch returns the bytes that are free where a scratch file would be, or -1 where nothing says them: opening
+// the file will say why.
+func spaceForScratch(m *draw.Sampling) int64 {
+	if m.Parts.Store == nil || m.Options.Scratch == "" {
+		return -1
 	}
 	free, err := m.Parts.Store.FS().Space(m.Options.Scratch)
 	if err != nil {
-		return nil // opening the file will say it
+		return -1
 	}
-	if m.Options.ScratchBytes == draw.Auto {
-		m.Split.Scratch = min(m.Split.Scratch, free)
-	} else if need := min(m.Split.Scratch, sizing.MostScratch(g)); need > free {
-		return fmt.Errorf("loader: scratch_size: %w", &store.SpaceError{Dir: m.Options.Scratch, Need: need, Free: free})
-	}
-	return nil
+	return free
 }

@@ -98,7 +98,7 @@ func (b *builder) all(ctx context.Context) error {
 				steps = append(steps, b.plan.steps[i])
 			}
 		}
-		b.steps = steps.load(ctx, b.storage, b.loadsAhead())
+		b.steps = steps.load(ctx, b.storage, loadsAhead(b.widest()))
 		defer b.steps.close()
 	}
 	err = b.cold.each(ctx, b.horizon, func(batch int, rows []coldRow, leave []leaver) error {

@@ -145,7 +145,7 @@ func (w *window) collectAhead(ctx context.Context) error {
 func (c *cold) each(
 	ctx context.Context, h *horizon, visit func(b int, rows []coldRow, leave []leaver) error,
 ) error {
-	all := c.records.load(ctx, h.storage, h.loadsAhead())
+	all := c.records.load(ctx, h.storage, loadsAhead(h.widest()))
 	defer all.close()
 	for b, r := range c.records {
 		if r == nil {

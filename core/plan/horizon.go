@@ -58,9 +58,6 @@ func (h *horizon) widest() (n int) {
 	return n
 }
 
-// loadsAhead returns the number of loads of batches, or of what is planned for them, that are under way.
-func (h *horizon) loadsAhead() int { return loadsAhead(int64(h.widest())) }
-
 func (h *index) prepare() {
 	batches := len(h.offsets) - 1
 	per := h.accesses() / (perBegin * max(batches, 1))

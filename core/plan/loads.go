@@ -17,8 +17,8 @@ const (
 )
 
 // loadsAhead returns the number of loads under way where the widest batch has this many rows.
-func loadsAhead(widest int64) int {
-	return int(min(max(aheadBytes/max(widest*loadedBytes, 1), leastLoads), mostLoads))
+func loadsAhead(widest int) int {
+	return min(max(aheadBytes/max(widest*loadedBytes, 1), leastLoads), mostLoads)
 }
 
 // loads is loads of records in a known order, a few of them under way. It belongs to one goroutine.
@@ -38,7 +38,7 @@ func (h *horizon) loadRows(ctx context.Context, from, to int) *loads {
 	for b := from; b < to; b++ {
 		rows = append(rows, asBytes{h, b})
 	}
-	return newLoads(ctx, h.storage, rows, h.loadsAhead())
+	return newLoads(ctx, h.storage, rows, loadsAhead(h.widest()))
 }
 
 // asBytes is the rows of a batch.
@@ -111,8 +111,8 @@ func (c *Coming) Drop() {
 	}
 }
 
-// newLoads returns loads of records, up to depth of them ahead of their turn where the storage is not memory. The caller
-// takes them in order and closes.
+// newLoads returns loads of records, up to depth of them ahead of their turn where the storage is not memory. The
+// caller takes them in order and closes.
 func newLoads(ctx context.Context, storage Storage, records []loadable, depth int) *loads {
 	l := &loads{records: records, depth: depth}
 	if _, inMemory := storage.(memory); inMemory {

@@ -99,7 +99,8 @@ func (r *residency) promote(h *horizon, k *buckets, slots []uint32) {
 //
 // Every row is met once, at its last access: the order of the queue follows from that.
 func (r *residency) settle(ctx context.Context, h *horizon, cold func(accesses []uint32)) error {
-	trace, uses := h.loadRows(ctx, h.current, len(h.batches)), h.next[h.current:].load(ctx, h.storage, h.loadsAhead())
+	trace := h.loadRows(ctx, h.current, len(h.batches))
+	uses := h.next[h.current:].load(ctx, h.storage, loadsAhead(h.widest()))
 	defer trace.close()
 	defer uses.close()
 	for b := h.current; b < len(h.batches); b++ {

@@ -105,7 +105,7 @@ const loadedBytes = 28
 func StoredBytes(accesses, widest int64) int64 {
 	ranges := min(mostRanges, 2*accesses/pieceRows+1)
 	sorted := max(accesses/mostRanges, min(accesses, pieceRows)) * 3 * size[coldRow]()
-	return widest*(bufferBytes+40+int64(loadsAhead(widest))*loadedBytes) + accesses*5/8 +
+	return widest*(bufferBytes+40+int64(loadsAhead(int(widest))+1)*loadedBytes) + accesses*5/8 +
 		sorted + ranges*min(spreadBytes, 12*accesses) + fixedBytes
 }
 
@@ -178,7 +178,7 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 	clear(run.queued)
 	clear(p.cached.touched)
 	s.steps = make(records, h.current)
-	trace, uses := h.loadRows(ctx, 0, h.current), h.next[:h.current].load(ctx, h.storage, h.loadsAhead())
+	trace, uses := h.loadRows(ctx, 0, h.current), h.next[:h.current].load(ctx, h.storage, loadsAhead(h.widest()))
 	defer trace.close()
 	defer uses.close()
 	for b := range s.steps {

@@ -41,8 +41,12 @@ type buffer struct {
 	slab *slab
 }
 
-// take returns a buffer of at least size bytes, at most a chunk, or ErrFull.
-func (b *buffers) take(size int) (*buffer, error) {
+// take returns a buffer of at least size bytes, at most a chunk, that leaves memory for as many others of a chunk as
+// given, or ErrFull.
+func (b *buffers) take(size, others int) (*buffer, error) {
+	if others > 0 && b.room() < int64(size+others*b.chunk) {
+		return nil, fmt.Errorf("%w for %d bytes in memory", ErrFull, size)
+	}
 	if size < b.chunk {
 		if s, err := b.newSlab(size, 1); err == nil {
 			return s.free[0], nil
@@ -79,7 +83,7 @@ func (b *buffers) room() int64 {
 // left returns the part of the pool's memory that neither packs nor buffers have, without the share of tables.
 func (b *buffers) left() int64 {
 	packs, left := b.pool.left()
-	return min(left, b.pool.options.MemoryBytes-b.pool.options.MemoryBytes/tablesShare-packs-b.held.Load())
+	return min(left, b.pool.options.MemoryBytes-b.pool.options.tables(b.chunk)-packs-b.held.Load())
 }
 
 // newSlab returns a slab of up to count buffers. If it has more than one, half of the memory that is left stays free.

@@ -33,7 +33,7 @@ func TestBuffers(t *testing.T) {
 		if rng.UintN(4) == 0 {
 			size = 4096 * (1 + rng.IntN(chunk/4096-1))
 		}
-		one, err := b.take(size)
+		one, err := b.take(size, 0)
 		if err != nil {
 			require.ErrorIs(t, err, ErrFull)
 			require.Less(t, b.left(), int64(size))
@@ -59,10 +59,10 @@ func TestBuffers(t *testing.T) {
 	budget = mem.NewBudget(3 * chunk) // the pool does not know this limit
 	b = &buffers{pool: &Pool{budget: budget, options: Options{MemoryBytes: most}}, chunk: chunk}
 	for range 3 {
-		_, err := b.take(chunk)
+		_, err := b.take(chunk, 0)
 		require.NoError(t, err)
 	}
-	_, err := b.take(chunk)
+	_, err := b.take(chunk, 0)
 	require.ErrorIs(t, err, mem.ErrBudget)
 }
 

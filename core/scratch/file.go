@@ -62,7 +62,11 @@ func (p *Pool) newStream(owner closer, size func(chunk int) (chunks int64, paylo
 		return nil, err
 	}
 	n, payload, last := size(f.chunk)
-	s, err := f.newStream(n, payload, last)
+	others := 0
+	if _, pack := owner.(*Pack); pack {
+		others = min(beside, int(p.options.reserve())/f.chunk/32) // fewer where there is little memory
+	}
+	s, err := f.newStream(n, payload, last, others)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +126,7 @@ func (p *Pool) isClosed() bool {
 
 func (f *file) fillSpare() error {
 	for range f.spares {
-		one, err := f.buffers.take(f.chunk)
+		one, err := f.buffers.take(f.chunk, 0)
 		if err != nil {
 			f.freeSpare()
 			return err
@@ -280,14 +284,14 @@ func (j job) prepare(p *Pool) (padded []byte, err error) {
 	return padded, nil
 }
 
-// buffer returns a buffer for a new stream. Where there is none it waits for those that ended streams are about to
-// free.
-func (f *file) buffer(size int) (*buffer, error) {
+// buffer returns a buffer for a new stream, and leaves memory for others of a chunk. Where there is none it waits for
+// those that ended streams are about to free.
+func (f *file) buffer(size, others int) (*buffer, error) {
 	f.mu.Lock()
 	waits, left := f.leaving, f.left
 	f.mu.Unlock()
 	for {
-		one, err := f.buffers.take(size)
+		one, err := f.buffers.take(size, others)
 		if err == nil || waits == 0 {
 			return one, err
 		}

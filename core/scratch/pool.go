@@ -44,7 +44,8 @@ const (
 	// for the buffers of those in the file: 32 MiB are buffers for 500 packs that fill at once. Arbitrary.
 	reserveShare = 4
 	maxReserve   = 32 << 20
-	// beside is the number of buffers for blobs that are written while packs fill. Arbitrary.
+	// beside is the number of buffers that packs leave for blobs, which are written while packs fill: a batch whose pack
+	// is missing reads its rows, but a window whose blobs are missing cannot be planned. Arbitrary.
 	beside = 4
 )
 
@@ -52,13 +53,24 @@ const (
 type Options struct {
 	MemoryBytes int64 // packs in memory, and buffers and tables of what is in the file
 	FileBytes   int64 // the file; 0: there is none
-	// BufferBytes is the part of MemoryBytes that packs in memory leave for the buffers of those in the file, one for
-	// each pack that fills; 0: a quarter, at most 32 MiB.
+	// BufferBytes is the part of MemoryBytes that packs in memory leave for the file: for buffers, one for each pack that
+	// fills, and for TableBytes. 0: a quarter, at most 32 MiB, and a small share of that for tables.
 	BufferBytes int64
 }
 
 // PackMemory returns what of MemoryBytes packs in memory may take. With a file, a part is left for its buffers.
 func (o Options) PackMemory() int64 { return o.MemoryBytes - o.reserve() }
+
+// TableBytes returns the memory of the tables of what a file of this size holds, in chunks of this size.
+func TableBytes(fileBytes int64, chunk int) int64 { return fileBytes / int64(chunk) * tableBytes }
+
+// tables returns the part of MemoryBytes that buffers leave for the tables of streams.
+func (o Options) tables(chunk int) int64 {
+	if o.BufferBytes > 0 {
+		return min(TableBytes(o.FileBytes, chunk), o.reserve()/2)
+	}
+	return o.MemoryBytes / tablesShare
+}
 
 func (o Options) reserve() int64 {
 	if o.FileBytes == 0 {

@@ -364,3 +364,24 @@ func TestFits(t *testing.T) {
 	require.Positive(t, refused)
 	require.Greater(t, fitted, 10)
 }
+
+// TestPacksLeaveBuffersForBlobs: where packs have all the buffers that they may, blobs find some yet.
+func TestPacksLeaveBuffersForBlobs(t *testing.T) {
+	for _, rows := range []int{3, 1000} { // less than a chunk each, and more
+		r := newRig(t, kinds(t)[0], scratch.Options{MemoryBytes: 8 * mib, FileBytes: 1024 * mib, BufferBytes: 8 * mib})
+		packs := 0
+		for ; ; packs++ {
+			if _, err := r.pool.NewPack(rows, 508); err != nil {
+				require.ErrorIs(t, err, scratch.ErrFull)
+				break
+			}
+		}
+		require.Greater(t, packs, 20)
+		for range 4 {
+			b, err := r.pool.NewBlob(1 << 20)
+			require.NoError(t, err)
+			require.NoError(t, b.Write(make([]byte, 100)))
+		}
+		r.Close()
+	}
+}

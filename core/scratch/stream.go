@@ -41,8 +41,9 @@ type stream struct {
 // tableBytes is the size of offsets and crcs for a chunk.
 const tableBytes = 12
 
-// newStream returns a stream of up to n chunks with payload bytes each; the last has at most lastPayload.
-func (f *file) newStream(n int64, payload, lastPayload int) (*stream, error) {
+// newStream returns a stream of up to n chunks with payload bytes each; the last has at most lastPayload. It leaves
+// memory for buffers of other streams.
+func (f *file) newStream(n int64, payload, lastPayload, others int) (*stream, error) {
 	if n == 0 {
 		return nil, fmt.Errorf("%w: rows too long for chunks of %d bytes", ErrFull, f.chunk)
 	}
@@ -60,7 +61,7 @@ func (f *file) newStream(n int64, payload, lastPayload int) (*stream, error) {
 		room = int(ssd.WholePages(int64(lastPayload))) // and it is never swapped
 	}
 	var err error
-	if s.buffer, err = f.buffer(room); err != nil {
+	if s.buffer, err = f.buffer(room, others); err != nil {
 		s.freeTables()
 		return nil, err
 	}

@@ -84,7 +84,7 @@ func (s *shape) seconds(t *testing.T, trace []plan.Batch, window int64, by *Spli
 		Device: ssd.Device{
 			RequestSeconds: 12e-6, PageSeconds: 1.5e-6, ReadBytesPerSecond: 2e9, WriteBytesPerSecond: 2e9,
 		},
-		PackFile: PackFile(s.rows * int64(s.width) * storedScratch), SlotBytes: MinSlot, Early: true,
+		PackFile: s.rows * int64(s.width) * storedPacks, SlotBytes: MinSlot, Early: true,
 	}
 	if !by.Stored {
 		c.PackMemory = by.Packs / 4 * 3 // what the buffers of the scratch file leave

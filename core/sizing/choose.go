@@ -125,7 +125,7 @@ func (z *division) best(s *Split) *Split {
 	}
 	if s.Cache == "belady" && splits[0].CacheWhy == notBetter { // the planned ones would come first
 		for _, split := range splits {
-			split.CacheWhy = fmt.Sprintf("there is no room to plan %d batches at a time", z.worthBatches())
+			split.CacheWhy = fmt.Sprintf("there is no room to plan %d batches at a time", z.ask.worthBatches())
 		}
 	}
 	return splits[slices.IndexFunc(all, nearBest(all, fewest))]

@@ -178,7 +178,9 @@ func (z *division) mechanism() string {
 
 // rankingBytes returns the memory that ranking rows takes for a while, the scores included, which become the address
 // table.
-func rankingBytes(z *division) int64 { return z.costs.Rank + cache.PolicyBytes("static", z.graph.Nodes, 1) }
+func rankingBytes(z *division) int64 {
+	return z.costs.Rank + cache.PolicyBytes("static", z.graph.Nodes, 1)
+}
 
 // moreForRanking returns what a ranking that was asked for takes beyond the cache by name. Where there is room for all
 // rows, nothing is ranked.

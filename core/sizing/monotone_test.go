@@ -69,8 +69,8 @@ func TestMoreMemoryMovesNoMore(t *testing.T) {
 	}
 }
 
-// TestAutoMovesNoMoreThanAnyKind: with cache="auto" an epoch is predicted to move at most hardlyMore times as many bytes
-// as with a planned cache or a fixed one, in any memory. Only planned windows that are too short are left out.
+// TestAutoMovesNoMoreThanAnyKind: with cache="auto" an epoch is predicted to move at most hardlyMore times as many
+// bytes as with a planned cache or a fixed one, in any memory. Only planned windows that are too short are left out.
 func TestAutoMovesNoMoreThanAnyKind(t *testing.T) {
 	rng := explore.Rand(t, 6, 6)
 	planned := 0

@@ -12,7 +12,9 @@ type movement struct {
 	row, scan   float64   // bytes of the rows of a node in the cache, and of all rows
 	rows, drawn float64   // rows that may be cached, and rows that a batch has
 	batches     float64   // of an epoch
-	file        float64   // bytes of the scratch file for the packs of a window
+	file        float64   // bytes of the scratch file for the packs of a window that are of use, and
+	scratch     float64   // for packs and records of a window, which has
+	records     float64   // bytes of records for a batch
 	tables      []*Tensor // the tensors of these rows, and
 	wanted      []float64 // the rows that a batch has of each
 }
@@ -26,8 +28,13 @@ func (z *division) movement(s *Split) (m movement) {
 	}
 	m.batches, m.rows = float64(max(1, z.ask.EpochBatches)), float64(max(1, z.cacheable(s)))
 	m.drawn = expected(z.costs.Nodes)
-	if s.Stored || s.Packs >= filePacks {
-		m.file = float64(PackFile(z.scratch(s))) / 2
+	switch {
+	case s.Stored:
+		m.file, m.scratch = float64(z.packsOfUse(s))/2, float64(z.ask.mostScratch())/2
+		m.records = float64(z.costs.recordBytes()) / 2
+	case s.Packs >= filePacks:
+		of := Split{Scratch: z.scratch(s)}
+		m.file, m.scratch = float64(of.PackFile())/2, unlimited
 	}
 	return m
 }
@@ -56,7 +63,7 @@ func (m movement) planned(window, cached int64) moved {
 func (m movement) packed(window int64, missed float64) float64 {
 	n := m.window(window)
 	missed *= m.drawn
-	packed := min(1, m.file/max(1, n*missed*m.row))
+	packed := min(1, max(0, min(m.file, m.scratch-n*m.records))/max(1, n*missed*m.row))
 	each := packed*2*m.row + (1-packed)*max(2*m.row, ssd.PageBytes)
 	return m.batches/n*min(m.scan, n*missed*ssd.PageBytes) + m.batches*missed*each
 }

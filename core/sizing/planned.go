@@ -9,6 +9,7 @@ import (
 	"freshgo/core/cache"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
+	"freshgo/core/scratch"
 )
 
 // How a planned loader divides what topology and batches leave (Ginex, section 3.5, sizes the superbatch by the room
@@ -76,15 +77,15 @@ const notBetter = "a fixed cache is predicted to move fewer bytes"
 
 // worthwhile reports whether a division that plans batches, and need not, plans enough of them at a time.
 func (z *division) worthwhile(s *Split) bool {
-	return z.ask.Cache != "auto" || s.Cache != "belady" || s.window(z) >= z.worthBatches()
+	return z.ask.Cache != "auto" || s.Cache != "belady" || s.window(z) >= z.ask.worthBatches()
 }
 
 // worthBatches is the least number of batches of a window that is worth planning: an epoch, or a superbatch that the
 // caller sizes, may have fewer.
-func (z *division) worthBatches() int64 {
-	n := min(worthBatches, max(1, z.ask.EpochBatches))
-	if z.ask.Superbatch != Auto {
-		n = min(n, z.ask.Superbatch)
+func (r *Request) worthBatches() int64 {
+	n := min(worthBatches, max(1, r.EpochBatches))
+	if r.Superbatch != Auto {
+		n = min(n, r.Superbatch)
 	}
 	return n
 }
@@ -135,51 +136,80 @@ func (z *division) plan(s *Split, c *candidate, room, shared int64) {
 	if s.Reorder = ask.Reorder; s.Reorder == Auto {
 		s.Reorder = max(1, min(reorderBatches, s.Superbatch, s.Traces/z.traceBytes(1)))
 	}
+	if s.Stored {
+		s.Records = s.Superbatch * z.costs.recordBytes()
+	}
 	s.Scratch = z.scratch(s)
 	m := z.movement(s)
 	s.EpochBytes = int64(m.planned(s.window(z), s.CacheRows).bytes)
 }
 
 // scratch is the size of the scratch file.
-func (z *division) scratch(s *Split) (total int64) {
+func (z *division) scratch(s *Split) int64 {
 	if z.ask.Scratch != Auto {
 		return z.ask.Scratch
 	}
+	return min(z.packsOfUse(s)+s.Records, z.ask.mostScratch())
+}
+
+// packsOfUse is the size of the packs in the scratch file, and of traces beside them where plans are in memory, beyond
+// which more are of no use.
+func (z *division) packsOfUse(s *Split) (total int64) {
 	for i := range z.graph.Tensors {
 		if t := &z.graph.Tensors[i]; !t.ByEdge && !s.Resident[i] {
 			total += t.bytes()
 		}
 	}
 	if s.Stored {
-		total *= storedScratch
+		total *= storedPacks
 	}
 	return total
 }
 
-// MostScratch is the most that a scratch file is of use for.
-func MostScratch(g *Graph) (total int64) {
+// mostScratch is the room for a scratch file.
+func (r *Request) mostScratch() int64 {
+	switch {
+	case r.Scratch != Auto:
+		return r.Scratch
+	case r.Free > 0:
+		return r.Free
+	}
+	return unlimited
+}
+
+// MostScratch is the most that the scratch file of a division is of use for.
+func MostScratch(g *Graph, s *Split) (total int64) {
 	for i := range g.Tensors {
 		if t := &g.Tensors[i]; !t.ByEdge {
-			total += storedScratch * t.bytes()
+			total += storedPacks * t.bytes()
 		}
 	}
-	return total
+	return total + s.Records
+}
+
+// recordBytes returns the room in the scratch file for a batch of a window, for what is sampled and planned: a window
+// is executed, one planned, and one sampled ahead. A trace has two words for each row and each edge, a plan six words
+// for each row. (Measured on 111M nodes: 31 bytes a row in all.)
+func (c *Costs) recordBytes() int64 {
+	trace, plan := 8*(c.Nodes+c.Edges), 24*c.Nodes
+	return heldSuperbatches*trace + (heldSuperbatches-1)*plan
 }
 
 const (
-	// storedScratch is the largest size of a scratch file with plans, by the size of the features: each row waits in a
-	// pack of this window, and some already in one of the next.
-	storedScratch = 2
+	// storedPacks is the largest size of packs in a scratch file with plans, by the size of the features: each row waits
+	// in a pack of this window, and some already in one of the next.
+	storedPacks = 2
 
 	// heldShare is the part, as a divisor, of the room that plans in the scratch file may take at most for records that
 	// have not gone there.
 	heldShare = 16
 
 	// mostHeld bounds the memory of records and traces; beyond it they go to the file. leastBuffers is the number of
-	// the scratch file's buffers that are not for packs. All arbitrary.
+	// the scratch file's buffers that are not for packs: 24 that are written or wait for that, and those of records that
+	// are being put. All arbitrary.
 	leastStored  = 16 // batches of a window
 	mostHeld     = 64 << 20
-	leastBuffers = 32
+	leastBuffers = 40
 
 	// moreBuffers is the part of them, a divisor, that there is beside them for what a batch sets aside at once.
 	moreBuffers = 8
@@ -216,9 +246,16 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 		return bytes
 	}
 	buffer := int64(min(z.slot(), mostBuffer))
-	packs := func(n int64) int64 { return (2*n + leastBuffers) * (moreBuffers + 1) / moreBuffers * buffer }
+	most := storedPacks * z.packsOfUse(s)
+	packs := func(n int64) int64 {
+		file := min(most+n*z.costs.recordBytes(), z.ask.mostScratch())
+		return ((2*n+leastBuffers)*buffer + scratch.TableBytes(file, int(buffer))) * (moreBuffers + 1) / moreBuffers
+	}
 	more := func(n int64) int64 { return traces(n) - s.Traces + packs(n) - s.Packs }
-	fits := func(n int64) bool { return traces(n) <= mostTraces && packs(n) <= mostPacks && more(n) <= *pot }
+	fits := func(n int64) bool {
+		return traces(n) <= mostTraces && packs(n) <= mostPacks && more(n) <= *pot &&
+			n*z.costs.recordBytes() <= z.ask.mostScratch()/2 // the other half is for packs
+	}
 	n := min(max(ask.EpochBatches, leastStored), plan.MaxAccesses/(2*nodes))
 	if ask.Superbatch != Auto {
 		n = min(n, ask.Superbatch)
@@ -281,8 +318,13 @@ func (s *Split) window(z *division) int64 {
 	return max(1, min(s.Superbatch, s.SuperbatchRoom()/PlannedBytes(max(1, z.costs.Nodes))))
 }
 
-// PackFile returns the part of a scratch file that plans use for packs: the rest is for traces.
-func PackFile(scratch int64) int64 { return scratch * 3 / 4 }
+// PackFile returns the part of the scratch file that plans use for packs: the rest is for traces.
+func (s *Split) PackFile() int64 {
+	if s.Stored {
+		return max(0, s.Scratch-s.Records)
+	}
+	return s.Scratch * 3 / 4
+}
 
 // PlannedBytes returns the memory of plans for a batch of this many rows: a third of the memory of three superbatches,
 // one executed, one planned and one ahead. A row has its id until it is planned, the planner's tables for the last two,

@@ -32,6 +32,7 @@ type Request struct {
 	TraceMemory  int64  // bytes for traces and plans, or Auto
 	BufferMemory int64  // bytes for packs in memory, or Auto
 	Scratch      int64  // bytes of the scratch file; 0: there is none, or Auto
+	Free         int64  // bytes that are free where it would be; 0: not known
 	Unplannable  string // why batches of this graph cannot be planned; empty: they can
 
 	History History
@@ -131,6 +132,7 @@ type Split struct {
 	TracesHeld int64 // bytes of Traces for traces in memory, the rest is for plans; with Stored, for these as well
 	Buffers    int64 // bytes of Packs for what is on its way to the scratch file; 0: as that chooses
 	Scratch    int64 // bytes of the scratch file
+	Records    int64 // bytes of it that traces and plans take at most where Stored; the rest is for packs
 	EpochBytes int64 // that an epoch is predicted to move, for comparing divisions
 
 	History int64 // bytes of the history's buffer

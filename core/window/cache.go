@@ -171,7 +171,7 @@ func (c *Cache) Report() Report {
 
 // planConfig returns the configuration of the planner: rows of the tables on disk, read from this device.
 func (c *Cache) planConfig(device ssd.Device, limits scratch.Options) plan.Config {
-	packFile := sizing.PackFile(limits.FileBytes)
+	packFile := c.draw.Split.PackFile()
 	if limits.MemoryBytes-limits.PackMemory() < leastBuffers {
 		packFile = 0 // no pack in the file would find a buffer
 	}
