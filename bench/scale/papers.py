@@ -5,7 +5,7 @@
 A whole graph has 111M nodes and 0.8G edges: edge e ends at a node by a formula of e, so that edges sorted by target need no sorting,
 and begins at nodes that are drawn with very different frequencies and lie anywhere. Rows are float16, their first columns say whose they
 are. DIRECTORY takes the arrays and the store at once, 40 GB for a whole graph of 64 columns; the arrays go when the store is there, which
-is kept for further runs, and a scratch file of up to twice the features comes then.
+is kept for further runs, and a scratch file of up to three times the features comes then.
 
 Conversion, and then the loader with each --memory, run in processes of their own whose memory the kernel limits, pages that it caches
 included, after the store has been dropped from its cache. Every batch is checked: some of its rows and of its edges. Each stage has its

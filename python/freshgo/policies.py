@@ -109,8 +109,9 @@ class Belady(Planned):
             None is the directory of the store if it is writable, else the system's directory for temporary files,
             unless that is in memory.
         scratch_size: the maximum size of this file in bytes; 0 makes no file. A loader raises ``WriteError`` if the
-            file system has no room for it. None is the size of the features on disk, or twice that if plans are in the
-            file, which makes their windows long, and at most what is free.
+            file system has no room for it. None is the size of the features on disk, and at most what is free. If plans
+            are in the file, which makes their windows long, it is twice that size and some 120 bytes for each row of
+            the batches of a window.
 
     :func:`freshgo.simulate` uses the first three.
 
