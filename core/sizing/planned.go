@@ -42,6 +42,11 @@ const (
 	// worthBatches is the least number of batches in a superbatch for which planning is worth its memory. With fewer,
 	// measured on ogbn-arxiv with as much memory as its features, planning took longer than it saved.
 	worthBatches = 8
+
+	// doubt is the factor by which bytes of plans count that keep less than the rows of a batch, where a fixed cache may
+	// be chosen. The prediction takes all rows to be wanted alike; the more they differ, the more a fixed cache answers.
+	// With 12 MiB for rows of 256 bytes a plan was predicted to move fewer bytes, and moved a fifth more.
+	doubt = 2
 )
 
 // heldSuperbatches is the number of superbatches in memory: executed, planned, and sampled ahead.
