@@ -300,6 +300,31 @@ func TestScratchFaults(t *testing.T) {
 	}
 }
 
+// TestPlansWithoutMemoryAreLost: where the disk is full from the start, records stay in memory, which leaves the rest
+// of the budget to batches. Where that does for no plan, batches read their rows.
+func TestPlansWithoutMemoryAreLost(t *testing.T) {
+	d := someDataset()
+	reference := open(t, d.graph(t), plain())
+	want := [][]*seen{epochOf(t, reference, 0), epochOf(t, reference, 1)}
+	planLost := map[int64]int{}
+	for _, traces := range []int64{0, 2000, 20_000, 1 << 30} {
+		fs := faultfs.New(ssd.OS)
+		o := belady()
+		o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
+		l := open(t, draw.OpenStore(someStore(t, fs)), o)
+		l.draw.Split.Traces = traces
+		storePlans(t, l, 0)
+		fs.Arm(faultfs.Fault{Op: faultfs.Allocate, Nth: 1, Times: faultfs.Forever, Errno: syscall.ENOSPC})
+		for epoch := range want {
+			requireSame(t, want[epoch], epochOf(t, l, int64(epoch)))
+		}
+		require.NotEmpty(t, l.Stats().ScratchWhy)
+		planLost[traces] = streamsOf(l) - 1
+	}
+	require.Positive(t, planLost[0])
+	require.Zero(t, planLost[1<<30])
+}
+
 // TestLostPlans holds that batches are right when a step of a stored plan cannot be loaded: the scratch file fails at
 // one read after the other, so that every part of a plan is lost once, with hits of batches that were loaded before.
 func TestLostPlans(t *testing.T) {

@@ -2,6 +2,7 @@ package window
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -207,7 +208,11 @@ func (s *blocks) sampleOne(
 		return nil, err
 	}
 	b.numRows = len(own.batchRows.Rows)
-	if b.rows, err = s.inspector.cache.storage.Put(mem.Bytes(own.batchRows.Rows)); err != nil {
+	b.rows, err = s.inspector.cache.storage.Put(mem.Bytes(own.batchRows.Rows))
+	if errors.Is(err, mem.ErrBudget) {
+		b.rows, err = nil, nil // the batch is sampled again where they are needed
+	}
+	if err != nil {
 		b.free()
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func Open(ctx context.Context, of Config) (*Cache, error) {
 	}
 	c := &Cache{
 		draw: m, features: features, counters: of.Counters, history: of.History, schedule: of.Schedule, fail: of.Fail,
-		pool: pool, recordStore: &recordStore{budget: m.Budget, pool: pool, limit: split.TracesHeld},
+		pool: pool, recordStore: &recordStore{budget: m.Budget, pool: pool, limit: split.TracesHeld, most: split.Traces / 2},
 	}
 	c.timeline.opened = time.Now()
 	if c.storage = plan.Memory(m.Budget); split.Stored {

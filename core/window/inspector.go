@@ -150,7 +150,7 @@ func freeAll(batches []*sampled) {
 }
 
 // plan makes a superbatch of sampled batches. Where memory lacks for it, or the scratch file fails, it is one of fewer:
-// the others become what is ahead.
+// the others become what is ahead. Where not even one batch can be planned, the plan is lost from there on.
 func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 	c := in.cache
 	start := time.Now()
@@ -159,7 +159,7 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 		c.counters.Planning.Since(start)
 		in.cache.timeline.add(spanPlanning, first, start)
 	}()
-	for failures := 0; ; failures++ {
+	for failures := 0; !in.isPlanLost(first); failures++ {
 		known := *ahead
 		if !c.draw.Options.Lookahead || failures > 0 {
 			known = nil
@@ -176,13 +176,21 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 		}
 		n := len(*current)
 		if !in.fewer(err, failures, n) {
-			return nil, fmt.Errorf("loader: planning batches %d to %d: %w", first, first+int64(n)-1, err)
+			if in.ctx.Err() == nil {
+				err = in.markPlanLost(first, err)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("loader: planning batches %d to %d: %w", first, first+int64(n)-1, err)
+			}
+			break
 		}
 		if half := max(n/2, 1); failures > 0 && half < n {
 			*ahead = append(slices.Clone((*current)[half:]), *ahead...)
 			*current = (*current)[:half]
 		}
 	}
+	lost := &plan.Superplan{First: first, Choice: plan.Choice{Chosen: "random", Why: "the plan is lost"}}
+	return newSuperbatch(in, first, *current, len(*ahead), lost, in.cache.device.Device()), nil
 }
 
 // mostFailures bounds how often a plan of one batch is tried again: without what is ahead, and once more after each of
@@ -330,7 +338,9 @@ func (in *inspector) fetch(n int64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if s := in.holding(n); s != nil {
-		s.plan.Fetch(in.ctx, int(n-s.first))
+		if !in.isPlanLost(n) {
+			s.plan.Fetch(in.ctx, int(n-s.first))
+		}
 		plan.Fetch(in.ctx, s.batches[n-s.first].trace)
 	}
 }

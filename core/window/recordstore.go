@@ -3,6 +3,7 @@ package window
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"freshgo/core/mem"
@@ -16,17 +17,24 @@ type recordStore struct {
 	budget *mem.Budget
 	pool   *scratch.Pool
 	limit  int64
+	most   int64        // bytes in memory where the file takes none: what is planned with them needs as much
 	held   atomic.Int64 // bytes in memory
 }
 
-// Put keeps bytes. Where the file has no room or is out of use, they are kept in memory beyond the limit, as far as the
-// budget goes.
+// Put keeps bytes. Where the file has no room or is out of use, they are kept in memory beyond the limit.
+//
+// Errors: mem.ErrBudget where that would be more than most, which leaves the rest of the budget to batches.
 func (r *recordStore) Put(pieces ...[]byte) (plan.Record, error) {
 	record, err := r.tryPut(pieces...)
-	if errors.Is(err, scratch.ErrFull) || errors.Is(err, scratch.ErrBroken) {
-		return r.inMemory(pieces...)
+	if !errors.Is(err, scratch.ErrFull) && !errors.Is(err, scratch.ErrBroken) {
+		return record, err
 	}
-	return record, err
+	n, left := lengthOf(pieces), r.most-r.held.Load()
+	if n > left {
+		full := &mem.BudgetError{Purpose: mem.Trace, Need: n, Free: max(left, 0), Limit: r.most}
+		return nil, fmt.Errorf("%w; %w", full, err)
+	}
+	return r.inMemory(pieces...)
 }
 
 // tryPut is Put within the limit.

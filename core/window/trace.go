@@ -32,7 +32,7 @@ type sampled struct {
 	weighted bool         // its edges have weights
 	disjoint bool         // its nodes have trees
 	numRows  int          // distinct rows that are planned
-	rows     plan.Record  // these, uint32; until they are planned
+	rows     plan.Record  // these, uint32; until they are planned; nil: they are lost
 	planned  forecastRows // which of those that were drawn they are; until the batch is executed
 	trace    plan.Record  // nil: it is lost
 }
@@ -44,16 +44,18 @@ func (s *sampled) Len() int { return s.numRows }
 
 // Load returns the rows, as they are planned. Where their record is lost, the batch is sampled again.
 func (s *sampled) Load(ctx context.Context) (plan.Batch, func(), error) {
-	data, release, err := s.rows.Load(ctx)
-	if err == nil {
-		return mem.View[uint32](data), release, nil
-	}
-	if !errors.Is(err, scratch.ErrBroken) {
-		return nil, nil, err
+	if s.rows != nil {
+		data, release, err := s.rows.Load(ctx)
+		if err == nil {
+			return mem.View[uint32](data), release, nil
+		}
+		if !errors.Is(err, scratch.ErrBroken) {
+			return nil, nil, err
+		}
 	}
 	var r draw.Request
 	var found draw.BatchRows
-	err = s.again(ctx, &r, func(g *sample.Subgraph) { found.FillGraph(&s.cache.features.CachedTypes, g) })
+	err := s.again(ctx, &r, func(g *sample.Subgraph) { found.FillGraph(&s.cache.features.CachedTypes, g) })
 	if set := s.planned.set(); err == nil && set != nil {
 		found.Keep(set)
 	}
