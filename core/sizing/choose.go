@@ -162,7 +162,7 @@ func (z *division) predict(s *Split) moved {
 		return moved{apart, byPage * apart}
 	}
 	rows := m.planned(s.window(z), s.CacheRows)
-	if z.ask.Cache == "auto" && float64(s.CacheRows) < m.drawn {
+	if z.ask.Cache == "auto" && z.ask.Memory < s.Smallest+roomy(z, s) {
 		rows.bytes, rows.cost = doubt*rows.bytes, doubt*rows.cost
 	}
 	return moved{apart + rows.bytes, byPage*apart + rows.cost}

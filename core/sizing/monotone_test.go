@@ -92,7 +92,7 @@ func TestAutoMovesNoMoreThanAnyKind(t *testing.T) {
 					continue
 				}
 				most := hardlyMore * s.predicted.bytes
-				if kind == "belady" && s.CacheRows < c.Nodes {
+				if kind == "belady" {
 					most *= doubt
 				}
 				require.LessOrEqual(t, chosen.predicted.bytes, most, "%s, %+v %+v %+v", kind, r, g, c)
