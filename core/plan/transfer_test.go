@@ -132,12 +132,7 @@ func TestRowsThatCrowdShareRequests(t *testing.T) {
 	trace := []Batch{slices.Collect(maps.Keys(rows))}
 	c := testConfig(numRows, 0, "random")
 	c.Tables = []ssd.Layout{{RowBytes: 512, RowsPerPage: 8, NumRows: numRows}}
-	p, err := New(mem.NewBudget(0), c)
-	require.NoError(t, err)
-	defer p.Close()
-	s, err := planned(context.Background(), p, 0, trace, nil)
-	require.NoError(t, err)
-	defer s.Release()
+	s := planOnce(t, c, trace)
 	batch := func(i int64) Batch { return trace[i] }
 	requests, bytes := deviceCount(c, s, func(int64, int32) bool { return false }, batch)
 	require.InEpsilon(t, requests, s.Choice.Requests, 0.1)
@@ -285,6 +280,18 @@ func TestFloorOfAWindow(t *testing.T) {
 	}
 }
 
+// planOnce plans all batches of a trace together, for the time of a test.
+func planOnce(t *testing.T, c Config, trace []Batch) *wholePlan {
+	t.Helper()
+	p, err := New(mem.NewBudget(0), c)
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	s, err := planned(context.Background(), p, 0, trace, nil)
+	require.NoError(t, err)
+	t.Cleanup(s.Release)
+	return s
+}
+
 // TestABatchReadsABoundedNumberOfRowsAlong: each batch wants a row of every page, so that the first could read all rows
 // of the window along. The second goes on where it has read enough.
 func TestABatchReadsABoundedNumberOfRowsAlong(t *testing.T) {
@@ -298,12 +305,7 @@ func TestABatchReadsABoundedNumberOfRowsAlong(t *testing.T) {
 	c := testConfig(perPage*pages, 0, "page-once")
 	c.Tables = []ssd.Layout{{RowBytes: ssd.PageBytes / perPage, RowsPerPage: perPage, NumRows: perPage * pages}}
 	c.PackMemory, c.PackFile = 1<<30, 0
-	p, err := New(mem.NewBudget(0), c)
-	require.NoError(t, err)
-	defer p.Close()
-	s, err := planned(context.Background(), p, 0, trace, nil)
-	require.NoError(t, err)
-	defer s.Release()
+	s := planOnce(t, c, trace)
 	e := newExecutor(t, 0, c.Depth)
 	e.room = perPage * pages
 	e.run(s, func(i int64) Batch { return trace[i] }, len(trace))

@@ -64,7 +64,7 @@ func (p *Pool) newStream(owner closer, size func(chunk int) (chunks int64, paylo
 	n, payload, last := size(f.chunk)
 	others := 0
 	if _, pack := owner.(*Pack); pack {
-		others = min(beside, int(p.options.reserve())/f.chunk/32) // fewer where there is little memory
+		others = min(beside, int(p.options.reserve())/f.chunk/besideShare)
 	}
 	s, err := f.newStream(n, payload, last, others)
 	if err != nil {

@@ -45,8 +45,9 @@ const (
 	reserveShare = 4
 	maxReserve   = 32 << 20
 	// beside is the number of buffers that packs leave for blobs, which are written while packs fill: a batch whose pack
-	// is missing reads its rows, but a window whose blobs are missing cannot be planned. Arbitrary.
-	beside = 4
+	// is missing reads its rows, but a window whose blobs are missing cannot be planned. They are at most the part
+	// besideShare, a divisor, of all buffers. Both arbitrary.
+	beside, besideShare = 4, 32
 )
 
 // Options of a Pool.

@@ -278,7 +278,7 @@ def _of_columns(spec: Spec, given: Mapping[Any, Any]) -> Any:
 
 
 def _numpy_of(tensor: Any) -> Any:
-    """Return a tensor as an array; floats of which NumPy has none become float32, which holds their values."""
+    """Return a tensor as an array. Floats narrower than float32, some unknown to NumPy, become float32 exactly."""
     tensor = tensor.detach().cpu()
     return (tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor).numpy()
 
