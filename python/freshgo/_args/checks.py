@@ -176,7 +176,7 @@ def no_split(owner: str, name: str, splits: Iterable[str], tensors: Container[st
     hint = f"; its tensor {mask!r} {why}" if mask in tensors else did_you_mean(name, names)
     if f"{name}:0" in names:
         hint = f"; each column of {mask!r} is a split"
-    there = f", only {listed(names)}" if names else ", and no other"
+    there = f", only {listed(names)}" if names else ": it has none"
     return InvalidArgumentError(f"{owner} has no split {name!r}{there}{hint}")
 
 

@@ -40,7 +40,7 @@ def among(word: object, names: Iterable[object]) -> str:
 def only(word: object, names: Iterable[object]) -> str:
     """Return the end of a message that something has no ``word``: ``, only 'train', 'test'``."""
     known = list(names)
-    return f", only {among(word, known)}" if known else ", and no other"
+    return f", only {among(word, known)}" if known else ": it has none"
 
 
 def no_weights(name: object, known: Iterable[str], edge_type: object = None) -> InvalidArgumentError:

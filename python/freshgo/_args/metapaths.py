@@ -36,6 +36,6 @@ def check_metapath(value: object, length: int) -> tuple[EdgeType, ...]:
     if length > 1 and path[0][0] != path[-1][2]:
         raise InvalidArgumentError(
             f"metapath begins at {path[0][0]!r} and ends at {path[-1][2]!r}, so it can be walked once and not "
-            f"length={length} times: give length=1 or one that comes back"
+            f"length={length} times: give length=1, or a metapath that ends where it begins"
         )
     return path

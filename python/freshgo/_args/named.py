@@ -101,7 +101,9 @@ def sorted_values(items: Mapping[Any, Any], label: str) -> tuple[dict[str, Array
             arrays[name] = array
     if ignored:
         names = ", ".join(ignored)
-        warnings.warn(f"freshgo ignores what no store can keep: {names}", UserWarning, stacklevel=checks.caller())
+        warnings.warn(
+            f"freshgo ignores attributes that a store cannot hold: {names}", UserWarning, stacklevel=checks.caller()
+        )
     return arrays, others
 
 

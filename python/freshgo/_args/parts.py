@@ -172,10 +172,10 @@ def _types_of_homogeneous(data: object, levels: Levels) -> dict[Any, Any]:
     if items.get("edge_index") is None and _is_data(data):
         items["edge_index"] = torch.empty((2, 0), dtype=torch.long)  # PyG's graph without edges
     if items.get("edge_index") is None:
-        raise InvalidArgumentError(
-            f"the graph has no 'edge_index' (keys: {listed(items)}); a graph without edges has an empty one, of "
-            "shape [2, 0]"
-        )
+        hint = "a graph without edges has an empty one, of shape [2, 0]"
+        if {"indices", "indptr"} <= items.keys() or {"row", "col"} <= items.keys():
+            hint = "is it a matrix? scipy.sparse.load_npz reads it, and convert takes the matrix"
+        raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {listed(items)}); {hint}")
     edges: dict[Any, Any] = {"edge_index": _edge_index(items.pop("edge_index"), "")}
     given_nodes, given_splits = items.pop("num_nodes", None), items.pop("splits", None)
     frames = {name: value for name, value in items.items() if is_frame(value)}

@@ -38,7 +38,7 @@ class Bar:
 
             self._bar = tqdm(desc=stage, total=total or None, unit="", unit_scale=True, leave=False)
         elif stage != self._stage:
-            self._bar.set_description(stage, refresh=False)
+            self._bar.set_description_str(stage, refresh=False)  # the other adds a colon to that of the bar
             self._bar.reset(total or None)
         self._stage = stage
         self._bar.total = total or None

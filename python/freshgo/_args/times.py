@@ -46,7 +46,7 @@ class Trees:
             )
         if set(given) != set(inputs):
             raise InvalidArgumentError(
-                f"input_time has times of {', '.join(map(repr, given))}, expected those of each type of input_nodes: "
+                f"input_time has times of {', '.join(map(repr, given))}, expected times for each type of input_nodes: "
                 f"{', '.join(map(repr, inputs))}"
             )
         for node_type, count in inputs.items():

@@ -40,8 +40,8 @@ class SeedOrder:
         if self.by_type is not None:
             if set(self.by_type) != set(counts):
                 raise InvalidArgumentError(
-                    f"input_weight has weights of {', '.join(map(repr, self.by_type))}, expected those of each type of "
-                    f"input_nodes: {', '.join(map(repr, counts))}"
+                    f"input_weight has weights of {', '.join(map(repr, self.by_type))}, expected weights for each "
+                    f"type of input_nodes: {', '.join(map(repr, counts))}"
                 )
             for node_type, count in counts.items():
                 _check_count(f"input_weight[{node_type!r}]", self.by_type[node_type], count)

@@ -8,11 +8,13 @@ import dataclasses
 import errno
 import gzip
 import importlib
+import math
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from freshgo._args.checks import shortened
 from freshgo._args.size import too_small
 from freshgo._sources.edges import read_matrix
 from freshgo._sources.networkx_graphs import read_networkx
@@ -29,6 +31,11 @@ from freshgo.errors import (
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 
 _PIECE = 1 << 20
+
+_INTEGER = rb"-?[0-9]+"
+_EXPONENT = re.compile(rb"[-+.0-9]+[eE]\+?[0-9]{3,}")
+_REAL = rb"-?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[iI][nN][fF](?:inity)?|[nN][aA][nN])"
+"""Numbers that SciPy reads as a whole."""
 
 
 class Format(NamedTuple):
@@ -51,10 +58,31 @@ def _matrix_market(path: Path, opening: Opening) -> Graph:
         raise FormatError(f"{path}: the matrix is dense (array), expected the entries of a sparse one (coordinate)")
     if field == "complex":
         raise FormatError(f"{path}: the entries are complex, expected real numbers, integers or a pattern")
+    _check_entries(path, field)
     graph = read_matrix(io.mmread(path), opening)
     if field == "pattern":
         del graph.data["edge_weight"]
     return graph
+
+
+def _check_entries(path: Path, field: str) -> None:
+    """Refuse entries that SciPy reads in part: it takes 1d5 and 1,5 for 1, and 1.5 among integers too."""
+    value = b"" if field == "pattern" else rb"[ \t]+(" + (_INTEGER if "integer" in field else _REAL) + rb")"
+    wrong = re.compile(rb"^(?![ \t]*[0-9]+[ \t]+[0-9]+" + value + rb"[ \t]*\r?$).*\S.*$", re.MULTILINE)
+    with _OPENERS.get(path.suffix.lower(), open)(path, "rb") as file:
+        done = next((at for at, line in enumerate(file, 1) if line.strip() and not line.startswith(b"%")), 0)
+        while piece := file.read(_PIECE):
+            piece += file.readline()
+            if found := wrong.search(piece):
+                line, text = done + piece.count(b"\n", 0, found.start()) + 1, found[0].decode("latin-1").strip()
+                kind = "an integer" if "integer" in field else "a number"
+                expected = "a row and a column" if field == "pattern" else f"a row, a column and {kind}"
+                raise FormatError(f"{path}, line {line}: {shortened(text)!r}, expected {expected}")
+            for found in _EXPONENT.finditer(piece):
+                if math.isinf(float(found[0])):
+                    line = done + piece.count(b"\n", 0, found.start()) + 1
+                    raise FormatError(f"{path}, line {line}: {found[0].decode()} is too large for float64")
+            done += piece.count(b"\n")
 
 
 def _networkx(name: str) -> Callable[[Path, Opening], Graph]:
@@ -184,7 +212,7 @@ def read_graph_file(path: Path, of: str, opening: Opening) -> Graph:
     except MemoryError:
         raise
     except Exception as error:  # the readers have no common class for what damaged files raise
-        said = str(error).partition("\n")[0]
+        said = "it ends too early" if isinstance(error, StopIteration) else str(error).partition("\n")[0]
         raise FormatError(f"{path}: not a whole file of {known.words}: {said or type(error).__name__}") from error
     return dataclasses.replace(graph, words=f"{known.words}: {graph.words}")
 

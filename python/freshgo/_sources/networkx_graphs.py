@@ -83,7 +83,7 @@ def _names(nodes: list[Any]) -> tuple[list[Any], dict[str, Array]]:
     for one, other in itertools.pairwise(order):
         if texts[one] == texts[other]:
             raise InvalidArgumentError(
-                f"two nodes have the text {texts[one].decode()}, expected texts that differ: rename one by "
+                f"two nodes are both written {texts[one].decode()}, expected names that differ as text: rename one by "
                 "networkx.relabel_nodes"
             )
     ends = np.cumsum([len(texts[place]) for place in order], dtype=np.int64)
@@ -139,10 +139,12 @@ def _tensors(of: str, owners: Iterable[tuple[Any, dict[str, Any]]]) -> dict[str,
         except ValueError:
             shapes = sorted({np.shape(value) for value in values})
             raise InvalidArgumentError(
-                f"the attribute {name!r} of {of}s has rows of several shapes: {shapes}"
+                f"the attribute {name!r} of {of}s has several shapes, expected one: {shapes}"
             ) from None
         if tensor.dtype.kind in "biuf":
-            tensors[str(name)] = tensor.astype(np.float32) if tensor.dtype == np.float64 else tensor
+            tensors[str(name)] = _narrowed(of, name, tensor, names, values)
+        elif tensor.dtype.kind == "O" and (large := [i for i, value in enumerate(values) if _is_large(value)]):
+            raise _too_large(of, name, names[large[0]], values[large[0]], "int64")
         else:
             ignored.append(str(name))
     if ignored:
@@ -150,3 +152,32 @@ def _tensors(of: str, owners: Iterable[tuple[Any, dict[str, Any]]]) -> dict[str,
             f"freshgo ignores attributes of {of}s that are not numbers: {', '.join(ignored)}", stacklevel=caller()
         )
     return tensors
+
+
+def _narrowed(of: str, name: Any, tensor: Any, owners: list[Any], values: list[Any]) -> np.ndarray[Any, Any]:
+    """Return numbers as a store has them: float32 in the place of float64.
+
+    Raises:
+        InvalidArgumentError: an integer does not fit int64, which NumPy would round, or a number float32.
+    """
+    if tensor.dtype == np.float64:
+        for owner, value in zip(owners, values, strict=True):
+            if _is_large(value):
+                raise _too_large(of, name, owner, value, "int64")
+    if tensor.dtype.kind != "f" or tensor.dtype.itemsize <= 4:
+        return tensor  # type: ignore[no-any-return]
+    with np.errstate(over="ignore"):
+        narrow = tensor.astype(np.float32)
+    wrong = np.argwhere(np.isinf(narrow) & np.isfinite(tensor))
+    if len(wrong):
+        raise _too_large(of, name, owners[wrong[0][0]], tensor[tuple(wrong[0])].item(), "float32")
+    return narrow  # type: ignore[no-any-return]
+
+
+def _is_large(value: Any) -> bool:
+    """Whether a value is an integer beyond int64."""
+    return isinstance(value, int | np.integer) and not -(1 << 63) <= int(value) < 1 << 63
+
+
+def _too_large(of: str, name: Any, owner: Any, value: Any, dtype: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"the {of} {owner} has {name}={value!r}, which is too large for {dtype}")

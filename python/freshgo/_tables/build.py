@@ -153,8 +153,8 @@ class Builder:
         has_row = f"SELECT {keys.cast(quoted(str(spec.table.id)))} FROM ({source.sql})"
         first = self._db.rows(spec.label, f"SELECT min(key) FROM {keys.table} WHERE key NOT IN ({has_row})")[0][0]
         raise InvalidArgumentError(
-            f"{spec.label}: {added} nodes that only edges name have no values, the first is {first!r}: missing='add' "
-            f"needs {_nulls(spec)} in this Table, for the columns of such nodes"
+            f"{spec.label}: {added} node{'s' * (added != 1)} of edges without a row here, the first is {first!r}: "
+            f"missing='add' needs {_nulls(spec)} in this Table, for the columns of such nodes"
         )
 
     def _edges(self, source: Source, sources: Keys, targets: Keys, nodes: Mapping[str, Spec | None]) -> None:

@@ -180,7 +180,7 @@ def rows_of(column: Column, array: Any, dtype: np.dtype[Any]) -> np.ndarray[Any,
     else:
         values, there = array, None
         if array.null_count and (column.fill is None or column.text):
-            raise BadValueError(column.name, f"{name} IS NULL", f"null, expected a value {_POLICY}")
+            raise BadValueError(column.name, f"({column.sql}) IS NULL", f"null, expected a value {_POLICY}")
     missing = None
     if values.null_count:
         if column.fill is None:
@@ -225,7 +225,7 @@ def _elements(column: Column, array: Any, name: str) -> tuple[Any, np.ndarray[An
         raise BadValueError(
             column.name,
             f"len({name}) <> {column.width}",
-            f"the list has {lengths[wrong[0]]} elements, expected {column.width} as in other rows",
+            f"a list of length {lengths[wrong[0]]}, expected {column.width} as in other rows",
         )
     if column.width is None and len(array):
         raise BadValueError(column.name, f"{name} IS NULL", "null, and no list before it tells how long one is")

@@ -149,13 +149,14 @@ class Database:
             large = _LARGE.search(str(error))
             if large:
                 raise InvalidArgumentError(
-                    f"{label}, column {large[3]!r}: {large[1]} does not fit {large[2]}, the type that all columns of "
-                    f"these values share: types={{{large[3]!r}: 'VARCHAR'}} of the Table makes text of them"
+                    f"{label}, column {large[3]!r}: {large[1]} does not fit {large[2]}, the type of these values "
+                    f"(types={{{large[3]!r}: 'VARCHAR'}} of the Table reads them as text)"
                 ) from error
             raise InvalidArgumentError(f"{label}: {_first(error)}") from error
 
 
 _LARGE = re.compile(r"with value (\S+) can't be cast because .* destination type (\w+) when casting .* column (\w+)")
+_GIVEN = re.compile(r"the stream registered as 'freshgo_given_\d+'")
 _CLASS = re.compile(r"^(?:[A-Z]\w+ )+(?:Error|Exception): ")
 """How DuckDB's messages begin: ``Invalid Input Error: ``."""
 
@@ -167,6 +168,9 @@ def _first(error: Exception) -> str:
     for line in lines:
         if line.startswith(("Possible", "LINE ", "Candidate", "Try setting")):
             break
-        said.append(line)
+        line, of_python, _ = _GIVEN.sub("the source", line).partition("Detail: Python exception: ")
+        said.append(line.strip())
+        if of_python:
+            break
     said += [line for line in lines[len(said) :] if line.startswith("file = ")]
     return "; ".join(line for line in said if line)[:600]

@@ -31,7 +31,11 @@ def rows_of_databases(db: Database, spec: Spec, files: list[str], form: str) -> 
         ReadError: a file cannot be read.
     """
     read = _attached if form == "duckdb" else _from_sqlite
-    rows = [f"SELECT *, {literal(file)} AS {quoted(FILE)} FROM ({read(db, spec, file)})" for file in files]
+    read_of = {file: read(db, spec, file) for file in files}
+    if len(files) > 1:
+        for file, sql in read_of.items():
+            spec.check_file(file, db.types(spec.label, sql))
+    rows = [f"SELECT *, {literal(file)} AS {quoted(FILE)} FROM ({sql})" for file, sql in read_of.items()]
     return " UNION ALL BY NAME ".join(rows)
 
 
@@ -42,9 +46,10 @@ def _chosen(spec: Spec, file: str, tables: list[str]) -> str:
         return tables[0]
     if wanted in tables:
         return str(wanted)
+    if not tables:
+        raise InvalidArgumentError(f"{spec.label}: {file} holds no tables")
     said = "holds several tables" if wanted is None else f"has no table {wanted!r}"
-    known = f"table= must be one of {among(wanted, tables)}" if tables else "it has none"
-    raise InvalidArgumentError(f"{spec.label}: {file} {said}: {known}")
+    raise InvalidArgumentError(f"{spec.label}: {file} {said}: table= must be one of {among(wanted, tables)}")
 
 
 def _attached(db: Database, spec: Spec, file: str) -> str:
@@ -122,6 +127,8 @@ def _types(spec: Spec, opened: Any, of: str, table: str) -> dict[str, Any]:
             types[name] = pa.string()
         elif kinds <= {"integer", "real"}:
             types[name] = pa.float64() if "real" in kinds else pa.int64()
+            if kinds == {"integer", "real"}:
+                _check_exact(spec, opened, of, table, name)
         else:
             first = f"SELECT {quoted(name)} FROM {quoted(table)} WHERE typeof({quoted(name)}) = ? LIMIT 1"
             some = {kind: opened.execute(first, [kind]).fetchone()[0] for kind in sorted(kinds)}
@@ -131,3 +138,15 @@ def _types(spec: Spec, opened: Any, of: str, table: str) -> dict[str, Any]:
                 "converts them)"
             )
     return types
+
+
+def _check_exact(spec: Spec, opened: Any, of: str, table: str, name: str) -> None:
+    """Refuse integers that a float64 does not hold in a column that holds floats too."""
+    column = quoted(name)
+    large = f"typeof({column}) = 'integer' AND ({column} > {1 << 53} OR {column} < -{1 << 53})"
+    found = opened.execute(f"SELECT {column} FROM {quoted(table)} WHERE {large} LIMIT 1").fetchone()
+    if found is not None:
+        raise InvalidArgumentError(
+            f"{spec.label}: {of}: the column {name!r} holds floats, and the integer {found[0]}, which may not be one "
+            f"exactly (types={{{name!r}: 'VARCHAR'}} of the Table reads text)"
+        )

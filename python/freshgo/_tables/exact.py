@@ -39,7 +39,10 @@ def converted(spec: Spec, column: str, given: Any, wanted: Any) -> tuple[str, st
     value = f"TRY_CAST({name} AS {wanted})"
     if str(given.id).lower() != "varchar":
         back = f"TRY_CAST({value} AS {given})"
-        return value, f"{name} IS NOT NULL AND ({value} IS NULL OR {back} IS DISTINCT FROM {name})"
+        there = f"{name} IS NOT NULL"
+        if str(given.id).lower() in _REAL and kind not in _REAL:  # NaN becomes null: it is a missing value
+            there = f"({there} AND NOT isnan({name}))"
+        return value, f"{there} AND ({value} IS NULL OR {back} IS DISTINCT FROM {name})"
     wrong = "false"
     if kind in _WHOLE:
         value = f"TRY_CAST(regexp_replace({name}, '[.]0*$', '') AS {wanted})"

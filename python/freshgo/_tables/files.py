@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import glob
-import gzip
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from freshgo._tables.packed import opened
 from freshgo._tables.table import Spec
 from freshgo.errors import InvalidArgumentError, StoreNotFoundError
 
@@ -34,6 +34,25 @@ _SUFFIXES = {
 _MAGIC = {"sqlite": (0, b"SQLite format 3\x00"), "duckdb": (8, b"DUCK")}
 """Where in a file named .db what says whose it is."""
 
+_BEGINNINGS = {
+    b"\x1f\x8b": ("gzip", "name it *.gz"),
+    b"BZh": ("bzip2", "name it *.bz2"),
+    b"\xfd7zXZ\0": ("xz", "name it *.xz"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", "name it *.zst"),
+    b"PK\x03\x04": ("a ZIP archive, as Excel's files too", "unpack it, or read it with pandas"),
+    b"\xd0\xcf\x11\xe0": ("an old Excel file", "read it with pandas"),
+    b"PAR1": ("Parquet", "format='parquet' reads it"),
+    b"ARROW1": ("Arrow IPC", "format='arrow' reads it"),
+    b"FEA1": ("the first version of Feather", "pyarrow.feather.read_table reads it"),
+    b"ORC": ("ORC", "format='orc' reads it"),
+    b"SQLite format 3\0": ("SQLite", "format='sqlite' reads it"),
+    b"DUCK": ("DuckDB", "format='duckdb' reads it"),
+    b"\x89HDF": ("HDF5", "read it with h5py or pandas"),
+    b"\x93NUMPY": ("a .npy array", "freshgo.convert reads it"),
+    b"Obj\x01": ("Avro", "read it with polars"),
+}
+"""How files of a format begin, what messages call the format, and how it is read."""
+
 _LISTS = frozenset({".txt", ".edgelist", ".edges", ".el", ".tab", ".dat"})
 """Suffixes of text where the file is named, rather than found in a directory."""
 
@@ -44,6 +63,8 @@ _GRAPHS = {
     ".gexf": "GEXF",
     **dict.fromkeys((".net", ".paj"), "Pajek"),
 }
+
+_FRAMES = "; read other formats with pandas or polars and give the frame"
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """The name of a directory whose rows have null in the column."""
@@ -68,14 +89,17 @@ def find(spec: Spec, paths: list[Path]) -> tuple[list[str], str]:
         else:
             found = [path] if path.is_file() else _matching(path)
         if not found:
-            raise StoreNotFoundError(2, f"no such file or directory; it is the source of {spec.label}", str(path))
+            missing = "no table in this directory" if path.is_dir() else "no such file or directory"
+            raise StoreNotFoundError(2, f"{missing}; it is the source of {spec.label}", str(path))
         files.update(dict.fromkeys(str(file) for file in sorted(found) if file.is_file()))
     formats = {file: spec.table.format or _format(Path(file)) or _text_format(spec, file) for file in files}
     if len(set(formats.values())) != 1:
         raise InvalidArgumentError(f"{spec.label}: files of several formats: {sorted(map(str, set(formats.values())))}")
     form = str(next(iter(formats.values())))
     if form in ("csv", "json"):  # which are empty without a header too
-        return [file for file in files if not _empty(file)], form
+        full = [file for file in files if not _empty(spec, file)]
+        without_header = form == "csv" and spec.dialect.header is False  # an empty file is a table without rows
+        return full or list(files)[: int(without_header)], form
     return list(files), form
 
 
@@ -93,8 +117,7 @@ def _text_format(spec: Spec, file: str) -> str:
     known = ", ".join(suffix for suffix in _SUFFIXES if not suffix.endswith(_PACKED[1:]))
     raise InvalidArgumentError(
         f"{spec.label}: the name of {file} does not say its format: expected {known}, of text also with "
-        f"{', '.join(_PACKED[1:])}; format= says it for another name, and a frame of pandas or polars takes the place "
-        "of a file that they alone read"
+        f"{', '.join(_PACKED[1:])}; pass format= where the name is another{begins_as(file) or _FRAMES}"
     )
 
 
@@ -116,13 +139,26 @@ def _format(path: Path) -> str | None:
     return next((form for suffix, form in _SUFFIXES.items() if name.endswith(suffix)), None)
 
 
-def _empty(file: str) -> bool:
+def begins_as(file: str, form: str = "") -> str:
+    """Return the end of a message about a file that is not of its format: what it is by its first bytes, and how to
+    read it; nothing where they do not say it, or say its format."""
+    with Path(file).open("rb") as content:
+        head = content.read(16)
+    if head[8:12] == b"DUCK":
+        head = b"DUCK" + head
+    found = next((known for magic, known in _BEGINNINGS.items() if head.startswith(magic)), None)
+    if found is None or f"'{form}'" in found[1] or not any(byte < 9 or byte > 126 for byte in head):
+        return ""
+    return f", but it begins as {found[0]}: {found[1]}"
+
+
+def _empty(spec: Spec, file: str) -> bool:
     if Path(file).stat().st_size == 0:
         return True
-    if not file.lower().endswith(".gz"):
+    if not file.lower().endswith(_PACKED[1:]):
         return False
-    with gzip.open(file) as opened:
-        return not opened.read(1)
+    with opened(spec, file) as content:
+        return not content.read(1)
 
 
 def partitions(file: str) -> dict[str, str | None]:

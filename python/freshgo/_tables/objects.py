@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any
 from freshgo._args.checks import shown
 from freshgo._args.size import format_size, too_small
 from freshgo._tables.database import Database
-from freshgo._tables.files import FILE, check_partitions, literal, partition_types, quoted
+from freshgo._tables.files import FILE, begins_as, check_partitions, literal, partition_types, partitions, quoted
 from freshgo._tables.table import Spec
-from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
+from freshgo.errors import BudgetError, DTypeError, FreshgoError, InvalidArgumentError, ReadError, StoreNotFoundError
 
 _BATCH = 1 << 13
 """Rows that pass through memory at a time. Arbitrary: 4 MiB of rows of 128 floats."""
@@ -28,28 +29,66 @@ def rows_of_files(db: Database, spec: Spec, files: list[str], form: str) -> str:
     Raises:
         InvalidArgumentError: a file is damaged or of another format, or columns do not fit together.
     """
-    with _whole(spec, "ORC" if form == "orc" else "Arrow IPC"):
+    with _whole(spec, files, form):
         if form == "arrow" and any(_is_stream(file) for file in files):
             return _copied(db, spec, _streamed(spec, files))
         if form == "orc":
             _check_stripes(db, spec, files)
         given = _dataset(files, "ipc" if form == "arrow" else form)
     for fragment in given.get_fragments():
-        check_partitions(spec, fragment.path, fragment.physical_schema.names)
+        names = fragment.physical_schema.names
+        check_partitions(spec, fragment.path, names)
+        if len(files) > 1:
+            spec.check_file(fragment.path, [*names, *partitions(fragment.path)])
     spec.check_columns(given.schema.names)
-    with _whole(spec, "ORC" if form == "orc" else "Arrow IPC"):
+    with _whole(spec, files, form):
         return _of_dataset(db, spec, given)
 
 
 @contextlib.contextmanager
-def _whole(spec: Spec, words: str) -> Iterator[None]:
-    """Say of errors that the files are not of a format."""
+def _whole(spec: Spec, files: list[str], form: str) -> Iterator[None]:
+    """Say of errors which file is not of a format."""
+    import pyarrow
+
+    wrong, words = (pyarrow.ArrowException, OSError, ValueError, TypeError), "ORC" if form == "orc" else "Arrow IPC"
+    try:
+        yield
+    except FreshgoError:
+        raise
+    except wrong as error:
+        for file in files:
+            if (bad := _damage(file, form)) is not None:
+                said = begins_as(file, form) or f": {bad}"
+                raise InvalidArgumentError(f"{spec.label}: {file} is not a file of {words}{said}") from error
+        named = f"{files[0]} is not a whole file" if len(files) == 1 else f"{', '.join(files)} are not whole files"
+        equal = " with equal columns" * (len(files) > 1)
+        raise InvalidArgumentError(f"{spec.label}: {named} of {words}{equal}: {error}") from error
+
+
+@contextlib.contextmanager
+def _whole_rows(file: str) -> Iterator[None]:
+    """Name the file in errors of its rows: they reach the user by way of DuckDB, which keeps the text alone."""
     import pyarrow
 
     try:
         yield
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{file} is not a whole file of Arrow IPC: {error}") from error
+
+
+def _damage(file: str, form: str) -> str | None:
+    """Return why a file cannot be opened, None where it can."""
+    import pyarrow
+
+    try:
+        if form == "orc":
+            importlib.import_module("pyarrow.orc").ORCFile(file)
+        else:
+            with _open_arrow(file):
+                pass
     except (pyarrow.ArrowException, OSError, ValueError, TypeError) as error:
-        raise InvalidArgumentError(f"{spec.label}: not files of {words} with equal columns: {error}") from error
+        return str(error)
+    return None
 
 
 def _check_stripes(db: Database, spec: Spec, files: list[str]) -> None:
@@ -190,6 +229,14 @@ def _dataset(files: list[str], form: str) -> Any:
     return dataset.dataset(files, schema=schema, format=form, partitioning=partitioning)
 
 
+def _open_arrow(file: str) -> Any:
+    """Open a file of Arrow IPC, in its file format or as a stream."""
+    import pyarrow as pa
+
+    source = pa.OSFile(file)  # which pyarrow would map by its name
+    return pa.ipc.open_stream(source) if _is_stream(file) else pa.ipc.open_file(source)
+
+
 def _is_stream(file: str) -> bool:
     with Path(file).open("rb") as opened:
         return opened.read(len(_MAGIC)) != _MAGIC
@@ -199,21 +246,19 @@ def _streamed(spec: Spec, files: list[str]) -> Any:
     """Return a reader of files, some of them streams, with ``FILE``."""
     import pyarrow as pa
 
-    def opened(file: str) -> Any:
-        source = pa.OSFile(file)  # which pyarrow would map by its name
-        return pa.ipc.open_stream(source) if _is_stream(file) else pa.ipc.open_file(source)
-
     schemas = []
     for file in files:
-        with opened(file) as reader:
+        with _open_arrow(file) as reader:
             schemas.append(reader.schema)
+        if len(files) > 1:
+            spec.check_file(file, schemas[-1].names)
     schema = pa.unify_schemas(schemas, promote_options="permissive")
     spec.check_columns(schema.names)
     schema = pa.schema([schema.field(name) for name in spec.columns])
 
     def batches() -> Iterator[Any]:
         for file in files:
-            with opened(file) as reader:
+            with _whole_rows(file), _open_arrow(file) as reader:
                 count = getattr(reader, "num_record_batches", None)
                 for batch in reader if count is None else map(reader.get_batch, range(count)):
                     arrays = [
@@ -236,6 +281,10 @@ def _of_lazy_frame(db: Database, spec: Spec, given: Any) -> str:
     try:
         spec.check_columns(given.collect_schema().names())
         given.select(spec.columns).sink_parquet(file)
+    except FileNotFoundError as error:
+        raise StoreNotFoundError(error.errno or errno.ENOENT, f"{spec.label}: polars: {error}") from error
+    except OSError as error:
+        raise ReadError(error.errno or errno.EIO, f"{spec.label}: polars: {error}") from error
     except polars.exceptions.PolarsError as error:
         raise InvalidArgumentError(f"{spec.label}: polars: {error}") from error
     return f"SELECT * FROM read_parquet({literal(str(file))})"

@@ -48,8 +48,8 @@ class Source:
         """Refuse a column of nulls alone, where they have no type."""
         if self.type_of(column) == '"NULL"':
             raise DTypeError(
-                f"{self.spec.label}: the column {column!r} holds nulls alone, which have no type: types={{{column!r}: "
-                "'DOUBLE'}, 'BIGINT' or 'VARCHAR' of the Table gives one"
+                f"{self.spec.label}: the column {column!r} holds only nulls, which do not tell its type: pass "
+                f"types={{{column!r}: 'DOUBLE'}}, 'BIGINT' or 'VARCHAR'"
             )
 
     def count(self, db: Database) -> int:
@@ -95,7 +95,8 @@ def open_source(db: Database, spec: Spec, progress: Progress | None = None) -> S
     if paths is not None:
         files, form = find(spec, paths)
         if not files:
-            raise InvalidArgumentError(f"{spec.label}: all files are empty, expected at least the names of columns")
+            expected = "at least the names of columns" if form == "csv" else "an array of objects, or [] without rows"
+            raise InvalidArgumentError(f"{spec.label}: all files are empty, expected {expected}")
     if table.table is not None and form not in DATABASES:
         raise InvalidArgumentError(
             f"{spec.label}: table={table.table!r} names a table of a file of SQLite or DuckDB, and the source is "
@@ -160,6 +161,10 @@ def _scan_parquet(db: Database, spec: Spec, files: list[str]) -> str:
                     f"{spec.label}: {file}: another column differs from {name!r} in case alone: rename one, or give a "
                     "pyarrow.dataset"
                 )
+    if len(files) > 1:
+        named = f"SELECT file_name, list(name) FROM parquet_schema({literal(files)}) GROUP BY file_name"
+        for file, names in sorted(db.rows(spec.label, named)):
+            spec.check_file(file, [*names[1:], *partitions(file)])
     for file in files:
         for name, value in partitions(file).items():
             own = f"SELECT 1 FROM parquet_schema({literal(file)}) WHERE name = {literal(name)}"

@@ -157,6 +157,17 @@ class Spec:
                 hint = did_you_mean(column, known) or hint
                 raise InvalidArgumentError(f"{self.label} has no column {column!r}, it has {shown(known)}{hint}")
 
+    def check_file(self, file: str, there: Iterable[str]) -> None:
+        """Refuse one of several files that lacks a column where a null is an error, or an end of an edge."""
+        known = list(there)
+        filled = {c for columns in self.tensors.values() for c in columns} - {*self.unfilled, *self.keys}
+        for column in self.columns:
+            if column not in known and column not in filled and column != self.table.split:
+                hint = did_you_mean(column, known)
+                raise InvalidArgumentError(
+                    f"{self.label}: {file} has no column {column!r}, it has {shown(known)}{hint}"
+                )
+
     def check_twice(self, there: Sequence[str]) -> None:
         """Refuse a table that has a column twice."""
         for column in self.columns:

@@ -14,7 +14,7 @@ import numpy as np
 from freshgo._args.checks import shown
 from freshgo._args.progress import Progress
 from freshgo._tables.database import Database
-from freshgo._tables.files import FILE, check_partitions, literal, partitions, quoted
+from freshgo._tables.files import FILE, begins_as, check_partitions, literal, partitions, quoted
 from freshgo._tables.packed import opened
 from freshgo._tables.table import Spec
 from freshgo._text.dialect import GUESSED, Dialect
@@ -66,15 +66,17 @@ class Layout:
 
     def _by_count(self, found: dict[str, Any], given: bool) -> str:
         """Return the delimiter with which the first row has as many fields as there are names."""
-        names = self._spec.dialect.names or ()
+        dialect = self._spec.dialect
+        names = dialect.names or ()
         fits = [mark for mark, row in found.items() if len(row.fields) == len(names)]
         if len(fits) == 1 or (fits and len(names) == 1):
             return fits[0]
         if given or not fits:
             row = found[next(iter(found))] if given else max(found.values(), key=lambda row: len(row.fields))
-            hint = "" if given else " (delimiter= of the Table says what separates them)"
+            hint = _hint(dialect, row.fields) or begins_as(self._path)
+            hint = hint or ("" if given else " (delimiter= of the Table says what separates them)")
             raise InvalidArgumentError(
-                f"{self._spec.label}: {self._path}, line {row.line}: {len(row.fields)} fields, but names= has "
+                f"{self._spec.label}: {self._path}, line {row.line}: {_fields(len(row.fields))}, but names= has "
                 f"{len(names)}: {shown(row.fields)}{hint}"
             )
         raise InvalidArgumentError(
@@ -145,6 +147,8 @@ class Texts:
             there = {name: layout.names.index(name) for name in self._spec.columns if name in layout.names}
             if len(self.files) == 1:
                 self._check_names()
+            else:
+                self._spec.check_file(path, [*layout.names, *layout.fixed])
             for piece in rows:
                 try:
                     if not piece.data.isascii():
@@ -206,16 +210,23 @@ class Texts:
 
     def _check_names(self) -> None:
         """Refuse columns that no file has."""
-        known = list(self._known)
+        dialect = self._spec.dialect
+        known = list(self._known) or list(dialect.names or () if dialect.header is False else ())
         if not known:
             raise InvalidArgumentError(
                 f"{self._spec.label}: {self.files[0]} is empty, expected the names of columns in its first row"
             )
         hint = ": is it JSON? format='json' reads it" if known[0].lstrip()[:1] in ("[", "{") else ""
-        if self._spec.dialect.names is None and not hint:
-            hint = (
-                " in its first row (header=False with names= where that is data, delimiter= where it is split wrongly)"
-            )
+        hint = hint or begins_as(self.files[0])
+        if dialect.names is None and not hint:
+            hint = " in its first row (if that is data, pass header=False and names="
+            if known[0][:1] in ("#", "%") and dialect.comment is None:
+                hint += f"; if it is a comment, pass comment={known[0][:1]!r}"
+            elif len(known) == 1 and " " in known[0].strip():
+                hint += "; if spaces separate its fields, pass delimiter=' '"
+            else:
+                hint += "; if it is split wrongly, pass delimiter="
+            hint += ")"
         self._spec.check_columns(known, hint)
 
     def _unreadable(
@@ -233,8 +244,8 @@ class Texts:
         if isinstance(error, UnicodeDecodeError):
             line = piece.line + next(at for at, text in enumerate(piece.raw.splitlines(), 1) if not _is_utf8(text))
             return InvalidArgumentError(
-                f"{label}: line {line} is not utf-8 in {path}: {error.reason} (encoding= of the Table, such as "
-                "'latin-1' or 'utf-16', says another)"
+                f"{label}: {path}, line {line}: not utf-8: {error.reason}"
+                f"{begins_as(path) or ' (pass encoding= if it is in another, such as latin-1 or utf-16)'}"
             )
         return InvalidArgumentError(f"{label}: {path}, behind line {piece.line}: {error}")
 

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from freshgo._args.checks import shown
+from freshgo._args.hints import did_you_mean
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 WHITESPACE = "whitespace"
@@ -68,7 +69,8 @@ class Dialect:
         if not isinstance(mark, str):
             raise DTypeError(f"{self.label}: {name} must be a character{also} or None, got {shown(mark)}")
         if len(mark) != 1 or not mark.isascii() or mark in "\r\n\0":
-            raise InvalidArgumentError(f"{self.label}: {name} must be one ASCII character{also}, got {mark!r}")
+            near = did_you_mean(mark, [WHITESPACE]) if also else ""
+            raise InvalidArgumentError(f"{self.label}: {name} must be one ASCII character{also}, got {mark!r}{near}")
 
     def _check_names(self) -> None:
         if self.header is not None and not isinstance(self.header, bool):

@@ -39,6 +39,9 @@ _WIDER = {("BIGINT", "VARCHAR"), ("BIGINT", "DOUBLE"), ("DATE", "TIMESTAMP")}
 _NUMBER = r"^[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$"
 """A number without leading zeros: where text is possible too, 007 is text."""
 
+_COMMA = r"^[-+]?[0-9]+(,[0-9]+)?$"
+"""A number with a decimal comma, or an integer."""
+
 _DAY = r"^\d{4}-\d{2}-\d{2}"
 _CLOCK = r"[ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?"
 _DATES = {
@@ -81,8 +84,8 @@ class Column:
     """Texts that stand for null."""
     type: str = ""
     """DuckDB's name of the type of all values so far, empty as long as they are null."""
-    _kinds: set[str] = dataclasses.field(default_factory=lambda: {"number", "BOOLEAN", *_DATES})
-    """What all values of a column of the role ``any`` may be beside text."""
+    _kinds: set[str] = dataclasses.field(default_factory=lambda: {"number", "comma", "BOOLEAN", *_DATES})
+    """What all values of a column of the role ``any`` may be beside text; ``comma``: numbers with a decimal comma."""
     _numbers: bool = False
     """Whether a value is a number."""
     _point: bool = False
@@ -91,6 +94,10 @@ class Column:
     """The first of ``MISSING`` and where it stands, in words."""
     _odd: str = ""
     """The first number that is no plain integer and has no point, and where it stands."""
+    _endless: str = ""
+    """The first number that is too large for float64, and where it stands."""
+    _comma: str = ""
+    """The first number with a comma, and where it stands."""
 
     def convert(self, strings: Any, where: Callable[[int], str]) -> Any:
         """Return values as an array of ``type``, which may be another one from now on. ``where`` says in words where
@@ -133,12 +140,22 @@ class Column:
                     f"types={{{self.name!r}: 'DOUBLE'}} as NaN or infinity, types={{{self.name!r}: 'VARCHAR'}} makes "
                     "all values categories"
                 )
+            if self._endless:
+                raise InvalidArgumentError(
+                    f"{self._endless} is too large for a number: types={{{self.name!r}: 'VARCHAR'}} makes all values "
+                    "categories"
+                )
             if not self._point:
                 raise InvalidArgumentError(
                     f"{self._odd} may be a number or text: types={{{self.name!r}: 'DOUBLE'}} reads numbers, "
                     f"types={{{self.name!r}: 'VARCHAR'}} categories"
                 )
             return "DOUBLE"
+        if "comma" in self._kinds and self._comma:
+            raise InvalidArgumentError(
+                f"{self._comma} may be a number or text: decimal=',' of the Table reads numbers, "
+                f"types={{{self.name!r}: 'VARCHAR'}} categories"
+            )
         return next((kind for kind in ("BOOLEAN", *_DATES) if kind in self._kinds), "VARCHAR")
 
     def _nulled(self, strings: Any) -> Any:
@@ -217,8 +234,15 @@ class Column:
             return f" (null={value!r} of the Table reads it as missing)"
         if value != value.strip() and self._whole_number(value.strip()):
             return " without spaces around it"
+        if any(value in style for style in _BOOLS) or self._whole_number(value):
+            return ", or all values true or false, written in one way"
         if self.decimal == "." and self._whole_number(value.replace(",", ".")):
-            return " (decimal=',' of the Table reads it)"
+            return f" (decimal=',' of the Table reads it as {value.replace(',', '.')})"
+        if self.decimal == "," and self._whole_number(value.replace(".", ",")):
+            return " (decimal=',' of the Table takes no point before the fraction)"
+        thousands = "." if self.decimal == "," else ","
+        if self._whole_number(value.replace(thousands, "").replace(" ", "")):
+            return " without marks between thousands"
         return " (tensors= stores text as numbers of categories)"
 
     def _whole_number(self, value: str) -> bool:
@@ -232,10 +256,12 @@ class Column:
         import pyarrow.compute as pc
 
         if self._numbers:
-            self._kinds &= {"number"}
-        for kind in self._kinds - {"number"}:
+            self._kinds &= {"number", "comma"}
+        for kind in self._kinds - {"number", "comma"}:
             if self._array(kind, strings) is None:
                 self._kinds.discard(kind)
+        if "comma" in self._kinds:
+            self._observe_commas(strings, where)
         if "number" not in self._kinds:
             return
         numbers = pc.match_substring_regex(self._dotted(strings), _NUMBER)
@@ -247,12 +273,26 @@ class Column:
             place = pc.index(missing, True).as_py()
             self._missing = f"{where(place)}: {strings[place].as_py()!r}"
         self._numbers = self._numbers or bool(pc.any(numbers).as_py())
+        if not self._endless:
+            endless = pc.is_inf(pc.if_else(missing, None, self._dotted(strings)).cast(pa.float64()))
+            if pc.any(endless).as_py():
+                place = pc.index(endless, True).as_py()
+                self._endless = f"{where(place)}: {strings[place].as_py()!r}"
         points = pc.match_substring(strings, self.decimal)
         self._point = self._point or bool(pc.any(pc.and_(numbers, points)).as_py())
         odd = pc.and_not(pc.and_not(numbers, points), pc.match_substring_regex(strings, r"^(0|-?[1-9][0-9]{0,17})$"))
         if not self._odd and pc.any(odd).as_py():
             place = pc.index(odd, True).as_py()
             self._odd = f"{where(place)}: {strings[place].as_py()!r}"
+
+    def _observe_commas(self, strings: Any, where: Callable[[int], str]) -> None:
+        import pyarrow.compute as pc
+
+        if self.decimal == "," or not _all(pc.match_substring_regex(strings, _COMMA)):
+            self._kinds.discard("comma")
+        elif not self._comma and pc.any(commas := pc.match_substring(strings, ",")).as_py():
+            place = pc.index(commas, True).as_py()
+            self._comma = f"{where(place)}: {strings[place].as_py()!r}"
 
 
 def _all(found: Any) -> bool:

@@ -116,8 +116,8 @@ class Rows:
             except UnicodeError as error:
                 line = self._line + _count_lines(self._pending) + 1
                 raise InvalidArgumentError(
-                    f"{self._where}, line {line} or later: not {self.dialect.encoding}: {error} (encoding= of the "
-                    "Table says another)"
+                    f"{self._where}, line {line} or later: not {self.dialect.encoding}: {error} (pass encoding= if it "
+                    "is in another)"
                 ) from None
         self._pending += more
 

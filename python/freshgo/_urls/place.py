@@ -146,7 +146,7 @@ class Place:
             below = entry is None
             entries = self.listing() if entry is None else [entry]
         if not entries:
-            raise StoreNotFoundError(errno.ENOENT, "no object is there", self.url)
+            raise StoreNotFoundError(errno.ENOENT, "no object matches", self.url)
         return entries, below
 
     def _entry(self, path: str, info: dict[str, Any]) -> Entry:

@@ -163,7 +163,7 @@ HOMOGENEOUS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"edge_label_index": torch.zeros(2, 0, dtype=torch.int64)}, ValueError, "empty"),
     ({"edge_label_index": torch.zeros(2, 3)}, TypeError, "must hold integers, got torch.float32"),
     ({"edge_label_index": (("a", "to", "b"), [[0, 1], [1, 2]])}, TypeError, "needs a heterogeneous graph"),
-    ({"edge_label_index": "train"}, ValueError, "no split of links 'train', and no other"),
+    ({"edge_label_index": "train"}, ValueError, "no split of links 'train': it has none"),
     ({"edge_label": torch.zeros(3)}, ValueError, rf"a row for each of {EDGES} edges, got shape \[3\]"),
     ({"edge_label_index": [[0, 1], [1, 2]], "edge_label": torch.zeros(3)}, ValueError, "each of 2 links"),
     ({"edge_label_time": torch.zeros(3)}, ValueError, "edge_label_time needs time_attr"),

@@ -98,7 +98,7 @@ def test_types_of_input_nodes() -> None:
         batches = list(itertools.chain(loader, loader, loader))
     assert {int(i) for batch in batches for i in batch["paper"].input_id} == {1}
     assert {int(i) for batch in batches for i in batch["author"].input_id} == {1}
-    with pytest.raises(INVALID, match="expected those of each type of input_nodes: 'paper', 'author'"):
+    with pytest.raises(INVALID, match="expected weights for each type of input_nodes: 'paper', 'author'"):
         Loader(graph, [2], inputs, input_weight={"paper": [1.0, 1, 1]})
     with pytest.raises(INVALID, match=r"input_weight\['author'\] must have a number for each of 2 inputs, got 1"):
         Loader(graph, [2], inputs, input_weight={"paper": [1.0, 1, 1], "author": [1.0]})

@@ -289,7 +289,7 @@ def test_bad_graphs(typed: Graph, tmp_path: Path) -> None:
 
 def test_a_mask_that_is_none_is_named(tmp_path: Path) -> None:
     graph = {"paper": {"test_mask": torch.ones(4, dtype=torch.uint8)}, CITES: torch.tensor([[0, 1], [1, 2]])}
-    with pytest.raises(errors.InvalidArgumentError, match=r"and no other; its tensor 'test_mask' is not a bool"):
+    with pytest.raises(errors.InvalidArgumentError, match=r": it has none; its tensor 'test_mask' is not a bool"):
         Loader(graph, [3], ("paper", "test"))
     with (
         convert(graph, tmp_path / "g", progress=False) as store,

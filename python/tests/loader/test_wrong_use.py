@@ -161,7 +161,7 @@ def test_a_list_is_no_tensor(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="pos is a list with an entry for each node"):
         convert({**GRAPH, "pos": [1, 2, 3, 4, 5]}, tmp_path / "g", progress=False)
     with (
-        pytest.warns(UserWarning, match=r"ignores what no store can keep: thing \(object\)"),
+        pytest.warns(UserWarning, match=r"ignores attributes that a store cannot hold: thing \(object\)"),
         convert({**GRAPH, "thing": object(), "name": "g"}, tmp_path / "g", progress=False) as store,
     ):
         assert list(store.tensors) == ["x", "feat"] and store.attributes() == {"name": "g"}

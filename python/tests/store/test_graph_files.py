@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import importlib
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,9 @@ def edges_of(store: Store) -> list[tuple[int, int]]:
     return [tuple(pair) for pair in pairs[:, order].T.tolist()]
 
 
+_BANNER = "%%MatrixMarket matrix coordinate"
+
+
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
@@ -89,6 +93,24 @@ def edges_of(store: Store) -> list[tuple[int, int]]:
         ),
         ("%%MatrixMarket matrix coordinate pattern general\n3 3 1\n4 1\n", "Line 3: Row index out of bounds"),
         ("hello\n", "not a whole file of MatrixMarket"),
+        *(
+            (
+                f"{_BANNER} {field} general\n% of\n3 3 2\n1 2{good}\n2 1{bad}\n",
+                f"line 5: '2 1{re.escape(bad)}', expected {kind}",
+            )
+            for field, good, bads, kind in (
+                (
+                    "real",
+                    " 1e-3",
+                    (" 1,5", " 0x10", " 1d5", " 1.5.2", " 1 2", " 1e", " 1_0"),
+                    "a row, a column and a number",
+                ),
+                ("integer", " 7", (" 1.5", " 1e3", " 1 2"), "a row, a column and an integer"),
+                ("pattern", "", (" 1",), "a row and a column"),
+            )
+            for bad in bads
+        ),
+        (f"{_BANNER} real general\n3 3 1\n2 1 1e400\n", "line 3: 1e400 is too large for float64"),
         ("", "not a whole file of MatrixMarket"),
         ("%%MatrixMarket matrix coordinate complex general\n3 3 1\n2 1 5.5 1\n", "the entries are complex, expected"),
         ("%%MatrixMarket matrix array real general\n2 2\n1\n2\n3\n4\n", "the matrix is dense"),

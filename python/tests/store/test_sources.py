@@ -261,7 +261,7 @@ def test_nodes_of_networkx_of_other_classes(tmp_path: Path) -> None:
     with convert(graph, tmp_path / "g", **SMALL) as store:
         assert store.ids().keys([0, 1, 2]) == ["datetime.date(2020, 1, 2)", "frozenset()", "frozenset({'a', 'b'})"]
     graph = networkx.Graph([(float("nan"), 1), (float("nan"), 1)])
-    with pytest.raises(errors.InvalidArgumentError, match="two nodes have the text nan, expected texts that differ"):
+    with pytest.raises(errors.InvalidArgumentError, match="two nodes are both written nan, expected names that differ"):
         convert(graph, tmp_path / "h", **SMALL)
     with pytest.raises(errors.InvalidArgumentError, match="has a name that UTF-8 cannot hold"):
         convert(networkx.Graph([("a", "\ud800")]), tmp_path / "h", **SMALL)
@@ -277,12 +277,33 @@ def test_networkx_attributes_that_cannot_be(tmp_path: Path) -> None:
         convert(graph, tmp_path / "g", **SMALL)
     networkx.set_node_attributes(graph, {i: [1.0] * (1 + i % 2) for i in range(4)}, "x")
     with pytest.raises(
-        errors.InvalidArgumentError, match=r"'x' of nodes has rows of several shapes: \[\(1,\), \(2,\)\]"
+        errors.InvalidArgumentError, match=r"'x' of nodes has several shapes, expected one: \[\(1,\), \(2,\)\]"
     ):
         convert(graph, tmp_path / "g", **SMALL)
     networkx.set_node_attributes(graph, 1.0, "x")
     networkx.set_edge_attributes(graph, 1.0, "x")
     with pytest.raises(errors.InvalidArgumentError, match="nodes and edges both have an attribute 'x'"):
+        convert(graph, tmp_path / "g", **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([1.0, 1e300], r"the node 1 has x=1e\+300, which is too large for float32"),
+        ([[0, 1.0], [1e39, 1]], r"the node 1 has x=1e\+39, which is too large for float32"),
+        ([2**63, 1], "the node 0 has x=9223372036854775808, which is too large for int64"),
+        ([1, 2**64], "the node 1 has x=18446744073709551616, which is too large for int64"),
+        ([1, float("inf")], None),
+        ([2**53 + 1, -(2**63)], None),
+    ],
+)
+def test_numbers_of_networkx_are_not_rounded_to_infinity(values: list[Any], said: str | None, tmp_path: Path) -> None:
+    graph = networkx.DiGraph([(0, 1)])
+    networkx.set_node_attributes(graph, dict(enumerate(values)), "x")
+    if said is None:
+        assert convert(graph, tmp_path / "g", **SMALL)["x"].tolist() == values
+        return
+    with pytest.raises(errors.InvalidArgumentError, match=said):
         convert(graph, tmp_path / "g", **SMALL)
 
 

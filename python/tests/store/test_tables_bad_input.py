@@ -88,7 +88,7 @@ def test_values_that_cannot_be(tmp_path: Path, change: tuple[str, int, str, Any]
     [
         (
             [[1.0], [2.0], [3.0, 4.0]],
-            r"column 'v', row 2 \(id 3\): the list has 2 elements, expected 1 as in other rows",
+            r"column 'v', row 2 \(id 3\): a list of length 2, expected 1 as in other rows",
         ),
         ([[1.0], None, [2.0]], r"column 'v', row 1 \(id 2\): null, expected a list"),
         ([[1.0], [None], [2.0]], r"column 'v', row 1 \(id 2\): a null in the list"),

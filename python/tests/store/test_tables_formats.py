@@ -324,6 +324,20 @@ def test_tables_of_a_file(tmp_path: Path) -> None:
         errors.DTypeError, match=r"edges: .*a\.db, table 'mixed': the column 's' holds integers \(1\) and text \('a'\)"
     ):
         convert(lite, "mixed")
+    with sqlite3.connect(lite) as opened:
+        opened.execute(
+            f"CREATE TABLE large AS SELECT 'a' AS s, 'b' AS d, {2**53 + 1} AS w UNION ALL SELECT 'b', 'a', 1.5"
+        )
+        opened.execute("CREATE TABLE exact AS SELECT s, d, w - 1 AS w FROM large")
+    opened.close()
+    with pytest.raises(errors.InvalidArgumentError, match=rf"'w' holds floats, and the integer {2**53 + 1}, which may"):
+        convert(lite, "large", weight="w")
+    with convert(lite, "exact", weight="w") as store:
+        assert store["edge_weight"].tolist() == [0.5, 2.0**53]
+    sqlite3.connect(tmp_path / "empty.db3").close()
+    (tmp_path / "empty.db3").touch()
+    with pytest.raises(errors.InvalidArgumentError, match=r"empty\.db3 holds no tables"):
+        convert(tmp_path / "empty.db3", None)
     with pytest.raises(
         errors.InvalidArgumentError, match=r"column 's', row 0 of .*a\.db \(s '1', d 'b'\): no node has this key"
     ):
@@ -345,6 +359,45 @@ def test_tables_of_a_file(tmp_path: Path) -> None:
         convert(lite, None)
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet", "arrow", "stream", "orc", "duckdb", "sqlite"])
+def test_one_of_several_files_lacks_a_column(form: str, tmp_path: Path) -> None:
+    """An end, or a column where a null is an error: not rows that missing="drop" leaves out."""
+    paths = []
+    for name, columns in (("a", {"s": ["a"], "d": ["b"], "w": [0.5]}), ("b", {"s": ["é"], "e": ["b"]})):
+        table = pa.table(columns)
+        path = tmp_path / f"{name}.{form}"
+        if form == "csv":
+            path.write_text("\n".join(map(",".join, (columns, ([str(v[0]) for v in columns.values()])))))
+        elif form == "parquet":
+            parquet.write_table(table, path)
+        elif form == "arrow":
+            feather.write_feather(table, str(path), compression="uncompressed")
+        else:
+            path = as_sqlite(table, path) if form == "sqlite" else Path(source_of(form, table, path))
+        paths.append(path)
+    with pytest.raises(errors.InvalidArgumentError, match=r"edges.*b\.\w+ has no column 'd'|no column 'd', it has"):
+        convert_tables(NODES, Table(paths, src="s", dst="d"), tmp_path / "g", missing="drop", **SMALL)
+    given: dict[str, Any] = {"src": "s", "dst": "s", "weight": "w"}
+    if form != "sqlite":  # whose files have the same columns
+        with convert_tables(NODES, Table(paths, nulls={"w": 7}, **given), tmp_path / "g", **SMALL) as store:
+            assert store["edge_weight"].tolist() == [0.5, 7]
+    with pytest.raises(errors.InvalidArgumentError, match=r"no column 'w'"):
+        convert_tables(NODES, Table(paths, **given), tmp_path / "h", **SMALL)
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "arrow", "columns"])
+def test_nan_among_keys_is_a_missing_end(form: str, tmp_path: Path) -> None:
+    columns = {"s": [1.0, float("nan")], "d": [2, 1]}
+    frames = {"pandas": "DataFrame", "polars": "DataFrame", "arrow": "table"}
+    module = {"arrow": "pyarrow"}.get(form, form)
+    source = getattr(pytest.importorskip(module), frames[form])(columns) if form in frames else columns
+    nodes, edges = Table({"id": [1, 2]}, id="id"), Table(source, src="s", dst="d", types={"s": "BIGINT"})
+    with convert_tables(nodes, edges, tmp_path / "g", missing="drop", **SMALL) as store:
+        assert store.num_edges == 1 and "1 with a null end" in store.history[0].details
+    with pytest.raises(errors.InvalidArgumentError, match=r"column 's', row 1 \(s None, d 1\): null, expected the key"):
+        convert_tables(nodes, edges, tmp_path / "h", **SMALL)
+
+
 def test_damaged_files_and_wrong_objects(tmp_path: Path) -> None:
     table = pa.table(EDGES)
     orc.write_table(table, tmp_path / "e.orc")
@@ -355,7 +408,9 @@ def test_damaged_files_and_wrong_objects(tmp_path: Path) -> None:
         whole = (tmp_path / name).read_bytes()
         for damaged in (whole[: len(whole) // 2], b"nonsense" * 40):
             (tmp_path / name).write_bytes(damaged)
-            with pytest.raises(errors.InvalidArgumentError, match=f"edges: not files of {words}"):
+            with pytest.raises(
+                errors.InvalidArgumentError, match=rf"edges: .*{name} is not a (whole )?file of {words}"
+            ):
                 convert_tables(NODES, Table(tmp_path / name, src="s", dst="d"), tmp_path / "g", **SMALL)
     for given, wrong in (
         ({"s": ["a"], "d": ["b", "a"]}, r"the columns differ in length: \{'s': 1, 'd': 2\}"),
@@ -371,8 +426,14 @@ def test_damaged_files_and_wrong_objects(tmp_path: Path) -> None:
     lazy = polars.LazyFrame(EDGES).with_columns(s=polars.col("nothing"))
     with pytest.raises(errors.InvalidArgumentError, match=r"edges: polars: .*nothing"):
         convert_tables(NODES, Table(lazy, src="s", dst="d"), tmp_path / "g", **SMALL)
-    (tmp_path / "e.xlsx").write_bytes(b"PK")
-    with pytest.raises(errors.InvalidArgumentError, match=r"e\.xlsx does not say its format: .*a frame of pandas"):
+    lazy = polars.scan_csv(tmp_path / "nothing.csv")
+    with pytest.raises(errors.StoreNotFoundError, match=r"edges: polars: .*nothing\.csv"):
+        convert_tables(NODES, Table(lazy, src="s", dst="d"), tmp_path / "g", **SMALL)
+    (tmp_path / "old.feather").write_bytes(b"FEA1" + bytes(400))
+    with pytest.raises(errors.InvalidArgumentError, match=r"old\.feather is not a file .* begins as the first version"):
+        convert_tables(NODES, Table(tmp_path / "old.feather", src="s", dst="d"), tmp_path / "g", **SMALL)
+    (tmp_path / "e.xlsx").write_bytes(b"PK\x03\x04")
+    with pytest.raises(errors.InvalidArgumentError, match=r"e\.xlsx does not say its format: .*read it with pandas"):
         convert_tables(NODES, Table(tmp_path / "e.xlsx", src="s", dst="d"), tmp_path / "g", **SMALL)
 
 

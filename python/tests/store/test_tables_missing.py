@@ -157,7 +157,7 @@ def test_errors_say_all_that_missing_needs(tmp_path: Path) -> None:
     ):
         convert_tables(nodes, edges, tmp_path / "g", **SMALL)
     with pytest.raises(
-        errors.InvalidArgumentError, match=rf"1 nodes that only edges name have no values, the first is 4: .*{needs}"
+        errors.InvalidArgumentError, match=rf"1 node of edges without a row here, the first is 4: .*{needs}"
     ):
         convert_tables(nodes, edges, tmp_path / "g", missing="add", **SMALL)
     filled = Table(nodes.source, id="id", features=["v", "n"], tensors={"c": "c"}, nulls={"n": 0, "v": 7, "c": "a"})

@@ -14,7 +14,7 @@ import torch
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
-pytest.importorskip("duckdb")
+duckdb = pytest.importorskip("duckdb")
 
 from freshgo import Table, convert_tables, errors  # noqa: E402
 
@@ -66,6 +66,20 @@ def nanoseconds(_: Path) -> Any:
     return pa.table({"s": [1, 2], "d": [2, 1], "t": pa.array([1000, 1001], pa.timestamp("ns"))})
 
 
+def endless(_: Path) -> Any:
+    return duckdb.sql(
+        "SELECT 1 AS s, 2 AS d, '2020-01-01'::TIMESTAMP AS t UNION ALL SELECT 2, 1, 'infinity'::TIMESTAMP ORDER BY s"
+    )
+
+
+def failing(_: Path) -> Any:
+    def batches() -> Any:
+        yield pa.record_batch([[1], [2]], ["s", "d"])
+        raise ValueError("no more rows")
+
+    return pa.RecordBatchReader.from_batches(pa.schema([("s", pa.int64()), ("d", pa.int64())]), batches())
+
+
 def converted(source: Any, path: Path, **options: Any) -> Any:
     table = Table(source, src="s", dst="d", **options)
     return convert_tables(None, table, path, missing="add", memory="128MiB", progress=False)
@@ -104,8 +118,8 @@ def test_keys_are_what_stands_there(source: Source, keys: list[Any], tmp_path: P
 @pytest.mark.parametrize(
     ("source", "options", "words"),
     [
-        (lambda _: pa.table({"s": [1], "d": [2], "w": pa.nulls(1)}), {"weight": "w"}, "'w' holds nulls alone, which"),
-        (lambda _: pa.table({"s": [1], "d": pa.nulls(1)}), {}, "'d' holds nulls alone.*types={'d': 'DOUBLE'}"),
+        (lambda _: pa.table({"s": [1], "d": [2], "w": pa.nulls(1)}), {"weight": "w"}, "'w' holds only nulls, which"),
+        (lambda _: pa.table({"s": [1], "d": pa.nulls(1)}), {}, "'d' holds only nulls.*types={'d': 'DOUBLE'}"),
         (
             lines({"s": 2**63 + 7, "d": 1}),
             {},
@@ -122,6 +136,8 @@ def test_keys_are_what_stands_there(source: Source, keys: list[Any], tmp_path: P
         (cases, {"weight": "S_1"}, "another column differs from 'S' in case alone: rename one"),
         (lambda _: {"s": torch.ones(1).to_sparse(), "d": [2]}, {}, "column 's': expected a list or .*a Tensor of"),
         (lambda _: {"s": torch.ones(1, device="meta"), "d": [2]}, {}, "column 's': expected a list or .*a Tensor of"),
+        (endless, {"time": "t"}, r"column 't', row 1 \(s 2, d 1\): null, expected a value"),
+        (failing, {}, "edges: reading the source failed: .*no more rows[^;]*$"),
         (nanoseconds, {"time": "t"}, "column 't', row 1 .*: .* does not convert exactly: time= is in microseconds"),
     ],
 )

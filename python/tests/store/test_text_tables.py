@@ -190,7 +190,13 @@ def test_numbers_dates_and_categories(tmp_path: Path) -> None:
         ("s,d\n1,2\n1,2,3\n", {}, r"e\.csv, line 3: 3 fields, expected 2 as in its first row: \['1', '2', '3'\]"),
         ("s,d\n" + "1,2\n" * 30000 + "3\n", {}, r"e\.csv, line 30002: 1 field, expected 2"),
         ('s,d\n"\n",2\n#1\n', {}, r"line 4: 1 field, .*\(comment='#' leaves such lines out\)"),
-        ("a\tb\n", {}, r"no column 's', it has \['a', 'b'\] in its first row \(header=False with names="),
+        ("a\tb\n", {}, r"no column 's', it has \['a', 'b'\] in its first row \(if that is data, pass header=False"),
+        ("# a comment\n1\t2\n", {}, r"no column 's', it has .*if it is a comment, pass comment='#'\)"),
+        ("s d\n1 2\n", {}, r"no column 's', it has \['s d'\].*if spaces separate its fields, pass delimiter=' '\)"),
+        ("# a\n1\t2\n", {"header": False, "names": ["s", "d"]}, r"line 1: 1 field, but .*\(comment='#' leaves such"),
+        (gzip.compress(b"s,d\n1,2\n"), {}, r"no column 's', it has .*, but it begins as gzip: name it \*\.gz"),
+        (b"PAR1\x15\x04", {}, r"no column 's', it has .*, but it begins as Parquet: format='parquet' reads it"),
+        ("PAR1,d\n1,2\n", {}, r"no column 's', it has \['PAR1', 'd'\] in its first row"),
         ("s,dd\n1,2\n", {}, r"no column 'd', it has \['s', 'dd'\]; did you mean 'dd'\?"),
         ("s,d,s\n1,2,3\n", {}, "edges has 2 columns 's', expected one"),
         ("1,2\n", {"names": ["s", "d"]}, "names= needs header=: header=False where the first row is data"),
@@ -200,7 +206,13 @@ def test_numbers_dates_and_categories(tmp_path: Path) -> None:
         ("s,d,w\n1,2,NA\n", {"weight": "w"}, r"column 'w', line 2 of .*e\.csv: 'NA', expected a number \(null='NA'"),
         ("s,d,w\n1,2,0x10\n", {"weight": "w"}, "line 2 of .*'0x10', expected a number"),
         ("s,d,w\n1,2,1\n1,3,inf\n", {"weight": "w"}, r"line 3 of .*'inf', expected a number \(types="),
-        ("s,d,w\n1,2,1,5\n".replace("1,5", '"1,5"'), {"weight": "w"}, r"'1,5', expected a number \(decimal=','"),
+        ("s,d,w\n1,2,1,5\n".replace("1,5", '"1,5"'), {"weight": "w"}, r"'1,5', .*decimal=',' .* as 1\.5\)"),
+        ('s,d,w\n1,2,"1,000.5"\n', {"weight": "w"}, "'1,000.5', expected a number without marks between thousands"),
+        ("s;d;w\n1;2;1.000,5\n", {"weight": "w", "decimal": ","}, "'1.000,5', .* without marks between thousands"),
+        ("s;d;w\n1;2;0.5\n", {"weight": "w", "decimal": ","}, r"'0\.5', .*takes no point before the fraction"),
+        ("s,d,w\n1,2,true\n1,3,1\n", {"weight": "w"}, "line 3 of .*'1', .*or all values true or false, written in one"),
+        ("s;d;w\n1;2;3\n1;3;0,5\n", {"tensors": {"w": "w"}}, "line 3 of .*'0,5' may be a number or text: decimal=','"),
+        ("s,d,w\n1,2,1.5\n1,3,1e400\n", {"tensors": {"w": "w"}}, "line 3 of .*'1e400' is too large for a number"),
         ("s,d,w\n1,2,1\n1,3,nan\n", {"tensors": {"w": "w"}}, "line 3 of .*'nan' among numbers: null= of the Table"),
         ("s,d,w\n1,2,1\n1,3,1e3\n", {"tensors": {"w": "w"}}, r"line 3 of .*'1e3' may be a number or text: types="),
         ("s,d,t\n1,2,03/04/2020\n", {"time": "t"}, "line 2 of .*'03/04/2020', expected whole numbers or dates.*date_f"),
@@ -220,7 +232,7 @@ def test_numbers_dates_and_categories(tmp_path: Path) -> None:
         (
             "s,d\n1,\u00e9\n".encode("latin-1"),
             {},
-            r"line 2 is not utf-8 in .*encoding= of the Table, such as 'latin-1'",
+            r"e\.csv, line 2: not utf-8: .*encoding= if it is in another, such as latin-1",
         ),
         ("s,d\n1,2\n".encode("utf-16"), {}, "encoding='utf-16' reads it"),
         ("s,d\n1,\u00e9\n", {"encoding": "ascii"}, "line 1 or later: not ascii"),
@@ -231,6 +243,7 @@ def test_numbers_dates_and_categories(tmp_path: Path) -> None:
         ("s,d,w\n1,2,1.5\n1,3,-inf\n", {"tensors": {"w": "w"}}, "line 3 of .*'-inf' among numbers: .* as NaN or inf"),
         ("s,d,w\n1,2,1\n1,3,+1\n", {"tensors": {"w": "w"}}, r"line 3 of .*'\+1' may be a number or text: types="),
         ("\n\n", {}, "is empty, expected the names of columns"),
+        ("s,d\n1,2\n", {"delimiter": "whitspace"}, "got 'whitspace'; did you mean 'whitespace'"),
         ("s,d\n1,2\n", {"delimiter": ",,"}, "delimiter must be one ASCII character or 'whitespace', got ',,'"),
         ("s,d\n1,2\n", {"delimiter": '"'}, "delimiter and quote are both"),
         ("s,d\n1,2\n", {"comment": ""}, "comment must be the beginning of a line"),
@@ -251,8 +264,33 @@ def test_files_that_are_no_tables_of_text(tmp_path: Path) -> None:
     ):
         with pytest.raises(Error, match=said):
             edges(tmp_path / name, "s,d\n1,2\n")
-    with pytest.raises(Error, match=r"e\.csv\.gz: not a whole compressed file"):
-        edges(tmp_path / "e.csv.gz", gzip.compress(b"s,d\n1,2\n")[:-5])
+    for name, data in (
+        ("e.csv.gz", gzip.compress(b"s,d\n1,2\n")[:-5]),
+        *((f"e.csv.{packed}", b"s,d\n1,2\n") for packed in ("gz", "bz2", "xz", "zst")),
+    ):
+        with pytest.raises(Error, match=rf"{name}: not a whole compressed file"):
+            edges(tmp_path / name, data)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(errors.StoreNotFoundError, match="none: no table in this directory; it is the source of edges"):
+        convert_tables(None, Table(tmp_path / "none", src="s", dst="d"), tmp_path / "g", missing="add", **SMALL)
+
+
+def test_empty_files_without_a_header_have_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").touch()
+    (tmp_path / "b.csv").write_text("\n")
+    nodes = Table({"id": [1, 2]}, id="id")
+    for name in ("a.csv", "b.csv"):
+        table = Table(tmp_path / name, src="s", dst="d", header=False, names=["s", "d"])
+        assert convert_tables(nodes, table, tmp_path / name[0], **SMALL).num_edges == 0
+
+
+def test_a_comma_may_be_text(tmp_path: Path) -> None:
+    text = "s;d;c\n1;2;3\n1;3;1,2\n1;4;a\n"
+    assert edges(tmp_path / "e.csv", text, tensors={"c": "c"}).categories("c") == ["1,2", "3", "a"]
+    text = text.removesuffix("1;4;a\n")
+    store = edges(tmp_path / "e.csv", text, tensors={"c": "c"}, types={"c": "VARCHAR"})
+    assert store.categories("c") == ["1,2", "3"]
+    assert edges(tmp_path / "e.csv", text, tensors={"c": "c"}, decimal=",")["c"].tolist() == pytest.approx([3, 1.2])
 
 
 @pytest.mark.parametrize(

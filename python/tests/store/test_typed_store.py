@@ -102,7 +102,7 @@ def test_what_is_ignored_is_named(tmp_path: Path) -> None:
     data["paper", "cites", "paper"].edge_index = torch.zeros(2, 1, dtype=torch.int64)
     data["paper"].model, data.source = torch.nn.Linear(1, 1), "somewhere"
     with (
-        pytest.warns(UserWarning, match=r"ignores what no store can keep: paper.model \(Linear\)"),
+        pytest.warns(UserWarning, match=r"ignores attributes that a store cannot hold: paper.model \(Linear\)"),
         convert(data, tmp_path / "g", **SMALL) as store,
     ):
         assert store.node_types == ["paper"]
@@ -223,7 +223,7 @@ def test_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             (lambda: store.split("train"), "the split 'train' needs its node type, one of 'user', 'item'"),
             (lambda: store["user"]["y"], "node type 'user' has no tensor 'y', only 'x'"),
             (lambda: store.read("y", ("user", "likes", "item")), "has no tensor 'y', only 'time'"),
-            (lambda: store.split("train", "item"), "node type 'item' has no split 'train', and no other"),
+            (lambda: store.split("train", "item"), "node type 'item' has no split 'train': it has none"),
         ):
             with pytest.raises(errors.InvalidArgumentError, match=message):
                 action()

@@ -291,7 +291,7 @@ def test_what_cannot_be_read_says_why(
 
     signed = web.url.replace("://", "://me:hunter2@") + f"/no.csv?X-Amz-Signature={SECRET}&X-Amz-Credential=AKIA7"
     refused(read("s3://bucket/no.csv"), errors.StoreNotFoundError, "s3://bucket/no.csv: no such object")
-    refused(read("s3://bucket/*.csv"), errors.StoreNotFoundError, "s3://bucket/*.csv: no object is there")
+    refused(read("s3://bucket/*.csv"), errors.StoreNotFoundError, "s3://bucket/*.csv: no object matches")
     refused(read("s3://no-bucket/no.csv"), errors.StoreNotFoundError, "no such bucket")
     refused(read("s3://Bad_Bucket!/no.csv"), errors.InvalidArgumentError, "s3://Bad_Bucket!/no.csv")
     refused(read(signed), errors.StoreNotFoundError, f"{web.url}/no.csv?...: no such object")
