@@ -147,6 +147,8 @@ def _sql(column: str, element: str, lists: bool, floats: bool) -> str:
     suffix = "[]" if lists else ""
     if element == "decimal" or (floats and element in ("hugeint", "uhugeint")):
         return f"CAST({name} AS DOUBLE{suffix})"
+    if floats and element == "ubigint":
+        return f"CAST({name} AS FLOAT{suffix})"
     return f"CAST({name} AS BIGINT{suffix})" if element in ("ubigint", "hugeint", "uhugeint") else name
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import decimal
 import errno
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from freshgo._args.checks import shown
 from freshgo._args.size import format_size, too_small
@@ -18,6 +22,9 @@ from freshgo.errors import BudgetError, DTypeError, FreshgoError, InvalidArgumen
 
 _BATCH = 1 << 13
 """Rows that pass through memory at a time. Arbitrary: 4 MiB of rows of 128 floats."""
+
+_VALUES = (list, tuple, dict, np.ndarray, np.generic, bool, int, float, str, bytes, decimal.Decimal, datetime.date)
+"""What DuckDB reads in a pandas column of objects, beside what pandas recognises."""
 
 _MAGIC = b"ARROW1"
 """How the file format of Arrow IPC begins; a stream begins with the length of its schema."""
@@ -141,9 +148,10 @@ def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
         if any("halffloat" in str(of) for of in given.dtypes):
             given = pyarrow.Table.from_pandas(given[spec.columns], preserve_index=False)
         else:
-            if len({name.lower() for name in given.columns}) < len(given.columns):  # DuckDB would rename one
-                given = given[spec.columns]
-            return f"SELECT * FROM {db.register(spec.label, given)}", False
+            if len(spec.columns) < len(given.columns):  # the others may have types that DuckDB does not know
+                given = type(given)({name: given[name] for name in spec.columns}, copy=False)
+            with _typed(db, spec, lambda name: (given[[name]].head(1), given[name].dtype)):
+                return _rows(db, spec, given), False
     if module == "polars" and kind == "LazyFrame":
         return _of_lazy_frame(db, spec, given), False
     if module == "polars" and kind == "DataFrame":
@@ -157,7 +165,8 @@ def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
         spec.check_columns(given.column_names)
         given = given.select(spec.columns)
         if _widened(given.schema) == given.schema:
-            return f"SELECT * FROM {db.register(spec.label, given)}", False
+            with _typed(db, spec, lambda name: (given.select([name]).slice(0, 1), given.schema.field(name).type)):
+                return _rows(db, spec, given), False
         given = given.to_reader(_BATCH)
     if hasattr(given, "__arrow_c_stream__") and not isinstance(given, pyarrow.RecordBatchReader):
         try:
@@ -186,8 +195,33 @@ def _arrow_of_polars(spec: Spec, frame: Any) -> Any:
         ) from error
 
 
+def _rows(db: Database, spec: Spec, given: Any) -> str:
+    """Return a query of an object that DuckDB reads in place."""
+    sql = f"SELECT * FROM {db.register(spec.label, given)}"
+    db.types(spec.label, sql)
+    return sql
+
+
+@contextlib.contextmanager
+def _typed(db: Database, spec: Spec, column: Callable[[str], tuple[Any, Any]]) -> Iterator[None]:
+    """Name the column whose type DuckDB does not know. ``column`` returns a table of a column alone, and its type."""
+    try:
+        yield
+    except InvalidArgumentError:
+        for name in spec.columns:
+            alone, of = column(name)
+            try:
+                _rows(db, spec, alone)
+            except InvalidArgumentError as error:
+                raise DTypeError(
+                    f"{spec.label}: the column {name!r} holds {of}, which DuckDB does not read: convert it to numbers, "
+                    "strings or dates"
+                ) from error
+        raise
+
+
 def _check_objects(spec: Spec, given: Any) -> None:
-    """Refuse columns of a pandas frame that hold text beside numbers: DuckDB would make text of both."""
+    """Refuse columns of a pandas frame that hold text beside numbers, or objects: DuckDB would make text of them."""
     infer_dtype = importlib.import_module("pandas").api.types.infer_dtype
 
     for name in spec.columns:
@@ -197,6 +231,13 @@ def _check_objects(spec: Spec, given: Any) -> None:
                 f"{spec.label}, column {name!r}, holds values of several kinds, expected one (such as "
                 f"frame[{name!r}].astype(str) makes text of all)"
             )
+        if kind == "mixed":
+            others = [value for value in given[name] if not isinstance(value, _VALUES) and value is not None]
+            if others:
+                raise DTypeError(
+                    f"{spec.label}, column {name!r}, holds objects such as {shown(others[0])}, expected numbers, "
+                    "strings, dates, or lists and NumPy arrays of numbers"
+                )
 
 
 def _of_dataset(db: Database, spec: Spec, given: Any) -> str:
@@ -279,7 +320,14 @@ def _of_lazy_frame(db: Database, spec: Spec, given: Any) -> str:
 
     file = db.new_file("lazy.parquet")
     try:
-        spec.check_columns(given.collect_schema().names())
+        schema = given.collect_schema()
+        spec.check_columns(schema.names())
+        for name in spec.columns:  # Parquet would have whole numbers
+            if "Duration" in str(schema[name]):
+                raise DTypeError(
+                    f"{spec.label}: the column {name!r} holds {schema[name]}, expected numbers, strings or dates, or "
+                    "lists of numbers"
+                )
         given.select(spec.columns).sink_parquet(file)
     except FileNotFoundError as error:
         raise StoreNotFoundError(error.errno or errno.ENOENT, f"{spec.label}: polars: {error}") from error
@@ -292,7 +340,6 @@ def _of_lazy_frame(db: Database, spec: Spec, given: Any) -> str:
 
 def _of_columns(spec: Spec, given: Mapping[Any, Any]) -> Any:
     """Return a mapping from names to columns as a table: lists, arrays, tensors; the rows of a matrix are lists."""
-    import numpy as np
     import pyarrow as pa
 
     arrays = {}
@@ -343,6 +390,8 @@ def _widened(schema: Any) -> Any:
             return pa.list_(wide(of.value_type), of.list_size)
         if pa.types.is_large_list(of):
             return pa.large_list(wide(of.value_type))
+        if pa.types.is_dictionary(of) and of.value_type == pa.float16():
+            return pa.float32()
         return pa.list_(wide(of.value_type)) if pa.types.is_list(of) else of
 
     return pa.schema([field.with_type(wide(field.type)) for field in schema])
@@ -359,7 +408,10 @@ def _copied(db: Database, spec: Spec, reader: Any) -> str:
         narrow = (batch.select(schema.names) for batch in reader)
         pieces = (batch.slice(at, _BATCH) for batch in narrow for at in range(0, batch.num_rows, _BATCH))
         reader = pyarrow.RecordBatchReader.from_batches(schema, (piece.cast(schema) for piece in pieces))
-    given, table = db.register(spec.label, reader), db.name("copy")
-    db.run(spec.label, f"CREATE TABLE {table} AS SELECT * FROM {given}")
+    table = db.name("copy")
+    types = {field.name: field.type for field in schema}
+    with _typed(db, spec, lambda name: (pyarrow.table([pyarrow.nulls(1, types[name])], [name]), types[name])):
+        given = db.register(spec.label, reader)
+        db.run(spec.label, f"CREATE TABLE {table} AS SELECT * FROM {given}")
     db.unregister(spec.label, given)
     return f"SELECT * FROM {table}"

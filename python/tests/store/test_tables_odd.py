@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import gzip
 import json
 from collections.abc import Callable
@@ -64,6 +65,24 @@ def cases(directory: Path) -> Path:
 
 def nanoseconds(_: Path) -> Any:
     return pa.table({"s": [1, 2], "d": [2, 1], "t": pa.array([1000, 1001], pa.timestamp("ns"))})
+
+
+def decimals(_: Path) -> Any:
+    return pa.table({"s": [1], "d": [2], "w": pa.array([decimal.Decimal("1.50")], pa.decimal256(50, 2))})
+
+
+def periods(_: Path) -> Any:
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame({"s": [1], "d": [2], "w": pandas.period_range("2020", periods=1, freq="M")})
+
+
+def tensors(_: Path) -> Any:
+    return pytest.importorskip("pandas").DataFrame({"s": [1], "d": [2], "w": [torch.ones(2)]})
+
+
+def durations(_: Path) -> Any:
+    polars = pytest.importorskip("polars")
+    return polars.LazyFrame({"s": [1], "d": [2], "w": [5]}).with_columns(w=polars.duration(days="w"))
 
 
 def endless(_: Path) -> Any:
@@ -137,6 +156,11 @@ def test_keys_are_what_stands_there(source: Source, keys: list[Any], tmp_path: P
         (lambda _: {"s": torch.ones(1).to_sparse(), "d": [2]}, {}, "column 's': expected a list or .*a Tensor of"),
         (lambda _: {"s": torch.ones(1, device="meta"), "d": [2]}, {}, "column 's': expected a list or .*a Tensor of"),
         (endless, {"time": "t"}, r"column 't', row 1 \(s 2, d 1\): null, expected a value"),
+        (decimals, {"weight": "w"}, r"the column 'w' holds decimal256\(50, 2\), which DuckDB does not read: convert"),
+        (lambda p: decimals(p).to_reader(), {"weight": "w"}, r"the column 'w' holds decimal256\(50, 2\), which DuckDB"),
+        (periods, {"weight": "w"}, r"the column 'w' holds period\[M\], which DuckDB does not read"),
+        (tensors, {"tensors": {"w": "w"}}, r"column 'w', holds objects such as a Tensor of shape \[2\], expected"),
+        (durations, {"weight": "w"}, r"the column 'w' holds Duration.*, expected numbers"),
         (failing, {}, "edges: reading the source failed: .*no more rows[^;]*$"),
         (nanoseconds, {"time": "t"}, "column 't', row 1 .*: .* does not convert exactly: time= is in microseconds"),
     ],
@@ -145,6 +169,22 @@ def test_what_is_refused(source: Source, options: dict[str, Any], words: str, tm
     with pytest.raises((errors.InvalidArgumentError, errors.DTypeError), match=words):
         converted(source(tmp_path), tmp_path / "g", **options)
     assert not (tmp_path / "g").exists()
+
+
+@pytest.mark.parametrize("source", [decimals, periods])
+def test_columns_that_are_not_used_may_have_any_type(source: Source, tmp_path: Path) -> None:
+    with converted(source(tmp_path), tmp_path / "g") as store:
+        assert store.num_edges == 1
+
+
+def test_features_beyond_int64(tmp_path: Path) -> None:
+    values = np.array([2**64 - 1, 2**63 + 2**39 + 1, 1], np.uint64)
+    for name, given in (
+        ("a", values),
+        ("b", pa.array([[value, 0] for value in values.tolist()], pa.list_(pa.uint64()))),
+    ):
+        with converted({"s": [1, 2, 3], "d": [1, 2, 3], "v": given}, tmp_path / name, features=["v"]) as store:
+            assert store["edge_attr"][:, 0].tolist() == values.astype(np.float32).tolist()
 
 
 def test_stripes_that_memory_cannot_hold(tmp_path: Path) -> None:
