@@ -146,6 +146,11 @@ class Database:
         except (self._module.Error, RuntimeError, ValueError, TypeError) as error:
             if "INTERRUPT" in str(error).upper():
                 raise KeyboardInterrupt from error
+            if long := _LONG.search(str(error)):
+                raise InvalidArgumentError(
+                    f"{label}: {long[2]}: an object of more than {format_size(int(long[1]))}, which memory= does not "
+                    "hold"
+                ) from error
             large = _LARGE.search(str(error))
             if large:
                 raise InvalidArgumentError(
@@ -156,6 +161,7 @@ class Database:
 
 
 _LARGE = re.compile(r"with value (\S+) can't be cast because .* destination type (\w+) when casting .* column (\w+)")
+_LONG = re.compile(r'"maximum_object_size" of (\d+) bytes exceeded while reading file "(.*?)"')
 _GIVEN = re.compile(r"the stream registered as 'freshgo_given_\d+'")
 _CLASS = re.compile(r"^(?:[A-Z]\w+ )+(?:Error|Exception): ")
 """How DuckDB's messages begin: ``Invalid Input Error: ``."""

@@ -10,13 +10,14 @@ from typing import Any
 
 from freshgo._args.checks import shown
 from freshgo._args.hints import among
+from freshgo._args.size import too_small
 from freshgo._tables.database import Database
 from freshgo._tables.files import FILE, literal, quoted
 from freshgo._tables.table import Spec
-from freshgo.errors import DTypeError, InvalidArgumentError, LibraryError, ReadError
+from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError, LibraryError, ReadError
 
 _ROWS = 1 << 13
-"""Rows of SQLite that pass through memory at a time. Arbitrary."""
+"""Rows of SQLite that pass through memory at a time, if they are short. Arbitrary."""
 
 _KINDS = {"integer": "integers", "real": "floats", "text": "text", "blob": "blobs"}
 """What SQLite calls the type of a value, and what messages do."""
@@ -99,10 +100,11 @@ def _copied(db: Database, spec: Spec, opened: Any, file: str, table: str) -> str
     # With types= of the Table a column of several kinds is text.
     columns = [f"CAST({quoted(n)} AS TEXT)" if n in spec.table.types else quoted(n) for n in types]
     schema = pa.schema(list(types.items()))
+    count = _rows_at_a_time(db, spec, opened, of, table, types)
 
     def batches() -> Iterator[Any]:
         rows = opened.execute(f"SELECT {', '.join(columns)} FROM {quoted(table)}")
-        while some := rows.fetchmany(_ROWS):
+        while some := rows.fetchmany(count):
             arrays = [
                 pa.array(column, kind) for column, kind in zip(zip(*some, strict=True), types.values(), strict=True)
             ]
@@ -130,7 +132,8 @@ def _types(spec: Spec, opened: Any, of: str, table: str) -> dict[str, Any]:
             if kinds == {"integer", "real"}:
                 _check_exact(spec, opened, of, table, name)
         else:
-            first = f"SELECT {quoted(name)} FROM {quoted(table)} WHERE typeof({quoted(name)}) = ? LIMIT 1"
+            value = "iif(typeof({0}) IN ('text', 'blob'), substr({0}, 1, 100), {0})".format(quoted(name))
+            first = f"SELECT {value} FROM {quoted(table)} WHERE typeof({quoted(name)}) = ? LIMIT 1"
             some = {kind: opened.execute(first, [kind]).fetchone()[0] for kind in sorted(kinds)}
             came = " and ".join(f"{_KINDS[kind]} ({shown(value)})" for kind, value in some.items())
             raise DTypeError(
@@ -138,6 +141,20 @@ def _types(spec: Spec, opened: Any, of: str, table: str) -> dict[str, Any]:
                 "converts them)"
             )
     return types
+
+
+def _rows_at_a_time(db: Database, spec: Spec, opened: Any, of: str, table: str, types: dict[str, Any]) -> int:
+    """Return how many rows of SQLite pass through memory at a time: a thirty-second of it, by the longest texts."""
+    import pyarrow as pa
+
+    texts = [quoted(name) for name, kind in types.items() if kind == pa.string()]
+    if not texts:
+        return _ROWS
+    lengths = ", ".join(f"coalesce(max(length({name})), 0)" for name in texts)
+    row = 4 * sum(opened.execute(f"SELECT {lengths} FROM {quoted(table)}").fetchone())  # a character has up to 4 bytes
+    if row > db.memory // 2:
+        raise BudgetError(f"{spec.label}: {of}: {too_small(db.memory, 2 * row, 'the longest text needs')}", 2 * row)
+    return int(min(_ROWS, max(1, db.memory // 32 // max(1, row))))
 
 
 def _check_exact(spec: Spec, opened: Any, of: str, table: str, name: str) -> None:

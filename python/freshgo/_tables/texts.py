@@ -38,9 +38,15 @@ class Layout:
         given = dialect.delimiter is not None
         suffix = "\t" if ".tsv" in Path(path).name.lower() else ","
         marks = [str(dialect.delimiter)] if given else [suffix, *(mark for mark in GUESSED if mark != suffix)]
-        firsts = {mark: self._first(rows, dialect.split_by(mark), given) for mark in marks}
-        found = {mark: row for mark, row in firsts.items() if row is not None}
+        found: dict[str, Row] = {}
+        wrong: list[Exception] = []
+        for mark in marks:
+            row = self._first(rows, dialect.split_by(mark), wrong)
+            if row is not None:
+                found[mark] = row
         self.names: list[str] = []
+        if len(wrong) == len(marks):
+            raise wrong[0]
         if not found:
             return
         mark = self._by_count(found, given) if dialect.names is not None else self._by_names(found)
@@ -51,13 +57,13 @@ class Layout:
         if dialect.header is not False:
             rows.skip(found[mark])
 
-    def _first(self, rows: Rows, dialect: Dialect, given: bool) -> Any:
+    def _first(self, rows: Rows, dialect: Dialect, wrong: list[Exception]) -> Any:
+        """Return the first row, None if there is none or it is ``wrong``, as quotes may be with a delimiter."""
         try:
             return rows.first(dialect)
-        except InvalidArgumentError:
-            if given:
-                raise
-            return None  # with another delimiter quotes may be right
+        except InvalidArgumentError as error:
+            wrong.append(error)
+            return None
 
     def _by_names(self, found: dict[str, Any]) -> str:
         """Return the delimiter with which most columns that are used are in the first row."""
@@ -96,7 +102,7 @@ class Texts:
                 message names file, line and column
         """
         self._db, self._spec, self._progress = db, spec, progress
-        self._table, self._made, self._done = db.name("text"), False, 0
+        self._table, self._made, self._done, self._held = db.name("text"), False, 0, 0
         self._columns = [_column(spec, name) for name in spec.columns]
         self._types = ["BIGINT"] * len(self._columns)  # of the table
         self._known: dict[str, None] = {}  # columns of all files
@@ -191,11 +197,17 @@ class Texts:
         if len(self.files) > 1:
             arrays.append(pa.array(np.full(len(strings[0]), number, np.int32)))
             names.append("file")
-        given = self._db.register(self._spec.label, pa.table(arrays, names))
+        rows = pa.table(arrays, names)
+        given = self._db.register(self._spec.label, rows)
         make = f"INSERT INTO {self._table}" if self._made else f"CREATE TABLE {self._table} AS"
         self._db.run(self._spec.label, f"{make} SELECT * FROM {given}")
         self._db.unregister(self._spec.label, given)
         self._made = True
+        self._held += rows.nbytes
+        if self._held > self._db.memory // 16:  # DuckDB keeps what was registered until its transaction ends
+            self._db.run(self._spec.label, "COMMIT")
+            self._db.run(self._spec.label, "BEGIN")
+            self._held = 0
 
     def _change(self, place: int, kind: str) -> None:
         """Give a column of the table another type."""

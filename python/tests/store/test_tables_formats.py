@@ -334,6 +334,18 @@ def test_tables_of_a_file(tmp_path: Path) -> None:
         convert(lite, "large", weight="w")
     with convert(lite, "exact", weight="w") as store:
         assert store["edge_weight"].tolist() == [0.5, 2.0**53]
+    long = {"s": ["a", "b"], "d": ["b", "a"], "c": ["x" * (1 << 20), None]}
+    wide = as_sqlite(pa.table(long), tmp_path / "wide.sqlite")
+    with convert(wide, None, tensors={"c": "c"}, nulls={"c": ""}) as store:
+        assert store.categories("c") == ["", long["c"][0]]
+    with sqlite3.connect(wide) as opened:
+        opened.execute("UPDATE rows SET c = zeroblob(1 << 27) WHERE s = 'a'")
+        opened.execute("CREATE TABLE longer AS SELECT 'a' AS s, 'b' AS d, printf('%.*c', 1 << 25, 'x') AS c")
+    opened.close()
+    with pytest.raises(errors.DTypeError, match=r"the column 'c' holds blobs \(b'.{,200}\), expected"):
+        convert(wide, "rows", tensors={"c": "c"})
+    with pytest.raises(errors.BudgetError, match=r"table 'longer': .* the longest text needs at least 257 MiB"):
+        convert(wide, "longer", tensors={"c": "c"})
     sqlite3.connect(tmp_path / "empty.db3").close()
     (tmp_path / "empty.db3").touch()
     with pytest.raises(errors.InvalidArgumentError, match=r"empty\.db3 holds no tables"):

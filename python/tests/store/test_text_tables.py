@@ -242,6 +242,7 @@ def test_numbers_dates_and_categories(tmp_path: Path) -> None:
         ("s,d,w\n1,2, 1\n", {"weight": "w"}, "line 2 of .*' 1', expected a number without spaces around it"),
         ("s,d,w\n1,2,1.5\n1,3,-inf\n", {"tensors": {"w": "w"}}, "line 3 of .*'-inf' among numbers: .* as NaN or inf"),
         ("s,d,w\n1,2,1\n1,3,+1\n", {"tensors": {"w": "w"}}, r"line 3 of .*'\+1' may be a number or text: types="),
+        ("x" * (17 << 20), {}, "e.csv, line 1: a row of more than 16 MiB, which memory= does not hold"),
         ("\n\n", {}, "is empty, expected the names of columns"),
         ("s,d\n1,2\n", {"delimiter": "whitspace"}, "got 'whitspace'; did you mean 'whitespace'"),
         ("s,d\n1,2\n", {"delimiter": ",,"}, "delimiter must be one ASCII character or 'whitespace', got ',,'"),
@@ -282,6 +283,19 @@ def test_empty_files_without_a_header_have_no_rows(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         table = Table(tmp_path / name, src="s", dst="d", header=False, names=["s", "d"])
         assert convert_tables(nodes, table, tmp_path / name[0], **SMALL).num_edges == 0
+
+
+def test_rows_of_text_do_not_stay_in_memory(tmp_path: Path) -> None:
+    """Five pieces, whose numbers have 16 MiB each."""
+    (tmp_path / "e.csv").write_bytes(b"s,d\n" + b"1,2\n" * (5 << 20))
+    before, seen = pa.total_allocated_bytes(), []
+
+    def report(stage: str, done: int, total: int) -> None:
+        seen.append((stage.partition(" ")[0], pa.total_allocated_bytes() - before))
+
+    edges, options = Table(tmp_path / "e.csv", src="s", dst="d"), {**SMALL, "progress": report}
+    convert_tables(None, edges, tmp_path / "g", missing="add", **options)
+    assert 0 < max(held for stage, held in seen if stage == "reading") <= 48 << 20
 
 
 def test_a_comma_may_be_text(tmp_path: Path) -> None:
