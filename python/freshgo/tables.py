@@ -111,19 +111,20 @@ def convert_tables(
                 built = Builder(db, files, report).build(node_specs, edge_specs, rule)
             remote.remove()
             (directory / "tables.duckdb").unlink(missing_ok=True)  # room for the store
-            return write_parts(
-                built.parts,
-                path,
-                memory=n_bytes,
-                relayout=wanted,
-                weight_attr=weight_attr,
-                dtype=dtype,
-                clip=clip,
-                overwrite=overwrite,
-                progress=report,
-                attachments=built.attachments,
-                details="; ".join(built.dropped),
-            )
+            with files.unnamed():
+                return write_parts(
+                    built.parts,
+                    path,
+                    memory=n_bytes,
+                    relayout=wanted,
+                    weight_attr=weight_attr,
+                    dtype=dtype,
+                    clip=clip,
+                    overwrite=overwrite,
+                    progress=report,
+                    attachments=built.attachments,
+                    details="; ".join(built.dropped),
+                )
 
 
 def _specs(nodes: object, edges: object, missing: str) -> tuple[dict[str, Spec | None], dict[EdgeType, Spec]]:

@@ -23,7 +23,6 @@ from freshgo._urls.writing import remove, upload
 from freshgo.errors import (
     OVERWRITE,
     CorruptError,
-    DTypeError,
     FormatError,
     InvalidArgumentError,
     ReadError,
@@ -165,9 +164,7 @@ def _url_of(url: object) -> str:
     )
 
 
-def _local_of(path: object) -> Path:
-    if not isinstance(path, str | os.PathLike):
-        raise DTypeError(f"the path of a store must be a string or an os.PathLike, got {type(path).__name__}")
+def _local_of(path: Any) -> Path:
     check_local(path)
     return Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 (links stay)
 

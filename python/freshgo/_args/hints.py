@@ -15,7 +15,8 @@ def nearest(word: object, known: Iterable[T]) -> T | None:
     """Return the known word or edge type that ``word`` may mean, None if none is near."""
     texts = {text: one for one in known if (text := _text(one)) is not None}
     text = _text(word)
-    near = [] if text is None else difflib.get_close_matches(text, texts, 1)
+    swapped = [one for one in texts if sorted(one) == sorted(text or "")]
+    near = [] if text is None else difflib.get_close_matches(text, swapped or texts, 1)
     return texts[near[0]] if near else None
 
 

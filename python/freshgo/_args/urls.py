@@ -6,7 +6,7 @@ import os
 import re
 import urllib.parse
 
-from freshgo.errors import InvalidArgumentError
+from freshgo.errors import DTypeError, InvalidArgumentError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 _COLLAPSED = re.compile(r"(s3a?|gs|gcs|https?|abfss?|az|hdfs|memory|file):/[^/]")
@@ -43,11 +43,13 @@ def shown_url(text: str) -> str:
 
 
 def check_local(path: object) -> None:
-    """Refuse a URL where the path of a store is expected.
+    """Refuse anything but a local path where the path of a store is expected.
 
     Raises:
-        InvalidArgumentError: it is one.
+        DTypeError: it is no path. InvalidArgumentError: it is a URL.
     """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise DTypeError(f"the path of a store must be a string or an os.PathLike, got {type(path).__name__}")
     if is_url(path) or (isinstance(path, str) and path.startswith("file://")):
         url = shown_url(str(path))
         raise InvalidArgumentError(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from freshgo._args.urls import check_local
 from freshgo._native import abi, header
-from freshgo.errors import ClosedError, DTypeError, FreshgoError, InvalidArgumentError
+from freshgo.errors import ClosedError, FreshgoError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from freshgo._args.progress import Progress
@@ -30,10 +30,8 @@ __all__ = ["POLL_MS", "Handle", "encoded_path", "run_job"]
 POLL_MS = 50
 
 
-def encoded_path(path: object) -> bytes:
+def encoded_path(path: Any) -> bytes:
     """A path as the library takes it."""
-    if not isinstance(path, str | bytes | os.PathLike):
-        raise DTypeError(f"the path of a store must be a string or an os.PathLike, got {type(path).__name__}")
     check_local(path)
     encoded = os.fsencode(path)
     if not encoded:

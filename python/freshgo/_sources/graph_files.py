@@ -151,7 +151,7 @@ _PACKED = ("", ".gz", ".bz2")
 
 _TABLES = (
     "convert_tables reads tables: freshgo.convert_tables(None, freshgo.Table({path!r}, src=..., dst=...), path, "
-    "missing='add')"
+    "missing='add'), or freshgo convert --tables SPEC on the command line"
 )
 
 _HINTS = {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import numpy as np
 
 from freshgo._args.arrays import NpyFile
 from freshgo._staging.workplace import written
+from freshgo.errors import FreshgoError
 
 
 class RawFile:
@@ -55,6 +59,16 @@ class Files:
         """Begin an array."""
         self._made.append(RawFile(self._directory, len(self._made)))
         return self._made[-1]
+
+    @contextlib.contextmanager
+    def unnamed(self) -> Iterator[None]:
+        """Let errors of the library name a tensor and not its file, which is removed before the user could look."""
+        try:
+            yield
+        except FreshgoError as error:
+            file = re.compile(rf" in {re.escape(str(self._directory))}/array\d+\.bin")
+            error.args = tuple(file.sub("", one) if isinstance(one, str) else one for one in error.args)
+            raise
 
     def close(self) -> None:
         """Close all files."""

@@ -10,7 +10,7 @@ import numpy as np
 from freshgo._args.arrays import Array, NpyFile
 from freshgo._staging.placed import Placed
 from freshgo._staging.raw import Files
-from freshgo._tables.columns import TEXT, WHOLE, kind_of
+from freshgo._tables.columns import LISTS, TEXT, WHOLE, kind_of
 from freshgo._tables.database import Database
 from freshgo._tables.files import quoted
 from freshgo._tables.source import Source
@@ -87,10 +87,12 @@ def key_type(named: list[tuple[Source, str]]) -> str:
             continue
         if kind not in (WHOLE | TEXT) - {"boolean"}:
             source.check_typed(column)
+            hint = f"(types={{{column!r}: 'VARCHAR'}} of the Table makes it text, 'BIGINT' takes whole numbers)"
+            if kind in LISTS:
+                hint = "one in each row"
             raise DTypeError(
                 f"{source.spec.label}, column {column!r}, holds {source.type_of(column)}, expected integers, strings "
-                f"or UUIDs as keys (types={{{column!r}: 'VARCHAR'}} of the Table makes it text, 'BIGINT' takes whole "
-                "numbers)"
+                f"or UUIDs as keys{',' * (kind in LISTS)} {hint}"
             )
         text = text or kind in TEXT
         unsigned, big = unsigned and kind.startswith("u"), big or kind == "ubigint"

@@ -9,12 +9,13 @@ from typing import Any
 from freshgo._args.checks import shown
 from freshgo._args.hints import among, did_you_mean
 from freshgo._args.progress import Progress
+from freshgo._tables.arrow_files import rows_of_files
 from freshgo._tables.database import Database
 from freshgo._tables.databases import rows_of_databases
 from freshgo._tables.exact import converted, date
 from freshgo._tables.files import DATABASES, FILE, check_partitions, find, literal, partitions, quoted, scan
 from freshgo._tables.json_files import copy_json
-from freshgo._tables.objects import rows_of_files, rows_of_object
+from freshgo._tables.objects import rows_of_object
 from freshgo._tables.table import Spec, check_format, paths_of
 from freshgo._tables.texts import Texts
 from freshgo._text.judge import ZONED

@@ -209,7 +209,7 @@ def spec_of(of: str | EdgeType, table: object) -> Spec:
     for name in others:
         if getattr(table, name) is not None:
             raise InvalidArgumentError(f"{label} is a table of {'nodes' if nodes else 'edges'}: {name}= is not for it")
-    if flag("reverse", table.reverse) and nodes:
+    if flag(f"{label}: reverse", table.reverse) and nodes:
         raise InvalidArgumentError(f"{label} is a table of nodes: reverse= is for edges")
     for name in (*needed, "relation", "table", "label", "split", "time", "weight"):
         value = getattr(table, name)
@@ -217,6 +217,8 @@ def spec_of(of: str | EdgeType, table: object) -> Spec:
             raise DTypeError(f"{label}: {name} must be the name of a column, got {shown(value)}")
     if table.format is not None:
         choice(f"{label}: format", table.format, TableFormat)
+    if not isinstance(table.types, Mapping):
+        raise DTypeError(f"{label}: types must be a mapping from columns to DuckDB's types, got {shown(table.types)}")
     tensors: dict[str, list[str]] = {}
     given = {
         "x" if nodes else "edge_attr": _names(f"{label}: features", table.features),

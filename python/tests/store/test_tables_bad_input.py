@@ -113,9 +113,22 @@ def test_keys_that_cannot_be(tmp_path: Path) -> None:
     for keys, holds in (([1.0, 2.0], "DOUBLE"), ([True, False], "BOOLEAN"), ([datetime.date(2020, 1, 1)] * 2, "DATE")):
         with pytest.raises(errors.DTypeError, match=f"nodes, column 'id', holds {holds}, expected integers, strings"):
             converted(Table(pa.table({"id": keys}), id="id"), edges, tmp_path / "g")
+    with pytest.raises(errors.DTypeError, match=r"'id', holds BIGINT\[\], expected .* as keys, one in each row$"):
+        converted(Table({"id": [[1], [2]]}, id="id"), edges, tmp_path / "g")
     text = Table(pa.table({"id": ["1", "2", "01"]}), id="id")
     assert converted(text, edges, tmp_path / "t").ids().keys([0, 1, 2]) == ["01", "1", "2"]
     converted(Table(pa.table({"id": ["1", "2"]}), id="id", types={"id": "BIGINT"}), edges, tmp_path / "g")
+
+
+def test_an_error_of_the_library_names_no_file_that_is_gone(tmp_path: Path) -> None:
+    edges = Table({"s": [1, 2], "d": [2, 1], "w": [-1.0, 2.0]}, src="s", dst="d", weight="w")
+    options: dict[str, Any] = {"missing": "add", "memory": "128MiB", "progress": False}
+    with pytest.raises(Error, match=r"^edge_weight\[1\] is -1, expected a finite weight"):
+        convert_tables(None, edges, tmp_path / "g", weight_attr="edge_weight", **options)
+    for path in (None, 5):
+        with pytest.raises(errors.DTypeError, match=r"the path of a store must be a string or an os\.PathLike, got"):
+            convert_tables(None, edges, path, **options)  # type: ignore[arg-type]
+    assert not names(tmp_path)
 
 
 def test_what_a_table_lacks(tmp_path: Path) -> None:
@@ -124,6 +137,8 @@ def test_what_a_table_lacks(tmp_path: Path) -> None:
     cases: list[tuple[Callable[[], object], type[Exception], str]] = [
         (lambda: Table(rows), Error, "nodes needs id="),
         (lambda: Table(rows, id="uld"), Error, "nodes has no column 'uld', it has .*did you mean 'uid'"),
+        (lambda: Table(rows, id="uid", types="BIGINT"), errors.DTypeError, "types must be a mapping from columns to"),
+        (lambda: Table(rows, id="uid", reverse="yes"), errors.DTypeError, "^nodes: reverse must be True or False"),
         (lambda: Table(rows, id="uid", features="aged"), Error, "no column 'aged'"),
         (lambda: Table(rows, id="uid", weight="age"), Error, "weight= is not for it"),
         (lambda: Table(rows, id="uid", reverse=True), Error, "reverse= is for edges"),
@@ -264,6 +279,7 @@ def test_the_command_reads_a_description(tmp_path: Path, capsys: pytest.CaptureF
         ("[]", "expected nodes, edges"),
         ('{"edges": {"user": {}}}', "has the type 'user'"),
         ('{"edges": {"source": "b", "srk": "u"}}', "edges: unknown key 'srk'; did you mean 'src'?"),
+        ('{"edges": {"source": "b", "lable": "u"}}', "edges: unknown key 'lable'; did you mean 'label'?"),
         ('{"edges": {"source": [3]}}', "must be a path"),
     ):
         (tmp_path / "bad.json").write_text(content)
