@@ -97,7 +97,7 @@ func updateChanges(in *C.fg_update_input) (out store.Changes, err error) {
 	return out, t.err
 }
 
-// clip sets whether numbers that are too large for their stored form become its largest.
+// clip sets whether numbers that overflow their stored form are clipped to it.
 func clip(tensors []store.NamedSource, to bool) {
 	for i := range tensors {
 		tensors[i].Clip = to

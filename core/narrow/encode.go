@@ -31,8 +31,8 @@ func (e *ValueError) Reason() string {
 }
 
 // Encode writes rows as they are stored. first is the number of the first row, for messages. With clip, numbers that
-// are too large for a form of floats become its largest. Infinite numbers and NaN are kept by these forms, and refused
-// by those of int8.
+// overflow a form of floats are clipped to it. Infinite numbers and NaN are kept by these forms, and refused by those
+// of int8.
 func (c *Coding) Encode(dst []byte, values []float32, first int64, clip bool) error {
 	switch c.Form {
 	case Float16:

@@ -27,7 +27,7 @@ type Source struct {
 	Pipe    int    // not 0: an open pipe from which all rows come once, in C order without gaps, when Mem is nil
 
 	Narrow narrow.Form // in which floats are stored; narrow.None: as they are
-	Clip   bool        // numbers too large for that form become its largest, rather than an error
+	Clip   bool        // numbers that overflow that form are clipped to it, rather than an error
 }
 
 // NamedSource is a tensor of the user's with its name.

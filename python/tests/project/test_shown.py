@@ -96,12 +96,14 @@ def test_there_is_one_bar_and_a_last_line(tmp_path: Path, capsys: pytest.Capture
             for done in (0, 5, 10):
                 report(stage, done, 10)
             assert report._bar.n == 10 and report._bar.total == 10
+        report("four", 5, 0)
+        report._bar.refresh()
         bar = report._bar
         finish(report, "inner", "is replaced")
         finish(report, tmp_path / "x", "3 rows")
     assert bar.disable  # tqdm has closed it
     said = capsys.readouterr().err
-    assert all(stage in said for stage in ("one", "two", "three"))
+    assert all(stage in said for stage in ("one", "two", "three")) and "four: 5.00 [" in said
     assert re.fullmatch(rf"wrote {re.escape(str(tmp_path))}/x: 3 rows in [\d.]+ s", said.rsplit("\r", 1)[-1].strip())
 
 
