@@ -59,7 +59,8 @@ def rows_of_object(db: Database, spec: Spec, given: Any) -> tuple[str, bool]:
             given = pyarrow.Table.from_pandas(given[spec.columns], preserve_index=False)
         else:
             if len(spec.columns) < len(given.columns):  # the others may have types that DuckDB does not know
-                given = type(given)({name: given[name] for name in spec.columns}, copy=False)
+                frame = importlib.import_module("pandas").DataFrame
+                given = frame({name: given[name] for name in spec.columns}, copy=False)
             with _typed(db, spec, lambda name: (given[[name]].head(1), given[name].dtype)):
                 return _rows(db, spec, given), False
     if module == "polars" and kind == "LazyFrame":
