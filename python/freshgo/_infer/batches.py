@@ -29,6 +29,20 @@ class Whole:
     given: Mapping[str, Given]
     output: int | str | None
     types: Types
+    node_type: str = ""
+    """The type of the nodes whose rows are returned without one."""
+
+    @classmethod
+    def over(
+        cls, sample: Sample, model: torch.nn.Module, given: Mapping[str, Given], output: int | str | None, types: Types
+    ) -> Whole:
+        """Return a model whose rows are of the node type of which a sample has so many."""
+        whole = cls(model, given, output, types)
+        found = whole._returned(sample)
+        if not isinstance(found, Tensor) or types.homogeneous or found.dim() == 0:
+            return whole
+        of = next((of for of, count in sample.nodes.items() if count == found.size(0)), "")
+        return dataclasses.replace(whole, node_type=of)
 
     def sources(self) -> tuple[Key, ...]:
         """The rows of nodes that it reads."""
@@ -53,11 +67,9 @@ class Whole:
 
     def rows(self, graph: Sample, targets: Mapping[str, int]) -> dict[Key, Any]:
         """What the model returns for the first nodes of each type of a graph."""
-        found = call_model(self.model, graph, self.given)
-        if self.output is not None:
-            found = found[self.output]
+        found = self._returned(graph)
         if isinstance(found, Tensor):
-            found = {"": found}
+            found = {self.node_type: found}
         if not isinstance(found, Mapping) or not all(isinstance(of, Tensor) for of in found.values()):
             raise InvalidArgumentError(
                 f"{type(self.model).__name__} returns {checks.shown(found)}, expected rows of nodes, or a dict of "
@@ -69,6 +81,10 @@ class Whole:
                 f"the store: {', '.join(map(repr, self.types.node_types))}"
             )
         return {(of, None): rows[: targets[of]] for of, rows in found.items()}
+
+    def _returned(self, graph: Sample) -> Any:
+        found = call_model(self.model, graph, self.given)
+        return found if self.output is None else found[self.output]
 
 
 def check_depth(whole: Whole, sample: Sample, depth: int) -> None:

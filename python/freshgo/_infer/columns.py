@@ -41,7 +41,7 @@ class Columns:
     def read(self, first: int, end: int, last: Tensor | None = None) -> Tensor:
         """Rows from the one of a number to before another, as float32; if ``last`` is given it has their columns of the
         last slice."""
-        out = torch.empty(end - first, self.at[-1])
+        out = torch.empty(end - first, self.at[-1], dtype=torch.float32)
         for s in range(len(self.files)):
             rows = last if s == len(self.files) - 1 else None
             out[:, self.at[s] : self.at[s + 1]] = self.slice(s, first, end) if rows is None else rows
@@ -55,7 +55,7 @@ class Columns:
 
     def load(self, s: int, step: int) -> Tensor:
         """A slice, a step of rows at a time, so that narrow rows are not in memory twice."""
-        out = torch.empty(self.rows, self.at[s + 1] - self.at[s])
+        out = torch.empty(self.rows, self.at[s + 1] - self.at[s], dtype=torch.float32)
         for first in range(0, self.rows, step):
             end = min(first + step, self.rows)
             out[first:end] = self.slice(s, first, end)

@@ -175,7 +175,7 @@ def _stage(layer: Part, sizes: Sizes, free: int, working: int, device: str | tor
     adding = _rows(working // 2, (2 if layer.columns is None else 4) * FLOAT * widest)
     both = 2 * columns + own
     finishing = _rows(working // 2, FLOAT * (both + columns))
-    one = torch.zeros(1, layer.width, device=device)  # a dtype that the layer does not take is told here
+    one = torch.zeros(1, layer.width, dtype=torch.float32, device=device)  # a layer that takes none raises here
     mapped = parts.messages(one)
     parts.combine(mapped, parts.own(one) if own else mapped if parts.root is not None else None)
     return Stage(parts, layer.columns, columns, own, slices, from_input, adding, finishing)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from freshgo._args.npy_files import read_npy_header
@@ -107,6 +108,7 @@ class Rows:
         self._put(first * self.dtype.itemsize, numbers)
 
     def _put(self, at: int, rows: Tensor) -> None:
+        rows = rows.float() if rows.dtype == torch.bfloat16 else rows  # of autocast; NumPy has no such numbers
         data = memoryview(np.ascontiguousarray(rows.numpy(), dtype=self.dtype).reshape(-1).view(np.uint8).data)
         at += self.offset
         self.moved.written += len(data)

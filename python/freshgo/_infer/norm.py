@@ -27,7 +27,7 @@ class Norm:
     def loops_of(self, edges: Tensor, weight: Tensor | None, targets: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return the edges of a batch of one hop that are no self-loops, their weights, and the weight of each target's
         own loop: that of its last one in the graph, if it has any."""
-        weight = torch.ones(edges.size(1), device=edges.device) if weight is None else weight
+        weight = torch.ones(edges.size(1), dtype=torch.float32, device=edges.device) if weight is None else weight
         weight = weight.view(-1).float()
         if not self.loops:
             return edges, weight, weight.new_zeros(targets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,9 +9,10 @@ import torch
 from torch import fx
 
 from freshgo._args import checks
-from freshgo._args.hints import did_you_mean, only
+from freshgo._args.hints import did_you_mean, listed, only
 from freshgo._args.types import Types
 from freshgo._data.source import StoreSource
+from freshgo._infer.alone import as_model, parameters_of
 from freshgo._infer.batches import Whole, check_depth
 from freshgo._infer.dtypes import one_dtype
 from freshgo._infer.layers import Layer, Plan, functions_plan, program_plan
@@ -62,6 +62,8 @@ def plan_of(
     model = getattr(model, "_orig_mod", model)  # of torch.compile
     _check_width(model, store, tensor)
     by_option = {"edge_weight": edge_weight, "edge_attr": edge_attr}
+    by_type = [f"{name}_dict" for name, of in by_option.items() if of is not None]
+    model = as_model(model, [*by_type, *(inputs if isinstance(inputs, Mapping) else ())])
     given = bound(model, store, types, tensor, by_option, inputs or {})
     try:
         return _traced(model, store, types, given, tensor, by_option, output, memory, device)
@@ -108,7 +110,7 @@ def bound(
             f"inputs must be a dict from names of parameters to names of tensors, got {checks.shown(inputs)}"
         )
     named = not types.homogeneous
-    parameters = _parameters(model)
+    parameters = parameters_of(model)
     given: dict[str, Given] = {}
     kind = type(model).__name__
     for name, parameter in parameters.items():
@@ -140,14 +142,6 @@ def bound(
         if of is not None and not any(each.removesuffix("_dict") == name for each in given):
             raise InvalidArgumentError(f"{kind} takes no {name}: its forward() takes {', '.join(parameters)}")
     return given
-
-
-def _parameters(model: torch.nn.Module) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of ``forward``. The one of PyG's Sequential takes any; its signature has their names."""
-    names = getattr(getattr(model, "signature", None), "param_dict", None)
-    if isinstance(names, dict):
-        return {name: inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names}
-    return inspect.signature(model.forward).parameters
 
 
 def _unknown(kind: str, name: str, store: Store, types: Types, by_option: Mapping[str, str | None]) -> str:
@@ -283,6 +277,10 @@ def outputs_of(model: torch.nn.Module, found: Any, output: int | str | None, typ
     if output is not None:
         found = _chosen(kind, found, output)
     by_type = isinstance(found, dict) and set(found) <= set(types.node_types)
+    if found == {}:
+        raise InvalidArgumentError(
+            f"{kind} returns no rows over the edge types of the store: {listed(types.edge_types)}"
+        )
     if by_type and all(isinstance(of, fx.Node) for of in found.values()):
         return {key: _node_rows(kind, of, key) for key, of in found.items()}
     if isinstance(found, tuple | list | dict):
@@ -332,8 +330,9 @@ def _in_batches(
             'fallback="batches" needs depth=: how many hops away the model reads, one for each message-passing layer '
             "and one more where degrees of neighbours count, as for GCNConv"
         )
-    compute = Whole(model, given, output, types)
-    check_depth(compute, _sample(model, store, given, memory, device), depth)
+    sample = _sample(model, store, given, memory, device)
+    compute = Whole.over(sample, model, given, output, types)
+    check_depth(compute, sample, depth)
     return Plan([Layer(compute, compute.sources(), hops=depth)], f"batches of depth {depth} {output!r} {given}")
 
 

@@ -52,7 +52,7 @@ class Program:
         for node in self.nodes:
             before = max((self._depth[read] for read in node.all_input_nodes), default=0)
             self._depth[node] = before + 1 if node in self.convs else before
-        self.count = max(1, *self._depth.values())
+        self.count = max([1, *self._depth.values()])
         self.norms = list(dict.fromkeys(conv.norm for conv in self.convs.values() if conv.norm is not None))
         self.passes = [self._pass(number) for number in range(1, self.count + 1)]
 
@@ -197,5 +197,7 @@ def _live(traced: Traced) -> list[fx.Node]:
     nodes = [node for node in traced.graph.nodes if node in found]
     for node in nodes:
         if level(node).kind == OTHER:
-            raise refused(f"{node.name} is neither a row for each node nor the same for all", node.meta.get("line"))
+            raise node.meta.get("why") or refused(
+                f"{node.name} is neither a row for each node nor the same for all", node.meta.get("line")
+            )
     return nodes

@@ -156,12 +156,13 @@ class Streamed:
         units = list(ranges(self._store.num_nodes, 1 << 16))
         for unit in range(self.run.state["batches"], len(units)):
             first, end = units[unit]
-            degree, listed = torch.zeros(end - first), torch.zeros(end - first)
-            loops = torch.full((end - first,), own.fill if own.loops else 0.0)
+            degree, listed = (torch.zeros(end - first, dtype=torch.float32) for _ in range(2))
+            loops = torch.full((end - first,), own.fill if own.loops else 0.0, dtype=torch.float32)
             for piece in self._lists.pieces(first, end):
                 targets = torch.repeat_interleave(torch.arange(piece.ptr.numel() - 1), piece.ptr.diff())
                 targets += piece.first - first
-                weight = torch.ones(piece.sources.numel()) if piece.weight is None else piece.weight
+                ones = torch.ones(piece.sources.numel(), dtype=torch.float32)
+                weight = ones if piece.weight is None else piece.weight
                 degree.index_add_(0, targets, weight)
                 if own.loops:
                     loop = piece.sources == targets + first
@@ -214,7 +215,7 @@ class Streamed:
         yet there."""
         stage, kept, done = self.division.stages[0], self._tables.messages(0), self.run.state["batches"]
         beside = self._tables.own(0) if stage.own else None
-        out = torch.empty(self._store.num_nodes, kept.at[1])
+        out = torch.empty(self._store.num_nodes, kept.at[1], dtype=torch.float32)
         for at, given in self._input.rows(0, self.division.free - out.nbytes):
             rows = self._segments.first(given)
             made, end = stage.parts.messages(rows).cpu(), at + rows.size(0)
@@ -260,7 +261,7 @@ class Streamed:
     def _first_messages(self) -> tuple[Tensor, Tensor | None]:
         """All that the first layer adds up, and the own rows beside it, from the input."""
         stage, count = self.division.stages[0], self._store.num_nodes
-        rows, own = torch.empty(count, stage.columns), torch.empty(count, stage.own)
+        rows, own = (torch.empty(count, columns, dtype=torch.float32) for columns in (stage.columns, stage.own))
         for at, given in self._input.rows(0, self.division.free - rows.nbytes - own.nbytes):
             here = slice(at, at + given.size(0))
             first = self._segments.first(given)

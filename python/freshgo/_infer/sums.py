@@ -28,7 +28,7 @@ class Sums:
         """What these columns of the in-neighbours of the nodes from ``first`` to before ``end`` add up to."""
         from freshgo import ops  # registers operators with torch
 
-        out = torch.zeros(end - first, rows.size(1))
+        out = torch.zeros(end - first, rows.size(1), dtype=torch.float32)
         weighted = parts.edge_weight is not None or (parts.norm is not None and parts.norm.edge_weight is not None)
         for piece in self._lists.pieces(first, end):
             out[piece.first - first :][: piece.ptr.numel() - 1] += ops.aggregate(

@@ -17,7 +17,7 @@ from torch import Tensor, fx
 
 from freshgo._traced.levels import CONSTANT, COUNT, EDGES, ENDS, OTHER, ROWS, STACKED, Level, level, mapped, tensors
 from freshgo._traced.lines import Line, line_here, line_of
-from freshgo._traced.rowwise import METADATA, is_identity, name_of, why_not_rowwise
+from freshgo._traced.rowwise import METADATA, class_of, is_identity, name_of, why_not_rowwise
 from freshgo._traced.sample import Given, Sample
 from freshgo._traced.threads import ThreadTracer
 from freshgo._traced.value import Value
@@ -90,7 +90,7 @@ class _Tracer(ThreadTracer):
         if self._passes(m):
             return True
         contains = isinstance(m, _CONTAINERS) or type(m).__name__ == "HeteroDictLinear"
-        return type(m).__module__.startswith(_LEAVES) and not contains
+        return class_of(m).__module__.startswith(_LEAVES) and not contains
 
     def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
         args: list[Any] = [self.root]
@@ -153,7 +153,7 @@ class _Tracer(ThreadTracer):
         node.meta["level"] = self._level(node, module)
         node.meta["value"] = self._computed(node, module)
         passes = module is not None and isinstance(module, self._passing)
-        if level(node).kind in (ROWS, EDGES) and not passes and is_identity(node, module):
+        if level(node).kind in (ROWS, EDGES, OTHER) and not passes and is_identity(node, module):
             first = node.args[0]
             if isinstance(first, fx.Node):
                 self.graph.erase_node(node)
@@ -172,20 +172,14 @@ class _Tracer(ThreadTracer):
     def _level(self, node: fx.Node, module: Any) -> Level:
         """What a call gives, of what it reads."""
         read = [level(of) for of in node.all_input_nodes]
-        if any(of.kind == OTHER for of in read):
-            raise self._refused(node, "reads what is neither a row for each node nor the same for all")
-        if module is not None and self._passes(module):
+        passes = module is not None and self._passes(module)
+        if any(of.kind == OTHER for of in read) or (not passes and any(of.kind == ENDS for of in read)):
+            return self._stray(node, module, passes=passes)
+        if passes:
             return self._of_convolution(node, module)
         kinds = {of for of in read if of.kind != CONSTANT}
         if not kinds:
             return Level(CONSTANT)
-        if any(of.kind == ENDS for of in kinds):
-            what = type(module).__name__ if module is not None else name_of(node)
-            raise self._refused(
-                node,
-                f"{what} reads edge_index, which only message-passing layers may: store the edges as they are "
-                "to be passed to the layers",
-            )
         if len(kinds) == 1 and next(iter(kinds)).kind == COUNT:
             return next(iter(kinds))
         rows = {of._replace(kind=ROWS) if of.kind == STACKED else of for of in kinds if of.kind != COUNT}
@@ -199,6 +193,29 @@ class _Tracer(ThreadTracer):
         if why is not None:
             raise self._refused(node, why)
         return found
+
+    def _stray(self, node: fx.Node, module: Any, *, passes: bool) -> Level:
+        """What a call gives that reads edges outside of layers, or what was made of them so: nothing may come of it,
+        but code may look at it, as ``dropout_edge`` does in evaluation.
+
+        Raises:
+            UntraceableError: rows or a layer would depend on it.
+        """
+        before = [of for of in node.all_input_nodes if level(of).kind == OTHER]
+        if before:
+            why = before[0].meta.get("why") or self._refused(
+                node, "reads what is neither a row for each node nor the same for all"
+            )
+        else:
+            why = self._refused(
+                node,
+                f"{self._called(node, module)} reads edge_index, which only message-passing layers may: store the "
+                "edges as they are to be passed to the layers",
+            )
+        if passes or any(level(of).kind in (ROWS, STACKED, EDGES) for of in node.all_input_nodes):
+            raise why
+        node.meta["why"] = why
+        return Level(OTHER)
 
     def _of_convolution(self, node: fx.Node, module: Any) -> Level:
         read = [level(of) for of in node.all_input_nodes]
@@ -270,6 +287,8 @@ class _Tracer(ThreadTracer):
         if isinstance(value, tuple | list) and any(True for _ in tensors(value)):
             entries = [self._entry(proxy, i) for i in range(len(value))]
             return type(value)(*entries) if hasattr(value, "_fields") else type(value)(entries)
+        if of.kind == OTHER and value is not None and not _is_metadata(node):
+            return proxy
         if of.kind in (ROWS, STACKED, EDGES) and value is not None and not _is_metadata(node):
             raise self._refused(node, f"{self._called(node, None)} makes {type(value).__name__} of rows")
         return value
@@ -283,6 +302,8 @@ class _Tracer(ThreadTracer):
         if of.kind == ROWS and key in self._sample.nodes:
             of = Level(ROWS, key)
         entry.node.meta.update(value=value, level=self._counted(value, of), line=proxy.node.meta["line"])
+        if "why" in proxy.node.meta:
+            entry.node.meta["why"] = proxy.node.meta["why"]
         return self._structured(entry)
 
     def _called(self, node: fx.Node, module: Any) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from freshgo._traced.levels import ENDS, level
+
 _OF_NUMBERS_OR_ROWS = """
     abs absolute add addcdiv addcmul and_ asinh acosh atanh asin acos atan atan2 bitwise_and bitwise_or bitwise_not
     bitwise_xor bool bfloat16 ceil celu clamp clamp_max clamp_min clip clone contiguous cos cosh cpu cuda detach div
@@ -41,16 +43,19 @@ RANDOM = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout"
 IDENTITIES = ("contiguous", "detach", "clone", "dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 """Functions that return the rows that they get, in evaluation."""
 
+CASTS = ("long", "to", "type")
+"""Methods that return the edges that they get, where these have the dtype and the device already."""
+
 METADATA = ("dim", "ndimension", "is_floating_point", "is_complex", "is_contiguous", "get_device", "element_size")
 """Methods whose result is the same for every number of rows."""
 
 _CLASSES = """
-    AlphaDropout BatchNorm BatchNorm1d Bilinear CELU CosineSimilarity Dropout Dropout1d ELU Embedding
-    FeatureAlphaDropout Flatten GELU GLU GRU GroupNorm HeteroBatchNorm HeteroLayerNorm Hardshrink Hardsigmoid Hardswish
-    Hardtanh Identity LSTM LayerNorm LeakyReLU Linear LogSigmoid LogSoftmax MessageNorm Mish MultiheadAttention
-    NonDynamicallyQuantizableLinear PReLU PairwiseDistance PositionalEncoding RMSNorm RNN RReLU ReLU ReLU6 SELU SiLU
-    Sigmoid Softmax Softmin Softplus Softshrink Softsign TemporalEncoding Threshold Tanh Tanhshrink
-    TransformerEncoderLayer Unflatten DiffGroupNorm
+    AlphaDropout BatchNorm BatchNorm1d Bilinear CELU CosineSimilarity DiffGroupNorm Dropout Dropout1d ELU Embedding
+    FeatureAlphaDropout Flatten GELU GLU GroupNorm GRU GRUCell Hardshrink Hardsigmoid Hardswish Hardtanh
+    HeteroBatchNorm HeteroLayerNorm HeteroLinear Identity LayerNorm LeakyReLU Linear LogSigmoid LogSoftmax LSTM
+    LSTMCell MessageNorm Mish MultiheadAttention NonDynamicallyQuantizableLinear PairwiseDistance PositionalEncoding
+    PReLU ReLU ReLU6 RMSNorm RNN RNNCell RReLU SELU Sigmoid SiLU Softmax Softmin Softplus Softshrink Softsign Tanh
+    Tanhshrink TemporalEncoding Threshold TransformerEncoderLayer Unflatten
 """
 
 MODULES = frozenset(_CLASSES.split())
@@ -107,8 +112,14 @@ def _training(node: fx.Node) -> bool:
     return bool(args[place]) if len(args) > place else default
 
 
+def class_of(module: Any) -> type[Any]:
+    """Return the class that a module was made with: ``weight_norm`` and its kind derive one of their own from it."""
+    kind: type[Any] = type(module)
+    return kind.__mro__[1] if torch.nn.utils.parametrize.is_parametrized(module) else kind
+
+
 def _why_not_module(module: Any) -> str | None:
-    kind = type(module).__name__
+    kind = class_of(module).__name__
     if kind not in MODULES:
         if type(module).__module__.startswith("torch_geometric.nn.norm"):
             return f"{kind} normalises over all nodes at once"
@@ -124,7 +135,12 @@ def _why_not_module(module: Any) -> str | None:
 
 
 def is_identity(node: fx.Node, module: Any) -> bool:
-    """Whether a call returns the rows that it gets."""
+    """Whether a call returns the rows, or the edges, that it gets."""
+    first = node.args[0] if node.args else None
+    if isinstance(first, fx.Node) and level(first).kind == ENDS:
+        value, given = node.meta["value"], first.meta["value"]
+        same = name_of(node) in (*IDENTITIES, *CASTS) and isinstance(value, torch.Tensor) and value.dtype == given.dtype
+        return same and torch.equal(value, given)
     if module is not None:
         hooked = module._forward_hooks or module._forward_pre_hooks
         return type(module).__name__ in _SAME and not hooked

@@ -79,6 +79,6 @@ def random_rows(shape: tuple[int, ...], dtype: torch.dtype, level: str, generato
     """Draw rows of floats: those of edges are positive. Others are zeros."""
     if not dtype.is_floating_point:
         return torch.zeros(shape, dtype=dtype)
-    drawn = torch.randn(shape, generator=generator)
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float32)
     drawn = drawn.abs() + 0.1 if level != ROWS else drawn
     return drawn.to(torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype)

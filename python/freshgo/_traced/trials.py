@@ -89,7 +89,7 @@ def check_same(traced: Traced, returned: Any, found: Any) -> None:
     Raises:
         UntraceableError: it does not.
     """
-    want = [node.meta["value"] for node in _nodes(found)]
+    want = tensors([node.meta["value"] for node in _nodes(found)])
     if any(not equal(a, b) for a, b in zip(tensors(returned), want, strict=True)):
         raise refused(
             "the model returns other rows when it is called than when it is traced: it is random, it "

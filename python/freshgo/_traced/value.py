@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from freshgo._traced.levels import CONSTANT, level
+from freshgo._traced.levels import CONSTANT, ENDS, OTHER, level
 
 
 class Value(fx.Proxy):
@@ -29,18 +29,17 @@ class Value(fx.Proxy):
         return super().__getattr__(name)
 
     def size(self, dim: int | None = None) -> Any:
-        """The number of rows as a value, other sizes as they are."""
+        """The number of rows, or of edges, as a value, other sizes as they are."""
         value = self.node.meta["value"]
         of = level(self.node)
         if dim is not None:
             return self.size()[dim]
         if of.kind == CONSTANT:
             return value.shape
-        at = of.dim or 0
-        return (
-            *value.shape[:at],
-            self.tracer.create_proxy("call_method", "size", (self, at), {}),
-            *value.shape[at + 1 :],
+        counts = {ENDS: (1,), OTHER: range(value.dim())}.get(of.kind, (of.dim or 0,))
+        return tuple(
+            self.tracer.create_proxy("call_method", "size", (self, at), {}) if at in counts else size
+            for at, size in enumerate(value.shape)
         )
 
     def dim(self) -> int:

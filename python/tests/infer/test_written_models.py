@@ -54,7 +54,7 @@ CANNOT = {
     "transformers": r"TransformerConv, cannot be precomputed: its coefficients depend on parameters",
     "relations": r"RGCNConv, cannot be precomputed: .* make the relations edge types",
 }
-MAPPED = ("gated residual", "buffers", "twice", "twice, weights")
+MAPPED = ("gated residual", "buffers", "twice", "twice, weights", "recurrent")
 """Whose first layer reads rows that the model has changed."""
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 tg = pytest.importorskip("torch_geometric.nn")
+dropout_edge = pytest.importorskip("torch_geometric.utils").dropout_edge
 
 
 class GatedResidual(nn.Module):
@@ -233,6 +234,51 @@ class Blocks(nn.Module):
         return self.out(torch.cat([x, *peaks], dim=1))
 
 
+class Recurrent(nn.Module):
+    """A GRU updates rows by what comes from neighbours, as in gated graph networks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.conv, self.end = nn.Linear(24, 16), tg.SAGEConv(16, 16), nn.Linear(16, 5)
+        self.cell, self.long = nn.GRUCell(16, 16), nn.LSTMCell(16, 16)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.start(x)
+        h = self.cell(self.conv(h, edge_index), h)
+        h, _ = self.long(self.conv(h, edge_index), (h, torch.zeros_like(h)))
+        return self.end(h)
+
+
+class DropEdge(nn.Module):
+    """Edges are dropped in training, and asserted to be edges; in evaluation nothing comes of that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = tg.SAGEConv(24, 16), tg.SAGEConv(16, 5)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        assert edge_index.dim() == 2 and edge_index.size(0) == 2, edge_index.shape
+        edge_index, kept = dropout_edge(edge_index.long().contiguous(), p=0.2, training=self.training)
+        _, col = edge_index
+        _ = kept.sum(), col.unique()
+        return self.b(self.a(x, edge_index).relu(), edge_index)
+
+
+class Parametrized(nn.Module):
+    """Matrices with spectral and weight norms, and one for each kind of node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.kinds = tg.SAGEConv(24, 16), tg.HeteroLinear(16, 16, 3)
+        self.one = nn.utils.parametrizations.spectral_norm(nn.Linear(16, 16))
+        self.two = nn.utils.parametrizations.weight_norm(nn.Linear(16, 5))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.conv(x, edge_index)
+        h = self.kinds(h, (h[:, 0] > 0).long() + (h[:, 1] > 0).long())
+        return self.two(self.one(h).relu())
+
+
 MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "gated residual": (GatedResidual, {}),
     "edge gat": (EdgeGat, {"edge_attr": "w"}),
@@ -247,4 +293,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "transformers": (Transformers, {}),
     "relations": (Relations, {"inputs": {"edge_type": "kind"}}),
     "blocks": (Blocks, {}),
+    "recurrent": (Recurrent, {}),
+    "drop edge": (DropEdge, {}),
+    "parametrized": (Parametrized, {}),
 }
