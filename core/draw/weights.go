@@ -69,7 +69,9 @@ func (c checks) checkWeights() error {
 	for i, t := range found {
 		if t == nil {
 			if m.Options.WeightAttrs != nil && m.Options.WeightAttrs[i] != "" {
-				return types.OfRelation(i, fmt.Errorf("%w: weight_attr %q is no edge tensor", ErrOption, m.Options.WeightAttrs[i]))
+				return types.OfRelation(i, fmt.Errorf("%w: weight_attr %q is no edge tensor, the edge tensors are %q",
+					ErrOption, m.Options.WeightAttrs[i], c.edgeTensors(func(t *Tensor) bool { return t.Type == i },
+						func(t *Tensor) string { return t.Name })))
 			}
 			continue
 		}
@@ -80,17 +82,23 @@ func (c checks) checkWeights() error {
 	if slices.ContainsFunc(found, func(t *Tensor) bool { return t != nil }) {
 		return nil
 	}
-	var known []string
-	for i := range m.Parts.Tensors {
-		if t := &m.Parts.Tensors[i]; t.ByEdge {
-			known = append(known, types.fullName(t))
-		}
-	}
+	known := c.edgeTensors(func(*Tensor) bool { return true }, types.fullName)
 	what := "no edge tensor"
 	if !types.unnamed() {
 		what = "no tensor of any edge type"
 	}
 	return fmt.Errorf("%w: weight_attr %q is %s, the edge tensors are %q", ErrOption, m.Options.WeightAttr, what, known)
+}
+
+// edgeTensors returns what name calls the tensors of edges for which is holds.
+func (c checks) edgeTensors(is func(*Tensor) bool, name func(*Tensor) string) []string {
+	var names []string
+	for i := range c.sampling.Parts.Tensors {
+		if t := &c.sampling.Parts.Tensors[i]; t.ByEdge && is(t) {
+			names = append(names, name(t))
+		}
+	}
+	return names
 }
 
 // checkWeight says why a tensor holds no weights.

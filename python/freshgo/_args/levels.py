@@ -72,14 +72,19 @@ class Levels:
                     f"{self._or_whole(name)}"
                 )
 
-    def homogeneous(self, name: str, array: Array, num_nodes: int | None, num_edges: int, num_graphs: int) -> Level:
-        """Return what a tensor of a homogeneous graph belongs to.
+    def homogeneous(
+        self, name: str, array: Array, num_nodes: int | None, num_edges: int, num_graphs: int, dim: int | None = 0
+    ) -> Level:
+        """Return what a tensor of a homogeneous graph belongs to. ``dim`` is where the graph says that nodes or edges
+        are.
 
         Raises:
             InvalidArgumentError: nothing decides, or the rows do not fit.
         """
         rows = int(array.shape[0])
         level = self.of.get(name)
+        if level is None and dim not in (0, None, -len(array.shape)):
+            self._check_columns(name, array, (num_nodes, num_edges), "", dim)
         if level is None and rows == num_edges and name in self.weights:
             level = "edge"
         if level is None and rows == num_nodes == num_edges:
@@ -139,12 +144,16 @@ class Levels:
     def _or_whole(self, name: str) -> str:
         return f", or graph_level=[{name!r}] if it belongs to the graph as a whole ({_ASKED})"
 
-    def _check_columns(self, name: str, array: Array, counts: Collection[int | None], label: str) -> None:
-        """Ask about a tensor whose columns PyG's loaders would select."""
-        columns = int(array.shape[-1])
-        if ("index" in name or name == "face") and len(array.shape) > 1 and columns in counts:
+    def _check_columns(
+        self, name: str, array: Array, counts: Collection[int | None], label: str, dim: int | None = None
+    ) -> None:
+        """Ask about a tensor whose columns, or what it has along ``dim``, PyG's loaders would select."""
+        named = "index" in name or name == "face"
+        at = -1 if dim is None and named else dim
+        if at is not None and len(array.shape) > 1 and int(array.shape[at]) in counts:
+            what = "a column" if at in (-1, len(array.shape) - 1) else f"an entry of dimension {at}"
             raise InvalidArgumentError(
-                f"{label}{name} has shape {list(array.shape)}, with a column for each node or edge: expected a row for "
+                f"{label}{name} has shape {list(array.shape)}, with {what} for each node or edge: expected a row for "
                 f"each{self._or_whole(name)}"
             )
 

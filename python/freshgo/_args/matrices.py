@@ -27,7 +27,10 @@ def with_edge_index(items: Mapping[str, Any], label: str) -> dict[str, Any]:
     if matrix is None:
         return given
     if given.get("edge_index") is not None:
-        raise InvalidArgumentError(f"{label}edge_index and {label}adj_t are both given, expected one of them")
+        raise InvalidArgumentError(
+            f"{label}edge_index and {label}adj_t are both given, expected one of them: delete the other, or use "
+            "ToSparseTensor(remove_edge_index=True)"
+        )
     rows, columns, values = entries_of(matrix, f"{label}adj_t")
     given["edge_index"] = torch.stack([columns, rows])  # a row of the transposed matrix is a target
     if values is not None and not (values.dim() == 1 and bool((values == 1).all())):

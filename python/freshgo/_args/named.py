@@ -55,7 +55,10 @@ def as_array(name: str, value: object) -> Array | None:
     """Return ``value`` as an array, a path as its parsed header; None when it is something else."""
     if isinstance(value, Tensor):
         if value.layout != torch.strided:
-            raise DTypeError(f"{name} must be a dense tensor, got layout {value.layout}")
+            raise DTypeError(
+                f"{name} must be a dense tensor, got layout {value.layout}: {name}.to_dense() is one, and a graph may "
+                "have its edges as adj_t"
+            )
         # Also unwraps PyG's EdgeIndex, a subclass, and writes out a sign that PyTorch only notes, as of z.conj().imag.
         return keep_note(value, value.detach().as_subclass(Tensor).resolve_neg())
     if np.ma.is_masked(value):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from freshgo._args import labelled
 from freshgo._args.arrays import Array, NpyFile, is_integer
 from freshgo._args.frames import Frame, Frames, is_frame, take_apart
 from freshgo._args.hints import did_you_mean, listed
-from freshgo._args.levels import OF_NODES, Levels, is_mask
+from freshgo._args.levels import OF_NODES, Level, Levels, is_mask
 from freshgo._args.matrices import with_edge_index
 from freshgo._args.named import as_array, check_name, column_of, named_splits, sorted_values, transposed
 from freshgo._args.npy_files import is_of_types, read_directory, read_types
@@ -184,12 +185,17 @@ def _types_of_homogeneous(data: object, levels: Levels) -> dict[Any, Any]:
     arrays, others = sorted_values({name: value for name, value in items.items() if name not in frames}, "")
     arrays, edges[_LINKS] = labelled.take(arrays, "")
     num_nodes, num_edges = _count_nodes(given_nodes, arrays, ""), edges["edge_index"].shape[1]
+    dims = _dims(data)
     nodes: dict[Any, Any] = {"num_nodes": num_nodes, "splits": given_splits, **frames}
     nodes[_WHOLE] = others
     levels.check_lists(others, (num_nodes, num_edges), "")
     for name, array in arrays.items():
         _check_ptr(name, array, num_nodes, "")
-        level = "graph" if name == "ptr" else levels.homogeneous(name, array, num_nodes, num_edges, _graphs(arrays))
+        dim = dims(name, items[name])
+        if name == "ptr" or (dim is None and levels.of.get(name) is None):
+            level: Level = "graph"
+        else:
+            level = levels.homogeneous(name, array, num_nodes, num_edges, _graphs(arrays), dim)
         if level == "graph":
             nodes[_WHOLE][name] = _kept(items[name], array)
         else:
@@ -202,6 +208,20 @@ def _kept(value: Any, array: Array) -> Any:
     return array if isinstance(array, NpyFile) else value
 
 
+def _dims(data: object) -> Callable[[str, Any], int | None]:
+    """Return what tells along which dimension a graph of a class of its own has its nodes or edges in a tensor; None:
+    it belongs to the graph as a whole. As PyG's loaders ask ``__cat_dim__``."""
+    pyg, own = sys.modules.get("torch_geometric.data"), getattr(data, "__cat_dim__", None)
+    if pyg is None or own is None or not isinstance(data, pyg.Data) or type(data).__cat_dim__ is pyg.Data.__cat_dim__:
+        return lambda *_: 0
+
+    def dim(name: str, value: Any) -> int | None:
+        of = own(name, value)
+        return of if isinstance(of, int) else None
+
+    return dim
+
+
 def _graphs(arrays: Mapping[str, Array]) -> int:
     """Return how many graphs a batch of PyG has joined, 0 where it is none."""
     return int(arrays["ptr"].shape[0]) - 1 if "ptr" in arrays else 0
@@ -211,7 +231,13 @@ def _check_ptr(name: str, array: Array, num_nodes: int | None, label: str) -> No
     """Refuse a tensor of this name that does not say where graphs begin, as PyG's Batch does."""
     if name == "ptr":
         held = isinstance(array, torch.Tensor | np.ndarray) and is_integer(array) and len(array.shape) == 1
-        if not held or int(array[0]) != 0 or int(array[-1]) != num_nodes:  # type: ignore[index]
+        first, last = (int(array[0]), int(array[-1])) if held and array.shape[0] else (-1, -1)  # type: ignore[index]
+        if first == 0 and num_nodes is not None and num_nodes not in (-1, last):
+            raise InvalidArgumentError(
+                f"{label}ptr says where the graphs of a batch begin and ends with {last}, but there are {num_nodes} "
+                "nodes, as after a transform of the batch: delete it, or transform the graphs before they are joined"
+            )
+        if first != 0 or last != num_nodes:
             check_name(name, f"the name {label + name!r}")
 
 

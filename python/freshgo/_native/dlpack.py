@@ -40,6 +40,14 @@ _DTYPES: dict[str, tuple[int, int]] = {
 }
 """DLPack's code and width of every dtype, by the name that PyTorch and NumPy share."""
 
+_INSTEAD = {
+    "complex": "torch.view_as_real({}), pairs of floats",
+    "float8": "{}.to(torch.float16)",
+    "quint": "{}.dequantize()",
+    "qint": "{}.dequantize()",
+}
+"""What to store of a tensor with another dtype, by how its name begins."""
+
 
 @dataclass(frozen=True)
 class _Layout:
@@ -183,7 +191,8 @@ def _c_string(name: str) -> bytes:
 
 def _known(name: str, dtype: str) -> str:
     if dtype not in _DTYPES:
-        raise DTypeError(f"{name} has dtype {dtype}, expected one of {', '.join(_DTYPES)}")
+        how = next((f": store {of.format(name)}" for begins, of in _INSTEAD.items() if dtype.startswith(begins)), "")
+        raise DTypeError(f"{name} has dtype {dtype}, expected one of {', '.join(_DTYPES)}{how}")
     return dtype
 
 

@@ -26,6 +26,7 @@ from freshgo._sources.ogb_files import is_ogb_directory, read_ogb_directory
 from freshgo._sources.ogb_names import KNOWN
 from freshgo._sources.ogb_sets import is_ogb_set, read_ogb_set
 from freshgo._sources.opening import Graph, Opening
+from freshgo._sources.pyg_graphs import is_many, read_many
 from freshgo._sources.pyg_sets import is_pyg_set, read_pyg_set
 from freshgo._sources.pyg_stores import is_pyg_stores, read_pyg_stores
 from freshgo._sources.urls import fetched, has_urls, with_arrays
@@ -99,6 +100,7 @@ SOURCES = (
     *map(_graph_file, FORMATS),
     Source("npy", _is_path, _read_npy),
     Source("pyg", is_pyg_set, read_pyg_set),
+    Source("pyg", is_many, read_many),
     Source("pyg", is_pyg_stores, read_pyg_stores),
     Source("networkx", is_networkx, read_networkx),
     Source("matrix", edges.is_matrix, edges.read_matrix),

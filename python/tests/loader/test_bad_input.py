@@ -489,3 +489,21 @@ def test_memory_and_store_accept_the_same(tmp_path: Path, case: str) -> None:
     outcomes = [outcome(in_memory), outcome(on_disk)]
     assert outcomes[0] == outcomes[1], outcomes
     assert (outcomes[0] == "accepted") == accepted, outcomes
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (torch.zeros(3, 2, dtype=torch.complex64), r"x has dtype complex64, .*: store torch.view_as_real\(x\)"),
+        (np.zeros((3, 2), np.complex128), r"x has dtype complex128, .*: store torch.view_as_real\(x\)"),
+        (torch.zeros(3, 2).to(torch.float8_e5m2), r"x has dtype float8_e5m2, .*: store x.to\(torch.float16\)"),
+        (torch.zeros(3, 2).to_sparse(), r"x must be a dense tensor, .*: x.to_dense\(\) is one"),
+    ],
+    ids=["complex", "array", "float8", "sparse"],
+)
+def test_what_to_store_instead_of_rows_that_no_store_has(tmp_path: Path, rows: Any, words: str) -> None:
+    data = {"edge_index": torch.tensor([[0, 1, 2], [1, 2, 0]]), "x": rows}
+    with pytest.raises(errors.DTypeError, match=words):
+        Loader(data, [2])
+    with pytest.raises(errors.DTypeError, match=words):
+        convert(data, tmp_path / "g", progress=False)

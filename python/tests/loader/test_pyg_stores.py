@@ -18,6 +18,7 @@ import freshgo
 from freshgo import Loader, convert, errors
 
 pytest.importorskip("torch_geometric")
+import torch_geometric.data as pyg_graphs
 from torch_geometric.data import HeteroData
 from torch_geometric.data.graph_store import EdgeLayout
 from torch_geometric.loader import LinkLoader, NeighborLoader, NodeLoader
@@ -307,3 +308,17 @@ def test_parts_of_two_stores(tmp_path: Path) -> None:
     for wrong in ((one[0], 3), (one[0],)):
         with pytest.raises(errors.FreshgoError):
             Loader(wrong, [-1])
+
+
+def test_a_graph_that_is_both_stores_is_a_graph_and_several_are_not() -> None:
+    graph = pyg_graphs.Data(x=torch.rand(5, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    with Loader((graph, graph), [2]) as loader:
+        assert torch.equal(next(iter(loader)).x[:1], graph.x[:1])
+    several: list[Any] = [(graph, graph.clone()), [graph, graph], [graph], [HeteroData()] * 3]
+    for graphs in several:
+        with pytest.raises(errors.DTypeError, match=r"of \d graphs of PyG, expected one .*Batch.from_data_list"):
+            Loader(graphs, [2])
+    ends, times = graph.edge_index, torch.arange(2)
+    events = pyg_graphs.TemporalData(src=ends[0], dst=ends[1], t=times, msg=graph.x[:2])
+    with pytest.raises(errors.DTypeError, match=r"TemporalData of PyG, .*: expected Data\(edge_index="):
+        Loader(events, [2])

@@ -77,7 +77,12 @@ def test_states_know_weights_by_edge_type() -> None:
     ("weights", "error", "words"),
     [
         ({("a", "b", "c"): "w"}, ValueError, r"unknown edge type \('a', 'b', 'c'\), expected \('author'"),
-        ({CITES: "none"}, ValueError, "weight_attr 'none' is no edge tensor"),
+        (
+            {CITES: "wieght"},
+            ValueError,
+            r"edge type \(paper, cites, paper\): weight_attr 'wieght' is no edge tensor, the edge tensors are "
+            "'weight'; did you mean 'weight'",
+        ),
         ({CITES: 3}, TypeError, "or a dict of names by edge type"),
         ({CITES: None}, TypeError, "or a dict of names by edge type"),
         ({CITES: ""}, ValueError, "empty string"),
@@ -88,7 +93,7 @@ def test_states_know_weights_by_edge_type() -> None:
 )
 def test_weights_that_there_are_not(weights: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
-        Loader(typed(), [2], "paper", weight_attr=weights)
+        Loader(typed(cites="weight"), [2], "paper", weight_attr=weights)
 
 
 def test_a_homogeneous_graph_has_no_weights_by_type() -> None:

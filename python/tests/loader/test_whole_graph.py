@@ -197,6 +197,51 @@ def levels(store: Store) -> dict[str, str]:
     return {name: info.level for name, info in store.tensors.items()}
 
 
+def test_a_batch_that_a_transform_has_cut_says_so(tmp_path: Path) -> None:
+    pyg = pytest.importorskip("torch_geometric.data")
+    batch = pyg.Batch.from_data_list([pyg.Data(**graph(), num_nodes=30) for _ in range(2)])
+    cut = batch.subgraph(torch.arange(50))
+    words = "ptr says where the graphs of a batch begin and ends with 60, but there are 50 nodes, .*: delete it"
+    with pytest.raises(errors.InvalidArgumentError, match=words):
+        Loader(cut, [2])
+    with pytest.raises(errors.InvalidArgumentError, match=words):
+        convert(cut, tmp_path / "g", **QUIET)
+    del cut.ptr
+    with Loader(cut, [2]) as loader:
+        assert len(loader) == 50
+
+
+def test_graphs_of_a_class_of_its_own(tmp_path: Path) -> None:
+    """``__cat_dim__`` says along which dimension nodes are, or that a tensor is of the graph as a whole."""
+    pyg = pytest.importorskip("torch_geometric.data")
+
+    class Own(pyg.Data):  # type: ignore[misc]
+        def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+            own = {"target": None, "columns": 1, "last": -1}
+            return own[key] if key in own else super().__cat_dim__(key, value, *args, **kwargs)
+
+    target = torch.rand(30)
+    data = Own(**graph(), target=target)
+    for source in (data, convert(data, tmp_path / "g", **QUIET)):
+        with Loader(source, [2], batch_size=4) as loader:
+            batch = next(iter(loader))
+            assert batch.num_nodes < 30
+            assert torch.equal(batch.target, target)
+    for name in ("columns", "last"):
+        with pytest.raises(
+            errors.InvalidArgumentError, match=rf"{name} has shape \[5, 30\], with a column for each node"
+        ):
+            Loader(Own(**graph(), **{name: torch.rand(5, 30)}), [2])
+        with Loader(Own(**graph(), **{name: torch.rand(5, 7)}), [2]) as loader:
+            assert next(iter(loader))[name].shape == (5, 7)
+    with Loader(Own(**graph(), last=target), [2], batch_size=4) as loader:
+        batch = next(iter(loader))
+        assert torch.equal(batch.last, target[batch.n_id])
+    with Loader(pyg.Data(**graph(), target=target), [2], batch_size=4) as loader:
+        batch = next(iter(loader))
+        assert torch.equal(batch.target, target[batch.n_id]), "of PyG's own class they are nodes'"
+
+
 def test_what_may_be_of_nodes_or_edges_is_asked_for(tmp_path: Path) -> None:
     words = r"'cost' has 4 rows, and the graph has 4 nodes and 4 edges: say which.*node_level=\['cost'\] or edge_level="
     for read in (lambda: convert(SQUARE, tmp_path / "g", **QUIET), lambda: Loader(SQUARE, [2])):
