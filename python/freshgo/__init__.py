@@ -23,7 +23,14 @@ from freshgo import errors
 from freshgo.errors import FreshgoError
 
 if TYPE_CHECKING:
-    from freshgo import distributed
+    from freshgo import distributed as distributed
+    from freshgo import factored as factored
+    from freshgo import nn as nn
+    from freshgo import ops as ops
+    from freshgo import options as options
+    from freshgo import policies as policies
+    from freshgo import pyg as pyg
+    from freshgo import samplers as samplers
     from freshgo._args.versions import StoreVersion
     from freshgo._batch.structure import HeteroBlock
     from freshgo._native.process import library
@@ -157,11 +164,13 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_MODULES})
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"freshgo.{name}")
-    module = next((module for module, names in _LATER.items() if name in names), None)
-    if module is None:
-        raise AttributeError(f"module 'freshgo' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-    value = globals()[name] = getattr(importlib.import_module(f"freshgo.{module}"), name)
-    return value
+if not TYPE_CHECKING:  # type checkers, which would take any name for one that there is, read the imports above
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return importlib.import_module(f"freshgo.{name}")
+        module = next((module for module, names in _LATER.items() if name in names), None)
+        if module is None:
+            raise AttributeError(f"module 'freshgo' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        value = globals()[name] = getattr(importlib.import_module(f"freshgo.{module}"), name)
+        return value

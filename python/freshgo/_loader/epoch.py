@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from freshgo._args.choices import Uneven
 from freshgo._loader.engine import Batches, Engine
@@ -21,7 +21,7 @@ from freshgo._loader.ranks import Share
 from freshgo._native.loader import RawBatch
 from freshgo._observe import log
 from freshgo._observe.ranges import stage
-from freshgo.errors import ClosedError, RankError
+from freshgo.errors import ClosedError, DTypeError, RankError
 
 _SUMS = (
     *("batches", "rows", "hits", "packed", "misses", "held", "edges", "bytes_read", "requests"),
@@ -196,6 +196,17 @@ class Epoch(Iterator[Any]):
 
     def _figures(self) -> dict[str, Any]:
         return {**self._engine.openings.stats(), "seconds": time.monotonic()}
+
+    def __repr__(self) -> str:
+        return (
+            f"<iterator at batch {self._next} of {self._end}>" if self._run is not None else "<iterator at its start>"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise DTypeError(
+            "the iterator of a Loader cannot be copied or pickled: iterate over the loader, and carry over its "
+            "state_dict()"
+        )
 
     def __del__(self) -> None:
         at = self._at

@@ -349,6 +349,12 @@ def test_no_pickling(store: Any) -> None:
         for action in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(DTypeError, match="state_dict"):
                 action(loader)
+            with pytest.raises(DTypeError, match="iterator of a Loader cannot be copied"):
+                action(iter(loader))
+        epoch = iter(loader)
+        assert repr(epoch) == "<iterator at its start>"
+        next(epoch)
+        assert repr(epoch) == f"<iterator at batch 1 of {len(loader)}>"
 
 
 def test_batches_can_be_pickled(form: Form) -> None:

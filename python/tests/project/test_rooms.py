@@ -175,12 +175,12 @@ def test_only_public_modules_lie_flat() -> None:
 
 def test_names_that_are_imported_later_are_those_of_type_checkers() -> None:
     tree = ast.parse(MODULES["freshgo"].read_text())
-    (guarded,) = (node.body for node in tree.body if isinstance(node, ast.If))
+    (guarded,) = (node.body for node in tree.body if isinstance(node, ast.If) and isinstance(node.test, ast.Name))
     for_checkers = {
         alias.name: node.module for node in guarded if isinstance(node, ast.ImportFrom) for alias in node.names
     }
     later = {name: f"freshgo.{module}" for module, names in freshgo._LATER.items() for name in names}
-    modules = {name: "freshgo" for name in freshgo._MODULES if name in freshgo.__all__}
+    modules = dict.fromkeys(freshgo._MODULES, "freshgo")
     assert for_checkers == later | modules
     for name in set(later) & set(freshgo._LATER):  # Python puts the module in the place of the function
         importlib.import_module(f"freshgo.{name}")

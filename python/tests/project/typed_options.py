@@ -20,6 +20,7 @@ from torch_geometric.sampler import NegativeSampling
 from torch_geometric.sampler.base import SubgraphType
 from typing_extensions import Unpack
 
+import freshgo
 from freshgo import (
     Auto,
     Belady,
@@ -122,6 +123,14 @@ def modules(store: Store) -> None:
     DataModule(store, [2], {"train": "train"}, bach_size=10)  # type: ignore[call-arg]
     DataModule(store, [2], {"train": "train"}, neg_sampling="binray")  # type: ignore[arg-type]
     DataModule(store, [2], {"val": None}, per_stage={"val": {"bach_size": 10}})  # type: ignore[typeddict-unknown-key]
+
+
+def names(store: Store) -> None:
+    """Names of the package, and of its modules, that there are and that there are not."""
+    freshgo.Loader(store, [2], disk=freshgo.options.Disk())
+    print(freshgo.policies.NAMES, freshgo.samplers.NAMED, freshgo.nn.accelerate, freshgo.ops.aggregate)
+    print(freshgo.Lodaer)  # type: ignore[attr-defined]
+    freshgo.convrt(store, "to")  # type: ignore[attr-defined]
 
 
 def wrapped(store: Store, **options: Unpack[LoaderOptions]) -> Loader[Any]:
