@@ -83,7 +83,7 @@ def convert(
 
             Other tensors, numbers, strings, and lists, tuples and dicts of these belong to the graph as a whole
             (``class_weights``, ``mean [1, 2]``): every batch has them as they are, as in PyG
-            (:meth:`Store.attributes`). ``x``, ``pos``, masks, ``edge_attr`` and ``edge_weight`` with another number of
+            (:meth:`Store.attributes`), and so has what ``__cat_dim__`` of a subclass of ``Data`` returns None for. ``x``, ``pos``, masks, ``edge_attr`` and ``edge_weight`` with another number of
             rows are errors. Links with labels, as ``RandomLinkSplit`` adds them, are no edges; they become a split of
             links (``links=``).
 
