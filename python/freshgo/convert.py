@@ -83,9 +83,9 @@ def convert(
 
             Other tensors, numbers, strings, and lists, tuples and dicts of these belong to the graph as a whole
             (``class_weights``, ``mean [1, 2]``): every batch has them as they are, as in PyG
-            (:meth:`Store.attributes`), and so has what ``__cat_dim__`` of a subclass of ``Data`` returns None for. ``x``, ``pos``, masks, ``edge_attr`` and ``edge_weight`` with another number of
-            rows are errors. Links with labels, as ``RandomLinkSplit`` adds them, are no edges; they become a split of
-            links (``links=``).
+            (:meth:`Store.attributes`), and so has what ``__cat_dim__`` of a subclass of ``Data`` returns None for.
+            ``x``, ``pos``, masks, ``edge_attr`` and ``edge_weight`` with another number of rows are errors. Links with
+            labels, as ``RandomLinkSplit`` adds them, are no edges; they become a split of links (``links=``).
 
             A graph may have ``adj_t``, as PyG's ``ToSparseTensor`` makes it (a ``SparseTensor`` or a sparse tensor of
             torch), instead of ``edge_index``; its edges are then in the order of the matrix. A sparse matrix is a graph
