@@ -124,10 +124,10 @@ def graph_parts(data: object, levels: Levels | None = None) -> GraphParts:
     for edge_type in parts.edges:
         for end in (edge_type[0], edge_type[2]):
             if end not in parts.nodes:
+                bare = f"data[{end!r}].num_nodes = ..." if hasattr(data, "node_types") else f"{{{end!r}: {{}}}}"
                 raise InvalidArgumentError(
                     f"the edge type {edge_type} has the unknown node type {end!r}, the node types are "
-                    f"{listed(parts.nodes)}; "
-                    f"give one without tensors as {{{end!r}: {{}}}}{did_you_mean(end, parts.nodes)}"
+                    f"{listed(parts.nodes)}; give one without tensors as {bare}{did_you_mean(end, parts.nodes)}"
                 )
     if not parts.edges:
         raise InvalidArgumentError(

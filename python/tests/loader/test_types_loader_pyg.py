@@ -15,7 +15,7 @@ from real_types import read_types
 from seeds import seed as seed_of
 from torch import Tensor, nn
 
-from freshgo import Loader, convert
+from freshgo import Loader, convert, errors
 
 pytest.importorskip("torch_geometric")
 
@@ -305,3 +305,13 @@ def test_subgraph_types_equal_those_of_neighbor_loader(graph: Any, kind: str, ho
                 assert ends(ours, relation) == ends(pyg, relation), relation
                 if kind == "induced":
                     assert sorted(ours[relation].e_id.tolist()) == sorted(pyg[relation].e_id.tolist())
+
+
+def test_edges_whose_node_types_are_not_given_say_how_to_give_them() -> None:
+    data = HeteroData()
+    data["a", "to", "b"].edge_index = torch.tensor([[0, 1], [1, 0]])
+    with pytest.raises(errors.InvalidArgumentError, match=r"give one without tensors as data\['a'\]\.num_nodes = "):
+        Loader(data, [2], "a")
+    data["a"].num_nodes = data["b"].num_nodes = 2
+    with Loader(data, [2], "b") as loader:
+        assert len(loader) == 2
