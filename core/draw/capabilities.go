@@ -33,8 +33,7 @@ func (o *Options) asks(s *Schema) (asked sample.Capability) {
 }
 
 // chooseKind finds the sampler that the options imply, and returns an error unless it can do all that they ask.
-func (c checks) chooseKind() (err error) {
-	m := c.sampling
+func chooseKind(m *Sampling) (err error) {
 	o := &m.Options
 	asked := o.asks(m.Parts.Schema)
 	m.Kind, err = sample.Choose(asked, o.Sampler)

@@ -1,7 +1,6 @@
 package draw
 
 import (
-	"freshgo/core/links"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
 )
@@ -14,8 +13,7 @@ const mostCounted = 1 << 40
 
 // multiplied estimates the demand of a batch whose part, 1/by of its seeds, has the demand d. An induced batch has the
 // edges between all of its nodes, whose number grows with their square.
-func (k Measurer) multiplied(d sizing.Demand, by float64, most *sizing.Demand) sizing.Demand {
-	m := k.sampling
+func multiplied(m *Sampling, d sizing.Demand, by float64, most *sizing.Demand) sizing.Demand {
 	rooms := 1.0
 	if m.Options.Subgraph == sample.Induced {
 		rooms = by
@@ -25,8 +23,7 @@ func (k Measurer) multiplied(d sizing.Demand, by float64, most *sizing.Demand) s
 
 // MaxDemand returns the demand that no batch exceeds: each hop draws for all nodes that the hop before may have
 // reached.
-func (k Measurer) MaxDemand() sizing.Demand {
-	m := k.sampling
+func MaxDemand(m *Sampling) sizing.Demand {
 	types, o := m.Parts.Schema, &m.Options
 	limit := int64(mostCounted / max(1, len(types.Edges)*types.Hops, types.NumTypes()*(types.Hops+1)))
 	times := func(a, b int64) int64 {
@@ -48,7 +45,7 @@ func (k Measurer) MaxDemand() sizing.Demand {
 		NodesPerHop: make([]int64, types.NumTypes()*(types.Hops+1)), EdgesPerHop: make([]int64, len(types.Edges)*types.Hops),
 		Rooms: make([]int64, len(types.Edges)),
 	}
-	found := k.mostSeeds(ends, o.Links)
+	found := mostSeeds(m, ends)
 	for t, n := range found {
 		d.NodesPerHop[t*(types.Hops+1)] = min(n, limit)
 		d.Nodes += min(n, limit)
@@ -56,7 +53,7 @@ func (k Measurer) MaxDemand() sizing.Demand {
 	for hop := range types.Hops {
 		next := make([]int64, types.NumTypes())
 		for i, e := range types.Edges {
-			n := times(found[e.target], k.mostEach(o, i, hop))
+			n := times(found[e.target], mostEach(m, i, hop))
 			if hop > 0 && !o.Replace && !types.Walked { // a node is expanded once, seeds as often as they are given
 				n = min(n, times(trees, types.Relations[i].NumEdges))
 			}
@@ -71,7 +68,7 @@ func (k Measurer) MaxDemand() sizing.Demand {
 		}
 		found = next
 	}
-	d.Rooms = k.mostRooms(o, d.Rooms)
+	d.Rooms = mostRooms(m, d.Rooms)
 	d.Edges = Sum(d.Rooms)
 	d.Nodes = min(d.Nodes, m.MaxNodes())
 	d.Rows = d.Nodes
@@ -79,23 +76,23 @@ func (k Measurer) MaxDemand() sizing.Demand {
 }
 
 // mostSeeds returns the most seeds of each type in a batch with the given number of ends.
-func (k Measurer) mostSeeds(ends int64, of *links.Options) []int64 {
-	s := k.sampling.Parts.Schema
+func mostSeeds(m *Sampling, ends int64) []int64 {
+	s := m.Parts.Schema
 	seeds := make([]int64, s.NumTypes())
 	for _, r := range s.Runs {
 		seeds[r.Type] = min(ends, r.To-r.From)
 	}
-	if of != nil {
-		r := &s.Relations[of.Relation]
+	if k := m.Options.Links; k != nil {
+		r := &s.Relations[k.Relation]
 		seeds[r.Source], seeds[r.Target] = ends, ends
 	}
 	return seeds
 }
 
 // mostEach returns the most edges that a hop draws for a node.
-func (k Measurer) mostEach(o *Options, edges, hop int) int64 {
-	s := k.sampling.Parts.Schema
-	fanout := o.RelationFanouts[edges][hop]
+func mostEach(m *Sampling, edges, hop int) int64 {
+	s := m.Parts.Schema
+	fanout := m.Options.RelationFanouts[edges][hop]
 	if fanout >= 0 || s.Walked {
 		return max(fanout, 0)
 	}
@@ -107,11 +104,11 @@ func (k Measurer) mostEach(o *Options, edges, hop int) int64 {
 }
 
 // mostRooms returns the most edges of each relation in a batch, by the edges drawn.
-func (k Measurer) mostRooms(o *Options, drawn []int64) []int64 {
-	s := k.sampling.Parts.Schema
+func mostRooms(m *Sampling, drawn []int64) []int64 {
+	s := m.Parts.Schema
 	rooms := make([]int64, len(drawn))
 	for i, n := range drawn {
-		switch rooms[i] = n; o.Subgraph {
+		switch rooms[i] = n; m.Options.Subgraph {
 		case sample.Induced:
 			rooms[i] += s.Relations[i].NumEdges
 		case sample.Bidirectional:

@@ -10,10 +10,9 @@ import (
 // Expected visits (FGNN, section 6.2, by calculation): what core/cache makes of neighbours, fanouts
 // and weights, wherever these lie.
 
-// Expected scores the nodes by the expected number of batches that have them within their first
+// ExpectedVisits scores the nodes by the expected number of batches that have them within their first
 // hops: all hops for what rows of features serve, hops-layer for those of a hidden layer.
-func (k Ranker) Expected(ctx context.Context, hops int) (*cache.Vector, error) {
-	m := k.sampling
+func ExpectedVisits(ctx context.Context, m *Sampling, hops int) (*cache.Vector, error) {
 	o, types := &m.Options, m.Parts.Schema
 	s := cache.Sampling{Seeds: o.Seeds, BatchSize: o.BatchSize, Replace: o.Replace}
 	relations := make([]cache.Relation, len(types.Relations))
@@ -22,15 +21,14 @@ func (k Ranker) Expected(ctx context.Context, hops int) (*cache.Vector, error) {
 		relations[i] = cache.Relation{
 			Edges:  r.Edges(m.Budget),
 			Source: types.First[r.Source], Target: types.First[r.Target], NumSources: types.NumNodes(r.Source),
-			Fanouts: o.RelationFanouts[i][:hops], Weights: k.rankedWeights(i),
+			Fanouts: o.RelationFanouts[i][:hops], Weights: rankedWeights(m, i),
 		}
 	}
 	return cache.Expected(ctx, m.Budget, m.Parts.NumNodes, relations, s)
 }
 
 // rankedWeights are the weights of a relation as a ranking reads them, nil where it is drawn from uniformly.
-func (k Ranker) rankedWeights(relation int) cache.Weights {
-	m := k.sampling
+func rankedWeights(m *Sampling, relation int) cache.Weights {
 	if m.DrawnBy == nil || m.DrawnBy[relation] == nil {
 		return nil
 	}

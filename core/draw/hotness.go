@@ -12,7 +12,7 @@ import (
 // hotness is a way to score rows: a fixed cache has the rows with the highest scores.
 type hotness struct {
 	name       string
-	score      func(k Ranker, ctx context.Context, rows *CachedTypes) (*cache.Vector, error)
+	score      func(ctx context.Context, m *Sampling, rows *CachedTypes) (*cache.Vector, error)
 	byNode     bool                       // scores are by node, and not by row
 	presampled bool                       // means of counts over Options.PreSCEpochs, with many ties
 	needs      sample.Capability          // of the sampler
@@ -22,36 +22,34 @@ type hotness struct {
 
 // hotnesses has a row for each hotness.
 var hotnesses = []hotness{
-	{name: "degree", score: Ranker.degrees, byNode: true},
-	{name: "in-degree", score: Ranker.inDegrees, byNode: true},
-	{name: "random", score: func(k Ranker, _ context.Context, _ *CachedTypes) (*cache.Vector, error) {
-		m := k.sampling
+	{name: "degree", score: degrees, byNode: true},
+	{name: "in-degree", score: inDegrees, byNode: true},
+	{name: "random", score: func(_ context.Context, m *Sampling, _ *CachedTypes) (*cache.Vector, error) {
 		return cache.Random(m.Budget, m.Parts.NumNodes, m.Options.HotnessSeed)
 	}},
 	// Epochs of another seed, so that what is counted is not what will run (FGNN, section 6.3).
-	{name: "presc", score: func(k Ranker, ctx context.Context, rows *CachedTypes) (*cache.Vector, error) {
-		o := &k.sampling.Options
-		return k.count(ctx, o.Seed^preSamplingSeed, o.PreSCEpochs, rows)
+	{name: "presc", score: func(ctx context.Context, m *Sampling, rows *CachedTypes) (*cache.Vector, error) {
+		o := &m.Options
+		return countEpochs(ctx, m, o.Seed^preSamplingSeed, o.PreSCEpochs, rows)
 	}, presampled: true, bytes: cache.ExpectedBytes, check: func(o *Options, _ int64) error {
 		if o.PreSCEpochs < 1 {
 			return fmt.Errorf("%w: presc must sample at least 1 epoch, got %d", ErrOption, o.PreSCEpochs)
 		}
 		return nil
 	}},
-	{name: "expected", score: func(k Ranker, ctx context.Context, _ *CachedTypes) (*cache.Vector, error) {
-		return k.Expected(ctx, k.sampling.Options.Hops())
+	{name: "expected", score: func(ctx context.Context, m *Sampling, _ *CachedTypes) (*cache.Vector, error) {
+		return ExpectedVisits(ctx, m, m.Options.Hops())
 	}, byNode: true, needs: sample.CanExpected, bytes: func(numNodes int64) int64 {
 		return cache.ExpectedBytes(numNodes) - 4*numNodes
 	}},
-	{name: "oracle", score: func(k Ranker, ctx context.Context, rows *CachedTypes) (*cache.Vector, error) {
-		o := &k.sampling.Options
+	{name: "oracle", score: func(ctx context.Context, m *Sampling, rows *CachedTypes) (*cache.Vector, error) {
+		o := &m.Options
 		if o.PreSCEpochs == Auto || cache.KindOf(o.Cache) == cache.Chosen {
-			return k.countEnough(ctx, o.Seed, rows)
+			return countEnough(ctx, m, o.Seed, rows)
 		}
-		return k.count(ctx, o.Seed, 1, rows)
+		return countEpochs(ctx, m, o.Seed, 1, rows)
 	}},
-	{name: given, score: func(k Ranker, _ context.Context, _ *CachedTypes) (*cache.Vector, error) {
-		m := k.sampling
+	{name: given, score: func(_ context.Context, m *Sampling, _ *CachedTypes) (*cache.Vector, error) {
 		v, err := cache.NewVector(m.Budget, m.Parts.NumNodes)
 		if err == nil {
 			copy(v.Hotness, m.Options.Hotness)
@@ -90,11 +88,11 @@ func hotnessOf(kind string) hotness {
 	return hotnesses[at]
 }
 
-// Bytes returns the memory that RankForCache takes for a while, beyond the address table.
-func (k Ranker) Bytes(kind string) int64 {
+// RankBytes returns the memory that RankForCache takes for a while, beyond the address table.
+func RankBytes(m *Sampling, kind string) int64 {
 	of := hotnessOf(kind)
-	if of.bytes == nil || !k.sampling.Gives(sample.CanExpected) {
+	if of.bytes == nil || !m.Gives(sample.CanExpected) {
 		return 0
 	}
-	return of.bytes(k.sampling.Parts.NumNodes)
+	return of.bytes(m.Parts.NumNodes)
 }

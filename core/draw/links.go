@@ -198,14 +198,14 @@ func (g *linkGraph) close() {
 }
 
 func (g *linkGraph) HasTimes(typ int) bool {
-	nodes, _ := timingOf(g.of).timeTensors()
+	nodes, _ := timeTensors(g.of)
 	return nodes != nil && nodes[typ] != nil
 }
 
 func (g *linkGraph) NodeTimes(ctx context.Context, typ int, times []int64) error {
-	nodes, _ := timingOf(g.of).timeTensors()
+	nodes, _ := timeTensors(g.of)
 	t := nodes[typ]
-	order, err := timingOf(g.of).orderOf(ctx, t)
+	order, err := orderOf(ctx, g.of, t)
 	if err != nil {
 		return err
 	}

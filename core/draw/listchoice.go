@@ -90,7 +90,7 @@ func (k Lists) WantedLists(ctx context.Context) (*cache.Vector, error) {
 		for i := range s.Relations {
 			if r := &s.Relations[i]; s.leads[i] {
 				led[r.Source] = true
-				if err := NewRanker(m).countSources(ctx, r, every, counts); err != nil {
+				if err := countSources(ctx, m, r, every, counts); err != nil {
 					return err
 				}
 			}

@@ -26,32 +26,27 @@ type Measured struct {
 	Estimated bool
 }
 
-// Measurer finds out how large the batches of a sampling are.
-type Measurer struct{ sampling *Sampling }
-
-func NewMeasurer(m *Sampling) Measurer { return Measurer{m} }
-
 // Measure samples batches spread over the first epoch and finds the most that one of them needed. It stays within the
 // memory: a batch that finds no room beside neighbours in memory is sampled from disk, and where it still has no room
 // its demand is estimated. It frees all that it allocates, except for the neighbours: where they fit in half of
 // the memory they are loaded first, for a batch costs thousands of reads, and openTopology finds them in l.loaded.
-func (k Measurer) Measure(ctx context.Context, r *sizing.Request, g *sizing.Graph) (of Measured, err error) {
-	m := k.sampling
+func Measure(ctx context.Context, m *Sampling, r *sizing.Request, g *sizing.Graph) (of Measured, err error) {
 	split := sizing.Measuring(r, g)
 	limit := max(r.Memory-g.Fixed, leastTrial)
 	if split.Neighbors && m.Parts.Store != nil {
-		of, err = k.try(ctx, split, limit, false)
+		of, err = tryMeasure(ctx, m, split, limit, false)
 		if !errors.Is(err, mem.ErrBudget) {
 			return of, err
 		}
 		split.Neighbors = false
 	}
-	return k.try(ctx, split, limit, true)
+	return tryMeasure(ctx, m, split, limit, true)
 }
 
-// try measures batches within a limit. With estimate it estimates what does not fit.
-func (k Measurer) try(ctx context.Context, split sizing.Split, limit int64, estimate bool) (of Measured, err error) {
-	m := k.sampling
+// tryMeasure measures batches within a limit. With estimate it estimates what does not fit.
+func tryMeasure(
+	ctx context.Context, m *Sampling, split sizing.Split, limit int64, estimate bool,
+) (of Measured, err error) {
 	trial := &Sampling{
 		Options: m.Options, Parts: m.Parts, Budget: mem.NewBudget(limit), Seeds: m.Seeds, seedSums: m.seedSums,
 	}
@@ -63,7 +58,7 @@ func (k Measurer) try(ctx context.Context, split sizing.Split, limit int64, esti
 	trial.Parts.Schema.atOnce = max(sample.FetchedEdges, limit/trialFetches/fetchedEdge)
 	a := gauge{m: trial, of: &of, share: 1}
 	if estimate {
-		most := k.MaxDemand()
+		most := MaxDemand(m)
 		a.most = &most
 	}
 	err = openTrial(ctx, trial)
@@ -76,11 +71,11 @@ func (k Measurer) try(ctx context.Context, split sizing.Split, limit int64, esti
 	if err != nil {
 		return of, err
 	}
-	if of.Sampler, err = NewMeasurer(trial).SamplerOnDisk(); err != nil {
+	if of.Sampler, err = SamplerOnDisk(trial); err != nil {
 		return of, err
 	}
 	m.loaded, trial.loaded = trial.loaded, nil
-	k.addRare(&of.Demand)
+	addRare(m, &of.Demand)
 	m.Options.Complete(&of.Demand)
 	return of, nil
 }
@@ -149,7 +144,7 @@ func (a *gauge) measure(ctx context.Context, key sample.Key, r sample.Request) e
 		if err == nil {
 			d := demandOf(&graph, a.rows(&graph))
 			if a.share > 1 {
-				d = NewMeasurer(a.m).multiplied(d, float64(len(r.Seeds))/float64(len(part.Seeds)), a.most)
+				d = multiplied(a.m, d, float64(len(r.Seeds))/float64(len(part.Seeds)), a.most)
 			}
 			a.of.Demand.Add(d)
 			return nil
@@ -209,8 +204,7 @@ func demandOf(g *sample.Subgraph, rows int64) sizing.Demand {
 
 // SamplerOnDisk is the sampler that workers are sized for: as if all that a store holds stayed there, which takes the
 // most. Of a graph in memory it is the sampler itself, where that could be opened.
-func (k Measurer) SamplerOnDisk() (*sample.Sampler, error) {
-	m := k.sampling
+func SamplerOnDisk(m *Sampling) (*sample.Sampler, error) {
 	if m.Parts.Store == nil && m.Sampler != nil {
 		return m.Sampler, nil
 	}
@@ -219,15 +213,15 @@ func (k Measurer) SamplerOnDisk() (*sample.Sampler, error) {
 		other.Relations[i].Neighbors = graph.Stays()
 	}
 	var weights []*sample.Weights
-	for _, t := range weightingOf(m).weightTensors() {
+	for _, t := range weightTensors(m) {
 		var w *sample.Weights
 		if t != nil {
-			of := weightingOf(m).weightColumn(t)
+			of := weightColumn(m, t)
 			w = of.Stay()
 		}
 		weights = append(weights, w)
 	}
-	return other.newSampler(&m.Options, weights, timingOf(m).timesOnDisk())
+	return other.newSampler(&m.Options, weights, timesOnDisk(m))
 }
 
 const (
@@ -319,8 +313,8 @@ func (a *gauge) measureRuns(ctx context.Context, key sample.Key) error {
 // addRare makes room for an edge of each relation, and a node of each type, that none of the
 // measured batches had and another may have: buffers that none of them used are not there at all,
 // and the least that a buffer takes is more than what the margin leaves.
-func (k Measurer) addRare(d *sizing.Demand) {
-	s := k.sampling.Parts.Schema
+func addRare(m *Sampling, d *sizing.Demand) {
+	s := m.Parts.Schema
 	if len(d.Rooms) == 0 {
 		return // no batch was measured
 	}

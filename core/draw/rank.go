@@ -76,7 +76,7 @@ func scoreAll(ctx context.Context, m *Sampling, scores []float32) error {
 		return err
 	}
 	every := m.NewCachedTypes(slices.Repeat([]bool{true}, types.NumTypes())) // which has no order of rows: by node
-	ranked, err := NewRanker(m).Rank(ctx, m.Options.Cache, &every)
+	ranked, err := Rank(ctx, m, m.Options.Cache, &every)
 	if err != nil {
 		return err
 	}
@@ -85,15 +85,10 @@ func scoreAll(ctx context.Context, m *Sampling, scores []float32) error {
 	return nil
 }
 
-// Ranker scores the nodes of a sampling by their hotness.
-type Ranker struct{ sampling *Sampling }
-
-func NewRanker(m *Sampling) Ranker { return Ranker{m} }
-
 // Rank scores the rows of the cached types for a kind of cache. The caller closes the scores.
-func (k Ranker) Rank(ctx context.Context, kind string, rows *CachedTypes) (*cache.Vector, error) {
+func Rank(ctx context.Context, m *Sampling, kind string, rows *CachedTypes) (*cache.Vector, error) {
 	of := hotnessOf(kind)
-	scores, err := of.score(k, ctx, rows)
+	scores, err := of.score(ctx, m, rows)
 	if err == nil && of.byNode && rows.Order != nil {
 		scores.Renumber(rows.Order)
 	}
@@ -101,32 +96,32 @@ func (k Ranker) Rank(ctx context.Context, kind string, rows *CachedTypes) (*cach
 }
 
 // RankForCache is Rank, where expected visits break the many ties of sampled counts.
-func (k Ranker) RankForCache(ctx context.Context, kind string, rows *CachedTypes) (*cache.Vector, error) {
-	scores, err := k.Rank(ctx, kind, rows)
-	if err != nil || !hotnessOf(kind).presampled || !k.sampling.Gives(sample.CanExpected) {
+func RankForCache(ctx context.Context, m *Sampling, kind string, rows *CachedTypes) (*cache.Vector, error) {
+	scores, err := Rank(ctx, m, kind, rows)
+	if err != nil || !hotnessOf(kind).presampled || !m.Gives(sample.CanExpected) {
 		return scores, err
 	}
-	expected, err := k.Rank(ctx, "expected", rows)
+	expected, err := Rank(ctx, m, "expected", rows)
 	if err != nil {
 		scores.Close()
 		return nil, err
 	}
 	defer expected.Close()
-	scores.BreakTies(expected.Hotness, 1/float32(k.sampling.Options.PreSCEpochs))
+	scores.BreakTies(expected.Hotness, 1/float32(m.Options.PreSCEpochs))
 	return scores, nil
 }
 
-// count samples epochs of a seed, from epoch 0 on, and counts in how many batches
+// countEpochs samples epochs of a seed, from epoch 0 on, and counts in how many batches
 // each row is.
-func (k Ranker) count(ctx context.Context, seed uint64, epochs int, rows *CachedTypes) (*cache.Vector, error) {
-	m := k.sampling
+func countEpochs(ctx context.Context, m *Sampling, seed uint64, epochs int, rows *CachedTypes) (*cache.Vector, error) {
 	counter, err := cache.NewCounter(m.Budget, m.Parts.NumNodes)
 	if err != nil {
 		return nil, err
 	}
 	defer counter.Close()
 	for epoch := range epochs {
-		if err := k.countEpoch(ctx, sample.Key{Seed: seed, Epoch: uint64(epoch)}, m.NumBatches(), counter, rows); err != nil {
+		key := sample.Key{Seed: seed, Epoch: uint64(epoch)}
+		if err := countEpoch(ctx, m, key, m.NumBatches(), counter, rows); err != nil {
 			return nil, err
 		}
 	}
@@ -149,8 +144,7 @@ const (
 
 // countEnough counts batches of the first epochs of a seed, as many as rank the rows well: whole epochs, or a part of
 // the first one, spread over it.
-func (k Ranker) countEnough(ctx context.Context, seed uint64, rows *CachedTypes) (*cache.Vector, error) {
-	m := k.sampling
+func countEnough(ctx context.Context, m *Sampling, seed uint64, rows *CachedTypes) (*cache.Vector, error) {
 	counter, err := cache.NewCounter(m.Budget, m.Parts.NumNodes)
 	if err != nil {
 		return nil, err
@@ -158,7 +152,7 @@ func (k Ranker) countEnough(ctx context.Context, seed uint64, rows *CachedTypes)
 	defer counter.Close()
 	all := m.NumBatches()
 	some := min(probed, all)
-	if err := k.countEpoch(ctx, sample.Key{Seed: seed}, some, counter, rows); err != nil {
+	if err := countEpoch(ctx, m, sample.Key{Seed: seed}, some, counter, rows); err != nil {
 		return nil, err
 	}
 	visits := int64(0)
@@ -174,7 +168,7 @@ func (k Ranker) countEnough(ctx context.Context, seed uint64, rows *CachedTypes)
 	batches = max(some, min(batches, most))
 	for epoch := range max(1, batches/max(1, all)) {
 		key := sample.Key{Seed: seed, Epoch: uint64(epoch)}
-		if err := k.countEpoch(ctx, key, min(batches, all), counter, rows); err != nil {
+		if err := countEpoch(ctx, m, key, min(batches, all), counter, rows); err != nil {
 			return nil, err
 		}
 	}
@@ -182,10 +176,9 @@ func (k Ranker) countEnough(ctx context.Context, seed uint64, rows *CachedTypes)
 }
 
 // countEpoch counts some of the batches of an epoch, at equal distances.
-func (k Ranker) countEpoch(
-	ctx context.Context, key sample.Key, some int64, counter *cache.Counter, rows *CachedTypes,
+func countEpoch(
+	ctx context.Context, m *Sampling, key sample.Key, some int64, counter *cache.Counter, rows *CachedTypes,
 ) error {
-	m := k.sampling
 	order, err := m.NewSeedOrder(ctx, key)
 	if err != nil {
 		return err
@@ -218,14 +211,14 @@ func (k Ranker) countEpoch(
 
 // degrees scores the nodes of all types, on one scale, by their edges to other nodes of all relations that are drawn
 // along.
-func (k Ranker) degrees(ctx context.Context, _ *CachedTypes) (*cache.Vector, error) {
-	return k.counted(func(r *Relation, counts []uint32) error { return k.countSources(ctx, r, 1, counts) })
+func degrees(ctx context.Context, m *Sampling, _ *CachedTypes) (*cache.Vector, error) {
+	return counted(m, func(r *Relation, counts []uint32) error { return countSources(ctx, m, r, 1, counts) })
 }
 
 // inDegrees does the same by their edges from other nodes.
-func (k Ranker) inDegrees(_ context.Context, _ *CachedTypes) (*cache.Vector, error) {
-	types := k.sampling.Parts.Schema
-	return k.counted(func(r *Relation, counts []uint32) error {
+func inDegrees(_ context.Context, m *Sampling, _ *CachedTypes) (*cache.Vector, error) {
+	types := m.Parts.Schema
+	return counted(m, func(r *Relation, counts []uint32) error {
 		to := counts[types.First[r.Target]:]
 		for v := range types.NumNodes(r.Target) {
 			to[v] = uint32(min(int64(to[v])+r.Indptr[v+1]-r.Indptr[v], math.MaxUint32))
@@ -235,8 +228,7 @@ func (k Ranker) inDegrees(_ context.Context, _ *CachedTypes) (*cache.Vector, err
 }
 
 // counted scores the nodes by what count adds to their counts for each relation that is drawn along.
-func (k Ranker) counted(count func(r *Relation, counts []uint32) error) (*cache.Vector, error) {
-	m := k.sampling
+func counted(m *Sampling, count func(r *Relation, counts []uint32) error) (*cache.Vector, error) {
 	return cache.Counted(m.Budget, m.Parts.NumNodes, func(counts []uint32) error {
 		for i := range m.Parts.Schema.Relations {
 			if r := &m.Parts.Schema.Relations[i]; r.used {
@@ -251,8 +243,8 @@ func (k Ranker) counted(count func(r *Relation, counts []uint32) error) (*cache.
 
 // countSources adds the edges of a relation, or a share of them as by graph.IDs.ScanSome, to the counts of their
 // sources. There is a count for every node.
-func (k Ranker) countSources(ctx context.Context, r *Relation, every int64, counts []uint32) error {
-	m, s := k.sampling, k.sampling.Parts.Schema
+func countSources(ctx context.Context, m *Sampling, r *Relation, every int64, counts []uint32) error {
+	s := m.Parts.Schema
 	from := counts[s.First[r.Source]:]
 	return r.Neighbors.ScanSome(ctx, m.Budget, every, func(_ int64, sources []int64) error {
 		cache.Count(from, sources)

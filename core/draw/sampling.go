@@ -55,10 +55,10 @@ func New(o Options, src Source) Sampling {
 
 // Check returns an error if the options are wrong, by themselves or for this source.
 func (m *Sampling) Check() error {
-	o, c := &m.Options, checks{m}
+	o := &m.Options
 	m.Parts.Disjoint, m.Parts.Timed, m.Parts.Links = o.Trees(), o.TimeAttr != "", o.Links
 	m.Parts.Transposed, m.Parts.Held = o.Transpose, o.Held != nil
-	if err := c.chooseKind(); err != nil {
+	if err := chooseKind(m); err != nil {
 		return err
 	}
 	if err := o.validate(m.Parts.NumNodes); err != nil {
@@ -67,17 +67,14 @@ func (m *Sampling) Check() error {
 	if err := m.Parts.CheckRows(cache.KindOf(o.Cache)); err != nil {
 		return err
 	}
-	if err := c.checkTypes(); err != nil {
+	if err := checkTypes(m); err != nil {
 		return err
 	}
-	if err := c.checkSampler(); err != nil {
+	if err := checkSampler(m); err != nil {
 		return err
 	}
 	return o.validateLinks(&m.Parts)
 }
-
-// checks compares the options of a sampling with its source.
-type checks struct{ sampling *Sampling }
 
 // NumBatches returns the number of batches of an epoch, over all ranks.
 func (m *Sampling) NumBatches() int64 {
@@ -181,10 +178,10 @@ func (m *Sampling) Concurrency() (batches, threads int) {
 // makeSampler makes the sampler of what is open.
 func (m *Sampling) makeSampler(ctx context.Context) (err error) {
 	types := m.Parts.Schema
-	if m.DrawnBy, err = weightingOf(m).openWeights(ctx); err != nil {
+	if m.DrawnBy, err = openWeights(ctx, m); err != nil {
 		return err
 	}
-	times, err := timingOf(m).openTimes(ctx)
+	times, err := openTimes(ctx, m)
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,7 @@ import (
 // What the options ask of the node types and relations of a graph.
 
 // checkTypes checks the options against the types of the graph.
-func (c checks) checkTypes() error {
-	m := c.sampling
+func checkTypes(m *Sampling) error {
 	types, o := m.Parts.Schema, &m.Options
 	if types.unnamed() {
 		if o.Metapaths != nil {

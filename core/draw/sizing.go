@@ -77,7 +77,7 @@ func (z Sizes) Graph() sizing.Graph {
 	p := &m.Parts
 	g := graphSizes{checksums: m.Options.Checksums, Graph: sizing.Graph{
 		OnDisk: p.Store != nil, Nodes: p.NumNodes, Stamp: sample.StampBytes(p.NumNodes),
-		Fixed: m.Seeds.bytes() + timingOf(m).seedTimesBytes() + 8*int64(len(m.seedSums)),
+		Fixed: m.Seeds.bytes() + seedTimesBytes(m) + 8*int64(len(m.seedSums)),
 	}}
 	for t := range p.Schema.NumTypes() {
 		g.Types = append(g.Types, p.Schema.NumNodes(t))
@@ -160,20 +160,20 @@ func (p *Parts) topologySizes(g *graphSizes) {
 // weightSizes counts the weights or times that edges are drawn by.
 func (z Sizes) weightSizes(g *graphSizes) {
 	m := z.sampling
-	for _, t := range weightingOf(m).weightTensors() {
+	for _, t := range weightTensors(m) {
 		if t == nil {
 			continue
 		}
 		g.Weights += weightBytes(t)
 		if m.Parts.Store != nil {
-			g.UserWeights = max(g.UserWeights, weightingOf(m).userWeights(t))
-			if of := weightingOf(m).byPosition(t); of != nil {
+			g.UserWeights = max(g.UserWeights, userWeights(m, t))
+			if of := byPosition(m, t); of != nil {
 				g.Checks += graph.PositionBytes(of)
 				g.read(&of.Array)
 				g.read(&of.Sums)
 			}
 		}
 	}
-	times, largest := timingOf(m).sizeTimes()
+	times, largest := sizeTimes(m)
 	g.Weights, g.UserWeights = g.Weights+times, max(g.UserWeights, largest)
 }

@@ -16,15 +16,9 @@ import (
 // Types and relations without times are drawn regardless of time. Trees are numbered over the seeds
 // of a batch, type by type.
 
-// timing opens the times of a sampling.
-type timing struct{ sampling *Sampling }
-
-func timingOf(m *Sampling) timing { return timing{m} }
-
 // timeTensors returns the tensor of each node type or of each relation that has times, and nil of
 // the others; or nothing without times.
-func (k timing) timeTensors() (nodes, edges []*Tensor) {
-	m := k.sampling
+func timeTensors(m *Sampling) (nodes, edges []*Tensor) {
 	if m.Options.TimeAttr == "" {
 		return nil, nil
 	}
@@ -43,18 +37,18 @@ func (k timing) timeTensors() (nodes, edges []*Tensor) {
 }
 
 // checkTimes checks what depends on the tensors of the source.
-func (k timing) checkTimes() error {
-	m, s := k.sampling, k.sampling.Parts.Schema
+func checkTimes(m *Sampling) error {
+	s := m.Parts.Schema
 	name := m.Options.TimeAttr
 	if name == "" {
-		return checks{m}.checkTreeNames()
+		return checkTreeNames(m)
 	}
 	if k := m.Options.Links; k != nil {
 		if _, err := m.Parts.LinkedRelation(k); err != nil {
 			return err
 		}
 	}
-	nodes, edges := k.timeTensors()
+	nodes, edges := timeTensors(m)
 	var found [2]*Tensor // of nodes, of edges
 	for kind, tensors := range [][]*Tensor{nodes, edges} {
 		for _, t := range tensors {
@@ -72,7 +66,7 @@ func (k timing) checkTimes() error {
 		return fmt.Errorf("%w: time_attr %q names tensors of nodes (%s) and of edges (%s), expected tensors of one kind",
 			ErrOption, name, s.typeLabel(found[0]), s.typeLabel(found[1]))
 	case found[0] == nil && found[1] == nil:
-		return k.noTimes(name)
+		return noTimes(m, name)
 	}
 	if k := m.Options.Links; k != nil {
 		t, own := cmp.Or(edges[k.Relation], found[0], found[1]), edges[k.Relation] != nil
@@ -85,12 +79,12 @@ func (k timing) checkTimes() error {
 			return s.NoSeedTimes(r.Type, name)
 		}
 	}
-	return checks{m}.checkTreeNames()
+	return checkTreeNames(m)
 }
 
 // noTimes returns the error that no tensor has the name of the times.
-func (k timing) noTimes(name string) error {
-	m, s := k.sampling, k.sampling.Parts.Schema
+func noTimes(m *Sampling, name string) error {
+	s := m.Parts.Schema
 	var nodes, edges []string
 	for i := range m.Parts.Tensors {
 		if t := &m.Parts.Tensors[i]; t.ByEdge {
@@ -119,8 +113,8 @@ func (s *Schema) NoSeedTimes(typ int, name string) error {
 }
 
 // timed is the tensor that has the times of a relation's edges, or nil.
-func (k timing) timed(relation int, nodes, edges []*Tensor) *Tensor {
-	s := k.sampling.Parts.Schema
+func timed(m *Sampling, relation int, nodes, edges []*Tensor) *Tensor {
+	s := m.Parts.Schema
 	if t := edges[relation]; t != nil {
 		return t
 	}
@@ -128,14 +122,14 @@ func (k timing) timed(relation int, nodes, edges []*Tensor) *Tensor {
 }
 
 // sizeTimes returns the memory of the times of all relations, and of the largest of the tensors that they come from.
-func (k timing) sizeTimes() (times, largest int64) {
-	s := k.sampling.Parts.Schema
-	nodes, edges := k.timeTensors()
+func sizeTimes(m *Sampling) (times, largest int64) {
+	s := m.Parts.Schema
+	nodes, edges := timeTensors(m)
 	if nodes == nil {
 		return 0, 0
 	}
 	for i := range s.Relations {
-		if t := k.timed(i, nodes, edges); t != nil {
+		if t := timed(m, i, nodes, edges); t != nil {
 			times, largest = times+graph.TimesBytes(s.Relations[i].NumEdges), max(largest, t.Bytes())
 		}
 	}
@@ -143,14 +137,14 @@ func (k timing) sizeTimes() (times, largest int64) {
 }
 
 // openTimes makes the times of edges, of all relations that have any, and of seeds ready, where the topology is open.
-func (k timing) openTimes(ctx context.Context) ([]*sample.Temporal, error) {
-	m, s := k.sampling, k.sampling.Parts.Schema
-	nodes, edges := k.timeTensors()
+func openTimes(ctx context.Context, m *Sampling) ([]*sample.Temporal, error) {
+	s := m.Parts.Schema
+	nodes, edges := timeTensors(m)
 	if nodes == nil {
 		return nil, nil
 	}
 	if m.seedTimes = m.Options.SeedTimes; m.seedTimes == nil {
-		if err := k.allocSeedTimes(); err != nil {
+		if err := allocSeedTimes(m); err != nil {
 			return nil, err
 		}
 	}
@@ -159,7 +153,7 @@ func (k timing) openTimes(ctx context.Context) ([]*sample.Temporal, error) {
 		if t == nil {
 			continue
 		}
-		if err := k.openTimesOfNodes(ctx, typ, t, out); err != nil {
+		if err := openTimesOfNodes(ctx, m, typ, t, out); err != nil {
 			return nil, s.ofType(t, err)
 		}
 	}
@@ -168,7 +162,7 @@ func (k timing) openTimes(ctx context.Context) ([]*sample.Temporal, error) {
 			continue
 		}
 		var err error
-		if out[i], err = k.openTimesOfEdges(ctx, i, t); err != nil {
+		if out[i], err = openTimesOfEdges(ctx, m, i, t); err != nil {
 			return nil, s.ofType(t, err)
 		}
 	}
@@ -176,25 +170,25 @@ func (k timing) openTimes(ctx context.Context) ([]*sample.Temporal, error) {
 }
 
 // openTimesOfEdges makes ready what has the times of a relation: its edges, and links that are these.
-func (k timing) openTimesOfEdges(ctx context.Context, i int, t *Tensor) (*sample.Temporal, error) {
-	m, s := k.sampling, k.sampling.Parts.Schema
+func openTimesOfEdges(ctx context.Context, m *Sampling, i int, t *Tensor) (*sample.Temporal, error) {
+	s := m.Parts.Schema
 	rows, err := m.Graph.Times(ctx, t.column(), m.Split.Weights, nil, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Free()
 	if of := m.Options.Links; of != nil && of.Relation == i && m.Options.SeedTimes == nil {
-		if err := k.readSeedTimes(ctx, rows, SeedRun{To: m.Seeds.Count()}, 0); err != nil {
+		if err := readSeedTimes(ctx, m, rows, SeedRun{To: m.Seeds.Count()}, 0); err != nil {
 			return nil, err
 		}
 	}
-	return k.temporal(ctx, i, rows, &s.Relations[i].EdgeIDs)
+	return temporal(ctx, m, i, rows, &s.Relations[i].EdgeIDs)
 }
 
 // openTimesOfNodes makes ready what has the times of a node type: its seeds, and the edges that begin at it.
-func (k timing) openTimesOfNodes(ctx context.Context, typ int, t *Tensor, out []*sample.Temporal) error {
-	m, s := k.sampling, k.sampling.Parts.Schema
-	order, err := k.orderOf(ctx, t)
+func openTimesOfNodes(ctx context.Context, m *Sampling, typ int, t *Tensor, out []*sample.Temporal) error {
+	s := m.Parts.Schema
+	order, err := orderOf(ctx, m, t)
 	if err != nil {
 		return err
 	}
@@ -207,7 +201,7 @@ func (k timing) openTimesOfNodes(ctx context.Context, typ int, t *Tensor, out []
 		if r.Type != typ || m.Options.SeedTimes != nil {
 			continue
 		}
-		if err := k.readSeedTimes(ctx, rows, r, s.First[typ]); err != nil {
+		if err := readSeedTimes(ctx, m, rows, r, s.First[typ]); err != nil {
 			return err
 		}
 	}
@@ -215,7 +209,7 @@ func (k timing) openTimesOfNodes(ctx context.Context, typ int, t *Tensor, out []
 		if s.Relations[i].Source != typ {
 			continue
 		}
-		if out[i], err = k.temporal(ctx, i, rows, &s.Relations[i].Neighbors); err != nil {
+		if out[i], err = temporal(ctx, m, i, rows, &s.Relations[i].Neighbors); err != nil {
 			return err
 		}
 	}
@@ -223,8 +217,7 @@ func (k timing) openTimesOfNodes(ctx context.Context, typ int, t *Tensor, out []
 }
 
 // orderOf is the row of each node of a tensor's type, counted over all types, or nil.
-func (k timing) orderOf(ctx context.Context, t *Tensor) ([]uint32, error) {
-	m := k.sampling
+func orderOf(ctx context.Context, m *Sampling, t *Tensor) ([]uint32, error) {
 	if m.Parts.Store == nil {
 		return nil, nil
 	}
@@ -235,10 +228,10 @@ func (k timing) orderOf(ctx context.Context, t *Tensor) ([]uint32, error) {
 }
 
 // temporal returns the temporal draws of a relation; ids has the rows of its times.
-func (k timing) temporal(
-	ctx context.Context, relation int, rows *graph.TimeRows, ids *graph.IDs,
+func temporal(
+	ctx context.Context, m *Sampling, relation int, rows *graph.TimeRows, ids *graph.IDs,
 ) (*sample.Temporal, error) {
-	m, s := k.sampling, k.sampling.Parts.Schema
+	s := m.Parts.Schema
 	times, err := m.Graph.TimesOf(ctx, rows, &s.Relations[relation].Lists, ids)
 	if err != nil {
 		return nil, err
@@ -252,15 +245,15 @@ func (o *Options) temporal(times *sample.Times) *sample.Temporal {
 }
 
 // timesOnDisk returns the loader's times as if they stayed on disk.
-func (k timing) timesOnDisk() []*sample.Temporal {
-	m, s := k.sampling, k.sampling.Parts.Schema
-	nodes, edges := timingOf(m).timeTensors()
+func timesOnDisk(m *Sampling) []*sample.Temporal {
+	s := m.Parts.Schema
+	nodes, edges := timeTensors(m)
 	if nodes == nil {
 		return nil
 	}
 	out := make([]*sample.Temporal, len(s.Relations))
 	for i := range out {
-		if k.timed(i, nodes, edges) != nil {
+		if timed(m, i, nodes, edges) != nil {
 			out[i] = m.Options.temporal(graph.StayTimes())
 		}
 	}
@@ -277,8 +270,7 @@ func (t *Tensor) checkTime() error {
 }
 
 // seedTimesBytes returns the memory of the times of seeds, the user's or the loader's.
-func (k timing) seedTimesBytes() int64 {
-	m := k.sampling
+func seedTimesBytes(m *Sampling) int64 {
 	if m.Options.TimeAttr == "" {
 		return 0
 	}
@@ -286,8 +278,7 @@ func (k timing) seedTimesBytes() int64 {
 }
 
 // allocSeedTimes makes room for the time of each seed.
-func (k timing) allocSeedTimes() error {
-	m := k.sampling
+func allocSeedTimes(m *Sampling) error {
 	// Counted with indptr, see openIndptr.
 	block, err := mem.NewBudget(0).Alloc(mem.Topology, max(1, m.Seeds.Count())*8)
 	if err != nil {
@@ -300,8 +291,7 @@ func (k timing) allocSeedTimes() error {
 
 // readSeedTimes makes the time of each seed of a run that of the node, whose type begins with this
 // node; of links, which then are every edge, that of the edge.
-func (k timing) readSeedTimes(ctx context.Context, rows *graph.TimeRows, run SeedRun, firstNode int64) error {
-	m := k.sampling
+func readSeedTimes(ctx context.Context, m *Sampling, rows *graph.TimeRows, run SeedRun, firstNode int64) error {
 	buffer, scratch := make([]int64, graph.ScanIDs), new(graph.Scratch)
 	for first := run.From; first < run.To; first += graph.ScanIDs {
 		out := m.seedTimes[first:min(first+graph.ScanIDs, run.To)]

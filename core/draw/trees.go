@@ -39,8 +39,7 @@ func (o *Options) validateTrees(numNodes int64) error {
 // checkTreeNames refuses tensors that batches would call as they call those of trees: of node
 // types, which have the trees and times of seeds; of relations, which have the times of links; and
 // all of a homogeneous graph, which has one name for both.
-func (c checks) checkTreeNames() error {
-	m := c.sampling
+func checkTreeNames(m *Sampling) error {
 	clash := func(name string) bool {
 		return slices.ContainsFunc(m.Parts.Tensors, func(t Tensor) bool {
 			return t.Name == name && (!t.ByEdge || t.Label == t.Name || name == LinkTimeName)

@@ -22,15 +22,9 @@ import (
 // EdgeWeightName is the tensor of the weights that a sampler gives edges.
 const EdgeWeightName = "edge_weight"
 
-// weighting opens the weights of a sampling.
-type weighting struct{ sampling *Sampling }
-
-func weightingOf(m *Sampling) weighting { return weighting{m} }
-
 // weightTensors returns the tensor of each relation that is drawn by one, and nil of the others; or
 // nothing where all are drawn uniformly.
-func (w weighting) weightTensors() []*Tensor {
-	m := w.sampling
+func weightTensors(m *Sampling) []*Tensor {
 	if !m.Options.Weighted() {
 		return nil
 	}
@@ -55,14 +49,13 @@ func (o *Options) weightsOf(relation int) string {
 }
 
 // checkWeights checks the tensors that edges are drawn by.
-func (c checks) checkWeights() error {
-	m := c.sampling
+func checkWeights(m *Sampling) error {
 	types := m.Parts.Schema
 	if n := len(m.Options.WeightAttrs); n > 0 && n != len(types.Relations) {
 		return fmt.Errorf("%w: weight_attr has %d names, expected one for each of %d edge types",
 			ErrOption, n, len(types.Relations))
 	}
-	found := weightingOf(m).weightTensors()
+	found := weightTensors(m)
 	if found == nil {
 		return nil
 	}
@@ -70,7 +63,7 @@ func (c checks) checkWeights() error {
 		if t == nil {
 			if m.Options.WeightAttrs != nil && m.Options.WeightAttrs[i] != "" {
 				return types.OfRelation(i, fmt.Errorf("%w: weight_attr %q is no edge tensor, the edge tensors are %q",
-					ErrOption, m.Options.WeightAttrs[i], c.edgeTensors(func(t *Tensor) bool { return t.Type == i },
+					ErrOption, m.Options.WeightAttrs[i], edgeTensors(m, func(t *Tensor) bool { return t.Type == i },
 						func(t *Tensor) string { return t.Name })))
 			}
 			continue
@@ -82,7 +75,7 @@ func (c checks) checkWeights() error {
 	if slices.ContainsFunc(found, func(t *Tensor) bool { return t != nil }) {
 		return nil
 	}
-	known := c.edgeTensors(func(*Tensor) bool { return true }, types.fullName)
+	known := edgeTensors(m, func(*Tensor) bool { return true }, types.fullName)
 	what := "no edge tensor"
 	if !types.unnamed() {
 		what = "no tensor of any edge type"
@@ -91,10 +84,10 @@ func (c checks) checkWeights() error {
 }
 
 // edgeTensors returns what name calls the tensors of edges for which is holds.
-func (c checks) edgeTensors(is func(*Tensor) bool, name func(*Tensor) string) []string {
+func edgeTensors(m *Sampling, is func(*Tensor) bool, name func(*Tensor) string) []string {
 	var names []string
-	for i := range c.sampling.Parts.Tensors {
-		if t := &c.sampling.Parts.Tensors[i]; t.ByEdge && is(t) {
+	for i := range m.Parts.Tensors {
+		if t := &m.Parts.Tensors[i]; t.ByEdge && is(t) {
 			names = append(names, name(t))
 		}
 	}
@@ -111,12 +104,11 @@ func (t *Tensor) checkWeight() error {
 }
 
 // checkSampler checks what depends on the source's tensors.
-func (c checks) checkSampler() error {
-	m := c.sampling
-	if err := c.checkWeights(); err != nil {
+func checkSampler(m *Sampling) error {
+	if err := checkWeights(m); err != nil {
 		return err
 	}
-	if err := timingOf(m).checkTimes(); err != nil {
+	if err := checkTimes(m); err != nil {
 		return err
 	}
 	if !m.Gives(sample.CanEdgeIDs) { // batches bring no tensors of edges that are not the graph's
@@ -133,9 +125,9 @@ func (c checks) checkSampler() error {
 }
 
 // openWeights prepares the weights of all relations. Their topology is open.
-func (w weighting) openWeights(ctx context.Context) ([]*sample.Weights, error) {
-	m, s := w.sampling, w.sampling.Parts.Schema
-	found := w.weightTensors()
+func openWeights(ctx context.Context, m *Sampling) ([]*sample.Weights, error) {
+	s := m.Parts.Schema
+	found := weightTensors(m)
 	if found == nil {
 		return nil, nil
 	}
@@ -145,7 +137,7 @@ func (w weighting) openWeights(ctx context.Context) ([]*sample.Weights, error) {
 			continue
 		}
 		var err error
-		if weights[i], err = m.Graph.Weights(ctx, w.weightColumn(t), &s.Relations[i].Lists); err != nil {
+		if weights[i], err = m.Graph.Weights(ctx, weightColumn(m, t), &s.Relations[i].Lists); err != nil {
 			return nil, s.OfRelation(i, err)
 		}
 	}
@@ -153,10 +145,9 @@ func (w weighting) openWeights(ctx context.Context) ([]*sample.Weights, error) {
 }
 
 // weightColumn is a tensor of weights as package graph reads it. A trial does not look for bad ones.
-func (w weighting) weightColumn(t *Tensor) graph.WeightColumn {
-	m := w.sampling
+func weightColumn(m *Sampling, t *Tensor) graph.WeightColumn {
 	return graph.WeightColumn{
-		Column: t.column(), ByPosition: w.byPosition(t), InMemory: m.Split.Weights, Unchecked: m.trial,
+		Column: t.column(), ByPosition: byPosition(m, t), InMemory: m.Split.Weights, Unchecked: m.trial,
 		Bad: func(edge int64, w float64) error {
 			return fmt.Errorf("%w: weight_attr %q is %v for edge %d, expected a finite number of "+
 				"at least 0 and at most %g",
@@ -172,8 +163,7 @@ func weightBytes(t *Tensor) int64 {
 }
 
 // byPosition is the weights of a tensor by position, nil where the store does not have them.
-func (w weighting) byPosition(t *Tensor) *store.Weights {
-	m := w.sampling
+func byPosition(m *Sampling, t *Tensor) *store.Weights {
 	if m.Parts.Store == nil || t.OnDisk == nil {
 		return nil
 	}
@@ -185,8 +175,8 @@ func (w weighting) byPosition(t *Tensor) *store.Weights {
 
 // userWeights returns the memory of a tensor's weights in the user's order, while they are put into the order of
 // positions.
-func (w weighting) userWeights(t *Tensor) int64 {
-	if w.byPosition(t) != nil {
+func userWeights(m *Sampling, t *Tensor) int64 {
+	if byPosition(m, t) != nil {
 		return 0
 	}
 	return t.Bytes()

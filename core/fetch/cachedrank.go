@@ -9,7 +9,7 @@ import (
 
 // rankForCache ranks the rows of the cached types, and puts last the rows that the consumer holds.
 func rankForCache(ctx context.Context, m *draw.Sampling, f *Features) (*cache.Vector, error) {
-	scores, err := draw.NewRanker(m).RankForCache(ctx, m.Split.Cache, &f.CachedTypes)
+	scores, err := draw.RankForCache(ctx, m, m.Split.Cache, &f.CachedTypes)
 	if err != nil {
 		return nil, err
 	}

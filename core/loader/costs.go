@@ -20,7 +20,7 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 	c := sizing.Costs{
 		Nodes: d.Nodes, NodesOfType: offsets.NodesOfTypes(), Edges: d.Edges, Expanded: expanded(m, d),
 		Batch:        batch.TensorBytes(offsets, &m.Parts, m.Options.BatchSize),
-		Rank:         draw.NewRanker(m).Bytes(m.Options.Cache),
+		Rank:         draw.RankBytes(m, m.Options.Cache),
 		FetchWorker:  graph.ScratchBytes(d.HopEdges),
 		FetchBatch:   graph.ScratchBytes(d.Edges) + batch.OwningBytes(&m.Options, d),
 		ResidentSlot: fetch.ResidentBytes, PlannedSlot: fetch.ResidentBytes,
@@ -81,11 +81,11 @@ func fetched(m *draw.Sampling, d *sizing.Demand) int64 {
 
 // roomy reports whether there is memory for any batches, worked at as the options ask.
 func roomy(m *draw.Sampling, r *sizing.Request, g *sizing.Graph) bool {
-	of, err := draw.NewMeasurer(m).SamplerOnDisk()
+	of, err := draw.SamplerOnDisk(m)
 	if err != nil {
 		return false // which opening will report
 	}
-	d := draw.NewMeasurer(m).MaxDemand()
+	d := draw.MaxDemand(m)
 	m.Options.Complete(&d)
 	split, err := sizing.Divide(*r, *g, costsOf(m, &d, of, g))
 	return err == nil && split.AsAsked(r)

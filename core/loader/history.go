@@ -106,7 +106,7 @@ func (h *historyCache) openReuse(ctx context.Context, m *draw.Sampling, c *histo
 		if !c.Keeps(layer) {
 			continue
 		}
-		v, err := draw.NewRanker(m).Expected(ctx, m.Options.Hops()-layer)
+		v, err := draw.ExpectedVisits(ctx, m, m.Options.Hops()-layer)
 		if err != nil {
 			return err
 		}

@@ -88,11 +88,11 @@ func TestNoBatchExceedsTheBound(t *testing.T) {
 			o.Links = &links.Options{Negatives: float64(rng.IntN(3))}
 		}
 		l := open(t, g, o)
-		most := draw.NewMeasurer(&l.draw).MaxDemand()
+		most := draw.MaxDemand(&l.draw)
 		o.Complete(&most)
 		sizes := draw.NewSizes(&l.draw).Graph()
 		asked := draw.NewSizes(&l.draw).Request(&sizes)
-		of, err := draw.NewMeasurer(&l.draw).Measure(context.Background(), &asked, &sizes)
+		of, err := draw.Measure(context.Background(), &l.draw, &asked, &sizes)
 		require.NoError(t, err)
 		require.False(t, of.Estimated)
 		requireNoMore(t, of.Demand, most)

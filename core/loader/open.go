@@ -87,7 +87,7 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 	case l.draw.Options.Spare && roomy(&l.draw, &r, &g):
 		r.Memory = 0
 	default:
-		if of, err = draw.NewMeasurer(&l.draw).Measure(ctx, &r, &g); err != nil {
+		if of, err = draw.Measure(ctx, &l.draw, &r, &g); err != nil {
 			return err
 		}
 	}
