@@ -199,7 +199,7 @@ func (g *linkGraph) close() {
 
 func (g *linkGraph) HasTimes(typ int) bool {
 	nodes, _ := timeTensors(g.of)
-	return nodes != nil && nodes[typ] != nil
+	return nodes[typ] != nil
 }
 
 func (g *linkGraph) NodeTimes(ctx context.Context, typ int, times []int64) error {

@@ -17,16 +17,13 @@ import (
 // of a batch, type by type.
 
 // timeTensors returns the tensor of each node type or of each relation that has times, and nil of
-// the others; or nothing without times.
+// the others.
 func timeTensors(m *Sampling) (nodes, edges []*Tensor) {
-	if m.Options.TimeAttr == "" {
-		return nil, nil
-	}
 	types := m.Parts.Schema
 	nodes, edges = make([]*Tensor, types.NumTypes()), make([]*Tensor, len(types.Relations))
 	for i := range m.Parts.Tensors {
 		switch t := &m.Parts.Tensors[i]; {
-		case t.Name != m.Options.TimeAttr:
+		case m.Options.TimeAttr == "" || t.Name != m.Options.TimeAttr:
 		case t.ByEdge:
 			edges[t.Type] = t
 		default:
@@ -125,9 +122,6 @@ func timed(m *Sampling, relation int, nodes, edges []*Tensor) *Tensor {
 func sizeTimes(m *Sampling) (times, largest int64) {
 	s := m.Parts.Schema
 	nodes, edges := timeTensors(m)
-	if nodes == nil {
-		return 0, 0
-	}
 	for i := range s.Relations {
 		if t := timed(m, i, nodes, edges); t != nil {
 			times, largest = times+graph.TimesBytes(s.Relations[i].NumEdges), max(largest, t.Bytes())
@@ -138,11 +132,11 @@ func sizeTimes(m *Sampling) (times, largest int64) {
 
 // openTimes makes the times of edges, of all relations that have any, and of seeds ready, where the topology is open.
 func openTimes(ctx context.Context, m *Sampling) ([]*sample.Temporal, error) {
-	s := m.Parts.Schema
-	nodes, edges := timeTensors(m)
-	if nodes == nil {
+	if m.Options.TimeAttr == "" {
 		return nil, nil
 	}
+	s := m.Parts.Schema
+	nodes, edges := timeTensors(m)
 	if m.seedTimes = m.Options.SeedTimes; m.seedTimes == nil {
 		if err := allocSeedTimes(m); err != nil {
 			return nil, err
@@ -246,11 +240,11 @@ func (o *Options) temporal(times *sample.Times) *sample.Temporal {
 
 // timesOnDisk returns the loader's times as if they stayed on disk.
 func timesOnDisk(m *Sampling) []*sample.Temporal {
-	s := m.Parts.Schema
-	nodes, edges := timeTensors(m)
-	if nodes == nil {
+	if m.Options.TimeAttr == "" {
 		return nil
 	}
+	s := m.Parts.Schema
+	nodes, edges := timeTensors(m)
 	out := make([]*sample.Temporal, len(s.Relations))
 	for i := range out {
 		if timed(m, i, nodes, edges) != nil {

@@ -1,19 +1,24 @@
 // Package fetch brings the rows of batches into their tensors: from memory, from the slots of a cache, and from disk.
 //
 // Features are the tensors of the graph, with the slots of the cache. A Filler serves one preparer. For one batch after
-// the other it looks up the rows (resolve.go), reads cold rows (read.go), copies rows out of slots and into them
-// (commit.go), and widens rows of fewer bytes (fill.go). A Source decides how: AllInMemory, Uncached, Fixed (whose rows
-// cachedrank.go ranks), Online, or the execution of a plan (core/window). Sources that change with each batch do so in
-// the order of the batches (Turns).
+// the other it finds edge numbers, looks up the rows and reads the cold ones (read.go), copies rows out of slots and
+// into them (commit.go), and widens rows of fewer bytes. A Source decides how: AllInMemory, Uncached, Fixed, Online
+// (sources.go), or the execution of a plan (core/window). Sources that change with each batch do so in the order of the
+// batches (Turns).
 package fetch
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"freshgo/core/batch"
 	"freshgo/core/draw"
 	"freshgo/core/graph"
+	"freshgo/core/internal/invariants"
+	"freshgo/core/internal/reuse"
 	"freshgo/core/plan"
+	"freshgo/core/sample"
 )
 
 // Source brings the rows of tables on disk: a cache, or the execution of its plan.
@@ -42,4 +47,102 @@ type Filler struct {
 	deliveries deliveries // with the tag invariants
 	wide       [][]byte   // the tensors of the batch that the graph has rows for
 	Step       plan.Step  // where the rows of the batch are, and what moves after it
+}
+
+// Fill turns edge positions into edge numbers and has the cache bring all rows.
+func (f *Filler) Fill(b *batch.Batch) error {
+	if err := f.numberEdges(); err != nil {
+		return err
+	}
+	tensors, err := f.rowTensors(b)
+	if err != nil {
+		return err
+	}
+	if invariants.Enabled {
+		f.deliveries.begin(f)
+	}
+	if err := f.Source.Fill(f, b.Index, tensors); err != nil {
+		return err
+	}
+	return f.finish(tensors)
+}
+
+// finish turns stored rows into those that the batch delivers, and clears those that pruning has left unread.
+func (f *Filler) finish(tensors [][]byte) error {
+	for i := range f.Features.Tables {
+		t := &f.Features.Tables[i]
+		unread := f.Drawn.Cut.On() && !t.ByEdge
+		if tensors[i] == nil || t.Narrow == nil && !unread {
+			continue
+		}
+		err := f.Timed(func() {
+			if t.Narrow != nil {
+				t.Narrow.Widen(f.wide[i])
+			}
+			if unread {
+				f.Drawn.ClearUnloaded(f.wide[i], &t.Tensor)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rowTensors appends the tensors of the graph to the batch, and returns where their rows are to be put as they are
+// stored: at the end of each, from where finish spreads those of fewer bytes. It is nil for tensors that the batch goes
+// without.
+func (f *Filler) rowTensors(b *batch.Batch) ([][]byte, error) {
+	tensors := make([][]byte, len(f.Features.Tables))
+	f.wide = reuse.Slice(f.wide, len(f.Features.Tables))
+	for i := range f.Features.Tables {
+		t := &f.Features.Tables[i]
+		if t.ByEdge && !f.Drawn.Numbered(t.Type) {
+			continue
+		}
+		count := int64(len(f.Drawn.IDsOf(&t.Tensor)))
+		var err error
+		if f.wide[i], err = b.AddTensor(t.Label, t.DType, append([]int64{count}, t.RowShape...)); err != nil {
+			return nil, err
+		}
+		tensors[i] = f.wide[i][int64(len(f.wide[i]))-count*int64(t.Width):]
+	}
+	return tensors, nil
+}
+
+// Timed computes and counts the time as gathering.
+func (f *Filler) Timed(fn func()) error {
+	return f.Sampling.Compute(f.Turns.Ctx, func() {
+		start := time.Now()
+		fn()
+		f.Counters.Gathering.Since(start)
+	})
+}
+
+// numberEdges replaces positions in the arrays of neighbours by the user's edge numbers.
+func (f *Filler) numberEdges() error {
+	s := f.Sampling.Parts.Schema
+	for i := range s.Edges {
+		if !f.Drawn.Numbered(i) {
+			continue
+		}
+		if err := f.replacePositions(&s.Relations[i].EdgeIDs, f.Drawn.Positions(i)); err != nil {
+			return s.OfRelation(i, fmt.Errorf("numbering edges: %w", err))
+		}
+	}
+	return nil
+}
+
+// replacePositions replaces positions by the edge numbers of an array.
+func (f *Filler) replacePositions(edgeIDs *graph.IDs, d sample.Drawn) error {
+	if edgeIDs.OnDisk() {
+		start := time.Now()
+		defer f.Counters.Reading.Since(start)
+		return edgeIDs.Gather(f.Turns.Ctx, &f.Scratch, d, d.Pos)
+	}
+	return f.Sampling.Compute(f.Turns.Ctx, func() {
+		// In memory nothing can fail, and nothing waits.
+		_ = edgeIDs.Gather(context.Background(), nil, d, d.Pos)
+	})
 }

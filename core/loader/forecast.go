@@ -55,10 +55,7 @@ func beginForecast(ctx context.Context, l *Loader, epoch, first int64) (*forecas
 		return f, nil
 	}
 	l.dropForecast()
-	h, prunes := l.history.pruner.(*prune.Pruner)
 	switch {
-	case !prunes:
-		return nil, fmt.Errorf("%w: the loader has no history", prune.ErrCall)
 	case l.draw.Split.Reorder != 0:
 		return nil, fmt.Errorf("%w: a forecast needs reorder=0: which batch comes next is not known before it is planned",
 			prune.ErrCall)
@@ -69,7 +66,7 @@ func beginForecast(ctx context.Context, l *Loader, epoch, first int64) (*forecas
 	f := &forecast{epoch: epoch, first: first}
 	f.shareSchedule, f.at = l.turnsFrom(first)
 	var err error
-	if f.of, err = h.Forecast(l.draw.Budget, f.at, f.shareSchedule.Count); err != nil {
+	if f.of, err = l.history.pruner.Forecast(l.draw.Budget, f.at, f.shareSchedule.Count); err != nil {
 		return nil, err
 	}
 	if f.order, err = l.draw.NewSeedOrder(ctx, l.draw.EpochKey(epoch)); err != nil {

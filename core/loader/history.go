@@ -32,6 +32,7 @@ type pruner interface {
 
 	Follows() bool // whether the pruning of the epoch that has begun is known ahead
 	Follow(*mem.Budget) (*prune.Forecaster, error)
+	Forecast(budget *mem.Budget, from, count int64) (*prune.Forecaster, error)
 
 	Save() ([]byte, error)
 	Restore(data []byte, stop func()) error

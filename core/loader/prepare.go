@@ -2,7 +2,9 @@ package loader
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"time"
 
 	"freshgo/core/batch"
 	"freshgo/core/draw"
@@ -91,4 +93,189 @@ func (p *preparer) copyWhenRoom(b *batch.Batch, bytes int64, copyOut func(*batch
 	b.Reserved = bytes
 	stopped := p.loader.draw.Compute(p.epoch.ctx, func() { err = copyOut(b) })
 	return cmp.Or(stopped, err)
+}
+
+// drawer makes the batches of an epoch, each in a preparer: it draws them now (drawNow), takes them from a window
+// (windowDrawer), or draws them for their nodes alone (traceDrawer). The cache chooses it when the epoch begins.
+type drawer interface {
+	// lease waits for what drawing a batch takes. A preparer leases before it takes its ticket, so that the oldest batch
+	// always has a worker, and the gate's order cannot starve it. nil: batches need no worker.
+	lease(ctx context.Context) (*sample.Worker, error)
+	// make makes batch b and gives the worker back.
+	make(p *preparer, b *batch.Batch, worker *sample.Worker) error
+	// awaits records that the consumer waits for a batch, until it calls the result.
+	awaits(i int64) (arrived func())
+	// abandon tells that no more batches will be asked for.
+	abandon()
+	// end frees what the batches were drawn from. whole: the consumer has taken all of them. Nobody makes one any more.
+	end(whole bool)
+}
+
+// drawNow returns the drawer that draws each batch when a preparer asks for it.
+func drawNow(e *epoch) (drawer, error) {
+	order, err := e.loader.draw.NewSeedOrder(context.Background(), e.loader.draw.EpochKey(e.index))
+	if err != nil {
+		return nil, err
+	}
+	d := nowDrawer{epoch: e, order: order}
+	if e.pruner.Prunes() {
+		return &pruningDrawer{d}, nil
+	}
+	return &d, nil
+}
+
+// nowDrawer draws each batch when a preparer asks for it.
+type nowDrawer struct {
+	epoch *epoch
+	order *draw.SeedOrder
+}
+
+func (d *nowDrawer) lease(ctx context.Context) (*sample.Worker, error) {
+	return d.epoch.loader.draw.Lease(ctx)
+}
+
+func (d *nowDrawer) awaits(int64) (arrived func()) { return func() {} }
+
+func (d *nowDrawer) abandon() {}
+
+func (d *nowDrawer) end(bool) { d.order.Free() }
+
+func (d *nowDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker) error {
+	err := d.draw(p, b, worker, nil, func(drawn *sample.Subgraph) error {
+		if err := p.takeWhole(drawn); err != nil {
+			return err
+		}
+		return p.makeTensors(b)
+	})
+	if err != nil {
+		return err
+	}
+	return p.filler.Fill(b)
+}
+
+// draw draws a batch, passes it to use in the worker's memory, and then gives the worker back.
+func (d *nowDrawer) draw(p *preparer, b *batch.Batch, worker *sample.Worker, lastHop sample.LastHop,
+	use func(drawn *sample.Subgraph) error) error {
+	e, l, r := d.epoch, d.epoch.loader, &p.drawn.Request
+	defer l.draw.GiveBack(worker)
+	number := e.shareSchedule.Number(b.Index)
+	if err := d.order.Batch(e.ctx, number, r); err != nil {
+		return err
+	}
+	r.LastHop = lastHop
+	var drawn sample.Subgraph
+	start := time.Now()
+	err := l.draw.Draw(e.ctx, worker, d.order.BatchKey(number), r, &drawn)
+	l.counters.Sampling.Since(start)
+	if err != nil {
+		return err
+	}
+	return use(&drawn)
+}
+
+// pruningDrawer draws each batch when a preparer asks for it, and takes out of it what the history makes needless.
+type pruningDrawer struct{ nowDrawer }
+
+// make copies what was drawn, so that the worker is given back: batches that come later may have to be pruned before
+// there is room for this one.
+func (d *pruningDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker) error {
+	var lastHop sample.LastHop
+	if p.loader.history.sparesLists {
+		lastHop = p.drawn.Cut.LastHop(b.Index)
+	}
+	err := d.draw(p, b, worker, lastHop, func(drawn *sample.Subgraph) error {
+		p.drawn.Graph.CopyFrom(drawn)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.drawn.Cut.Prune(p.epoch.ctx, b.Index, &p.drawn.Graph, int64(len(p.drawn.Request.Inputs)),
+		func() {}); err != nil {
+		return err
+	}
+	if places := p.drawn.TakeCut(); places != nil {
+		p.drawn.BatchRows.Cut(places)
+	}
+	if err := p.makeTensors(b); err != nil {
+		return err
+	}
+	return p.filler.Fill(b)
+}
+
+// traceDrawer makes batches that have the ids of their nodes and inputs alone.
+type traceDrawer struct{ nowDrawer }
+
+// drawTraces returns the drawer of the traces of an epoch. It changes no cache.
+func drawTraces(e *epoch) (drawer, error) {
+	order, err := e.loader.draw.NewSeedOrder(context.Background(), e.loader.draw.EpochKey(e.index))
+	if err != nil {
+		return nil, err
+	}
+	return &traceDrawer{nowDrawer{e, order}}, nil
+}
+
+func (d *traceDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker) error {
+	return d.draw(p, b, worker, nil, func(drawn *sample.Subgraph) error {
+		p.drawn.Take(drawn)
+		return p.makeTrace(b)
+	})
+}
+
+// windowDrawer takes the batches of an epoch from the windows that are sampled and planned ahead.
+type windowDrawer struct {
+	epoch  *epoch
+	window *window.Epoch
+	take   func(p *preparer, b *batch.Batch) error
+}
+
+func newWindowDrawer(e *epoch, c *window.Cache) *windowDrawer {
+	d := &windowDrawer{epoch: e, window: c.Begin(e.index, e.first, e.shareSchedule)}
+	d.take = d.takeWhole
+	if e.pruner.Prunes() {
+		d.take = d.takePruned
+	}
+	return d
+}
+
+// lease returns no worker: the batches have been sampled.
+func (d *windowDrawer) lease(context.Context) (*sample.Worker, error) { return nil, nil }
+
+func (d *windowDrawer) awaits(i int64) (arrived func()) { return d.window.Awaits(i) }
+
+func (d *windowDrawer) abandon() { d.window.Abandon() }
+
+func (d *windowDrawer) end(whole bool) { d.window.End(whole) }
+
+// make waits for the plan of a batch, and makes the batch from its trace. The first batch of a window runs the window's
+// prologue, once all batches before it have changed the cache.
+func (d *windowDrawer) make(p *preparer, b *batch.Batch, _ *sample.Worker) error {
+	e, w := d.epoch, &p.window
+	if err := w.Begin(&p.filler, d.window, b.Index, int64(len(e.slots))); err != nil {
+		return err
+	}
+	if err := d.take(p, b); err != nil {
+		return err
+	}
+	if err := w.Prologue(&p.filler, b.Index); err != nil {
+		return err
+	}
+	if err := p.makeTensors(b); err != nil {
+		return err
+	}
+	return p.filler.Fill(b)
+}
+
+func (d *windowDrawer) takeWhole(p *preparer, _ *batch.Batch) error {
+	return p.takeWhole(&p.drawn.Graph)
+}
+
+// takePruned prunes a batch and adapts its step of the plan in the batch's turn: what the cache will hold depends on
+// it, batch by batch.
+func (d *windowDrawer) takePruned(p *preparer, b *batch.Batch) error {
+	var failed error
+	err := p.drawn.Cut.Prune(p.epoch.ctx, b.Index, &p.drawn.Graph, int64(len(p.drawn.Request.Inputs)), func() {
+		failed = p.window.Adapt(&p.filler, p.drawn.TakeCut())
+	})
+	return cmp.Or(err, failed)
 }

@@ -35,19 +35,26 @@ func (l *Loader) openCache(ctx context.Context) (err error) {
 	case cache.Absent:
 		l.cache = passive{fetch.Uncached{}}
 	case cache.Planned:
-		l.cache, err = openPlannedRows(ctx, l)
+		var c *window.Cache
+		c, err = window.Open(ctx, window.Config{
+			Sampling: &l.draw, Features: &l.rows, Counters: &l.counters, History: l.history.pruner,
+			Schedule: l.turnsFrom, Fail: l.fail,
+		})
+		l.cache = plannedRows{l, c}
 	case cache.Online:
-		l.cache, err = openOnlineRows(l)
+		var c *fetch.Online
+		c, err = fetch.OpenOnline(&l.draw, &l.rows)
+		l.cache = onlineRows{passive{c}, c}
 	default:
-		l.cache, err = openPassive(fetch.OpenFixed(ctx, &l.draw, &l.rows, &l.counters))
+		var c fetch.Source
+		c, err = fetch.OpenFixed(ctx, &l.draw, &l.rows, &l.counters)
+		l.cache = passive{c}
 	}
 	return err
 }
 
 // passive is a cache that runs nothing ahead of the batches, and changes with none of them.
 type passive struct{ rows fetch.Source }
-
-func openPassive(rows fetch.Source, err error) (rowCache, error) { return passive{rows}, err }
 
 func (c passive) begin(e *epoch) (drawer, error)    { return drawNow(e) }
 func (c passive) source(*window.Batch) fetch.Source { return c.rows }
@@ -62,11 +69,6 @@ func (passive) addPlan(*Plan)   {}
 type onlineRows struct {
 	passive
 	cache *fetch.Online
-}
-
-func openOnlineRows(l *Loader) (rowCache, error) {
-	c, err := fetch.OpenOnline(&l.draw, &l.rows)
-	return onlineRows{passive{c}, c}, err
 }
 
 func (onlineRows) readOnly() fetch.Source { return fetch.Uncached{} }
@@ -97,14 +99,6 @@ func (d *onlineDrawer) end(whole bool) {
 type plannedRows struct {
 	loader *Loader
 	cache  *window.Cache
-}
-
-func openPlannedRows(ctx context.Context, l *Loader) (rowCache, error) {
-	c, err := window.Open(ctx, window.Config{
-		Sampling: &l.draw, Features: &l.rows, Counters: &l.counters, History: l.history.pruner,
-		Schedule: l.turnsFrom, Fail: l.fail,
-	})
-	return plannedRows{l, c}, err
 }
 
 func (c plannedRows) begin(e *epoch) (drawer, error) {

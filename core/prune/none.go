@@ -63,5 +63,8 @@ func (None) Stats() (Stats, error) { return Stats{}, errNone }
 // Follows reports that nothing is pruned that could be known ahead.
 func (None) Follows() bool { return false }
 
-// Follow returns an error.
+// Forecast returns ErrCall.
+func (None) Forecast(*mem.Budget, int64, int64) (*Forecaster, error) { return nil, errNone }
+
+// Follow returns ErrCall.
 func (None) Follow(*mem.Budget) (*Forecaster, error) { return nil, errNone }

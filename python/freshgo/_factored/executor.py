@@ -26,7 +26,7 @@ from freshgo._factored.parameters import Parameters
 from freshgo._factored.schedule import Sample, Train
 from freshgo._host_loader import wire
 from freshgo._host_loader.server import SPACE, open_native
-from freshgo._loader.assemble import Assembler
+from freshgo._loader.arrange import Assembler
 from freshgo._loader.ranks import Share
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch

@@ -17,7 +17,7 @@ from freshgo._args.types import Layout
 from freshgo._data.narrow import Delivered
 from freshgo._data.source import Source
 from freshgo._device import delivery, mover
-from freshgo._loader.assemble import Assembler
+from freshgo._loader.arrange import Assembler
 from freshgo._loader.batch_makers import BatchMaker
 from freshgo._loader.openings import Openings
 from freshgo._loader.orders import Order, position

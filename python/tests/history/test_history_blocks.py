@@ -130,7 +130,7 @@ def test_blocks_of_plain_batches_give_the_seeds_what_the_whole_batch_does(
 ) -> None:
     if without:
         monkeypatch.setattr(
-            "freshgo._loader.assemble.batch_class", lambda types: Batch if types.homogeneous else HeteroBatch
+            "freshgo._loader.arrange.batch_class", lambda types: Batch if types.homogeneous else HeteroBatch
         )
     else:
         pytest.importorskip("torch_geometric")
