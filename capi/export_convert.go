@@ -36,9 +36,9 @@ func fg_convert_start(in *C.fg_convert_input, path *C.char, out **C.fg_job, err 
 			if err != nil {
 				return result{}, err
 			}
-			h := newDraftHandle(draft)
-			p := handles.add(h)
-			return result{pointer: p, discard: func() { discard[*storeHandle](p, h.drop) }}, nil
+			// What cannot be removed is left to the next conversion to the path.
+			h := &storeHandle{shared: newShared(func() { _ = draft.Discard() }), store: draft.Store(), draft: draft}
+			return opening(h, h.drop), nil
 		})
 		return nil
 	})
@@ -47,10 +47,10 @@ func fg_convert_start(in *C.fg_convert_input, path *C.char, out **C.fg_job, err 
 //export fg_relayout_start
 func fg_relayout_start(h *C.fg_store, in *C.fg_relayout_input, path *C.char, out **C.fg_job,
 	err *C.fg_error) C.int32_t {
-	return export(err, func() error {
+	return storeJob(h, out, err, func(s *storeHandle) (work, error) {
 		opts, err := sized(in, "fg_relayout_input")
 		if err != nil {
-			return err
+			return nil, err
 		}
 		o := store.RelayoutOptions{
 			Order: C.GoString(opts.order), HotRows: int64(opts.hot_rows), Memory: int64(opts.memory),
@@ -58,27 +58,20 @@ func fg_relayout_start(h *C.fg_store, in *C.fg_relayout_input, path *C.char, out
 		}
 		var t taker
 		if o.Scores = list[float32](&t, opts.scores, int64(opts.num_scores), "scores"); t.err != nil {
-			return t.err
-		}
-		s, err := useStore(h)
-		if err != nil {
-			return err
+			return nil, t.err
 		}
 		if (path == nil) != (s.draft != nil) {
-			s.drop()
-			return invalid("the path is %q, expected a path for a published store and NULL for another",
+			return nil, invalid("the path is %q, expected a path for a published store and NULL for another",
 				C.GoString(path))
 		}
 		target := C.GoString(path)
-		beginJob(out, func(ctx context.Context, report report) (result, error) {
-			defer s.drop()
+		return func(ctx context.Context, report report) (result, error) {
 			o.Progress = report
 			if s.draft != nil {
 				return result{}, s.draft.Relayout(ctx, o)
 			}
 			return result{}, store.Relayout(ctx, s.store, target, o)
-		})
-		return nil
+		}, nil
 	})
 }
 
@@ -86,27 +79,21 @@ func fg_relayout_start(h *C.fg_store, in *C.fg_relayout_input, path *C.char, out
 func fg_update_start(
 	h *C.fg_store, in *C.fg_update_input, path *C.char, out **C.fg_job, err *C.fg_error,
 ) C.int32_t {
-	return export(err, func() error {
+	return storeJob(h, out, err, func(s *storeHandle) (work, error) {
 		opts, err := sized(in, "fg_update_input")
 		if err != nil {
-			return err
+			return nil, err
 		}
 		changes, err := updateChanges(&opts)
 		if err != nil {
-			return err
-		}
-		s, err := useStore(h)
-		if err != nil {
-			return err
+			return nil, err
 		}
 		o := store.ConvertOptions{Memory: int64(opts.memory), Overwrite: opts.overwrite != 0}
 		target := C.GoString(path)
-		beginJob(out, func(ctx context.Context, report report) (result, error) {
-			defer s.drop()
+		return func(ctx context.Context, report report) (result, error) {
 			o.Progress = report
 			return result{}, store.Update(ctx, s.store, target, changes, o)
-		})
-		return nil
+		}, nil
 	})
 }
 
@@ -114,40 +101,34 @@ func fg_update_start(
 func fg_append_start(
 	h *C.fg_store, in *C.fg_convert_input, path *C.char, out **C.fg_job, err *C.fg_error,
 ) C.int32_t {
-	return export(err, func() error {
+	return storeJob(h, out, err, func(s *storeHandle) (work, error) {
 		opts, err := sized(in, "fg_convert_input")
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if opts.relayout != nil {
-			return invalid("relayout is %q, expected NULL: what is appended comes last", C.GoString(opts.relayout))
+			return nil, invalid("relayout is %q, expected NULL: what is appended comes last", C.GoString(opts.relayout))
 		}
 		given, err := convertInput(&opts)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		more := store.Growth{Nodes: given.NodeTypes, Edges: given.EdgeTypes, Attachments: given.Attachments}
-		s, err := useStore(h)
-		if err != nil {
-			return err
-		}
 		o := store.ConvertOptions{Memory: int64(opts.memory), Overwrite: opts.overwrite != 0}
 		target := C.GoString(path)
-		beginJob(out, func(ctx context.Context, report report) (result, error) {
-			defer s.drop()
+		return func(ctx context.Context, report report) (result, error) {
 			o.Progress = report
 			return result{}, store.Append(ctx, s.store, target, more, o)
-		})
-		return nil
+		}, nil
 	})
 }
 
 //export fg_propagate_start
 func fg_propagate_start(h *C.fg_store, in *C.fg_propagate_input, out **C.fg_job, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
+	return storeJob(h, out, err, func(s *storeHandle) (work, error) {
 		opts, err := sized(in, "fg_propagate_input")
 		if err != nil {
-			return err
+			return nil, err
 		}
 		o := propagate.Options{
 			Tensor: text(opts.tensor, ""), Reduce: text(opts.reduce, ""), WeightAttr: text(opts.weight_attr, ""),
@@ -156,7 +137,7 @@ func fg_propagate_start(h *C.fg_store, in *C.fg_propagate_input, out **C.fg_job,
 		var t taker
 		relations := list[int64](&t, opts.relations, int64(opts.num_relations), "relations")
 		if t.err != nil {
-			return t.err
+			return nil, t.err
 		}
 		if opts.relations != nil {
 			o.Relations = []int{}
@@ -164,16 +145,10 @@ func fg_propagate_start(h *C.fg_store, in *C.fg_propagate_input, out **C.fg_job,
 		for _, place := range relations {
 			o.Relations = append(o.Relations, int(place))
 		}
-		s, err := useStore(h)
-		if err != nil {
-			return err
-		}
-		beginJob(out, func(ctx context.Context, report report) (result, error) {
-			defer s.drop()
+		return func(ctx context.Context, report report) (result, error) {
 			o.Progress = report
 			_, err := propagate.Run(ctx, s.store, o)
 			return result{}, err
-		})
-		return nil
+		}, nil
 	})
 }

@@ -25,10 +25,6 @@ type graphHandle struct{ opened }
 
 func (*graphHandle) kind() string { return "graph" }
 
-func newGraphHandle(g *draw.Graph) *graphHandle {
-	return &graphHandle{opened{newShared(g.Close), g, g.NumTensors() + typeTensors(g.NumTypes()), g.Homogeneous()}}
-}
-
 //export fg_graph_open
 func fg_graph_open(in *C.fg_graph_input, out **C.fg_job, err *C.fg_error) C.int32_t {
 	return export(err, func() error {
@@ -45,9 +41,9 @@ func fg_graph_open(in *C.fg_graph_input, out **C.fg_job, err *C.fg_error) C.int3
 			if err != nil {
 				return result{}, err
 			}
-			h := newGraphHandle(g)
-			p := handles.add(h)
-			return result{pointer: p, discard: func() { discard[*graphHandle](p, h.drop) }}, nil
+			n := g.NumTensors() + typeTensors(g.NumTypes())
+			h := &graphHandle{opened{newShared(g.Close), g, n, g.Homogeneous()}}
+			return opening(h, h.drop), nil
 		})
 		return nil
 	})
@@ -55,11 +51,5 @@ func fg_graph_open(in *C.fg_graph_input, out **C.fg_job, err *C.fg_error) C.int3
 
 //export fg_graph_close
 func fg_graph_close(h *C.fg_graph, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		g, err := remove[*graphHandle](handles, unsafe.Pointer(h))
-		if err == nil {
-			g.drop()
-		}
-		return err
-	})
+	return closing(unsafe.Pointer(h), err, (*graphHandle).end)
 }

@@ -17,11 +17,7 @@ import (
 
 //export fg_history_buffer
 func fg_history_buffer(h *C.fg_loader, versioned C.int32_t, out *C.fg_tensor, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
 		*out = C.fg_tensor{}
 		return l.alone(func() error {
 			buffer, err := l.loader.HistoryBuffer()
@@ -46,11 +42,7 @@ func giveBytes(buffer mem.Buffer, name string, versioned C.int32_t, out *C.fg_te
 //export fg_history_update
 func fg_history_update(h *C.fg_loader, iteration, rowBytes C.int64_t, layers *C.fg_history_layer, numLayers,
 	timeoutMS C.int32_t, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
 		var t taker
 		raw := list[C.fg_history_layer](&t, layers, int64(numLayers), "layers")
 		norms := make([]prune.Norms, len(raw))
@@ -89,29 +81,15 @@ func fg_history_update(h *C.fg_loader, iteration, rowBytes C.int64_t, layers *C.
 
 //export fg_history_stats
 func fg_history_stats(h *C.fg_loader, out *C.char, capacity C.int64_t, nBytes *C.int64_t, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
-		stats, err := l.loader.HistoryStats()
-		if err != nil {
-			return err
-		}
-		n, err := writeJSON(stats, unsafe.Pointer(out), int64(capacity))
-		*nBytes = C.int64_t(n)
-		return err
+	return writing(unsafe.Pointer(h), out, capacity, nBytes, err, func(l *loaderHandle) (any, error) {
+		return l.loader.HistoryStats()
 	})
 }
 
 //export fg_history_forecast
 func fg_history_forecast(h *C.fg_loader, epoch, firstBatch C.int64_t, numLayers, timeoutMS C.int32_t,
 	counts *C.int64_t, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
 		var t taker
 		out := list[int64](&t, counts, 4+2*int64(numLayers), "counts")
 		if t.err != nil {
@@ -136,11 +114,7 @@ func fg_history_forecast(h *C.fg_loader, epoch, firstBatch C.int64_t, numLayers,
 
 //export fg_history_save
 func fg_history_save(h *C.fg_loader, versioned C.int32_t, out *C.fg_tensor, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
 		*out = C.fg_tensor{}
 		state, err := l.loader.SaveHistory()
 		if err != nil {
@@ -158,11 +132,7 @@ func fg_history_save(h *C.fg_loader, versioned C.int32_t, out *C.fg_tensor, err 
 
 //export fg_history_restore
 func fg_history_restore(h *C.fg_loader, data unsafe.Pointer, nBytes C.int64_t, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
 		if nBytes < 0 || nBytes > 0 && data == nil {
 			return invalid("%d bytes at %p", nBytes, data)
 		}

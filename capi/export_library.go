@@ -57,11 +57,7 @@ func fg_counters(out *C.fg_counters_info, err *C.fg_error) C.int32_t {
 
 //export fg_job_wait
 func fg_job_wait(h *C.fg_job, timeoutMS C.int32_t, out *C.fg_progress, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		j, err := find[*job](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
+	return with(unsafe.Pointer(h), err, func(j *job) error {
 		p, result, err := j.wait(int32(timeoutMS))
 		*out = C.fg_progress{done: C.int64_t(p.done), total: C.int64_t(p.total), result: result}
 		writeText(unsafe.Slice((*byte)(unsafe.Pointer(&out.stage)), len(out.stage)), p.stage) // the array of this struct
@@ -71,22 +67,13 @@ func fg_job_wait(h *C.fg_job, timeoutMS C.int32_t, out *C.fg_progress, err *C.fg
 
 //export fg_job_cancel
 func fg_job_cancel(h *C.fg_job, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		j, err := find[*job](handles, unsafe.Pointer(h))
-		if err == nil {
-			j.cancel()
-		}
-		return err
+	return with(unsafe.Pointer(h), err, func(j *job) error {
+		j.cancel()
+		return nil
 	})
 }
 
 //export fg_job_close
 func fg_job_close(h *C.fg_job, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		j, err := remove[*job](handles, unsafe.Pointer(h))
-		if err == nil {
-			j.close()
-		}
-		return err
-	})
+	return closing(unsafe.Pointer(h), err, (*job).close)
 }

@@ -34,8 +34,7 @@ func fg_loader_open(s *C.fg_store, g *C.fg_graph, in *C.fg_loader_options, out *
 			if err != nil {
 				return result{}, err
 			}
-			p := handles.add(h)
-			return result{pointer: p, discard: func() { discard[*loaderHandle](p, func() { _ = h.close() }) }}, nil
+			return opening(h, func() { _ = h.close() }), nil
 		})
 		return nil
 	})
@@ -62,11 +61,7 @@ func openedSource(s *C.fg_store, g *C.fg_graph) (opened, error) {
 
 //export fg_loader_info
 func fg_loader_info(h *C.fg_loader, out *C.fg_loader_details, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
 		*out = C.fg_loader_details{num_batches: C.int64_t(l.loader.NumBatches()), max_tensors: C.int32_t(l.maxTensors)}
 		return nil
 	})
@@ -100,11 +95,7 @@ func fg_share_count(s *C.fg_share, numBatches, firstBatch C.int64_t, out *C.int6
 
 //export fg_loader_take
 func fg_loader_take(h *C.fg_loader, s *C.fg_share, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
 		share, err := shareOf(s)
 		if err != nil {
 			return err
@@ -115,11 +106,7 @@ func fg_loader_take(h *C.fg_loader, s *C.fg_share, err *C.fg_error) C.int32_t {
 
 //export fg_loader_start
 func fg_loader_start(h *C.fg_loader, epoch, firstBatch C.int64_t, mode C.int32_t, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
 		modes := map[C.int32_t]loader.Mode{C.FG_TRAIN: loader.Train, C.FG_TRACE: loader.Trace, C.FG_PLAIN: loader.Plain}
 		as, known := modes[mode]
 		if !known {
@@ -131,11 +118,7 @@ func fg_loader_start(h *C.fg_loader, epoch, firstBatch C.int64_t, mode C.int32_t
 
 //export fg_loader_next
 func fg_loader_next(h *C.fg_loader, timeoutMS C.int32_t, out *C.fg_batch, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
 		if err := checkSlots(out, l.maxTensors); err != nil {
 			return err
 		}
@@ -173,11 +156,7 @@ func handOver(b *batch.Batch, out *C.fg_batch) error {
 
 //export fg_loader_sample
 func fg_loader_sample(h *C.fg_loader, in *C.fg_ask, out **C.fg_job, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
 		if in == nil {
 			return invalid("ask is NULL")
 		}
@@ -196,8 +175,7 @@ func fg_loader_sample(h *C.fg_loader, in *C.fg_ask, out **C.fg_job, err *C.fg_er
 				return result{}, err
 			}
 			s := &sampledHandle{batch: b, maxTensors: l.maxTensors}
-			p := handles.add(s)
-			return result{pointer: p, discard: func() { discard[*sampledHandle](p, s.batch.Release) }}, nil
+			return opening(s, s.batch.Release), nil
 		})
 		return nil
 	})
@@ -205,11 +183,7 @@ func fg_loader_sample(h *C.fg_loader, in *C.fg_ask, out **C.fg_job, err *C.fg_er
 
 //export fg_sampled_take
 func fg_sampled_take(h *C.fg_sampled, out *C.fg_batch, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		s, err := remove[*sampledHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
+	return closing(unsafe.Pointer(h), err, func(s *sampledHandle) error {
 		if err := checkSlots(out, s.maxTensors); err != nil {
 			s.batch.Release()
 			return err
@@ -220,11 +194,7 @@ func fg_sampled_take(h *C.fg_sampled, out *C.fg_batch, err *C.fg_error) C.int32_
 
 //export fg_loader_stop
 func fg_loader_stop(h *C.fg_loader, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
 		return l.alone(func() error {
 			l.loader.Stop()
 			return nil
@@ -234,37 +204,19 @@ func fg_loader_stop(h *C.fg_loader, err *C.fg_error) C.int32_t {
 
 //export fg_loader_stats
 func fg_loader_stats(h *C.fg_loader, out *C.char, capacity C.int64_t, nBytes *C.int64_t, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
-		n, err := writeJSON(l.loader.Stats(), unsafe.Pointer(out), int64(capacity))
-		*nBytes = C.int64_t(n)
-		return err
+	return writing(unsafe.Pointer(h), out, capacity, nBytes, err, func(l *loaderHandle) (any, error) {
+		return l.loader.Stats(), nil
 	})
 }
 
 //export fg_loader_plan
 func fg_loader_plan(h *C.fg_loader, out *C.char, capacity C.int64_t, nBytes *C.int64_t, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := find[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
-		n, err := writeJSON(l.loader.Plan(), unsafe.Pointer(out), int64(capacity))
-		*nBytes = C.int64_t(n)
-		return err
+	return writing(unsafe.Pointer(h), out, capacity, nBytes, err, func(l *loaderHandle) (any, error) {
+		return l.loader.Plan(), nil
 	})
 }
 
 //export fg_loader_close
 func fg_loader_close(h *C.fg_loader, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		l, err := remove[*loaderHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
-		return l.close()
-	})
+	return closing(unsafe.Pointer(h), err, (*loaderHandle).close)
 }

@@ -26,14 +26,8 @@ func fg_store_open(path *C.char, out **C.fg_store, err *C.fg_error) C.int32_t {
 
 //export fg_store_describe
 func fg_store_describe(h *C.fg_store, out *C.char, capacity C.int64_t, nBytes *C.int64_t, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		s, err := find[*storeHandle](handles, unsafe.Pointer(h))
-		if err != nil {
-			return err
-		}
-		n, err := writeJSON(s.store.Describe(), unsafe.Pointer(out), int64(capacity))
-		*nBytes = C.int64_t(n)
-		return err
+	return writing(unsafe.Pointer(h), out, capacity, nBytes, err, func(s *storeHandle) (any, error) {
+		return s.store.Describe(), nil
 	})
 }
 
@@ -41,21 +35,9 @@ func fg_store_describe(h *C.fg_store, out *C.char, capacity C.int64_t, nBytes *C
 func fg_store_read(
 	h *C.fg_store, kind, place C.int32_t, name *C.char, versioned C.int32_t, out **C.fg_job, err *C.fg_error,
 ) C.int32_t {
-	return export(err, func() error {
-		s, err := useStore(h)
-		if err != nil {
-			return err
-		}
+	return storeJob(h, out, err, func(s *storeHandle) (work, error) {
 		read, err := s.reader(int32(kind), int32(place), C.GoString(name))
-		if err != nil {
-			s.drop()
-			return err
-		}
-		beginJob(out, func(ctx context.Context, _ report) (result, error) {
-			defer s.drop()
-			return read(ctx, versioned != 0)
-		})
-		return nil
+		return func(ctx context.Context, _ report) (result, error) { return read(ctx, versioned != 0) }, err
 	})
 }
 
@@ -63,50 +45,45 @@ func fg_store_read(
 func fg_store_read_rows(
 	h *C.fg_store, name *C.char, first, count C.int64_t, versioned C.int32_t, out **C.fg_job, err *C.fg_error,
 ) C.int32_t {
-	return export(err, func() error {
-		s, err := useStore(h)
-		if err != nil {
-			return err
-		}
+	return storeJob(h, out, err, func(s *storeHandle) (work, error) {
 		read, err := s.rowReader(C.GoString(name), int64(first), int64(count))
-		if err != nil {
-			s.drop()
-			return err
-		}
-		beginJob(out, func(ctx context.Context, _ report) (result, error) {
-			defer s.drop()
-			return read(ctx, versioned != 0)
-		})
-		return nil
+		return func(ctx context.Context, _ report) (result, error) { return read(ctx, versioned != 0) }, err
 	})
 }
 
 //export fg_store_verify_topology
 func fg_store_verify_topology(h *C.fg_store, out **C.fg_job, err *C.fg_error) C.int32_t {
-	return verifying(h, out, err, func(ctx context.Context, s *store.Store, _ report) error {
-		return s.VerifyTopology(ctx)
+	return storeJob(h, out, err, func(s *storeHandle) (work, error) {
+		return func(ctx context.Context, _ report) (result, error) { return result{}, s.store.VerifyTopology(ctx) }, nil
 	})
 }
 
 //export fg_store_verify
 func fg_store_verify(h *C.fg_store, out **C.fg_job, err *C.fg_error) C.int32_t {
-	return verifying(h, out, err, func(ctx context.Context, s *store.Store, report report) error {
-		return s.Verify(ctx, func(done, total int64) { report("verify", done, total) })
+	return storeJob(h, out, err, func(s *storeHandle) (work, error) {
+		return func(ctx context.Context, report report) (result, error) {
+			return result{}, s.store.Verify(ctx, func(done, total int64) { report("verify", done, total) })
+		}, nil
 	})
 }
 
-// verifying starts a job that reads a store and has no result.
-func verifying(
-	h *C.fg_store, out **C.fg_job, err *C.fg_error, verify func(context.Context, *store.Store, report) error,
+// storeJob starts the job that prepare makes for an open store, which stays open until the job has ended.
+func storeJob(
+	h *C.fg_store, out **C.fg_job, err *C.fg_error, prepare func(s *storeHandle) (work, error),
 ) C.int32_t {
 	return export(err, func() error {
 		s, err := useStore(h)
 		if err != nil {
 			return err
 		}
+		run, err := prepare(s)
+		if err != nil {
+			s.drop()
+			return err
+		}
 		beginJob(out, func(ctx context.Context, report report) (result, error) {
 			defer s.drop()
-			return result{}, verify(ctx, s.store, report)
+			return run(ctx, report)
 		})
 		return nil
 	})
@@ -114,13 +91,7 @@ func verifying(
 
 //export fg_store_close
 func fg_store_close(h *C.fg_store, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		s, err := remove[*storeHandle](handles, unsafe.Pointer(h))
-		if err == nil {
-			s.drop()
-		}
-		return err
-	})
+	return closing(unsafe.Pointer(h), err, (*storeHandle).end)
 }
 
 // useStore finds an open store and keeps it open until drop.

@@ -1,5 +1,10 @@
 package main
 
+/*
+#include "freshgo.h"
+*/
+import "C"
+
 import (
 	"fmt"
 	"sync"
@@ -98,9 +103,49 @@ func (t *handleTable) count(kind string) int64 {
 	return t.live[kind]
 }
 
-// discard closes a handle that a job made and nobody took.
-func discard[T object](p unsafe.Pointer, free func()) {
-	if _, err := remove[T](handles, p); err == nil {
-		free()
-	}
+// opening is the result of a job that opened an object: a handle, which free undoes where nobody takes it.
+func opening[T object](o T, free func()) result {
+	p := handles.add(o)
+	return result{pointer: p, discard: func() {
+		if _, err := remove[T](handles, p); err == nil {
+			free()
+		}
+	}}
+}
+
+// with runs the body of an exported function over the object of a handle.
+func with[T object](h unsafe.Pointer, err *C.fg_error, body func(T) error) C.int32_t {
+	return export(err, func() error {
+		o, err := find[T](handles, h)
+		if err != nil {
+			return err
+		}
+		return body(o)
+	})
+}
+
+// closing is with for a function that ends the handle.
+func closing[T object](h unsafe.Pointer, err *C.fg_error, body func(T) error) C.int32_t {
+	return export(err, func() error {
+		o, err := remove[T](handles, h)
+		if err != nil {
+			return err
+		}
+		return body(o)
+	})
+}
+
+// writing is with for a function that writes a value as JSON to a caller's buffer, if it fits, and its length.
+func writing[T object](
+	h unsafe.Pointer, out *C.char, capacity C.int64_t, nBytes *C.int64_t, err *C.fg_error, value func(T) (any, error),
+) C.int32_t {
+	return with(h, err, func(o T) error {
+		v, err := value(o)
+		if err != nil {
+			return err
+		}
+		n, err := writeJSON(v, unsafe.Pointer(out), int64(capacity))
+		*nBytes = C.int64_t(n)
+		return err
+	})
 }

@@ -89,7 +89,7 @@ func (j *job) wait(timeoutMS int32) (progress, unsafe.Pointer, error) {
 }
 
 // close cancels the work, waits for its end and undoes a result that nobody took.
-func (j *job) close() {
+func (j *job) close() error {
 	j.cancel()
 	<-j.ended
 	j.mu.Lock()
@@ -99,6 +99,7 @@ func (j *job) close() {
 	if left.discard != nil {
 		left.discard()
 	}
+	return nil
 }
 
 // waitFor reports whether done was closed within timeoutMS; 0 only looks, negative waits for ever.
@@ -150,4 +151,10 @@ func (s *shared) drop() {
 	if last {
 		s.free()
 	}
+}
+
+// end is drop for the handle of an owner.
+func (s *shared) end() error {
+	s.drop()
+	return nil
 }

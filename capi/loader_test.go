@@ -233,9 +233,9 @@ func TestSampledBatches(t *testing.T) {
 		b, err := h.loader.Sample(t.Context(), loader.OnDemand{Seeds: []int64{3, 4}})
 		require.NoError(t, err)
 		sampled := &sampledHandle{batch: b, maxTensors: h.maxTensors}
-		p := handles.add(sampled)
+		opened := opening(sampled, sampled.batch.Release)
 		assert.EqualValues(t, 1, handles.count(sampled.kind()))
-		discard[*sampledHandle](p, sampled.batch.Release)
+		opened.discard()
 		assert.Zero(t, handles.count(sampled.kind()))
 	}
 	require.NoError(t, h.close())

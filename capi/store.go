@@ -27,11 +27,6 @@ func newStoreHandle(s *store.Store) *storeHandle {
 	return &storeHandle{shared: newShared(func() { _ = s.Close() }), store: s}
 }
 
-func newDraftHandle(d *store.Draft) *storeHandle {
-	// What cannot be removed is left to the next conversion to the path.
-	return &storeHandle{shared: newShared(func() { _ = d.Discard() }), store: d.Store(), draft: d}
-}
-
 // opened is the store as a loader is opened over it.
 func (h *storeHandle) opened() opened {
 	nodes, edges := h.store.NodeTypes(), h.store.EdgeTypes()
