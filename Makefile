@@ -163,7 +163,7 @@ widths: $(VENV)/.installed
 # from many threads, under these and under ThreadSanitizer. Compiling takes minutes.
 SANITIZE := $(CC) -std=gnu11 -O1 -g -Wall -Wextra -fno-sanitize-recover=all -Icsrc/include -Icsrc
 OPERATORS := $(addprefix csrc/,aggregate.c attention.c failures.c heads.c operators.c threads.c transpose.c $(KERNEL_FILES))
-BUFFERS := $(addprefix csrc/,arena.c buffer.c capsule.c failures.c lock.c received.c results.c tensor.c)
+BUFFERS := $(addprefix csrc/,arena.c buffer.c failures.c lock.c received.c results.c tensor.c)
 sanitize:
 	@mkdir -p build
 	$(SANITIZE) -fsanitize=address,undefined -o build/guarded csrc/guarded/main.c $(OPERATORS) -lm -lpthread

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"freshgo/core/internal/asm"
+	"freshgo/core/internal/guard"
 )
 
 const (
@@ -21,6 +22,8 @@ const (
 	unitTargets = 64
 	// pieceTargets is the number of spans that a thread looks up before it takes more. Arbitrary: a few microseconds.
 	pieceTargets = 256
+	// minThreadPieces is the least work worth a thread: starting one takes a few microseconds, a piece three to ten.
+	minThreadPieces = 8
 	// checkEdges is the number of edges between two checks of the context. Arbitrary: under a millisecond.
 	checkEdges = 4096
 )
@@ -233,4 +236,20 @@ func runFetched(h *hop, from Adjacency, ids []int64) error {
 		}
 	}
 	return numberLoaded(h, ids, true)
+}
+
+// share runs work on the relation's threads, or on fewer where there are few pieces. Each takes pieces by taken.Add
+// until they are used up. The result is an error of one of the threads; a panic is one. All have ended when it returns.
+func (e *edgeSet) share(taken *atomic.Int64, pieces int, work func(t *thread) error) error {
+	threads := min(len(e.threads), max(1, pieces/minThreadPieces))
+	if threads == 1 {
+		return work(&e.threads[0])
+	}
+	return guard.All(threads, func(i int) error {
+		err := guard.Run(func() error { return work(&e.threads[i]) })
+		if err != nil {
+			taken.Store(int64(pieces)) // the others need not go on
+		}
+		return err
+	})
 }
