@@ -21,18 +21,13 @@ func ExpectedVisits(ctx context.Context, m *Sampling, hops int) (*cache.Vector, 
 		relations[i] = cache.Relation{
 			Edges:  r.Edges(m.Budget),
 			Source: types.First[r.Source], Target: types.First[r.Target], NumSources: types.NumNodes(r.Source),
-			Fanouts: o.RelationFanouts[i][:hops], Weights: rankedWeights(m, i),
+			Fanouts: o.RelationFanouts[i][:hops],
+		}
+		if m.DrawnBy != nil && m.DrawnBy[i] != nil { // else it is drawn from uniformly
+			relations[i].Weights = listWeights{m.DrawnBy[i]}
 		}
 	}
 	return cache.Expected(ctx, m.Budget, m.Parts.NumNodes, relations, s)
-}
-
-// rankedWeights are the weights of a relation as a ranking reads them, nil where it is drawn from uniformly.
-func rankedWeights(m *Sampling, relation int) cache.Weights {
-	if m.DrawnBy == nil || m.DrawnBy[relation] == nil {
-		return nil
-	}
-	return listWeights{m.DrawnBy[relation]}
 }
 
 // RangeWeights is weights on disk, in the order of the index array.

@@ -87,12 +87,6 @@ func (k Lists) chooseLists(ctx context.Context) (of []listed, err error) {
 	return of, err
 }
 
-// choosingBytes returns the memory that chooseLists takes for a while, beside the
-// address tables.
-func choosingBytes(numNodes, numLists int64) int64 {
-	return numNodes*4 + 2*graph.ScanPiece + cache.NeighborScratchBytes(numLists)
-}
-
 // NeighborCounts returns the numbers of neighbours of sampled edges that were found in memory, and that were read, one
 // by one or with others of their page. edges is the number of sampled edges.
 func (m *Sampling) NeighborCounts(edges int64) (hits, misses int64) {

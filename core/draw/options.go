@@ -169,8 +169,9 @@ func (o Options) validate(numNodes int64) error {
 	if err := o.validatePlan(); err != nil {
 		return err
 	}
-	if err := o.validateSubgraph(); err != nil {
-		return err
+	if o.Subgraph > sample.Induced {
+		return fmt.Errorf("%w: subgraph_type must be 0 (directional), 1 (bidirectional) or 2 (induced), got %d",
+			ErrOption, o.Subgraph)
 	}
 	if err := o.validateTrees(numNodes); err != nil {
 		return err

@@ -60,7 +60,10 @@ func (a schemaOptions) validate() error {
 	for _, f := range o.RelationFanouts {
 		s.Hops = len(f) // all alike, which the sampler checks
 	}
-	a.findReverses()
+	s.Subgraph = o.Subgraph
+	if s.Subgraph == sample.Bidirectional {
+		s.reverse = s.Reverses()
+	}
 	if o.Links == nil {
 		if err := a.findRuns(); err != nil {
 			return err

@@ -98,7 +98,7 @@ func (z Sizes) Graph() sizing.Graph {
 		g.read(&p.Tensors[i].OnDisk.Array)
 	}
 	p.topologySizes(&g)
-	g.Choosing = choosingBytes(p.NumNodes, g.Lists)
+	g.Choosing = p.NumNodes*4 + 2*graph.ScanPiece + cache.NeighborScratchBytes(g.Lists) // see chooseLists
 	return g.Graph
 }
 
@@ -164,14 +164,14 @@ func (z Sizes) weightSizes(g *graphSizes) {
 		if t == nil {
 			continue
 		}
-		g.Weights += weightBytes(t)
-		if m.Parts.Store != nil {
-			g.UserWeights = max(g.UserWeights, userWeights(m, t))
-			if of := byPosition(m, t); of != nil {
-				g.Checks += graph.PositionBytes(of)
-				g.read(&of.Array)
-				g.read(&of.Sums)
-			}
+		whole := graph.WeightColumn{Column: t.column()}
+		g.Weights += whole.Bytes()
+		if of := byPosition(m, t); of != nil {
+			g.Checks += graph.PositionBytes(of)
+			g.read(&of.Array)
+			g.read(&of.Sums)
+		} else if m.Parts.Store != nil { // in the user's order, while they are put into the order of positions
+			g.UserWeights = max(g.UserWeights, t.Bytes())
 		}
 	}
 	times, largest := sizeTimes(m)

@@ -1,7 +1,6 @@
 package draw
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -11,15 +10,6 @@ import (
 
 // What a batch of bidirectional or induced edges asks of the loader beside what the sampler makes of it: little, for to
 // caches, plans and traces it is a batch like any other.
-
-// validateSubgraph checks the type of subgraph.
-func (o *Options) validateSubgraph() error {
-	if o.Subgraph > sample.Induced {
-		return fmt.Errorf("%w: subgraph_type must be 0 (directional), 1 (bidirectional) or 2 (induced), got %d",
-			ErrOption, o.Subgraph)
-	}
-	return nil
-}
 
 // Complete adds to the measured demand what edges take that were not drawn: all edges of a batch are read at once where
 // edge numbers are on disk, and whole lists where neighbours are.
@@ -62,15 +52,6 @@ func (s *Schema) Reverses() []int {
 		}
 	}
 	return of
-}
-
-// findReverses finds what bidirectional batches need.
-func (a schemaOptions) findReverses() {
-	s, o := a.schema, a.options
-	s.Subgraph = o.Subgraph
-	if s.Subgraph == sample.Bidirectional {
-		s.reverse = s.Reverses()
-	}
 }
 
 // Numbered reports whether the edges of a relation in a batch are edges of it in the graph, with

@@ -156,12 +156,6 @@ func weightColumn(m *Sampling, t *Tensor) graph.WeightColumn {
 	}
 }
 
-// weightBytes returns the memory of the weights of a tensor.
-func weightBytes(t *Tensor) int64 {
-	of := graph.WeightColumn{Column: t.column()}
-	return of.Bytes()
-}
-
 // byPosition is the weights of a tensor by position, nil where the store does not have them.
 func byPosition(m *Sampling, t *Tensor) *store.Weights {
 	if m.Parts.Store == nil || t.OnDisk == nil {
@@ -171,13 +165,4 @@ func byPosition(m *Sampling, t *Tensor) *store.Weights {
 		return w
 	}
 	return nil
-}
-
-// userWeights returns the memory of a tensor's weights in the user's order, while they are put into the order of
-// positions.
-func userWeights(m *Sampling, t *Tensor) int64 {
-	if byPosition(m, t) != nil {
-		return 0
-	}
-	return t.Bytes()
 }

@@ -130,7 +130,7 @@ func newEdgeReader(fs ssd.FS, edges edgeList, maxRows int64, budget *mem.Budget)
 func edgeReaderBytes(edges edgeList, maxRows int64) int64 {
 	sources := idReaderBytes(edges.sources, maxRows)
 	if edges.weights {
-		sources = weightReaderBytes(edges.sources, maxRows)
+		sources = elementReaderBytes(edges.sources, maxRows, 8)
 	}
 	return sources + idReaderBytes(edges.targets, maxRows)
 }

@@ -121,7 +121,7 @@ func (s Source) checkFile(fs ssd.FS, name string) error {
 	if info.Size < need {
 		return invalid("%s: %s has %d bytes, expected %d: the file is truncated", name, s.File, info.Size, need)
 	}
-	if s.rowsContiguous() || s.columnsContiguous() {
+	if s.rowsContiguous() || s.Strides[0] == int64(s.DType.Size()) { // equal elements of successive rows are adjacent
 		return nil
 	}
 	return invalid("%s has strides %v in %s, expected C or Fortran order", name, s.Strides, s.File)
@@ -160,9 +160,6 @@ func (s Source) rowsContiguous() bool {
 	}
 	return s.File == "" || s.Strides[0] >= s.rowBytes() || s.rows() < 2
 }
-
-// columnsContiguous reports whether equal elements of successive rows follow each other without gaps.
-func (s Source) columnsContiguous() bool { return s.Strides[0] == int64(s.DType.Size()) }
 
 func denseStrides(shape []int64, dtype manifest.DType) []int64 {
 	strides := make([]int64, len(shape))

@@ -140,9 +140,6 @@ func newWeightReader(fs ssd.FS, src Source, name string, maxRows int64, budget *
 	return &weightReader{r, NarrowWeights(src.DType)}, err
 }
 
-// weightReaderBytes is the memory of a weightReader.
-func weightReaderBytes(src Source, maxRows int64) int64 { return elementReaderBytes(src, maxRows, 8) }
-
 // read returns the bits of n weights from edge first on, valid until the next read. -0 is read as 0.
 func (r *weightReader) read(first, n int64) ([]int64, error) {
 	raw, err := r.bytes(first, n)
