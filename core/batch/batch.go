@@ -3,10 +3,10 @@
 // A Drawn is a batch on its way: its inputs, its subgraph, what pruning leaves of it, and the rows that it needs.
 // CopyOut turns it into the arrays of a Batch, but for the rows of the graph's own tensors, which the loader brings:
 //
-//   - tensors.go: nodes and relations (n_id, edge_index, ptr, e_id, counts by hop), and what describes the inputs
+//   - tensors.go: nodes and relations (n_id, edge_index, ptr, e_id, counts by hop), what describes the inputs, and the
+//     memory of all of them, known before they are made
 //   - history_tensors.go: the levels of a pruned batch
 //   - transpose.go: edges grouped by source
-//   - tensorbytes.go: the memory of all of them, known before they are made
 package batch
 
 import (

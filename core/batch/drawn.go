@@ -41,14 +41,6 @@ func (d *Drawn) TakeCut() []int32 {
 	return places
 }
 
-// CountRows counts the rows of a batch, and returns the number of rows that the consumer does not hold.
-func (d *Drawn) CountRows() int64 {
-	c, n := d.Counters, int64(d.Cut.NumLoaded(len(d.Delivered.Nodes)))
-	c.Rows.Add(n)
-	c.Held.Add(d.BatchRows.Held)
-	return n - d.BatchRows.Held
-}
-
 // FirstRow returns the first tensor row of a node type, counted over all types.
 func (d *Drawn) FirstRow(typ int) int32 { return int32(d.TypeOffsets.Rows[typ]) }
 

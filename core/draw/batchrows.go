@@ -1,13 +1,99 @@
 package draw
 
 import (
-	"math/bits"
 	"slices"
 
 	"freshgo/core/internal/bitset"
-	"freshgo/core/internal/reuse"
 	"freshgo/core/sample"
+	"freshgo/core/sizing"
 )
+
+// Where the lists of each type and relation lie in a flat batch, what it takes, and which rows on disk it needs.
+
+// TypeOffsets holds the offsets of the lists of each type and relation in a flat batch.
+type TypeOffsets struct {
+	Nodes    []int64 // of each type, its first node; and the end
+	Seeds    []int64 // of each type
+	reached  []int64 // of each type, nodes found before the last hop
+	Expanded []int64 // of each relation, targets; its part of Ptr has one more
+	Ptr      []int64 // of each relation, its first place in Ptr; and the end
+	Edges    []int64 // of each relation, its first edge; and the end
+	Rows     []int64 // of each type, its first row of the node tensors; and the end: nodes, unless some have no row
+}
+
+// Cut sets c to the offsets of a batch, in the memory that c has.
+func (c *TypeOffsets) Cut(s *Schema, g *sample.Subgraph) {
+	c.Nodes, c.Ptr, c.Edges = append(c.Nodes[:0], 0), append(c.Ptr[:0], 0), append(c.Edges[:0], 0)
+	c.Seeds, c.reached, c.Expanded = c.Seeds[:0], c.reached[:0], c.Expanded[:0]
+	for t := range s.NumTypes() {
+		counts := s.NodesPerHop(g, t)
+		reached := Sum(counts[:s.Hops])
+		c.Seeds, c.reached = append(c.Seeds, counts[0]), append(c.reached, reached)
+		c.Nodes = append(c.Nodes, c.Nodes[t]+reached+counts[s.Hops])
+	}
+	c.Rows = c.Nodes
+	for i, r := range s.Edges {
+		expanded, n := c.reached[r.target], Sum(s.EdgesPerHop(g, i))
+		if s.Subgraph != sample.Directional {
+			expanded = c.Nodes[r.target+1] - c.Nodes[r.target]
+			n = g.Ptr[c.Ptr[i]+expanded]
+		}
+		c.Expanded = append(c.Expanded, expanded)
+		c.Ptr, c.Edges = append(c.Ptr, c.Ptr[i]+expanded+1), append(c.Edges, c.Edges[i]+n)
+	}
+}
+
+// NodesPerHop is the nodes of a type that each hop found, the seeds first.
+func (s *Schema) NodesPerHop(g *sample.Subgraph, typ int) []int64 {
+	return g.NodesPerHop[typ*(s.Hops+1) : (typ+1)*(s.Hops+1)]
+}
+
+// EdgesPerHop is the edges of a relation that each hop drew.
+func (s *Schema) EdgesPerHop(g *sample.Subgraph, relation int) []int64 {
+	return g.EdgesPerHop[relation*s.Hops : (relation+1)*s.Hops]
+}
+
+// NodesOfTypes returns the number of nodes of each type.
+func (c *TypeOffsets) NodesOfTypes() (counts []int64) {
+	for t := range c.Nodes[1:] {
+		counts = append(counts, c.Nodes[t+1]-c.Nodes[t])
+	}
+	return counts
+}
+
+// Demanded returns the offsets of a batch that needs no less of any type and relation than those measured, and in all
+// no more than the demand says.
+func (s *Schema) Demanded(d *sizing.Demand) *TypeOffsets {
+	c := &TypeOffsets{Nodes: []int64{0}, Rows: []int64{0}, Ptr: []int64{0}, Edges: []int64{0}}
+	g := sample.Subgraph{NodesPerHop: d.NodesPerHop, EdgesPerHop: d.EdgesPerHop, Rooms: d.Rooms}
+	if len(g.NodesPerHop) == 0 { // nothing was measured
+		g.NodesPerHop, g.EdgesPerHop = make([]int64, s.NumTypes()*(s.Hops+1)), make([]int64, len(s.Edges)*s.Hops)
+		g.Rooms = make([]int64, len(s.Edges))
+	}
+	for t := range s.NumTypes() {
+		counts := s.NodesPerHop(&g, t)
+		reached := min(d.Nodes, Sum(counts[:s.Hops]))
+		nodes := min(d.Nodes, Sum(counts))
+		c.Seeds, c.reached = append(c.Seeds, counts[0]), append(c.reached, reached)
+		c.Nodes, c.Rows = append(c.Nodes, c.Nodes[t]+nodes), append(c.Rows, c.Rows[t]+min(d.Rows, nodes))
+	}
+	for i, r := range s.Edges {
+		expanded, edges := c.reached[r.target], Sum(s.EdgesPerHop(&g, i))
+		if s.Subgraph != sample.Directional {
+			expanded, edges = c.Nodes[r.target+1]-c.Nodes[r.target], g.Rooms[i]
+		}
+		c.Expanded = append(c.Expanded, expanded)
+		c.Ptr, c.Edges = append(c.Ptr, c.Ptr[i]+expanded+1), append(c.Edges, c.Edges[i]+edges)
+	}
+	return c
+}
+
+func Sum(counts []int64) (total int64) {
+	for _, n := range counts {
+		total += n
+	}
+	return total
+}
 
 // BatchRows holds the rows of a batch as policies and plans see them: numbers of
 // rows on disk, each once. A position is an index into this list; where no seed
@@ -252,41 +338,4 @@ func repeats(ids []int64, numNodes int64) bool {
 		}
 	}
 	return false
-}
-
-// NodeIndex maps each node of a batch to the index of its first occurrence. A batch of trees may repeat most of its
-// nodes, so the memory is one table of 8 bytes a slot, cleared from batch to batch.
-type NodeIndex struct {
-	slots []uint64 // node above index + 1, with linear probing, at most half full; 0: empty
-	shift int      // a slot is the upper 64-shift bits of a product
-}
-
-// Begin forgets all nodes and makes room for the given number.
-func (f *NodeIndex) Begin(nodes int) {
-	if nodes == 0 {
-		return
-	}
-	size := 1 << bits.Len(uint(2*nodes-1))
-	f.slots = reuse.Slice(f.slots, size)
-	clear(f.slots)
-	f.shift = 64 - bits.Len(uint(size-1))
-}
-
-// NodeIndexBytes returns the memory of a nodeIndex for a number of nodes.
-func NodeIndexBytes(nodes int64) int64 { return 8 << bits.Len64(uint64(2*nodes)) }
-
-// Add returns the index that was given for a node before, or remembers this one. Nodes are below 2^32 and indices below
-// 2^31.
-func (f *NodeIndex) Add(node int64, index int32) (first int32, found bool) {
-	const golden = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
-	mask := uint64(len(f.slots) - 1)
-	for slot := uint64(node) * golden >> f.shift; ; slot = (slot + 1) & mask {
-		switch entry := f.slots[slot&mask]; {
-		case entry == 0:
-			f.slots[slot&mask] = uint64(node)<<32 | uint64(index+1)
-			return index, false
-		case int64(entry>>32) == node:
-			return int32(uint32(entry)) - 1, true
-		}
-	}
 }

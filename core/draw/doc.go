@@ -9,9 +9,9 @@
 //     weighted by, and times.go what they are narrowed by.
 //   - Requests: seeds.go has the order of an epoch's seeds (with input_weight they are drawn with replacement), which
 //     ranks share (share.go), and the requests of batches for nodes; links.go has those for links (package links).
-//   - A batch is one flat subgraph over one numbering of all nodes. typeoffsets.go finds the lists of each type and
-//     relation in it, and batchrows.go the rows on disk that it needs, each once: a node is numbered once for each tree
-//     (trees.go), and a row that the consumer holds is passed over (held.go).
+//   - A batch is one flat subgraph over one numbering of all nodes. batchrows.go finds the lists of each type and
+//     relation in it, and the rows on disk that it needs, each once: a node is numbered once for each tree
+//     (nodeindex.go, trees.go), and a row that the consumer holds is passed over (held.go).
 //   - Numbers by which package sizing divides the memory: sizing.go knows the sizes of the graph, measure.go samples a
 //     few batches, and estimate.go bounds those that are too large for that.
 //   - Hotness: hotness.go has a table of the ways to score rows for a cache; rank.go scores by degree and by sampling

@@ -9,10 +9,8 @@ import (
 	"freshgo/core/cache"
 	"freshgo/core/draw"
 	"freshgo/core/graph"
-	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/plan"
-	"freshgo/core/rows"
 	"freshgo/core/ssd"
 )
 
@@ -76,28 +74,6 @@ func (f *Features) Open(ctx context.Context, m *draw.Sampling) error {
 	return nil
 }
 
-// gatherRows copies rows of a table in memory.
-func (f *Features) gatherRows(dst, src []byte, width int, ids []int64) {
-	Among(f.threads, len(ids), func(lo, hi int) { rows.Gather(dst[lo*width:hi*width], src, width, ids[lo:hi]) })
-}
-
-// copyRows copies rows between tables in memory.
-func (f *Features) copyRows(dst []byte, to []int32, src []byte, from []int32, width int) {
-	Among(f.Movers, len(to), func(lo, hi int) { rows.Copy(dst, to[lo:hi], src, from[lo:hi], width) })
-}
-
-// Among splits count rows among threads, or has one do them where they are few.
-func Among(threads, count int, fn func(lo, hi int)) {
-	if count < threads*minShare {
-		threads = 1
-	}
-	guard.Split(threads, count, fn)
-}
-
-// minShare is the least number of rows for a thread: a hand-over costs as much as
-// copying about a hundred rows. Arbitrary above that.
-const minShare = 4096
-
 // Has reports whether a table has a row that some table of its column has.
 func (t *Table) Has(row uint32) bool { return int64(row) >= t.First && int64(row) < t.First+t.NumRows }
 
@@ -107,28 +83,6 @@ func (t *Table) HasAll(rows int64) bool { return t.First == 0 && t.NumRows == ro
 // SlotRow returns the row of a table in a slot of the cache.
 func (f *Features) SlotRow(t *Table, slot int32) []byte {
 	return f.Slots.Row(t.Column, int64(slot))[:t.Width]
-}
-
-// fromSlots copies rows of a table out of slots, whose column may be wider.
-func (f *Features) fromSlots(t *Table, dst []byte, to, slots []int32) {
-	if f.Columns[t.Column] == t.Width {
-		f.copyRows(dst, to, f.Slots.Table(t.Column), slots, t.Width)
-		return
-	}
-	for i, row := range to {
-		copy(dst[int(row)*t.Width:][:t.Width], f.SlotRow(t, slots[i]))
-	}
-}
-
-// toSlots copies rows of a table into slots.
-func (f *Features) toSlots(t *Table, slots []int32, src []byte, from []int32) {
-	if f.Columns[t.Column] == t.Width {
-		f.copyRows(f.Slots.Table(t.Column), slots, src, from, t.Width)
-		return
-	}
-	for i, row := range from {
-		copy(f.SlotRow(t, slots[i]), src[int(row)*t.Width:][:t.Width])
-	}
 }
 
 // TableOf returns the table in a column that has a row, or nil.

@@ -1,8 +1,8 @@
 // Package fetch brings the rows of batches into their tensors: from memory, from the slots of a cache, and from disk.
 //
 // Features are the tensors of the graph, with the slots of the cache. A Filler serves one preparer. For one batch after
-// the other it finds edge numbers, looks up the rows and reads the cold ones (read.go), copies rows out of slots and
-// into them (commit.go), and widens rows of fewer bytes. A Source decides how: AllInMemory, Uncached, Fixed, Online
+// the other it finds edge numbers, looks up the rows, reads the cold ones, copies rows out of slots and into them
+// (rows.go), and widens rows of fewer bytes. A Source decides how: AllInMemory, Uncached, Fixed, Online
 // (sources.go), or the execution of a plan (core/window). Sources that change with each batch do so in the order of the
 // batches (Turns).
 package fetch

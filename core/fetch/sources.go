@@ -12,7 +12,7 @@ import (
 type AllInMemory struct{}
 
 func (AllInMemory) Fill(f *Filler, _ int64, tensors [][]byte) error {
-	f.Counters.Hits.Add(f.Drawn.CountRows())
+	f.Counters.Hits.Add(f.countRows())
 	return f.ReadTables(tensors, nil)
 }
 

@@ -229,15 +229,6 @@ type windowDrawer struct {
 	take   func(p *preparer, b *batch.Batch) error
 }
 
-func newWindowDrawer(e *epoch, c *window.Cache) *windowDrawer {
-	d := &windowDrawer{epoch: e, window: c.Begin(e.index, e.first, e.shareSchedule)}
-	d.take = d.takeWhole
-	if e.pruner.Prunes() {
-		d.take = d.takePruned
-	}
-	return d
-}
-
 // lease returns no worker: the batches have been sampled.
 func (d *windowDrawer) lease(context.Context) (*sample.Worker, error) { return nil, nil }
 

@@ -105,7 +105,12 @@ func (c plannedRows) begin(e *epoch) (drawer, error) {
 	if e.first == e.count {
 		return drawNow(e) // no batch is left
 	}
-	return newWindowDrawer(e, c.cache), nil
+	d := &windowDrawer{epoch: e, window: c.cache.Begin(e.index, e.first, e.shareSchedule)}
+	d.take = d.takeWhole
+	if e.pruner.Prunes() {
+		d.take = d.takePruned
+	}
+	return d, nil
 }
 
 func (c plannedRows) source(w *window.Batch) fetch.Source { return w }
