@@ -12,12 +12,19 @@ import (
 	"freshgo/csrc/cuda"
 )
 
-//export fg_cuda_probe
-func fg_cuda_probe(numDevices, driver *C.int32_t, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
+// exportReady is export for a library that has its device path.
+func exportReady(out *C.fg_error, body func() error) C.int32_t {
+	return export(out, func() error {
 		if err := cuda.Ready(); err != nil {
 			return err
 		}
+		return body()
+	})
+}
+
+//export fg_cuda_probe
+func fg_cuda_probe(numDevices, driver *C.int32_t, err *C.fg_error) C.int32_t {
+	return exportReady(err, func() error {
 		devices, version, err := gpu.Probe()
 		*numDevices, *driver = C.int32_t(devices), C.int32_t(version)
 		return err
@@ -26,10 +33,7 @@ func fg_cuda_probe(numDevices, driver *C.int32_t, err *C.fg_error) C.int32_t {
 
 //export fg_cuda_memory
 func fg_cuda_memory(device C.int32_t, freeBytes, totalBytes *C.int64_t, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		if err := cuda.Ready(); err != nil {
-			return err
-		}
+	return exportReady(err, func() error {
 		free, total, err := gpu.Memory(int(device))
 		*freeBytes, *totalBytes = C.int64_t(free), C.int64_t(total)
 		return err
@@ -39,10 +43,7 @@ func fg_cuda_memory(device C.int32_t, freeBytes, totalBytes *C.int64_t, err *C.f
 //export fg_cuda_register_host
 func fg_cuda_register_host(device C.int32_t, data unsafe.Pointer, n C.int64_t, address *unsafe.Pointer,
 	err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		if err := cuda.Ready(); err != nil {
-			return err
-		}
+	return exportReady(err, func() error {
 		if data == nil || n <= 0 {
 			return invalid("%d bytes of host memory at %p", n, data)
 		}
@@ -58,10 +59,7 @@ func fg_cuda_register_host(device C.int32_t, data unsafe.Pointer, n C.int64_t, a
 
 //export fg_cuda_unregister_host
 func fg_cuda_unregister_host(device C.int32_t, data unsafe.Pointer, err *C.fg_error) C.int32_t {
-	return export(err, func() error {
-		if err := cuda.Ready(); err != nil {
-			return err
-		}
+	return exportReady(err, func() error {
 		if data == nil {
 			return invalid("no host memory")
 		}
@@ -71,10 +69,7 @@ func fg_cuda_unregister_host(device C.int32_t, data unsafe.Pointer, err *C.fg_er
 
 // queue plans a call and queues what it becomes.
 func queue(on *C.fg_cuda_queue, err *C.fg_error, plan func(status uintptr) ([]gpu.Launch, error)) C.int32_t {
-	return export(err, func() error {
-		if err := cuda.Ready(); err != nil {
-			return err
-		}
+	return exportReady(err, func() error {
 		q, err := sized(on, "fg_cuda_queue")
 		if err != nil {
 			return err

@@ -118,38 +118,14 @@ func (s *simulation) run(ctx context.Context) error {
 		return err
 	}
 	defer t.free()
-	scores, err := s.rank(t, budget)
+	scores, err := cache.RankTrace(s.Policy, budget, s.NumRows, s.Hotness, s.seed, t.batches)
 	if err != nil {
 		return err
 	}
-	if scores != nil {
-		defer scores.Close()
-		s.Hotness = scores.Hotness
-	}
+	defer scores.Close()
+	s.Hotness = scores.Hotness
 	*s.fill, err = plan.Simulate(ctx, budget, t.batches, s.Simulation, func(i int, c plan.Counts) {
 		s.reads[i], s.hits[i], s.swaps[i] = c.Reads, c.Hits, c.Swaps
 	})
 	return err
-}
-
-// rank makes the scores that follow from the trace or from chance, and checks the caller's; nil where it makes none.
-func (s *simulation) rank(t *trace, budget *mem.Budget) (*cache.Vector, error) {
-	switch s.Policy {
-	case "vector":
-		_, err := cache.Check(s.Hotness, s.NumRows)
-		return nil, err
-	case "random":
-		return cache.Random(budget, s.NumRows, s.seed)
-	case "oracle":
-		counter, err := cache.NewCounter(budget, s.NumRows)
-		if err != nil {
-			return nil, err
-		}
-		for _, rows := range t.batches {
-			counter.Add(rows)
-		}
-		return counter.Hotness(1), nil
-	}
-	s.Hotness = nil // only "vector" has one
-	return nil, nil
 }

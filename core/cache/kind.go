@@ -1,5 +1,7 @@
 package cache
 
+import "freshgo/core/mem"
+
 // Kind tells how a cache decides which rows it holds.
 type Kind uint8
 
@@ -23,4 +25,32 @@ func KindOf(name string) Kind {
 		return Online
 	}
 	return Ranked
+}
+
+// Given is the ranking by scores of the caller's own.
+const Given = "vector"
+
+// RankTrace scores the rows of batches for a cache of this name, if nothing but the batches is needed for that: by the
+// given scores, by chance, or by the number of batches that need each row. Other caches have no scores. The caller
+// closes them.
+func RankTrace[B ~[]uint32](
+	name string, budget *mem.Budget, numRows int64, given Hotness, seed uint64, batches []B,
+) (*Vector, error) {
+	switch name {
+	case Given:
+		_, err := Check(given, numRows)
+		return &Vector{Hotness: given}, err
+	case "random":
+		return Random(budget, numRows, seed)
+	case "oracle":
+		counter, err := NewCounter(budget, numRows)
+		if err != nil {
+			return nil, err
+		}
+		for _, rows := range batches {
+			counter.Add(rows)
+		}
+		return counter.Hotness(1), nil
+	}
+	return &Vector{}, nil
 }

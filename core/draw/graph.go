@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"freshgo/core/graph"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/store"
@@ -174,11 +175,17 @@ func (g *Graph) Parts() Parts {
 		add(t.tensors, i)
 	}
 	for i, e := range g.Edges {
+		c := e.CSC
 		types.Relations = append(types.Relations, Relation{
-			Source: e.Source, Target: e.Target, NumEdges: e.CSC.NumEdges(), csc: e.CSC,
+			Source: e.Source, Target: e.Target, NumEdges: c.NumEdges(),
 			name: fmt.Sprintf("(%s, %s, %s)", e.name[0], e.name[1], e.name[2]), Relation: e.name[1],
+			Lists: graph.Lists{
+				Indptr:    c.Indptr,
+				Neighbors: graph.InMemory(Unsigned(c.Indices32), c.Indices64, g.Nodes[e.Source].Count),
+				EdgeIDs:   graph.InMemory(c.EdgeIDs32, c.EdgeIDs64, c.NumEdges()),
+			},
 		})
-		p.NumEdges += e.CSC.NumEdges()
+		p.NumEdges += c.NumEdges()
 		add(e.tensors, i)
 	}
 	types.finish(&p)

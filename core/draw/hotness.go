@@ -49,7 +49,7 @@ var hotnesses = []hotness{
 		}
 		return countEpochs(ctx, m, o.Seed, 1, rows)
 	}},
-	{name: given, score: func(_ context.Context, m *Sampling, _ *CachedTypes) (*cache.Vector, error) {
+	{name: cache.Given, score: func(_ context.Context, m *Sampling, _ *CachedTypes) (*cache.Vector, error) {
 		v, err := cache.NewVector(m.Budget, m.Parts.NumNodes)
 		if err == nil {
 			copy(v.Hotness, m.Options.Hotness)
@@ -61,9 +61,6 @@ var hotnesses = []hotness{
 	}},
 }
 
-// given names the hotness that is the caller's own.
-const given = "vector"
-
 // preSamplingSeed sets the epochs of PreSC apart from those of training. Arbitrary.
 const preSamplingSeed = 0x5ca1ab1e0ddba115
 
@@ -72,7 +69,7 @@ var Metrics = metrics()
 
 func metrics() (names []string) {
 	for _, h := range hotnesses {
-		if h.name != given {
+		if h.name != cache.Given {
 			names = append(names, h.name)
 		}
 	}

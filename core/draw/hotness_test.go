@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/cache"
 	"freshgo/core/manifest"
 	"freshgo/core/store"
 )
@@ -76,7 +77,7 @@ func TestHotnessesAreWhole(t *testing.T) {
 		o := drawsAll(h.name)
 		require.True(t, o.asks(g.Parts().Schema).Has(h.needs), h.name)
 		err := Hotness(context.Background(), g, o, make([]float32, 6))
-		if h.name == given {
+		if h.name == cache.Given {
 			require.ErrorContains(t, err, "metric must be one of", h.name)
 		} else {
 			require.NoError(t, err, h.name)

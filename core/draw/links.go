@@ -225,9 +225,8 @@ func (g *linkGraph) linked() *Relation {
 
 func (g *linkGraph) Edges(ctx context.Context) (links.Edges, error) {
 	l, r := g.of, g.linked()
-	lists := graph.Lists{Indptr: r.Indptr}
-	if r.csc != nil {
-		lists.Neighbors = graph.InMemory(Unsigned(r.csc.Indices32), r.csc.Indices64, l.Parts.Schema.NumNodes(r.Source))
+	lists := r.Lists
+	if r.OnDisk == nil {
 		return lists.Edges(g.graph.Budget), nil
 	}
 	split := sizing.Reading()
@@ -245,11 +244,8 @@ func (g *linkGraph) Edges(ctx context.Context) (links.Edges, error) {
 
 func (g *linkGraph) Numbers(ctx context.Context) (number func(int64) (int64, error), free func(), err error) {
 	r, free := g.linked(), func() {}
-	ids := graph.InMemory(nil, nil, r.NumEdges) // each number is the position
-	switch {
-	case r.csc != nil:
-		ids = graph.InMemory(r.csc.EdgeIDs32, r.csc.EdgeIDs64, r.NumEdges)
-	case r.OnDisk.EdgeIDs != nil:
+	ids := r.EdgeIDs
+	if r.OnDisk != nil && r.OnDisk.EdgeIDs != nil { // else each number is the position
 		block, err := r.OnDisk.LoadEdgeIDs(ctx, g.graph.Budget, mem.Staging)
 		if err != nil {
 			return nil, nil, err

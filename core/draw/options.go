@@ -26,7 +26,7 @@ const most = 1024
 const Auto = -1
 
 // CacheKinds are the values of Options.Cache.
-var CacheKinds = slices.Concat([]string{"auto", "none", "belady"}, Metrics, []string{given}, cache.OnlineNames())
+var CacheKinds = slices.Concat([]string{"auto", "none", "belady"}, Metrics, []string{cache.Given}, cache.OnlineNames())
 
 // Options selects the batches and the way to load them. The zero value of a field has its own meaning; Auto lets the
 // loader choose. The tag of a field is the name of the option for callers, and in messages: package capi fills the

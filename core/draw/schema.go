@@ -41,11 +41,9 @@ type Relation struct {
 	Relation       string          // its middle part
 	used           bool            // batches are drawn along it
 	unnumbered     bool            // by Options.NoEdgeIDs: its edges in a batch have no numbers
-	csc            *store.CSC      // in memory, or
-	OnDisk         *store.EdgeType // on disk
+	OnDisk         *store.EdgeType // nil: in memory
 
-	// Of an open loader:
-	graph.Lists
+	graph.Lists // of a store, once these are open
 }
 
 // edgeType is the ends of a type of edges in batches: a relation or, with Options.Metapaths, a metapath.

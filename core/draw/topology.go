@@ -23,11 +23,7 @@ func (g Topology) OpenIndptr(ctx context.Context) error {
 	m, s := g.sampling, g.sampling.Parts.Schema
 	for i := range s.Relations {
 		r := &s.Relations[i]
-		if r.csc != nil {
-			r.Indptr = r.csc.Indptr
-			continue
-		}
-		if !r.used {
+		if r.OnDisk == nil || !r.used {
 			continue
 		}
 		block, err := r.OnDisk.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
@@ -49,12 +45,7 @@ func (g Topology) OpenLists(ctx context.Context) error {
 	}
 	for i := range s.Relations {
 		r := &s.Relations[i]
-		if !r.used {
-			continue
-		}
-		if g := r.csc; g != nil {
-			r.Neighbors = graph.InMemory(Unsigned(g.Indices32), g.Indices64, s.NumNodes(r.Source))
-			r.EdgeIDs = graph.InMemory(g.EdgeIDs32, g.EdgeIDs64, r.NumEdges)
+		if r.OnDisk == nil || !r.used {
 			continue
 		}
 		var err error
