@@ -157,7 +157,7 @@ def _divided(store: Store) -> dict[str, tuple[Rows, ...]]:
     """The tensors of each node type whose rows are divided, as the store holds them."""
     found: dict[str, tuple[Rows, ...]] = {}
     for place, (node_type, of) in enumerate(store._contents.nodes.items()):
-        first = _first_row(store, node_type) if of.num_nodes else {}
+        first = next(_batches(store, node_type, 0, 1, 1)) if of.num_nodes else {}  # rows as they are stored
         rows = []
         for name, info in of.tensors.items():
             row = first.get(store._contents.types.node_name(place, name))
@@ -174,11 +174,6 @@ def _divided(store: Store) -> dict[str, tuple[Rows, ...]]:
             f"{store.path} has nothing to divide: no tensor of nodes takes more than {_WHOLE_BYTES} bytes a row"
         )
     return found
-
-
-def _first_row(store: Store, node_type: str) -> dict[str, torch.Tensor]:
-    """The rows of the first node of a type, as they are stored."""
-    return next(_batches(store, node_type, 0, 1, 1))
 
 
 def _batches(store: Store, node_type: str, first: int, end: int, rows: int) -> Iterator[dict[str, torch.Tensor]]:

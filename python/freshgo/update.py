@@ -135,7 +135,8 @@ class _Changes:
             for name, array in arrays.items():
                 owner = self._owner(key, name, array)
                 self._check_frames(owner, name, array)
-                self._tensors_of(owner)[name] = array
+                part = self._nodes(owner) if isinstance(owner, str) else self._edges(owner)
+                part.tensors[name] = array
 
     def _check_frames(self, owner: str | EdgeType, name: str, array: Array) -> None:
         """Check that columns of a TensorFrame stay as many as they are."""
@@ -298,9 +299,6 @@ class _Changes:
         names = [one for of in stored for one in (*of.tensors, *getattr(of, "splits", ()))]
         known = among(name, [*names, *self._kept.get(owner, {})])
         raise InvalidArgumentError(f"drop names {checks.shown(name)}, which the store does not have; it has {known}")
-
-    def _tensors_of(self, owner: str | EdgeType) -> dict[str, Array]:
-        return self._nodes(owner).tensors if isinstance(owner, str) else self._edges(owner).tensors
 
     def _nodes(self, node_type: str) -> NodeParts:
         count = self._contents.nodes[node_type].num_nodes

@@ -79,18 +79,14 @@ def _shown(value: Any) -> str:
 
 def attached(split: str, links: Mapping[EdgeType, Mapping[str, Array]]) -> dict[str, Array]:
     """Return the labelled links of edge types as attachments of a store: an index with a row for each link."""
+    from freshgo._args.named import transposed
+
     made: dict[str, Array] = {}
     for edge_type, arrays in links.items():
         for name, array in arrays.items():
-            turned = _turned(array) if name.endswith(_INDEX) else array
+            turned = transposed(array) if name.endswith(_INDEX) else array
             made[f"{PREFIX}{split}/{'' if edge_type == UNNAMED else ':'.join(edge_type) + '/'}{name}"] = turned
     return made
-
-
-def _turned(array: Any) -> Any:
-    from freshgo._args.named import transposed
-
-    return transposed(array)
 
 
 def loaded(name: str, tensor: Tensor) -> Tensor:

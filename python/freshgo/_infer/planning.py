@@ -247,7 +247,7 @@ def _over(
             traced = trace_model(model, sample, given)
             again = call_model(model, sample, given)
         except RuntimeError as error:
-            if not _shapes_differ(error):
+            if not any(word in str(error) for word in ("shape", "size", "dimension")):
                 raise
             line = line_of(error.__cause__ or error, ENTRY)
             raise InvalidArgumentError(
@@ -265,10 +265,6 @@ def _over(
     for conv in program.convs.values():
         check_hop(conv, sample)
     return program_plan(program, stream_of(program), types)
-
-
-def _shapes_differ(error: Exception) -> bool:
-    return any(word in str(error) for word in ("shape", "size", "dimension"))
 
 
 def outputs_of(model: torch.nn.Module, found: Any, output: int | str | None, types: Types) -> dict[Any, fx.Node]:

@@ -20,9 +20,7 @@ def _attention(
     ptr: Tensor,
     self_rows: int,
     slope: float,
-    source_ptr: _Optional,
-    target: _Optional,
-    edge: _Optional,
+    *by_source: _Optional,
 ) -> tuple[Tensor, Tensor]:
     heads = src.size(1)
     alpha = kernels.empty(src, index.numel(), heads, src.dtype)
@@ -86,17 +84,9 @@ def _attention_back_fake(
     )
 
 
-def _by_source(
-    of_edge: Tensor,
-    of_self: Tensor,
-    index: Tensor,
-    ptr: Tensor,
-    source_ptr: _Optional,
-    target: _Optional,
-    edge: _Optional,
-    sources: int,
-) -> Tensor:
-    source_ptr, _, edge, cut = _grouped_by_source(index, ptr, sources, source_ptr, target, edge)
+def _by_source(of_edge: Tensor, of_self: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> Tensor:
+    *by_source, sources = rest
+    source_ptr, _, edge, cut = _grouped_by_source(index, ptr, sources, *by_source)
     out = kernels.empty(of_edge, sources, of_edge.size(1), of_edge.dtype)
     end = ptr[-1:] if isinstance(cut, Tensor) else of_edge.size(0)
     kernels.aggregate(header.SUM, of_edge, edge, source_ptr, out, cut=end)

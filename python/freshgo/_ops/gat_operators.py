@@ -31,9 +31,7 @@ def _gat(
     ptr: Tensor,
     self_rows: int,
     slope: float,
-    source_ptr: _Optional,
-    target: _Optional,
-    edge: _Optional,
+    *by_source: _Optional,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     targets, heads = ptr.numel() - 1, att_src.size(0)
     src = operators.row_dot(x, att_src.reshape(1, -1), heads)
@@ -79,12 +77,9 @@ def _gat_back(
     index: Tensor,
     ptr: Tensor,
     slope: float,
-    source_ptr: _Optional,
-    target: _Optional,
-    edge: _Optional,
+    *by_source: _Optional,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    by_source: tuple[_Optional, ...] = (source_ptr, target, edge)
-    if source_ptr is None:
+    if by_source[0] is None:
         by_source = kernels.transpose(index, ptr, x.size(0))
     rows, heads, edges = own.size(0), alpha.size(1), alpha.size(0)
     weight, self_weight = _dropped(alpha, own, keep)
@@ -137,9 +132,8 @@ def _gat_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) ->
 
 
 def _gat_backward(ctx: Any, grad: Tensor, *others: _Optional) -> tuple[_Optional, ...]:
-    *rows, source_ptr, target, edge = ctx.saved_tensors
-    by_source = (source_ptr, target, edge)
-    of_x, of_src, of_dst, of_logit = operators.gat_back(grad, *rows, ctx.slope, *by_source)
+    saved = ctx.saved_tensors
+    of_x, of_src, of_dst, of_logit = operators.gat_back(grad, *saved[:-3], ctx.slope, *saved[-3:])
     need = ctx.needs_input_grad
     return (of_x, of_src, of_dst if need[2] else None, of_logit if need[3] else None, *(None,) * 8)
 

@@ -50,10 +50,11 @@ define("group(Tensor target, SymInt targets) -> (Tensor, Tensor)", _group, _grou
 
 
 def _grouped_by_source(
-    index: Tensor, ptr: Tensor, sources: int, source_ptr: _Optional, target: _Optional, edge: _Optional
+    index: Tensor, ptr: Tensor, sources: int, *by_source: _Optional
 ) -> tuple[Tensor, Tensor, Tensor, int | Tensor]:
     """The graph by source, and how many targets have edges here: the lists end at the first that has none. On a device
     that is a number there."""
+    source_ptr, target, edge = by_source
     if source_ptr is None or target is None or edge is None:
         return *kernels.transpose(index, ptr, sources), ptr.numel() - 1
     source_ptr = source_ptr[: sources + 1]
@@ -241,14 +242,7 @@ define("row_dot(Tensor x, Tensor y, SymInt heads) -> Tensor", _row_dot, _row_dot
 
 
 def _extreme(
-    x: Tensor,
-    index: Tensor,
-    ptr: Tensor,
-    least: bool,
-    counted: bool,
-    source_ptr: _Optional,
-    target: _Optional,
-    edge: _Optional,
+    x: Tensor, index: Tensor, ptr: Tensor, least: bool, counted: bool, *by_source: _Optional
 ) -> tuple[Tensor, Tensor]:
     rows, columns = ptr.numel() - 1, x.size(1)
     out = kernels.empty(x, rows, columns, x.dtype)
@@ -258,24 +252,15 @@ def _extreme(
 
 
 def _extreme_fake(
-    x: Tensor, index: Tensor, ptr: Tensor, least: bool, counted: bool, *transposed: _Optional
+    x: Tensor, index: Tensor, ptr: Tensor, least: bool, counted: bool, *by_source: _Optional
 ) -> tuple[Tensor, Tensor]:
     rows, columns = ptr.size(0) - 1, x.size(1)
     counts = (rows, columns) if counted else (0, columns)
     return x.new_empty(rows, columns), x.new_empty(counts, dtype=kernels.real(x.dtype))
 
 
-def _extreme_back(
-    x: Tensor,
-    out: Tensor,
-    share: Tensor,
-    index: Tensor,
-    ptr: Tensor,
-    source_ptr: _Optional,
-    target: _Optional,
-    edge: _Optional,
-) -> Tensor:
-    source_ptr, target, _, cut = _grouped_by_source(index, ptr, x.size(0), source_ptr, target, edge)
+def _extreme_back(x: Tensor, out: Tensor, share: Tensor, index: Tensor, ptr: Tensor, *by_source: _Optional) -> Tensor:
+    source_ptr, target, _, cut = _grouped_by_source(index, ptr, x.size(0), *by_source)
     grad = kernels.empty(x, x.size(0), x.size(1), x.dtype)
     kernels.aggregate(header.EXTREME_BACK, out, target, source_ptr, grad, y=share, own=x, cut=cut)
     return grad

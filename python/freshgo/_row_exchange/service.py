@@ -145,7 +145,7 @@ class Service:
         try:
             while (feed := self._next_request()) is not None or self._needs_turn():
                 if feed is None:
-                    self._take_empty_turn()
+                    self._sending.take(self._begin_turn(None))  # this rank requests nothing
                 else:
                     self._advance(feed)
         except Exception as error:
@@ -205,10 +205,6 @@ class Service:
             self._note_error(error)
         finally:
             underway.done.set()
-
-    def _take_empty_turn(self) -> None:
-        """Take a turn in which this rank requests nothing."""
-        self._sending.take(self._begin_turn(None))
 
     def _next_request(self) -> Feed | None:
         """Return the feed that needs a batch; None if only other ranks need rows, or, after ``close``, no rank."""

@@ -28,6 +28,8 @@ def read_pyg_stores(data: Any, opening: Opening) -> Graph:
     Raises:
         InvalidArgumentError: there are no edges, or a tensor is missing.
     """
+    import torch
+
     features, topology = data
     attrs = topology.get_all_edge_attrs()
     if not attrs:
@@ -39,7 +41,7 @@ def read_pyg_stores(data: Any, opening: Opening) -> Graph:
     for attr in attrs:
         edge_type = attr.edge_type or ("", "", "")
         row, col = (coo[0], coo[1]) if homogeneous else (coo[0][edge_type], coo[1][edge_type])
-        edges[edge_type] = {"edge_index": _stacked(row, col)}
+        edges[edge_type] = {"edge_index": torch.stack([torch.as_tensor(row), torch.as_tensor(col)])}
         for end, size in zip((edge_type[0], edge_type[2]), attr.size or (None, None), strict=True):
             nodes = typed.setdefault(end, {})
             if size is not None:
@@ -52,9 +54,3 @@ def read_pyg_stores(data: Any, opening: Opening) -> Graph:
         owner = edges[group] if isinstance(group, tuple) else typed.setdefault(group or "", {})
         owner[attr.attr_name] = tensor
     return Graph({**typed, **edges}, "a FeatureStore and a GraphStore of PyG")
-
-
-def _stacked(row: Any, col: Any) -> Any:
-    import torch
-
-    return torch.stack([torch.as_tensor(row), torch.as_tensor(col)])

@@ -61,10 +61,6 @@ def _read_archive(path: Path, opening: Opening) -> Graph:
     return Graph(graph, "an archive of arrays")
 
 
-def _is_path(data: object) -> bool:
-    return isinstance(data, Path)
-
-
 def _read_npy(path: Path, opening: Opening) -> Graph:
     if path.suffix == ".npy":
         return Graph({"edge_index": path})
@@ -98,7 +94,7 @@ SOURCES = (
     Source("graphbolt", is_graphbolt, read_graphbolt),
     Source("npz", _is_archive, _read_archive),
     *map(_graph_file, FORMATS),
-    Source("npy", _is_path, _read_npy),
+    Source("npy", lambda data: isinstance(data, Path), _read_npy),
     Source("pyg", is_pyg_set, read_pyg_set),
     Source("pyg", is_many, read_many),
     Source("pyg", is_pyg_stores, read_pyg_stores),

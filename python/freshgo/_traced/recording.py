@@ -76,12 +76,14 @@ class _Tracer(ThreadTracer):
     def __init__(
         self, sample: Sample, given: Mapping[str, Given], layers: Callable[[torch.nn.Module], bool] | None
     ) -> None:
+        from torch_geometric.nn import MessagePassing
+
         super().__init__()
         self._layers = layers
         self._sample, self._given = sample, given
         self._computing = False
         self._constants: list[Tensor] = []
-        self._passing = _message_passing()
+        self._passing = MessagePassing
         self.inputs: dict[fx.Node, tuple[Level, str | None]] = {}
 
     # What the base class asks.
@@ -381,9 +383,3 @@ def _fails(model: torch.nn.Module, sample: Sample, given: Mapping[str, Given]) -
 
 def _identifier(name: str) -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in name)
-
-
-def _message_passing() -> Any:
-    from torch_geometric.nn import MessagePassing
-
-    return MessagePassing
