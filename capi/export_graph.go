@@ -20,6 +20,13 @@ type opened struct {
 	homogeneous bool
 }
 
+// openedOver returns a source that its users share.
+func openedOver(s *shared, from draw.Source) opened {
+	p := from.Parts()
+	n := len(p.Tensors) + typeTensors(p.Schema.NumTypes(), len(p.Schema.Relations))
+	return opened{s, from, n, p.Schema.Homogeneous()}
+}
+
 // graphHandle is a graph in memory, which loaders may use for longer than its handle lives.
 type graphHandle struct{ opened }
 
@@ -41,8 +48,7 @@ func fg_graph_open(in *C.fg_graph_input, out **C.fg_job, err *C.fg_error) C.int3
 			if err != nil {
 				return result{}, err
 			}
-			n := g.NumTensors() + typeTensors(g.NumTypes())
-			h := &graphHandle{opened{newShared(g.Close), g, n, g.Homogeneous()}}
+			h := &graphHandle{openedOver(newShared(g.Close), g)}
 			return opening(h, h.drop), nil
 		})
 		return nil

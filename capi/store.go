@@ -28,17 +28,7 @@ func newStoreHandle(s *store.Store) *storeHandle {
 }
 
 // opened is the store as a loader is opened over it.
-func (h *storeHandle) opened() opened {
-	nodes, edges := h.store.NodeTypes(), h.store.EdgeTypes()
-	n := typeTensors(len(nodes), len(edges))
-	for i := range nodes {
-		n += len(nodes[i].Tensors)
-	}
-	for i := range edges {
-		n += len(edges[i].Tensors)
-	}
-	return opened{h.shared, draw.OpenStore(h.store), n, !h.store.Heterogeneous()}
-}
+func (h *storeHandle) opened() opened { return openedOver(h.shared, draw.OpenStore(h.store)) }
 
 // What a tensor of a store belongs to, as in the header.
 const (

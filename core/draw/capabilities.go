@@ -14,7 +14,7 @@ func (o *Options) asks(s *Schema) (asked sample.Capability) {
 		sample.CanTimes:         o.TimeAttr != "",
 		sample.CanTrees:         o.Trees(),
 		sample.CanReplace:       o.Replace,
-		sample.CanTypes:         !s.unnamed(),
+		sample.CanTypes:         !s.Homogeneous(),
 		sample.CanWalks:         o.walk(),
 		sample.CanMetapaths:     o.Metapaths != nil,
 		sample.CanLinks:         o.Links != nil,

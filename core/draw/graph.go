@@ -192,31 +192,6 @@ func (g *Graph) Parts() Parts {
 	return p
 }
 
-// NumTensors is the number of tensors of all types.
-func (g *Graph) NumTensors() (n int) {
-	for _, t := range g.Nodes {
-		n += len(t.tensors)
-	}
-	for _, e := range g.Edges {
-		n += len(e.tensors)
-	}
-	return n
-}
-
-// Homogeneous reports whether the graph has one unnamed node type and one unnamed edge type.
-func (g *Graph) Homogeneous() bool { return g.Nodes[0].name == "" }
-
-// NumTypes is the number of node types and of edge types.
-func (g *Graph) NumTypes() (nodes, edges int) { return len(g.Nodes), len(g.Edges) }
-
-// NumEdges is the number of edges of all types.
-func (g *Graph) NumEdges() (n int64) {
-	for _, e := range g.Edges {
-		n += e.CSC.NumEdges()
-	}
-	return n
-}
-
 // Close frees the indices; the tensors stay the user's. Idempotent.
 func (g *Graph) Close() {
 	for _, e := range g.Edges {

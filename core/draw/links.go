@@ -24,7 +24,7 @@ func (p *Parts) LinkedRelation(o *links.Options) (of links.Relation, err error) 
 	for _, i := range []int{o.Relation, o.Reverse} {
 		switch {
 		case i >= 0 && i < len(s.Relations):
-		case s.unnamed():
+		case s.Homogeneous():
 			return of, fmt.Errorf("%w: links are of edge type %d, but the graph has no edge types", ErrOption, i)
 		default:
 			return of, fmt.Errorf("%w: links are of edge type %d, expected 0 to %d", ErrOption, i, len(s.Relations)-1)
@@ -40,7 +40,7 @@ func (p *Parts) LinkedRelation(o *links.Options) (of links.Relation, err error) 
 		FirstSource: s.First[r.Source], FirstTarget: s.First[r.Target],
 		NumNodes: p.NumNodes, NumEdges: r.NumEdges, NumRelations: len(s.Relations),
 	}
-	if !s.unnamed() {
+	if !s.Homogeneous() {
 		of.Name = r.name
 		of.OfSource = fmt.Sprintf(" of type %q", s.TypeNames[r.Source])
 		of.OfTarget = fmt.Sprintf(" of type %q", s.TypeNames[r.Target])

@@ -194,7 +194,7 @@ func (m *Sampling) makeSampler(ctx context.Context) (err error) {
 // newSampler returns the sampler of relations whose topology is open. weights and times have an element for each
 // relation, or are nil.
 func (s *Schema) newSampler(o *Options, weights []*sample.Weights, times []*sample.Temporal) (*sample.Sampler, error) {
-	g := sample.Graph{Named: !s.unnamed()}
+	g := sample.Graph{Named: !s.Homogeneous()}
 	scratch := graph.NewScratchPool() // of all relations: a thread fetches along one at a time
 	for t := range s.NumTypes() {
 		g.NumNodes = append(g.NumNodes, s.NumNodes(t))

@@ -57,14 +57,14 @@ type SeedRun struct {
 
 // namingOf returns how the types of a graph are told apart in batches and in messages.
 func namingOf(s *Schema) naming {
-	if s.unnamed() {
+	if s.Homogeneous() {
 		return oneType{}
 	}
 	return namedTypes{}
 }
 
-// unnamed reports whether the graph is homogeneous.
-func (s *Schema) unnamed() bool { return s.TypeNames[0] == "" }
+// Homogeneous reports whether the graph has one node type and one relation, both without names.
+func (s *Schema) Homogeneous() bool { return s.TypeNames[0] == "" }
 
 func (s *Schema) NumTypes() int { return len(s.First) - 1 }
 

@@ -12,7 +12,7 @@ import (
 // checkTypes checks the options against the types of the graph.
 func checkTypes(m *Sampling) error {
 	types, o := m.Parts.Schema, &m.Options
-	if types.unnamed() {
+	if types.Homogeneous() {
 		if o.Metapaths != nil {
 			return fmt.Errorf("%w: metapaths need edge types, and the graph has none", ErrOption)
 		}
@@ -37,7 +37,7 @@ type schemaOptions struct {
 // validate checks what the options ask of each type, and finds the seeds of each.
 func (a schemaOptions) validate() error {
 	s, o := a.schema, a.options
-	if o.Walks != nil && !s.unnamed() {
+	if o.Walks != nil && !s.Homogeneous() {
 		return fmt.Errorf("%w: random walks in a heterogeneous graph need a metapath", ErrOption)
 	}
 	if err := a.findEdges(); err != nil {

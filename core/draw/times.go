@@ -90,7 +90,7 @@ func noTimes(m *Sampling, name string) error {
 			nodes = append(nodes, s.fullName(t))
 		}
 	}
-	if s.unnamed() {
+	if s.Homogeneous() {
 		return fmt.Errorf("%w: time_attr %q is no tensor of the graph, the edge tensors are %q and the node tensors are %q",
 			ErrOption, name, edges, nodes)
 	}
@@ -100,7 +100,7 @@ func noTimes(m *Sampling, name string) error {
 
 // NoSeedTimes returns the error that the seeds of a type have no times.
 func (s *Schema) NoSeedTimes(typ int, name string) error {
-	if s.unnamed() {
+	if s.Homogeneous() {
 		return fmt.Errorf("%w: time_attr %q has times of edges, so input_time must give a time for each input node",
 			ErrOption, name)
 	}

@@ -77,7 +77,7 @@ func checkWeights(m *Sampling) error {
 	}
 	known := edgeTensors(m, func(*Tensor) bool { return true }, types.fullName)
 	what := "no edge tensor"
-	if !types.unnamed() {
+	if !types.Homogeneous() {
 		what = "no tensor of any edge type"
 	}
 	return fmt.Errorf("%w: weight_attr %q is %s, the edge tensors are %q", ErrOption, m.Options.WeightAttr, what, known)

@@ -212,7 +212,7 @@ func (f *form) worker(t *testing.T, g *draw.Graph, o draw.Options) *sample.Worke
 
 // sampled returns the graph of a sampler: node types and relations in the order of the input.
 func sampledGraph(g *draw.Graph) sample.Graph {
-	out := sample.Graph{Named: !g.Homogeneous()}
+	out := sample.Graph{Named: !g.Parts().Schema.Homogeneous()}
 	for _, t := range g.Nodes {
 		out.NumNodes = append(out.NumNodes, t.Count)
 	}
