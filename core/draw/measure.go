@@ -18,10 +18,11 @@ const measuredBatches = 8
 // a few nodes are then measured as they are, so that an error names the smallest memory that works. Arbitrary.
 const leastTrial = 16 << 20
 
-// Measured holds the demand of sampled batches, and their sampler.
+// Measured holds the demand of sampled batches, what they drew, and their sampler.
 type Measured struct {
-	Demand  sizing.Demand
-	Sampler *sample.Sampler // that workers are to be sized for; nil where nothing was measured
+	Demand   sizing.Demand
+	Observed sizing.Observed
+	Sampler  *sample.Sampler // that workers are to be sized for; nil where nothing was measured
 	// Estimated means that batches did not fit into the memory: the demand is extrapolated from parts of them.
 	Estimated bool
 }
@@ -56,7 +57,7 @@ func tryMeasure(
 	defer trial.Close()
 	trial.Parts.Schema = m.Parts.Schema.again() // what the trial opens is its own
 	trial.Parts.Schema.atOnce = max(sample.FetchedEdges, limit/trialFetches/fetchedEdge)
-	a := gauge{m: trial, of: &of, share: 1}
+	a := gauge{m: trial, of: &of, share: 1, observer: newObserver(trial)}
 	if estimate {
 		most := MaxDemand(m)
 		a.most = &most
@@ -100,26 +101,42 @@ type gauge struct {
 	share  int            // the part of a batch's seeds that is sampled, as a divisor
 	own    BatchRows
 	missed CachedTypes
+
+	observer *observer // of the batches of the epoch
 }
 
-// measureBatches adds what batches of the first epoch need.
+// fewBatches is the number of batches of an epoch up to which each measured batch is of an epoch of its own: a row
+// that one batch of an epoch draws for one of its seeds is in no other batch of the epoch. Arbitrary: with more of them
+// the measured batches have few of the seeds.
+const fewBatches = 32 * measuredBatches
+
+// measureBatches adds what batches spread over an epoch need.
 func (a *gauge) measureBatches(ctx context.Context) error {
 	m := a.m
 	order, err := m.NewSeedOrder(ctx, m.EpochKey(0))
 	if err != nil {
 		return err
 	}
-	defer order.Free()
+	defer func() { order.Free() }()
 	a.worker = <-m.Workers
 	defer func() { a.worker.Close() }()
 	count := m.NumBatches()
 	step := max(1, count/measuredBatches)
 	var r Request
 	a.missed = m.NewCachedTypes(make([]bool, m.Parts.Schema.NumTypes()))
-	for i := int64(0); i < count; i += step {
+	for i, epoch := int64(0), int64(0); i < count; i += step {
 		if i+step >= count && m.Options.TimeAttr != "" {
 			i = count - 1 // in the order of times the last one is the largest
 		}
+		if epoch > 0 && m.Options.reorders() && count <= fewBatches {
+			order.Free()
+			next, err := m.NewSeedOrder(ctx, m.EpochKey(epoch))
+			if err != nil {
+				return err
+			}
+			order = next
+		}
+		epoch++
 		if err := order.Batch(ctx, i, &r); err != nil {
 			return err
 		}
@@ -127,6 +144,7 @@ func (a *gauge) measureBatches(ctx context.Context) error {
 			return err
 		}
 	}
+	a.of.Observed = a.observer.observed()
 	return a.measureRuns(ctx, order.BatchKey(0))
 }
 
@@ -143,16 +161,20 @@ func (a *gauge) measure(ctx context.Context, key sample.Key, r sample.Request) e
 		err := a.worker.Draw(ctx, key, part, &graph)
 		if err == nil {
 			d := demandOf(&graph, a.rows(&graph))
+			a.observer.add(&graph)
 			if a.share > 1 {
 				d = multiplied(a.m, d, float64(len(r.Seeds))/float64(len(part.Seeds)), a.most)
 			}
 			a.of.Demand.Add(d)
 			return nil
 		}
+		if errors.Is(err, mem.ErrBudget) && a.observer.forget() {
+			continue
+		}
 		if a.most == nil || !errors.Is(err, mem.ErrBudget) {
 			return err
 		}
-		a.of.Estimated = true
+		a.of.Estimated, a.observer.full = true, true
 		if len(part.Seeds) <= 1 {
 			a.of.Demand.Add(*a.most)
 			return nil

@@ -93,7 +93,7 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 	}
 	l.draw.Demand = of.Demand.Expected(l.draw.MaxNodes())
 	costs := costsOf(&l.draw, &l.draw.Demand, of.Sampler, &g)
-	costs.Estimated = of.Estimated
+	costs.Observed, costs.Estimated = of.Observed, of.Estimated
 	split, err := sizing.Divide(r, g, costs)
 	if err != nil {
 		return err

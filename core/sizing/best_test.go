@@ -119,7 +119,7 @@ func TestDivisionsAreNearTheBest(t *testing.T) {
 			for _, memory := range s.memory {
 				auto, err := Divide(s.request(memory), s.graph(), s.costs())
 				require.NoError(t, err)
-				got := s.seconds(t, trace, auto.window(&division{s.request(memory), s.graph(), s.costs()}), auto)
+				got := s.seconds(t, trace, auto.window(newDivision(s.request(memory), s.graph(), s.costs())), auto)
 				best := got
 				for _, share := range []int64{32, 16, 8, 4} { // of the memory, for packs: which bounds windows
 					r := s.request(memory)
@@ -132,7 +132,7 @@ func TestDivisionsAreNearTheBest(t *testing.T) {
 					if by.Working != auto.Working {
 						continue
 					}
-					window := by.window(&division{r, s.graph(), s.costs()})
+					window := by.window(newDivision(r, s.graph(), s.costs()))
 					took := s.seconds(t, trace, window, by)
 					t.Logf("%d MiB: windows of %d batches and %d rows take %.0f ms, those chosen, of %d and %d, %.0f ms", memory>>20,
 						window, by.CacheRows, took*1e3, auto.Superbatch, auto.CacheRows, got*1e3)

@@ -152,20 +152,21 @@ func (z *division) predict(s *Split) moved {
 	var edges float64
 	for i := range z.graph.Tensors {
 		if t := &z.graph.Tensors[i]; t.ByEdge && t.Used && !s.Resident[i] {
-			edges += batches * readBytes(expected(z.costs.Edges), t)
+			edges += batches * readBytes(expected(z.costs.Edges), t, 1)
 		}
 	}
 	m := z.movement(s)
 	apart := z.listBytes(s, batches) + edges
 	if s.Cache != "belady" {
-		apart += m.onDemand(1 - float64(s.CacheRows)/m.rows)
-		return moved{apart, byPage * apart}
+		apart += m.onDemand(1 - m.rows.fixed(float64(s.CacheRows)))
+		return moved{apart, byPage*apart + m.scanned(s.CacheRows)}
 	}
 	rows := m.planned(s.window(z), s.CacheRows)
-	if z.ask.Cache == "auto" && z.ask.Memory < s.Smallest+roomy(z, s) {
-		rows.bytes, rows.cost = doubt*rows.bytes, doubt*rows.cost
+	each := 1.0 // of the cost of rows, by byte
+	if rows.cost > rows.bytes {
+		each = byPage
 	}
-	return moved{apart + rows.bytes, byPage*apart + rows.cost}
+	return moved{apart + rows.bytes, byPage*apart + rows.cost + each*m.taken(s.CacheRows)}
 }
 
 // listBytes predicts the bytes of neighbour lists, and of weights beside them, that an epoch reads. Planned batches
@@ -183,7 +184,9 @@ func (z *division) listBytes(s *Split, batches float64) (total float64) {
 	if s.Neighbors && s.EdgeIDs || z.topology() == 0 {
 		return total
 	}
-	size, missed := z.topology(), max(0, 1-float64(s.NeighborLists)/float64(z.topology()))
+	// The lists in memory are those of the nodes that batches have most often, and no longer than others.
+	of := byRate(z.ofType...)
+	size, missed := z.topology(), 1-of.fixed(of.total()*float64(s.NeighborLists)/float64(z.topology()))
 	if s.Neighbors {
 		size = z.graph.EdgeIDs
 	}
@@ -193,7 +196,7 @@ func (z *division) listBytes(s *Split, batches float64) (total float64) {
 		arrays = 2
 	}
 	for _, lists := range hops {
-		pages := pagesRead(together*missed*arrays*expected(lists), float64(size)/ssd.PageBytes)
+		pages := pagesRead(together*missed*arrays*expected(lists), z.costs.Observed.lists()*float64(size)/ssd.PageBytes)
 		total += pages * ssd.PageBytes * batches / together
 	}
 	return total
@@ -202,10 +205,10 @@ func (z *division) listBytes(s *Split, batches float64) (total float64) {
 // expected is a count without the margin of what room is made for.
 func expected(n int64) float64 { return float64(n) * 8 / margin }
 
-// readBytes returns the bytes that a batch reads for a number of rows of a tensor.
-func readBytes(rows float64, t *Tensor) float64 {
+// readBytes returns the bytes that a batch reads for a number of rows of a tensor, which lie on a share of its pages.
+func readBytes(rows float64, t *Tensor, spread float64) float64 {
 	pages := max(1, float64(t.Width)/ssd.PageBytes)
-	return pagesRead(rows*pages, float64(t.bytes())/ssd.PageBytes) * ssd.PageBytes
+	return pagesRead(rows*pages, spread*float64(t.bytes())/ssd.PageBytes) * ssd.PageBytes
 }
 
 // pagesRead returns the number of pages that are read for wanted pages anywhere, which may repeat, among all pages. It

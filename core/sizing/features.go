@@ -158,14 +158,20 @@ func (z *division) layOut(s *Split) {
 
 // cacheable returns the number of nodes whose rows are cached.
 func (z *division) cacheable(s *Split) (n int64) {
-	seen := make([]bool, len(z.graph.Types))
-	for i, column := range s.ColumnOf {
-		if t := z.graph.Tensors[i].Type; column >= 0 && !seen[t] {
-			seen[t] = true
-			n += z.graph.Types[t]
-		}
+	for _, t := range s.cachedTypes(&z.graph) {
+		n += z.graph.Types[t]
 	}
 	return n
+}
+
+// cachedTypes returns the node types whose rows are cached.
+func (s *Split) cachedTypes(g *Graph) (types []int) {
+	for i, column := range s.ColumnOf {
+		if t := g.Tensors[i].Type; column >= 0 && !slices.Contains(types, t) {
+			types = append(types, t)
+		}
+	}
+	return types
 }
 
 // mechanism is the policy that holds the rows of Request.Cache.

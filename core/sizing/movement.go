@@ -1,22 +1,19 @@
 package sizing
 
-import (
-	"math"
-
-	"freshgo/core/ssd"
-)
+import "freshgo/core/ssd"
 
 // movement predicts the bytes that an epoch moves of the rows that may be cached. It holds the quantities that
 // determine them, beside windows and the rows in the cache.
 type movement struct {
-	row, scan   float64   // bytes of the rows of a node in the cache, and of all rows
-	rows, drawn float64   // rows that may be cached, and rows that a batch has
-	batches     float64   // of an epoch
-	file        float64   // bytes of the scratch file for the packs of a window that are of use, and
-	scratch     float64   // for packs and records of a window, which has
-	records     float64   // bytes of records for a batch
-	tables      []*Tensor // the tensors of these rows, and
-	wanted      []float64 // the rows that a batch has of each
+	row, scan float64     // bytes of the rows of a node in the cache, and of all rows
+	rows      frequencies // that may be cached
+	batches   float64     // of an epoch
+	file      float64     // bytes of the scratch file for the packs of a window that are of use, and
+	scratch   float64     // for packs and records of a window, which has
+	records   float64     // bytes of records for a batch
+	tables    []*Tensor   // the tensors of these rows, and
+	wanted    []float64   // the rows that a batch has of each,
+	spread    []float64   // and the share of its pages that these lie on
 }
 
 func (z *division) movement(s *Split) (m movement) {
@@ -25,9 +22,13 @@ func (z *division) movement(s *Split) (m movement) {
 		m.row += float64(t.Width)
 		m.scan += float64(t.bytes())
 		m.tables, m.wanted = append(m.tables, t), append(m.wanted, expected(z.costs.NodesOfType[t.Type]))
+		m.spread = append(m.spread, z.costs.Observed.spread(i))
 	}
-	m.batches, m.rows = float64(max(1, z.ask.EpochBatches)), float64(max(1, z.cacheable(s)))
-	m.drawn = expected(z.costs.Nodes)
+	var types []frequencies
+	for _, t := range s.cachedTypes(&z.graph) {
+		types = append(types, z.ofType[t])
+	}
+	m.batches, m.rows = float64(max(1, z.ask.EpochBatches)), byRate(types...)
 	switch {
 	case s.Stored:
 		m.file, m.scratch = float64(z.packsOfUse(s))/2, float64(z.ask.mostScratch())/2
@@ -46,6 +47,17 @@ type moved struct{ bytes, cost float64 }
 // page takes as long as several pages in sequence, seven at 12 us a request, 1.5 us a page and 2 GB/s. Arbitrary.
 const byPage = 4
 
+// trainedEpochs is the number of epochs that share the cost of filling a cache. Arbitrary: trainings have tens.
+const trainedEpochs = 10
+
+// scanned predicts an epoch's share of the bytes by which a fixed cache fills, before any batch.
+func (m movement) scanned(cached int64) float64 { return float64(cached) * m.row / trainedEpochs }
+
+// taken predicts an epoch's share of the bytes by which a planned cache fills, with rows that batches read by the page.
+func (m movement) taken(cached int64) float64 {
+	return min(float64(cached), m.rows.distinct(m.batches)) * max(m.row, ssd.PageBytes) / trainedEpochs
+}
+
 // planned predicts what an epoch of planned batches moves, by the batches of a window and the rows in the cache. Plans
 // move rows by packs, or on demand where packs would move notably more bytes.
 func (m movement) planned(window, cached int64) moved {
@@ -62,61 +74,24 @@ func (m movement) planned(window, cached int64) moved {
 // another are read; rows that have no room in the scratch file then are read by the page.
 func (m movement) packed(window int64, missed float64) float64 {
 	n := m.window(window)
-	missed *= m.drawn
+	missed *= m.rows.drawn()
 	packed := min(1, max(0, min(m.file, m.scratch-n*m.records))/max(1, n*missed*m.row))
 	each := packed*2*m.row + (1-packed)*max(2*m.row, ssd.PageBytes)
-	return m.batches/n*min(m.scan, n*missed*ssd.PageBytes) + m.batches*missed*each
+	scan := min(m.scan, n*missed*ssd.PageBytes, m.rows.distinct(n)*max(m.row, ssd.PageBytes))
+	return m.batches/n*scan + m.batches*missed*each
 }
 
 // onDemand predicts the bytes where each batch reads its own rows, by the share of rows that the cache does not have.
 func (m movement) onDemand(missed float64) (total float64) {
 	for i, t := range m.tables {
-		total += m.batches * readBytes(missed*m.wanted[i], t)
+		total += m.batches * readBytes(missed*m.wanted[i], t, m.spread[i])
 	}
 	return total
 }
 
 // missed returns the share of rows that a planned cache does not have.
 func (m movement) missed(window, cached int64) float64 {
-	ahead := 1.5 * m.window(window) * m.drawn / m.rows // a window and half of the next, in the mean
-	return 1 - hits(float64(cached)/m.rows, ahead)
+	return 1 - m.rows.planned(float64(cached), 1.5*m.window(window)) // a window and half of the next, in the mean
 }
 
 func (m movement) window(n int64) float64 { return min(float64(max(1, n)), m.batches) }
-
-// hits is the share of accesses that a cache answers which has a share of all rows and sees ahead so far, in mean times
-// between two uses of a row, if all rows are wanted alike: the times until their next uses are exponential, and it
-// keeps a row until that where it is near. What room is left is for rows whose next use it does not see. Where some
-// rows are wanted more than others, it answers more: on graphs with degrees of a power law up to 1.7 times as many.
-func hits(share, ahead float64) float64 {
-	if share >= 1 {
-		return 1
-	}
-	room := func(near float64) (rows, rising float64) { // the rows that are wanted so soon
-		far := math.Exp(-near)
-		return 1 - far*(1+near), far * near
-	}
-	if seen, _ := room(ahead); seen < share {
-		return 1 - math.Exp(-ahead)*(1-share)/(1-seen)
-	}
-	// By Newton's method within bounds. The first guess is where the square of the series reaches the share.
-	least, most := 0.0, ahead
-	at := min(math.Sqrt(2*share), ahead)
-	for range 50 {
-		rows, rising := room(at)
-		if rows < share {
-			least = at
-		} else {
-			most = at
-		}
-		next := at + (share-rows)/rising
-		if !(next > least && next < most) {
-			next = (least + most) / 2
-		}
-		if math.Abs(next-at) <= 1e-9*next {
-			break
-		}
-		at = next
-	}
-	return 1 - math.Exp(-at)
-}

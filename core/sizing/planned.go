@@ -42,11 +42,6 @@ const (
 	// worthBatches is the least number of batches in a superbatch for which planning is worth its memory. With fewer,
 	// measured on ogbn-arxiv with as much memory as its features, planning took longer than it saved.
 	worthBatches = 8
-
-	// doubt is the factor by which bytes of plans count in a memory that is not roomy, where a fixed cache may be chosen.
-	// The prediction takes all rows to be wanted alike; the more they differ, the more a fixed cache answers.
-	// With 12 MiB for rows of 256 bytes a plan was predicted to move fewer bytes, and moved a fifth more.
-	doubt = 2
 )
 
 // heldSuperbatches is the number of superbatches in memory: executed, planned, and sampled ahead.
@@ -83,18 +78,6 @@ const notBetter = "a fixed cache is predicted to move fewer bytes"
 // worthwhile reports whether a division that plans batches, and need not, plans enough of them at a time.
 func (z *division) worthwhile(s *Split) bool {
 	return z.ask.Cache != "auto" || s.Cache != "belady" || s.window(z) >= z.ask.worthBatches()
-}
-
-// roomy returns the memory beyond the smallest that has plans of some batches in memory, and beside them the rows of a
-// batch, with half as much again.
-func roomy(z *division, s *Split) int64 {
-	rows := int64(0)
-	for _, t := range z.graph.Tensors {
-		if !t.ByEdge && t.Width > smallRow {
-			rows += z.costs.NodesOfType[t.Type] * int64(t.Width)
-		}
-	}
-	return max(s.reserved, z.traceBytes(worthBatches)+plan.StateBytes(z.graph.Nodes, 0)+rows) * 3 / 2
 }
 
 // worthBatches is the least number of batches of a window that is worth planning: an epoch, or a superbatch that the
@@ -306,8 +289,8 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 }
 
 // bestWindow returns the longest window, of worthBatches up to most batches, that moves hardly more bytes than the best
-// and costs hardly more than any such window, where each leaves room for rows. The prediction takes all rows to be
-// wanted alike; the more they differ, the better are long windows. It returns the bytes beyond the best as well.
+// and costs hardly more than any such window, where each leaves room for rows. It returns the bytes beyond the best as
+// well.
 func (z *division) bestWindow(s *Split, most int64, room func(n int64) int64) (n int64, beyond float64) {
 	m, fewest := z.movement(s), math.Inf(1)
 	var windows []int64

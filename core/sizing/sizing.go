@@ -102,7 +102,8 @@ type Costs struct {
 	ResidentSlot int   // the state of each row in a cache that changes, beside its policy
 	PlannedSlot  int   // the state of each row in a planned cache, beside the planner
 
-	Estimated bool // batches were too large to be measured within the memory: these costs are an upper estimate
+	Observed  Observed // what the measured batches drew
+	Estimated bool     // batches were too large to be measured within the memory: these costs are an upper estimate
 }
 
 // Split is the division: a way to work, and what is held in memory.
@@ -176,13 +177,29 @@ type division struct {
 	ask   Request
 	graph Graph
 	costs Costs
+
+	ofType []frequencies // the rows of each node type
+}
+
+// newDivision returns the division for a loader.
+func newDivision(r Request, g Graph, c Costs) *division {
+	z := &division{ask: r, graph: g, costs: c}
+	for t, rows := range g.Types {
+		drawn := 0.0
+		if t < len(c.NodesOfType) {
+			drawn = expected(c.NodesOfType[t])
+		}
+		z.ofType = append(z.ofType, c.Observed.frequenciesOf(t, float64(rows), drawn,
+			float64(max(1, r.EpochBatches))))
+	}
+	return z
 }
 
 // Divide divides the memory, or says which is the smallest that works.
 //
 // Errors: *mem.BudgetError where the memory, or a part of it that the caller sized, is too small.
 func Divide(r Request, g Graph, c Costs) (*Split, error) {
-	z := &division{r, g, c}
+	z := newDivision(r, g, c)
 	s := Split{Slot: z.slot(), History: r.History.Buffer}
 	if err := z.reserve(&s); err != nil {
 		return nil, err

@@ -75,7 +75,7 @@ func TestTopologyShare(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			z := &division{ask: auto(0, "degree"), graph: onDisk()}
+			z := newDivision(auto(0, "degree"), onDisk(), Costs{})
 			if c.change != nil {
 				c.change(&z.ask)
 			}
@@ -91,7 +91,7 @@ func TestTopologyShare(t *testing.T) {
 // TestWeightsShare: weights are held where neighbours are and both orders of them fit beside these.
 func TestWeightsShare(t *testing.T) {
 	for memory, want := range map[int64]bool{0: false, 160000 + 499: false, 160000 + 500: true} {
-		z := &division{ask: auto(0, "none"), graph: onDisk()}
+		z := newDivision(auto(0, "none"), onDisk(), Costs{})
 		z.graph.EdgeIDs, z.graph.Weights, z.graph.UserWeights = 0, 300, 200
 		z.ask.NeighborCache = memory
 		got := Reading()
@@ -105,7 +105,7 @@ func TestWeightsShare(t *testing.T) {
 
 // TestLadder: from what was asked for to the smallest, first fewer batches, then fewer workers, then fewer reads.
 func TestLadder(t *testing.T) {
-	z := &division{ask: auto(1<<20, "none"), graph: onDisk()}
+	z := newDivision(auto(1<<20, "none"), onDisk(), Costs{})
 	z.ask.Workers, z.ask.Prefetch = 4, 3
 	want := []Working{
 		{4, 3, true, 8}, {4, 1, true, 8}, {2, 1, true, 8}, {1, 1, true, 8}, {1, 1, true, 8}, {1, 1, false, 8},
@@ -148,7 +148,7 @@ func TestWorkingSet(t *testing.T) {
 			func(z *division) { z.graph.OnDisk, z.graph.Held = false, 7 }, 24008 + 7 + 4*100_000 + 2*40_000,
 		},
 	} {
-		z := &division{ask: auto(1, "none"), graph: onDisk(), costs: ofBatches()}
+		z := newDivision(auto(1, "none"), onDisk(), ofBatches())
 		c.change(z)
 		require.Equal(t, c.want, z.cost(w), name)
 	}
@@ -184,7 +184,7 @@ func TestNarrowTypesAreHeldWhole(t *testing.T) {
 		1000*500 - 1: {false, true, false}, // the rest is less than twice the next
 		1000*200 - 1: {false, false, false},
 	} {
-		z := &division{ask: auto(0, "degree"), graph: g}
+		z := newDivision(auto(0, "degree"), g, Costs{})
 		z.ask.FeatureCache = room
 		s, err := Divide(z.ask, g, Costs{NodesOfType: []int64{0, 0, 0}})
 		require.NoError(t, err)

@@ -38,7 +38,7 @@ class Plan:
             ``"waiting"``) a list of the last spans, each ``[batch, begin, end]``: the first batch that it was for, and
             seconds since the loader was opened. ``"more_memory"``: what epochs are predicted to move with this
             ``memory=``, with a tenth more, and so on to twice as much, each ``"memory"`` and ``"epoch_bytes"`` (of rows
-            that are not held whole, read and written; rows are taken to be wanted alike). ``"history"``: with a history
+            that are not held whole, read and written). ``"history"``: with a history
             whose decisions are known ahead, what it leaves of the last epochs and of those that are sampled ahead, each
             ``"epoch"``, ``"batches"`` (sampled so far), ``"drawn_rows"`` of these, ``"planned_rows"`` that they will
             read, ``"read_rows"`` of the batches that were made, and ``"unforeseen_rows"``, 0 unless training did
