@@ -48,7 +48,7 @@ func (b *builder) eachLed(ctx context.Context, visit func(batch, leader uint32, 
 		return err
 	}
 	defer rows.free()
-	err = b.cold.each(ctx, b.horizon, func(_ int, all []coldRow, _ []leaver) error {
+	err = b.cold.each(ctx, b.horizon, len(b.batches), func(_ int, all []coldRow, _ []uint32) error {
 		for _, r := range all {
 			if err := rows.put(r.row, r); err != nil {
 				return err

@@ -52,7 +52,8 @@ const rejected = none - 1
 
 // leavers collects what leaves the cache, or is not admitted, with a known next use.
 type leavers struct {
-	cold    func(accesses []uint32)         // told of accesses whose rows are not cached any more when they come
+	rows    []uint32                        // of the residency
+	end     uint32                          // the first access of what is ahead
 	atHand  func(access, batch uint32) bool // told of those that can be set aside; false: they are not wanted
 	lookups []bitset.Set                    // of accesses, by atHand
 	wanted  bool
@@ -70,23 +71,30 @@ type leaver struct {
 // tables are prefetched together.
 type departures struct {
 	n        int
+	rows     [block]uint32
 	accesses [block]uint32 // that need them
 	batches  [block]uint32 // of these accesses
 	from     [block]int32  // where they are now, as Forward.From
 }
 
 // add adds a row and reports whether the block is full.
-func (d *departures) add(access, batch uint32, from int32) bool {
-	d.accesses[d.n], d.batches[d.n], d.from[d.n] = access, batch, from
+func (d *departures) add(row, access, batch uint32, from int32) bool {
+	d.rows[d.n], d.accesses[d.n], d.batches[d.n], d.from[d.n] = row, access, batch, from
 	d.n++
 	return d.n == block
 }
 
-// note collects rows that leave at batch now, and empties the block.
+// note collects rows that leave at batch now, and empties the block. Those that only batches ahead need have the first
+// such access in the table, as rows have that no batch of the superbatch needs: see residency.settle.
 func (l *leavers) note(now uint32, d *departures) {
 	accesses := d.accesses[:d.n]
+	asm.Prefetch(l.rows, d.rows[:d.n])
+	for i, access := range accesses {
+		if access >= l.end {
+			l.rows[d.rows[i]] = access + 1
+		}
+	}
 	d.n = 0
-	l.cold(accesses)
 	if !l.wanted {
 		return
 	}
@@ -197,11 +205,11 @@ func (p *belady) evict(b uint32, excess int64) {
 		if i := p.entrants[then]; i != none {
 			p.entrants[then] = p.queued[i]
 			p.queued[i] = rejected
-			full = gone.add(p.next[i], then, ^int32(i))
+			full = gone.add(p.rows[i], p.next[i], then, ^int32(i))
 		} else {
 			s := p.heads[then]
 			p.heads[then] = p.links[s].next
-			full = gone.add(p.links[s].use, then, int32(s))
+			full = gone.add(p.links[s].row, p.links[s].use, then, int32(s))
 			p.drop(s)
 		}
 		if full {

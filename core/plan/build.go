@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"freshgo/core/cache"
 	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -25,15 +24,23 @@ type builder struct {
 	taken   int              // the ranges of along that were
 	read    arena            // of extra
 	early   []Forward        // what the prologue sets aside
-	steps   *loads           // of the superbatch, where there is a scan
+	leavers *loads           // of the superbatch, where they are set aside
 	step    built
 }
 
 // built is the delta of the step at hand.
 type built struct {
-	filled  []int32
+	filled  []uint32 // bits: of the moves that are marked, those that the prologue makes
 	forward []Forward
 	extra   []Extra
+}
+
+// fill has the prologue make a marked move, by its number among those.
+func (s *built) fill(marked int) {
+	for len(s.filled) <= marked/32 {
+		s.filled = append(s.filled, 0)
+	}
+	s.filled[marked/32] |= 1 << (marked % 32)
 }
 
 // build writes a method into the plan. Where there is no memory for what it needs, the plan is left as it was.
@@ -41,6 +48,8 @@ func (w *window) build(ctx context.Context, m method) error {
 	if m == (method{}) {
 		return nil
 	}
+	w.delivered, w.held = nil, w.delivered // nobody asks for the former any more
+	clear(w.held)
 	b := builder{window: w, method: m, memory: arena{budget: w.memory.budget}, read: arena{budget: w.memory.budget}}
 	defer b.memory.release()
 	err := b.all(ctx)
@@ -52,7 +61,7 @@ func (w *window) build(ctx context.Context, m method) error {
 		w.plan.deltas = nil
 		w.plan.Prologue.free()
 		w.plan.Prologue = Prologue{}
-		clear(w.aheadHeld)
+		clear(w.held)
 		return err
 	}
 	for dest, n := range b.rows {
@@ -91,21 +100,12 @@ func (b *builder) all(ctx context.Context) error {
 		return err
 	}
 	b.plan.deltas = make([]delta, b.current)
-	if b.scan {
-		var steps records // of those that have cold rows
-		for i, r := range b.cold.records[:b.current] {
-			if r != nil {
-				steps = append(steps, b.plan.steps[i])
-			}
-		}
-		b.steps = steps.load(ctx, b.storage, loadsAhead(b.widest()))
-		defer b.steps.close()
+	if b.forward {
+		b.leavers = b.cold.leavers[:b.current].load(ctx, b.storage, loadsAhead(b.widest()))
+		defer b.leavers.close()
 	}
-	err = b.cold.each(ctx, b.horizon, func(batch int, rows []coldRow, leave []leaver) error {
-		if batch >= b.current {
-			return nil
-		}
-		return b.delta(ctx, batch, rows, leave)
+	err = b.cold.each(ctx, b.horizon, b.current, func(batch int, rows []coldRow, slots []uint32) error {
+		return b.delta(ctx, batch, rows, slots)
 	})
 	if err != nil {
 		return err
@@ -120,16 +120,16 @@ func (b *builder) all(ctx context.Context) error {
 }
 
 // delta makes that of a step.
-func (b *builder) delta(ctx context.Context, batch int, rows []coldRow, leave []leaver) error {
+func (b *builder) delta(ctx context.Context, batch int, rows []coldRow, slots []uint32) error {
 	s := &b.step
 	s.filled, s.forward, s.extra = s.filled[:0], s.forward[:0], s.extra[:0]
 	if b.scan {
-		if err := b.scanBatch(batch, rows); err != nil {
+		if err := b.scanBatch(batch, rows, slots); err != nil {
 			return err
 		}
 	}
-	if b.forward {
-		if err := b.setAside(leave); err != nil {
+	if b.forward && b.cold.leavers[batch] != nil {
+		if err := takeFrom(b.leavers, b.setAside); err != nil {
 			return err
 		}
 	}
@@ -155,45 +155,41 @@ func (b *builder) atHand(batch, a uint32) bool {
 func (b *builder) counted(d Dest) Dest {
 	b.rows[d.Batch]++
 	if int(d.Batch) >= b.current {
-		lo, _ := b.aheadRange(int(d.Batch))
-		b.aheadHeld.Add(lo + int64(d.Pos))
+		b.held.Add(int64(b.offsets[d.Batch]) + int64(d.Pos))
 	}
 	return d
 }
 
-// scanBatch takes from a step what the prologue reads for it: rows for its slots, and for its pack.
-func (b *builder) scanBatch(batch int, rows []coldRow) error {
-	n := int(b.offsets[batch+1] - b.offsets[batch])
+// scanBatch takes from a step what the prologue reads for it: rows for its slots, which slots lists, and for its pack.
+func (b *builder) scanBatch(batch int, rows []coldRow, slots []uint32) error {
 	clear(b.filled)
-	return takeFrom(b.steps, func(data []byte) error {
-		moves := mem.View[cache.Move](data[4*n:])
-		k := 0
-		for _, r := range rows {
-			a := r.at & accessMask
-			switch {
-			case b.forward && r.at&flagLeaving != 0 && uint32(batch) < b.cuts.leaving:
-				continue
-			case r.at&flagFilling == 0 || b.plan.Early:
-				if uint32(batch) >= b.cuts.early {
-					continue
-				}
-				b.counted(b.dest(a))
-				r.at = a
-			default:
-				for moves[k].Pos < int32(a-b.offsets[batch]) {
-					k++
-				}
-				slot := ^moves[k].Slot
-				b.step.filled = append(b.step.filled, int32(k))
-				b.filled.Add(int64(slot))
-				r.at = flagFilling | uint32(slot)
-			}
-			if err := b.scanned.put(r.row, r); err != nil {
-				return err
-			}
+	marked := 0
+	for _, r := range rows {
+		a := r.at & accessMask
+		fills := r.at&flagFilling != 0
+		if fills {
+			marked++
 		}
-		return nil
-	})
+		switch {
+		case b.forward && r.at&flagLeaving != 0 && uint32(batch) < b.cuts.leaving:
+			continue
+		case !fills || b.plan.Early:
+			if uint32(batch) >= b.cuts.early {
+				continue
+			}
+			b.counted(b.dest(a))
+			r.at = a
+		default:
+			slot := slots[marked-1]
+			b.step.fill(marked - 1)
+			b.filled.Add(int64(slot))
+			r.at = flagFilling | slot
+		}
+		if err := b.scanned.put(r.row, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // setAside gives a step what it sets aside. What leaves a slot that the prologue fills is set aside before.

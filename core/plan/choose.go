@@ -175,7 +175,7 @@ func (w *window) sample(ctx context.Context) (*sample, error) {
 	part := 1.
 	for stride := uint32(max(1, min(total/wanted, regions/minRegions))); ; stride /= 2 {
 		rows, part = rows[:0], float64(regions)/float64(max(1, inSample(regions, stride)))
-		err := w.cold.each(ctx, w.horizon, func(_ int, all []coldRow, _ []leaver) error {
+		err := w.cold.each(ctx, w.horizon, len(w.batches), func(_ int, all []coldRow, _ []uint32) error {
 			for _, r := range all {
 				if sampled(r.row>>w.regionBits, stride) {
 					rows = append(rows, r)

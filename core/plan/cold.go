@@ -21,7 +21,8 @@ const (
 // cold is the accesses of the window to rows that are neither cached then nor set aside by an earlier plan. Of what is
 // ahead, only first accesses are known to be.
 type cold struct {
-	records records // by batch: its cold rows, then its leavers
+	records records // by batch: its cold rows, then the slots of those that the prologue could fill
+	leavers records // by batch: what leaves there
 	without error   // why there are none: no memory, which is no reason to give the plan up
 	buffer  []coldRow
 
@@ -43,7 +44,7 @@ func (c *cold) prepare(w *window) {
 	if w.plain() {
 		return
 	}
-	c.records, c.keys = make(records, n), newHistogram(w.config.NumRows)
+	c.records, c.leavers, c.keys = make(records, n), make(records, n), newHistogram(w.config.NumRows)
 	if c.buffer, c.without = alloc[coldRow](&w.memory, w.widest()); c.without == nil {
 		w.leave.events, c.without = alloc[leaver](&w.memory, w.widest())
 	}
@@ -58,32 +59,44 @@ func (c *cold) fills(m method) []int64 {
 	return c.filling
 }
 
-// keep puts the cold rows and the leavers of a batch away. Where there is no memory for them, no transfer is planned.
-func (c *cold) keep(w *window, b int, all []coldRow, leavers []leaver) error {
+// keep puts the cold rows, the slots and the leavers of a batch away. Where there is no memory for them, no transfer is
+// planned.
+func (c *cold) keep(w *window, b int, all []coldRow, slots []uint32, leavers []leaver) (err error) {
 	c.rows[b] = int64(len(all))
-	if c.without != nil || len(all)+len(leavers) == 0 {
+	if c.without != nil {
 		return nil
 	}
 	for _, r := range all {
 		c.keys.add(r.row)
 	}
-	var err error
-	c.records[b], err = w.storage.Put(mem.Bytes(all), mem.Bytes(leavers))
+	if len(all) > 0 {
+		c.records[b], err = w.storage.Put(mem.Bytes(all), mem.Bytes(slots))
+	}
+	if err == nil && len(leavers) > 0 {
+		c.leavers[b], err = w.storage.Put(mem.Bytes(leavers))
+	}
 	if errors.Is(err, mem.ErrBudget) {
 		c.without, err = err, nil
-		c.records.freeAll()
+		c.free()
 		w.leave.wanted = false
 	}
 	return err
 }
 
-// collect finds the cold accesses of a batch of the superbatch, when its step has been planned.
-func (w *window) collect(b int, rows Batch, slots []int32, moves []cache.Move) error {
+func (c *cold) free() {
+	c.records.freeAll()
+	c.leavers.freeAll()
+}
+
+// collect finds the cold accesses of a batch of the superbatch, when its step has been planned. filled has room for the
+// slots of all its moves.
+func (w *window) collect(b int, rows Batch, slots []int32, moves []cache.Move, filled []uint32) error {
 	c := &w.cold
 	if w.plain() || c.without != nil {
 		return nil
 	}
 	base, n := w.offsets[b], 0
+	filled = filled[:0]
 	var kinds [4]int64 // by flags
 	for i, slot := range slots {
 		if slot >= 0 {
@@ -93,6 +106,7 @@ func (w *window) collect(b int, rows Batch, slots []int32, moves []cache.Move) e
 		if len(moves) > 0 && moves[0].Pos == int32(i) {
 			if moves[0].Slot < 0 {
 				filling = 1
+				filled = append(filled, uint32(^moves[0].Slot))
 			}
 			moves = moves[1:]
 		}
@@ -107,54 +121,42 @@ func (w *window) collect(b int, rows Batch, slots []int32, moves []cache.Move) e
 	}
 	c.packing[b], c.packingF[b] = kinds[0]+kinds[1], kinds[0]
 	c.filling[b], c.fillingF[b] = kinds[2]+kinds[3], kinds[2]
-	return c.keep(w, b, c.buffer[:n], w.leave.events)
+	return c.keep(w, b, c.buffer[:n], filled, w.leave.events)
 }
 
-// collectAhead finds the cold accesses of what is ahead.
-func (w *window) collectAhead(ctx context.Context) error {
+// collectAhead finds the cold accesses of a batch ahead: among the given positions, those that no pack holds.
+func (w *window) collectAhead(b int, rows Batch, positions []uint32) error {
 	c := &w.cold
-	if c.without != nil || w.aheadCold == nil {
-		return c.without
+	if c.without != nil || !w.sees {
+		return nil
 	}
-	trace := w.loadRows(ctx, w.current, len(w.batches))
-	defer trace.close()
-	for b := w.current; b < len(w.batches); b++ {
-		lo, hi := w.aheadRange(b)
-		n := 0
-		err := takeFrom(trace, func(rows []uint32) error {
-			for i := range w.aheadCold.Within(lo, hi) {
-				a := int64(w.offsets[w.current]) + i
-				if !w.delivered.Has(a) {
-					c.buffer[n] = coldRow{rows[i-lo], uint32(a) | uint32(w.leaving.Bit(a))<<flagShift}
-					n++
-				}
-			}
-			return nil
-		})
-		if err == nil {
-			err = c.keep(w, b, c.buffer[:n], nil)
-		}
-		if err != nil {
-			return err
+	n := 0
+	for _, pos := range positions {
+		if a := w.offsets[b] + pos; !w.delivered.Has(int64(a)) {
+			c.buffer[n] = coldRow{rows[pos], a | uint32(w.leaving.Bit(int64(a)))<<flagShift}
+			n++
 		}
 	}
-	return c.without
+	return c.keep(w, b, c.buffer[:n], nil, nil)
 }
 
-// each calls visit with what is cold in one batch after the other, and with what leaves in it.
+// each calls visit with what is cold in one batch after the other, in those before one.
 func (c *cold) each(
-	ctx context.Context, h *horizon, visit func(b int, rows []coldRow, leave []leaver) error,
+	ctx context.Context, h *horizon, before int, visit func(b int, rows []coldRow, slots []uint32) error,
 ) error {
-	all := c.records.load(ctx, h.storage, loadsAhead(h.widest()))
+	all := c.records[:before].load(ctx, h.storage, loadsAhead(h.widest()))
 	defer all.close()
-	for b, r := range c.records {
-		if r == nil {
-			continue
-		}
-		err := takeFrom(all, func(data []byte) error {
+	for b, r := range c.records[:before] {
+		use := func(data []byte) error {
 			n := c.rows[b] * size[coldRow]()
-			return visit(b, mem.View[coldRow](data[:n]), mem.View[leaver](data[n:]))
-		})
+			return visit(b, mem.View[coldRow](data[:n]), mem.View[uint32](data[n:]))
+		}
+		var err error
+		if r != nil {
+			err = takeFrom(all, use)
+		} else {
+			err = use(nil)
+		}
 		if err != nil {
 			return err
 		}

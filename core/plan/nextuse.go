@@ -33,12 +33,31 @@ func (r *residency) scan(ctx context.Context, h *horizon, k *buckets, buffer []u
 		if err != nil {
 			return err
 		}
-		if h.next[b], err = h.storage.Put(mem.Bytes(next)); err != nil {
+		record := mem.Bytes(next)
+		if b >= h.current {
+			record = mem.Bytes(lastUses(next))
+		}
+		if h.next[b], err = h.storage.Put(record); err != nil {
 			return err
 		}
 	}
 	r.promote(h, k, needed)
 	return nil
+}
+
+// lastUses returns the set of positions in a batch whose rows have no next access, in the memory of next.
+func lastUses(next []uint32) []uint32 {
+	words := next[:(len(next)+31)/32]
+	for lo := 0; lo < len(next); lo += 32 {
+		word := uint32(0)
+		for i, use := range next[lo:min(lo+32, len(next))] {
+			if use == none {
+				word |= 1 << i
+			}
+		}
+		words[lo/32] = word
+	}
+	return words
 }
 
 func (r *residency) scanBatch(h *horizon, b int, rows Batch, next, needed []uint32) ([]uint32, error) {
@@ -94,21 +113,29 @@ func (r *residency) promote(h *horizon, k *buckets, slots []uint32) {
 
 // settle ends a plan. What is ahead and not cached is forgotten, and what is cached and needed by it goes back to the
 // queue, since the next plan sees farther. (Rows that nothing ahead needs have been forgotten, or have got to the
-// queue, at their last access.) It calls cold for those that are first accessed by what is ahead and not cached, up to
-// a block at a time.
+// queue, at their last access.) It calls cold for each batch ahead with the rising positions of its rows that are not
+// cached and that no batch ahead needs before. positions has room for the widest batch.
 //
-// Every row is met once, at its last access: the order of the queue follows from that.
-func (r *residency) settle(ctx context.Context, h *horizon, cold func(accesses []uint32)) error {
+// Cached rows are met once, at their last access: the order of the queue follows from that. Others are met at their
+// first access, which is in the table.
+func (r *residency) settle(
+	ctx context.Context, h *horizon, positions []uint32, cold func(b int, rows Batch, positions []uint32) error,
+) error {
 	trace := h.loadRows(ctx, h.current, len(h.batches))
 	uses := h.next[h.current:].load(ctx, h.storage, loadsAhead(h.widest()))
 	defer trace.close()
 	defer uses.close()
 	for b := h.current; b < len(h.batches); b++ {
 		err := takeFrom(trace, func(rows []uint32) error {
-			return takeFrom(uses, func(next []uint32) error {
-				r.settleBatch(rows, next, cold)
+			var first []uint32
+			err := takeFrom(uses, func(last []uint32) error {
+				first = r.settleBatch(rows, last, h.offsets[b], positions[:0])
 				return nil
 			})
+			if err != nil {
+				return err
+			}
+			return cold(b, rows, first)
 		})
 		if err != nil {
 			return err
@@ -118,9 +145,10 @@ func (r *residency) settle(ctx context.Context, h *horizon, cold func(accesses [
 	return nil
 }
 
-func (r *residency) settleBatch(rows Batch, next []uint32, cold func(accesses []uint32)) {
+// settleBatch settles the rows of a batch, whose accesses begin at base, and adds the positions of first accesses to
+// rows that are not cached.
+func (r *residency) settleBatch(rows Batch, last []uint32, base uint32, first []uint32) []uint32 {
 	var slots [2][block]uint32
-	var accesses [block]uint32
 	asm.Prefetch(r.rows, rows[:min(block, len(rows))])
 	for lo := 0; lo < len(rows)+block; lo += block {
 		mine, before := &slots[lo/block&1], &slots[lo/block&1^1]
@@ -128,25 +156,20 @@ func (r *residency) settleBatch(rows Batch, next []uint32, cold func(accesses []
 			hi := min(lo+block, len(rows))
 			asm.Prefetch(r.rows, rows[hi:min(hi+block, len(rows))])
 			for i, row := range rows[lo:hi] {
-				mine[i] = r.rows[row] &^ cachedBit
+				mine[i] = r.rows[row]
+				if mine[i] == base+uint32(lo+i)+1 {
+					first = append(first, uint32(lo+i))
+					r.rows[row] = 0
+				}
+				mine[i] &^= cachedBit // of a row that is not cached: nothing, and harmless
 			}
 			asm.Prefetch(r.links, mine[:hi-lo])
 		}
-		n := 0
 		for i := max(0, lo-block); i < min(lo, len(rows)); i++ {
-			if next[i] != none {
-				continue
-			}
-			v := &r.rows[rows[i]]
-			switch {
-			case *v&cachedBit != 0:
+			if last[i/32]>>(i%32)&1 != 0 && r.rows[rows[i]]&cachedBit != 0 {
 				r.enqueue(before[i-(lo-block)])
-			case *v != 0:
-				accesses[n] = *v - 1
-				n++
-				*v = 0
 			}
 		}
-		cold(accesses[:n])
 	}
+	return first
 }

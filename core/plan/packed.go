@@ -80,8 +80,8 @@ func (p *packed) remember(w *window) {
 		k.bytes += (int64(size.Rows) - inMemory) * record
 	}
 	for b := w.current; b < len(w.batches) && len(s.Packs) > 0; b++ {
-		lo, hi := w.aheadRange(b)
-		for i := range w.aheadHeld.Within(lo, hi) {
+		lo, hi := int64(w.offsets[b]), int64(w.offsets[b+1])
+		for i := range w.held.Within(lo, hi) {
 			p.batches[s.First+int64(b)].held.Add(i - lo)
 		}
 	}

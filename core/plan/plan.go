@@ -108,8 +108,8 @@ func (s *Step) MoveTo(now []int32, rows int) {
 	}
 }
 
-// delta lists the changes of the transfer to a step: moves that the prologue makes (by their number), rows that are set
-// aside, rows that are read along.
+// delta lists the changes of the transfer to a step: which of the marked moves the prologue makes (words of bits), rows
+// that are set aside, rows that are read along.
 type delta struct {
 	record                 Record
 	filled, forward, extra int
@@ -147,7 +147,7 @@ func (s *Superplan) Step(ctx context.Context, i int, own *Step) error {
 	if s.deltas != nil && s.deltas[i].record != nil {
 		d := &s.deltas[i]
 		err := loaded(ctx, d.record, func(data []byte) error {
-			filled := mem.View[int32](data[:4*d.filled])
+			filled := mem.View[uint32](data[:4*d.filled])
 			data = data[4*d.filled:]
 			own.Forward = append(own.Forward, mem.View[Forward](data[:d.forward*int(size[Forward]())])...)
 			own.Extra = append(own.Extra, mem.View[Extra](data[d.forward*int(size[Forward]()):])...)
@@ -167,16 +167,19 @@ func (s *Superplan) Step(ctx context.Context, i int, own *Step) error {
 }
 
 // fill makes hits of the rows that the prologue has read into their slots: they enter no more.
-func (s *Step) fill(moves []int32) {
-	if len(moves) == 0 {
+func (s *Step) fill(filled []uint32) {
+	if len(filled) == 0 {
 		return
 	}
-	kept := s.In[:0]
-	for k, m := range s.In {
-		if len(moves) > 0 && moves[0] == int32(k) {
-			moves = moves[1:]
-			s.Slots[m.Pos] = ^m.Slot
-			continue
+	kept, marked := s.In[:0], 0
+	for _, m := range s.In {
+		if m.Slot < 0 {
+			k := marked
+			marked++
+			if k/32 < len(filled) && filled[k/32]>>(k%32)&1 != 0 {
+				s.Slots[m.Pos] = ^m.Slot
+				continue
+			}
 		}
 		kept = append(kept, m)
 	}

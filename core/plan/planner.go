@@ -99,13 +99,13 @@ const fixedBytes = 4 << 10
 const loadedBytes = 28
 
 // StoredBytes returns the most memory that Plan takes from the budget where its storage is not memory, by the accesses
-// of the superbatch and of the batches ahead, and the rows of the widest batch: buffers and records of a batch, five
-// bits for an access, and the ranges into which cold rows are distributed. A plan takes no memory beyond this and
-// StateBytes.
+// of the superbatch and of the batches ahead, and the rows of the widest batch: buffers and records of a batch, two
+// bits for an access and one for what packs hold, and the ranges into which cold rows are distributed. A plan takes no
+// memory beyond this and StateBytes.
 func StoredBytes(accesses, widest int64) int64 {
 	ranges := min(mostRanges, 2*accesses/pieceRows+1)
 	sorted := max(accesses/mostRanges, min(accesses, pieceRows)) * 3 * size[coldRow]()
-	return widest*(bufferBytes+40+int64(loadsAhead(int(widest))+1)*loadedBytes) + accesses*5/8 +
+	return widest*(bufferBytes+40+int64(loadsAhead(int(widest))+1)*loadedBytes) + accesses*3/8 +
 		sorted + ranges*min(spreadBytes, 12*accesses) + fixedBytes
 }
 
@@ -199,14 +199,14 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 			if s.steps[b], err = p.storage.Put(mem.Bytes(slots), mem.Bytes(moves)); err != nil {
 				return err
 			}
-			return w.collect(b, rows, slots, moves)
+			return w.collect(b, rows, slots, moves, p.buffers.freed)
 		})
 		if err != nil {
 			return err
 		}
 	}
 	w.missed = run.missed
-	return p.cached.settle(ctx, h, w.noteCold)
+	return p.cached.settle(ctx, h, p.buffers.misses, w.collectAhead)
 }
 
 // Reset tells the planner what the cache really holds, after an executor that stopped in the middle of a superbatch or

@@ -147,19 +147,18 @@ type window struct {
 	*horizon
 	plan      *Superplan
 	memory    arena
-	delivered bitset.Set // accesses that packs of earlier plans hold
+	delivered bitset.Set // accesses that packs of earlier plans hold; until the residency is planned
 	backlog   int64      // bytes of those packs that lie in the file and are read by this superbatch
 	room      room       // what earlier plans have left of it
 	earlyRoom *room      // and what they leave while the superbatch before is executed; nil: nothing runs then
 
 	leave    leavers
-	fillable bool // moves into slots that nothing needs before are marked
-	// accesses of what is ahead, counted from its first: to rows that are not cached when the superbatch ends; and
-	// those of them that the plan sets aside
-	aheadCold, aheadHeld bitset.Set
-	leaving              bitset.Set // accesses whose rows are at hand earlier
-	missed               int64      // accesses of the superbatch to rows that are not cached
-	cold                 cold
+	fillable bool       // moves into slots that nothing needs before are marked
+	sees     bool       // whether what is ahead and not cached is of interest
+	held     bitset.Set // accesses of what is ahead that the plan sets aside; in the memory of delivered, see build
+	leaving  bitset.Set // accesses whose rows are at hand earlier
+	missed   int64      // accesses of the superbatch to rows that are not cached
+	cold     cold
 }
 
 func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
@@ -176,16 +175,13 @@ func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 	}
 	p.packed.forget(inFlight)
 	w.leave = leavers{
-		cold: w.noteCold, atHand: w.noteLeaving,
+		rows: p.cached.rows, end: uint32(h.currentEnd()), atHand: w.noteLeaving,
 		wanted: w.considers(func(m method) bool { return m.forward }) && w.room.total() > 0,
 		depth:  uint32(p.config.Depth),
 	}
 	w.fillable = w.considers(func(m method) bool { return m.scan })
-	sets := []*bitset.Set{&w.delivered, &w.leaving}
-	if w.considers(func(m method) bool { return m.page || m.forward }) && w.room.total() > 0 {
-		sets = append(sets, &w.aheadCold, &w.aheadHeld)
-	}
-	for _, set := range sets {
+	w.sees = w.considers(func(m method) bool { return m.page || m.forward }) && w.room.total() > 0
+	for _, set := range []*bitset.Set{&w.delivered, &w.leaving} {
 		words, err := alloc[uint64](&w.memory, int(bitset.Words(int64(h.accesses()))))
 		if err != nil {
 			return w, err
@@ -196,33 +192,6 @@ func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 	w.cold.prepare(w)
 	p.packed.mark(s.First, h, w.delivered)
 	return w, nil
-}
-
-// aheadRange is the accesses of a batch that is ahead, as aheadCold and aheadHeld count them.
-func (w *window) aheadRange(batch int) (lo, hi int64) {
-	base := w.offsets[w.current]
-	return int64(w.offsets[batch] - base), int64(w.offsets[batch+1] - base)
-}
-
-// noteCold learns of up to a block of accesses: the first after their rows have left the cache, or the first of all to
-// rows that are not cached.
-func (w *window) noteCold(accesses []uint32) {
-	if w.aheadCold == nil {
-		return
-	}
-	end := uint32(w.currentEnd())
-	var ahead [block]uint32
-	n := 0
-	for _, a := range accesses {
-		if a >= end {
-			ahead[n] = a - end
-			n++
-		}
-	}
-	prefetchBits(w.aheadCold, ahead[:n])
-	for _, a := range ahead[:n] {
-		w.aheadCold.Add(int64(a))
-	}
 }
 
 // noteLeaving learns of a row that is at hand and could be set aside for an access of a batch, and says whether it will
@@ -241,7 +210,7 @@ func (w *window) mayFill(access uint32) bool { return w.fillable && !w.delivered
 
 func (w *window) release() {
 	w.memory.release()
-	w.cold.records.freeAll()
+	w.cold.free()
 }
 
 // finish chooses the method and writes what it needs into the plan. Where there is no memory for that, every batch
@@ -257,7 +226,7 @@ func (w *window) finish(ctx context.Context) error {
 		w.plan.Choice.ColdRows = w.missed
 		return nil
 	}
-	err := w.collectAhead(ctx)
+	err := w.cold.without
 	for _, n := range w.cold.rows[:w.current] {
 		w.plan.Choice.ColdRows += n
 	}
