@@ -83,10 +83,7 @@ func (w *Batch) Prologue(f *fetch.Filler, i int64) error {
 func (w *Batch) unpack(f *fetch.Filler, t *sampled) error {
 	ctx := f.Turns.Ctx
 	if t.trace != nil {
-		data, release, err := t.trace.Load(ctx)
-		if err == nil {
-			t.unpack(data, &f.Drawn.Graph, &f.Drawn.Request)
-			release()
+		if t.load(ctx, &f.Drawn.Graph, &f.Drawn.Request) == nil {
 			t.dropTrace()
 			return nil
 		}

@@ -216,7 +216,7 @@ func (s *blocks) sampleOne(
 		b.free()
 		return nil, err
 	}
-	own.narrow = b.keep(s.inspector.cache, g, &own.request, own.narrow)
+	own.narrow = b.keep(s.inspector.cache, own.batchRows.Rows, g, &own.request, own.narrow)
 	return b, nil
 }
 

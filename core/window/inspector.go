@@ -170,7 +170,7 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 		p, err := in.cache.planner.Plan(in.ctx, first, rowsOf(*current), rowsOf(known))
 		if err == nil {
 			for _, b := range *current {
-				b.dropRows()
+				b.endPlanning()
 			}
 			return newSuperbatch(in, first, *current, len(known), p, device), nil
 		}
@@ -341,7 +341,7 @@ func (in *inspector) fetch(n int64) {
 		if !in.isPlanLost(n) {
 			s.plan.Fetch(in.ctx, int(n-s.first))
 		}
-		plan.Fetch(in.ctx, s.batches[n-s.first].trace)
+		s.batches[n-s.first].fetch(in.ctx)
 	}
 }
 

@@ -13,11 +13,11 @@ import (
 	"freshgo/core/scratch"
 )
 
-// sampled is a batch that the inspector has sampled ahead. What the planner needs
-// of it, its rows, stays in memory until it is planned; its trace, the subgraph,
-// waits in memory until it is executed, or in the scratch file where memory has no
-// room. Where neither has, or the file loses it, the batch is sampled again then,
-// which gives the same: a batch is a function of its key.
+// sampled is a batch that the inspector has sampled ahead. Its rows wait for the
+// planner and its trace, the subgraph, until it is executed: in memory, or in the
+// scratch file where memory has no room. Where neither has, or the file loses it,
+// the batch is sampled again then, which gives the same: a batch is a function of
+// its key.
 type sampled struct {
 	cache    *Cache
 	epoch    int64
@@ -32,9 +32,11 @@ type sampled struct {
 	weighted bool         // its edges have weights
 	disjoint bool         // its nodes have trees
 	numRows  int          // distinct rows that are planned
-	rows     plan.Record  // these, uint32; until they are planned; nil: they are lost
+	rows     plan.Record  // these, uint32; until they are planned, or executed where byRows; nil: they are lost
 	planned  forecastRows // which of those that were drawn they are; until the batch is executed
 	trace    plan.Record  // nil: it is lost
+	byRows   bool         // the trace leaves nodes out: they are the rows
+	ptrs     int64        // the length of the subgraph's Ptr
 }
 
 type hopCounts struct{ nodes, edges []int64 }
@@ -101,26 +103,60 @@ func (s *sampled) free() {
 	s.dropTrace()
 }
 
+// endPlanning frees what the executor does not need.
+func (s *sampled) endPlanning() {
+	if !s.byRows {
+		s.dropRows()
+	}
+}
+
+// fetch begins to load what load does.
+func (s *sampled) fetch(ctx context.Context) {
+	plan.Fetch(ctx, s.trace)
+	if s.byRows {
+		plan.Fetch(ctx, s.rows)
+	}
+}
+
 // dropTrace frees what only the executor needs.
 func (s *sampled) dropTrace() {
 	if s.trace != nil {
 		s.trace.Free()
 		s.trace = nil
 	}
+	s.dropRows()
 }
 
-// keep copies a sampled subgraph to the record store. Where it has no room, s stays
-// without a trace, which is no error. It uses the memory of narrow and returns it.
-func (s *sampled) keep(c *Cache, g *sample.Subgraph, r *draw.Request, narrow []uint32) []uint32 {
+// keep copies a sampled subgraph to the record store, but for its nodes where the rows that are planned are these. Where
+// it has no room, s stays without a trace, which is no error. It uses the memory of narrow and returns it.
+func (s *sampled) keep(
+	c *Cache, rows []uint32, g *sample.Subgraph, r *draw.Request, narrow []uint32,
+) []uint32 {
 	if int64(len(g.Row)) > math.MaxUint32 {
 		return narrow
 	}
 	s.edgePos, s.weighted, s.disjoint = c.draw.Sampler.HasPositions(), c.draw.Parts.Weighted, c.draw.Parts.Disjoint
+	// Where plans are in memory, that is for rows until they are planned.
+	s.byRows = c.draw.Split.Stored && s.rows != nil && sameNodes(rows, g.Nodes)
 	pieces, narrow := s.pack(g, r, narrow)
 	if trace, err := c.recordStore.tryPut(pieces...); err == nil {
 		s.trace = trace
 	}
+	s.byRows = s.byRows && s.trace != nil
 	return narrow
+}
+
+// sameNodes reports whether rows are nodes, in their order.
+func sameNodes(rows []uint32, nodes []int64) bool {
+	if len(rows) != len(nodes) {
+		return false
+	}
+	for i, node := range nodes {
+		if int64(rows[i]) != node {
+			return false
+		}
+	}
+	return true
 }
 
 // pack returns the pieces of a trace. It uses the memory of narrow and returns it.
@@ -130,16 +166,39 @@ func (s *sampled) pack(g *sample.Subgraph, r *draw.Request, narrow []uint32) ([]
 	if s.widePos = exceeds32(g.Pos); !s.widePos {
 		wide, narrow = nil, narrowed(narrow, g.Pos)
 	}
-	narrow = narrowed(narrowed(narrow, g.Nodes), g.Ptr)
+	if !s.byRows {
+		narrow = narrowed(narrow, g.Nodes)
+	}
+	s.ptrs = int64(len(g.Ptr))
+	narrow = packedSources(narrowed(narrow, g.Ptr), g.Row)
 	return [][]byte{
 		mem.Bytes(r.Inputs), mem.Bytes(r.Places.Ends), mem.Bytes(wide), mem.Bytes(g.Weight), mem.Bytes(g.Tree),
 		mem.Bytes(narrow),
-		mem.Bytes(g.Row),
 	}, narrow
 }
 
-// unpack reads a trace back into a subgraph and what the request has of inputs and links, reusing their memory.
-func (s *sampled) unpack(data []byte, g *sample.Subgraph, r *draw.Request) {
+// load reads a trace back into a subgraph and what the request has of inputs and links, reusing their memory.
+func (s *sampled) load(ctx context.Context, g *sample.Subgraph, r *draw.Request) error {
+	data, release, err := s.trace.Load(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	var nodes []byte
+	if s.byRows {
+		rows, release, err := s.rows.Load(ctx)
+		if err != nil {
+			return err
+		}
+		defer release()
+		nodes = rows
+	}
+	s.unpack(data, nodes, g, r)
+	return nil
+}
+
+// unpack is load with the trace, and where it leaves them out the nodes, at hand.
+func (s *sampled) unpack(data, nodes []byte, g *sample.Subgraph, r *draw.Request) {
 	take := func(n int64) []byte {
 		piece := data[:n]
 		data = data[n:]
@@ -153,11 +212,48 @@ func (s *sampled) unpack(data []byte, g *sample.Subgraph, r *draw.Request) {
 	if s.edgePos && !s.widePos {
 		g.Pos = widened(g.Pos, mem.View[uint32](take(4*s.edges)))
 	}
-	g.Nodes = widened(g.Nodes, mem.View[uint32](take(4*s.nodes)))
-	g.Ptr = widened(g.Ptr, mem.View[uint32](data[:int64(len(data))-4*s.edges]))
-	g.Row = append(g.Row[:0], mem.View[uint32](data[int64(len(data))-4*s.edges:])...)
+	if !s.byRows {
+		nodes = take(4 * s.nodes)
+	}
+	g.Nodes = widened(g.Nodes, mem.View[uint32](nodes))
+	g.Ptr = widened(g.Ptr, mem.View[uint32](take(4*s.ptrs)))
+	g.Row = unpackedSources(g.Row, s.edges, mem.View[uint32](data))
 	g.NodesPerHop, g.EdgesPerHop = s.perHop.nodes, s.perHop.edges
 }
+
+// packedSources appends the sources of edges to dst. Nearly every one is the next node, which no edge before has: a bit
+// says so. The others follow, and one beyond the next node makes the node behind it the next.
+func packedSources(dst, sources []uint32) []uint32 {
+	bits, next := len(dst), uint32(0)
+	dst = append(dst, make([]uint32, wordsOf(len(sources)))...)
+	for i, source := range sources {
+		if source == next {
+			dst[bits+i/32] |= 1 << (i % 32)
+		} else {
+			dst = append(dst, source)
+		}
+		next = max(next, source+1)
+	}
+	return dst
+}
+
+// unpackedSources returns count sources from what packedSources has appended.
+func unpackedSources(dst []uint32, count int64, packed []uint32) []uint32 {
+	words := wordsOf(int(count))
+	bits, others := packed[:words], packed[words:]
+	dst, next := dst[:0], uint32(0)
+	for i := range count {
+		source := next
+		if bits[i/32]>>(i%32)&1 == 0 {
+			source, others = others[0], others[1:]
+		}
+		dst = append(dst, source)
+		next = max(next, source+1)
+	}
+	return dst
+}
+
+func wordsOf(bits int) int { return (bits + 31) / 32 }
 
 // unpacked returns the attributes of each edge or node of a subgraph, if it has any.
 func unpacked[T any](dst []T, present bool, count int64, take func(n int64) []byte) []T {

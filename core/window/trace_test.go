@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/draw"
+	"freshgo/core/mem"
 	"freshgo/core/sample"
 )
 
@@ -14,21 +15,21 @@ import (
 // one that they do not hold, and without.
 func TestTracesAreUnpackedAsTheyWerePacked(t *testing.T) {
 	var sizes []int
-	for _, pos := range [][]int64{{5, 1<<32 - 1, 0}, {5, 1 << 32, 0}, {5, -1, 0}, nil} {
+	for i, pos := range [][]int64{{5, 1<<32 - 1, 0}, {5, 1 << 32, 0}, {5, -1, 0}, nil, nil} {
 		g := sample.Subgraph{
 			Nodes: []int64{7, 1<<32 - 2, 3}, Ptr: []int64{0, 1, 3}, Row: []uint32{2, 0, 1}, Pos: pos,
 			NodesPerHop: []int64{2, 1}, EdgesPerHop: []int64{3},
 		}
 		r := draw.Request{Inputs: []int64{1 << 40}}
 		s := sampled{
-			numSeeds: 1, nodes: 3, edges: 3, edgePos: pos != nil, perHop: hopCounts{g.NodesPerHop, g.EdgesPerHop},
+			numSeeds: 1, nodes: 3, edges: 3, edgePos: pos != nil, byRows: i == 4, perHop: hopCounts{g.NodesPerHop, g.EdgesPerHop},
 		}
 		pieces, _ := s.pack(&g, &r, nil)
 		data := bytes.Join(pieces, nil)
 		sizes = append(sizes, len(data))
 		var got sample.Subgraph
 		var asked draw.Request
-		s.unpack(data, &got, &asked)
+		s.unpack(data, mem.Bytes([]uint32{7, 1<<32 - 2, 3}), &got, &asked)
 		require.Equal(t, g.Nodes, got.Nodes)
 		require.Equal(t, g.Ptr, got.Ptr)
 		require.Equal(t, g.Row, got.Row)
@@ -37,4 +38,27 @@ func TestTracesAreUnpackedAsTheyWerePacked(t *testing.T) {
 	}
 	require.Equal(t, sizes[3]+3*4, sizes[0])
 	require.Equal(t, sizes[3]+3*8, sizes[1])
+	require.Equal(t, sizes[3]-3*4, sizes[4])
+}
+
+// TestSourcesArePacked: those that are new take a bit, the others a word more, whatever they are.
+func TestSourcesArePacked(t *testing.T) {
+	var drawn []uint32
+	for i := range uint32(1000) {
+		drawn = append(drawn, 1024+i)
+	}
+	drawn[500] = 7
+	for _, c := range []struct {
+		sources []uint32
+		words   int
+	}{
+		{nil, 0}, {[]uint32{0, 1, 2}, 1}, {[]uint32{2, 0, 1}, 1 + 3}, {[]uint32{1<<31 - 1, 0, 0}, 1 + 3},
+		{[]uint32{3, 4, 1, 5, 4, 9, 10}, 1 + 4}, {drawn, 32 + 3}, // the first, the old one, and the one behind it
+	} {
+		packed := packedSources([]uint32{8}, c.sources)
+		require.Len(t, packed, 1+c.words, "%d", c.sources)
+		require.Equal(t, uint32(8), packed[0])
+		got := unpackedSources([]uint32{9, 9}, int64(len(c.sources)), packed[1:])
+		require.Equal(t, append([]uint32{}, c.sources...), got)
+	}
 }
