@@ -127,8 +127,8 @@ func (s *sampled) dropTrace() {
 	s.dropRows()
 }
 
-// keep copies a sampled subgraph to the record store, but for its nodes where the rows that are planned are these. Where
-// it has no room, s stays without a trace, which is no error. It uses the memory of narrow and returns it.
+// keep copies a sampled subgraph to the record store, without its nodes where the planned rows are these. Where
+// there is no room, s stays without a trace, which is no error. It uses the memory of narrow and returns it.
 func (s *sampled) keep(
 	c *Cache, rows []uint32, g *sample.Subgraph, r *draw.Request, narrow []uint32,
 ) []uint32 {
