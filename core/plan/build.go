@@ -30,7 +30,7 @@ type builder struct {
 
 // built is the delta of the step at hand.
 type built struct {
-	filled  []uint32 // bits: of the moves that are marked, those that the prologue makes
+	filled  set32 // of the moves that are marked, those that the prologue makes
 	forward []Forward
 	extra   []Extra
 }
@@ -40,7 +40,7 @@ func (s *built) fill(marked int) {
 	for len(s.filled) <= marked/32 {
 		s.filled = append(s.filled, 0)
 	}
-	s.filled[marked/32] |= 1 << (marked % 32)
+	s.filled.add(marked)
 }
 
 // build writes a method into the plan. Where there is no memory for what it needs, the plan is left as it was.

@@ -21,10 +21,11 @@ const (
 // cold is the accesses of the window to rows that are neither cached then nor set aside by an earlier plan. Of what is
 // ahead, only first accesses are known to be.
 type cold struct {
-	records records // by batch: its cold rows, then the slots of those that the prologue could fill
-	leavers records // by batch: what leaves there
-	without error   // why there are none: no memory, which is no reason to give the plan up
-	buffer  []coldRow
+	records records   // by batch: its cold rows (see packCold), then the slots of those that the prologue could fill
+	leavers records   // by batch: what leaves there
+	without error     // why there are none: no memory, which is no reason to give the plan up
+	buffer  []coldRow // of the widest batch
+	words   []uint32  // bits of the widest batch, for three sets
 
 	rows     []int64 // by batch: accesses in all
 	packing  []int64 // of those of the superbatch, rows that a prologue could only set aside
@@ -41,6 +42,7 @@ func (c *cold) prepare(w *window) {
 	for _, counts := range []*[]int64{&c.rows, &c.packing, &c.packingF, &c.filling, &c.fillingF, &c.leaving} {
 		*counts = make([]int64, n)
 	}
+	c.words = make([]uint32, 3*bitWords(w.widest()))
 	if w.plain() {
 		return
 	}
@@ -70,7 +72,8 @@ func (c *cold) keep(w *window, b int, all []coldRow, slots []uint32, leavers []l
 		c.keys.add(r.row)
 	}
 	if len(all) > 0 {
-		c.records[b], err = w.storage.Put(mem.Bytes(all), mem.Bytes(slots))
+		words, rows := packCold(all, w.offsets[b], w.batches[b].Len(), c.words)
+		c.records[b], err = w.storage.Put(mem.Bytes(words), mem.Bytes(rows), mem.Bytes(slots))
 	}
 	if err == nil && len(leavers) > 0 {
 		c.leavers[b], err = w.storage.Put(mem.Bytes(leavers))
@@ -147,9 +150,9 @@ func (c *cold) each(
 	all := c.records[:before].load(ctx, h.storage, loadsAhead(h.widest()))
 	defer all.close()
 	for b, r := range c.records[:before] {
-		use := func(data []byte) error {
-			n := c.rows[b] * size[coldRow]()
-			return visit(b, mem.View[coldRow](data[:n]), mem.View[uint32](data[n:]))
+		use := func(record []uint32) error {
+			rows, slots := unpackCold(record, h.offsets[b], h.batches[b].Len(), c.buffer)
+			return visit(b, rows, slots)
 		}
 		var err error
 		if r != nil {

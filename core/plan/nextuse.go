@@ -46,8 +46,8 @@ func (r *residency) scan(ctx context.Context, h *horizon, k *buckets, buffer []u
 }
 
 // lastUses returns the set of positions in a batch whose rows have no next access, in the memory of next.
-func lastUses(next []uint32) []uint32 {
-	words := next[:(len(next)+31)/32]
+func lastUses(next []uint32) set32 {
+	words := set32(next[:bitWords(len(next))])
 	for lo := 0; lo < len(next); lo += 32 {
 		word := uint32(0)
 		for i, use := range next[lo:min(lo+32, len(next))] {
@@ -129,7 +129,7 @@ func (r *residency) settle(
 		err := takeFrom(trace, func(rows []uint32) error {
 			var first []uint32
 			err := takeFrom(uses, func(last []uint32) error {
-				first = r.settleBatch(rows, last, h.offsets[b], positions[:0])
+				first = r.settleBatch(rows, set32(last), h.offsets[b], positions[:0])
 				return nil
 			})
 			if err != nil {
@@ -147,7 +147,7 @@ func (r *residency) settle(
 
 // settleBatch settles the rows of a batch, whose accesses begin at base, and adds the positions of first accesses to
 // rows that are not cached.
-func (r *residency) settleBatch(rows Batch, last []uint32, base uint32, first []uint32) []uint32 {
+func (r *residency) settleBatch(rows Batch, last set32, base uint32, first []uint32) []uint32 {
 	var slots [2][block]uint32
 	asm.Prefetch(r.rows, rows[:min(block, len(rows))])
 	for lo := 0; lo < len(rows)+block; lo += block {
@@ -166,7 +166,7 @@ func (r *residency) settleBatch(rows Batch, last []uint32, base uint32, first []
 			asm.Prefetch(r.links, mine[:hi-lo])
 		}
 		for i := max(0, lo-block); i < min(lo, len(rows)); i++ {
-			if last[i/32]>>(i%32)&1 != 0 && r.rows[rows[i]]&cachedBit != 0 {
+			if last.has(i) && r.rows[rows[i]]&cachedBit != 0 {
 				r.enqueue(before[i-(lo-block)])
 			}
 		}

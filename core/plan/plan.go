@@ -59,7 +59,7 @@ type Superplan struct {
 	Early bool
 
 	index  *index
-	steps  records // by batch: slots, then moves
+	steps  records // by batch, see packStep
 	deltas []delta // by batch: what the transfer changes; nil: nothing
 }
 
@@ -135,10 +135,9 @@ func (s *Superplan) Fetch(ctx context.Context, i int) {
 // Errors: those of the storage.
 func (s *Superplan) Step(ctx context.Context, i int, own *Step) error {
 	n := int(s.index.offsets[i+1] - s.index.offsets[i])
-	own.Forward, own.Extra = own.Forward[:0], own.Extra[:0]
-	err := loaded(ctx, s.steps[i], func(data []byte) error {
-		own.Slots = append(own.Slots[:0], mem.View[int32](data[:4*n])...)
-		own.In = append(own.In[:0], mem.View[cache.Move](data[4*n:])...)
+	own.Slots, own.In, own.Forward, own.Extra = own.Slots[:0], own.In[:0], own.Forward[:0], own.Extra[:0]
+	err := loaded(ctx, s.steps[i], func(record []uint32) error {
+		unpackStep(record, n, &own.Step)
 		return nil
 	})
 	if err != nil {
@@ -147,7 +146,7 @@ func (s *Superplan) Step(ctx context.Context, i int, own *Step) error {
 	if s.deltas != nil && s.deltas[i].record != nil {
 		d := &s.deltas[i]
 		err := loaded(ctx, d.record, func(data []byte) error {
-			filled := mem.View[uint32](data[:4*d.filled])
+			filled := set32(mem.View[uint32](data[:4*d.filled]))
 			data = data[4*d.filled:]
 			own.Forward = append(own.Forward, mem.View[Forward](data[:d.forward*int(size[Forward]())])...)
 			own.Extra = append(own.Extra, mem.View[Extra](data[d.forward*int(size[Forward]()):])...)
@@ -167,7 +166,7 @@ func (s *Superplan) Step(ctx context.Context, i int, own *Step) error {
 }
 
 // fill makes hits of the rows that the prologue has read into their slots: they enter no more.
-func (s *Step) fill(filled []uint32) {
+func (s *Step) fill(filled set32) {
 	if len(filled) == 0 {
 		return
 	}
@@ -176,7 +175,7 @@ func (s *Step) fill(filled []uint32) {
 		if m.Slot < 0 {
 			k := marked
 			marked++
-			if k/32 < len(filled) && filled[k/32]>>(k%32)&1 != 0 {
+			if k/32 < len(filled) && filled.has(k) {
 				s.Slots[m.Pos] = ^m.Slot
 				continue
 			}

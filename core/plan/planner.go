@@ -103,7 +103,7 @@ const loadedBytes = 28
 // bits for an access and one for what packs hold, and the ranges into which cold rows are distributed. A plan takes no
 // memory beyond this and StateBytes.
 func StoredBytes(accesses, widest int64) int64 {
-	ranges := min(mostRanges, 2*accesses/pieceRows+1)
+	ranges := min(2*mostRanges, 2*accesses/pieceRows+1) // of two spreads
 	sorted := max(accesses/mostRanges, min(accesses, pieceRows)) * 3 * size[coldRow]()
 	return widest*(bufferBytes+40+int64(loadsAhead(int(widest))+1)*loadedBytes) + accesses*3/8 +
 		sorted + ranges*min(spreadBytes, 12*accesses) + fixedBytes
@@ -196,7 +196,8 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 				return err
 			}
 			h.next.free(b)
-			if s.steps[b], err = p.storage.Put(mem.Bytes(slots), mem.Bytes(moves)); err != nil {
+			words, values := packStep(slots, moves, w.cold.words, p.buffers.next)
+			if s.steps[b], err = p.storage.Put(mem.Bytes(words), mem.Bytes(values)); err != nil {
 				return err
 			}
 			return w.collect(b, rows, slots, moves, p.buffers.freed)

@@ -9,10 +9,10 @@ import (
 const (
 	// pieceRows is the number of cold rows that are sorted at a time, unless more than mostRanges ranges would be
 	// needed: 2 MiB of them, which stays in the second-level cache, and twice that to sort. spreadBytes is the size up
-	// to which the rows of a range collect before they are stored: several chunks of a scratch file. Arbitrary.
+	// to which the rows of a range collect before they are stored: a chunk of a scratch file. Arbitrary.
 	pieceRows   = 1 << 18
-	mostRanges  = 64
-	spreadBytes = 128 << 10
+	mostRanges  = 256
+	spreadBytes = 64 << 10
 	keyBits     = 12 // of a histogram
 )
 
