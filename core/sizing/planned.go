@@ -44,9 +44,6 @@ const (
 	worthBatches = 8
 )
 
-// heldSuperbatches is the number of superbatches in memory: executed, planned, and sampled ahead.
-const heldSuperbatches = 3
-
 // reserve decides whether batches are planned, and how much that takes at least, which is set aside before anything
 // else is given room.
 func (z *division) reserve(s *Split) error {
@@ -138,6 +135,7 @@ func (z *division) plan(s *Split, c *candidate, room, shared int64) {
 	}
 	if s.Stored {
 		s.Records = s.Superbatch * z.costs.recordBytes()
+		s.WindowRows = z.costs.windowRows(s.Superbatch)
 	}
 	s.Scratch = z.scratch(s)
 	m := z.movement(s)
@@ -187,14 +185,6 @@ func MostScratch(g *Graph, s *Split) (total int64) {
 	return total + s.Records
 }
 
-// recordBytes returns the room in the scratch file for a batch of a window, for what is sampled and planned: a window
-// is executed, one planned, and one sampled ahead. A trace has two words for each row and each edge, a plan six words
-// for each row. (Measured on 111M nodes: 31 bytes a row in all.)
-func (c *Costs) recordBytes() int64 {
-	trace, plan := 8*(c.Nodes+c.Edges), 24*c.Nodes
-	return heldSuperbatches*trace + (heldSuperbatches-1)*plan
-}
-
 const (
 	// storedPacks is the largest size of packs in a scratch file with plans, by the size of the features: each row waits
 	// in a pack of this window, and some already in one of the next.
@@ -218,9 +208,9 @@ const (
 	// more than a batch. Arbitrary.
 	nearWindows = 1024
 
-	// loadedBytes is the size of a batch's plan and trace in memory, for each of its rows: 20 and an edge or two of 8.
-	// They are loaded ahead for as many batches as are in flight.
-	loadedBytes = 36
+	// loadedBytes is the size of a batch's plan and trace in memory, for each of its rows: 16, and an edge or two of 4 to
+	// 8. They are loaded ahead for as many batches as are in flight.
+	loadedBytes = 28
 )
 
 // store gives plans to the scratch file, where that allows for longer windows: they then take memory for a few batches,
@@ -239,7 +229,7 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 		mostPacks = ask.BufferMemory
 	}
 	traces := func(n int64) int64 {
-		bytes := plan.StoredBytes(2*n*nodes, nodes) + (2*inFlight(s.Working)+1)*nodes*loadedBytes
+		bytes := plan.StoredBytes(2*z.costs.windowRows(n), nodes) + (2*inFlight(s.Working)+1)*nodes*loadedBytes
 		if ask.History.Ahead > 0 {
 			bytes += heldSuperbatches * n * (nodes/8 + 64) // which rows are planned
 		}
@@ -310,59 +300,12 @@ func (z *division) bestWindow(s *Split, most int64, room func(n int64) int64) (n
 	return windows[at], all[at].bytes - fewest
 }
 
-// window returns the number of batches that are planned at a time.
-func (s *Split) window(z *division) int64 {
-	if s.Stored {
-		return s.Superbatch
-	}
-	return max(1, min(s.Superbatch, s.SuperbatchRoom()/PlannedBytes(max(1, z.costs.Nodes))))
-}
-
 // PackFile returns the part of the scratch file that plans use for packs: the rest is for traces.
 func (s *Split) PackFile() int64 {
 	if s.Stored {
 		return max(0, s.Scratch-s.Records)
 	}
 	return s.Scratch * 3 / 4
-}
-
-// PlannedBytes returns the memory of plans for a batch of this many rows: a third of the memory of three superbatches,
-// one executed, one planned and one ahead. A row has its id until it is planned, the planner's tables for the last two,
-// and its part of the plan being executed.
-func PlannedBytes(rows int64) int64 {
-	const ids, executed = 4, 20
-	return (plan.SuperbatchBytes(2*rows) - plan.SuperbatchBytes(0) + (2*ids+executed)*rows) / heldSuperbatches
-}
-
-// SuperbatchRoom returns the memory of plans for the batches of one superbatch, see PlannedBytes.
-func (s *Split) SuperbatchRoom() int64 {
-	return (s.Traces - s.TracesHeld - plan.SuperbatchBytes(0)) / heldSuperbatches
-}
-
-// WindowRoom returns the room for the batches of a superbatch, and the room that a batch of a number of rows takes: the
-// memory of plans, or rows of a window where plans are stored.
-func (s *Split) WindowRoom() (room int64, each func(rows int64) int64) {
-	if s.Stored {
-		return plan.MaxAccesses / 2, func(rows int64) int64 { return rows }
-	}
-	return s.SuperbatchRoom(), PlannedBytes
-}
-
-// traceBytes returns the memory of superbatches of n batches: the planned one, and the ones sampled and executed beside
-// it.
-func (z *division) traceBytes(n int64) int64 {
-	n = min(n, 1<<32) // far above any memory, far from overflow
-	plans := plan.SuperbatchBytes(0) + heldSuperbatches*n*PlannedBytes(max(1, z.costs.Nodes))
-	return plans + plans/(z.tracesShare()-1)
-}
-
-// tracesShare is the share, as a divisor, of the memory for traces and plans that traces have: less where they can go
-// to the scratch file, which costs a twentieth of what a batch reads.
-func (z *division) tracesShare() int64 {
-	if z.ask.Scratch != 0 {
-		return 4
-	}
-	return 2
 }
 
 // plannedRows is the largest capacity that room allows: rows, what is kept of each slot, and the planner's tables.

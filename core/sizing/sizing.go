@@ -130,6 +130,7 @@ type Split struct {
 	Traces     int64 // bytes for traces and plans
 	Packs      int64 // bytes for packs in memory
 	Stored     bool  // plans are made in the scratch file, for windows as long as the epoch if it has room
+	WindowRows int64 // rows that a window has at most where Stored; 0: as many as a plan can number
 	TracesHeld int64 // bytes of Traces for traces in memory, the rest is for plans; with Stored, for these as well
 	Buffers    int64 // bytes of Packs for what is on its way to the scratch file; 0: as that chooses
 	Scratch    int64 // bytes of the scratch file

@@ -274,6 +274,8 @@ func TestWindowsOfAnEpoch(t *testing.T) {
 			require.True(t, s.Stored)
 			require.GreaterOrEqual(t, s.Superbatch, c.least)
 			require.LessOrEqual(t, 2*s.Superbatch*of.costs().Nodes, int64(plan.MaxAccesses))
+			room, each := s.WindowRoom()
+			require.GreaterOrEqual(t, room/each(c.nodes), s.Superbatch, "batches as measured")
 		})
 	}
 }

@@ -1,0 +1,81 @@
+package sizing
+
+import "freshgo/core/plan"
+
+// What the batches of a window take.
+
+// heldSuperbatches is the number of superbatches in memory: executed, planned, and sampled ahead.
+const heldSuperbatches = 3
+
+// windowMargin is the margin for the rows of all batches of a window, as a divisor. Arbitrary: batches differ by a few
+// per cent, and the largest that was measured is taken for all.
+const windowMargin = 32
+
+// window returns the number of batches that are planned at a time.
+func (s *Split) window(z *division) int64 {
+	if s.Stored {
+		return s.Superbatch
+	}
+	return max(1, min(s.Superbatch, s.SuperbatchRoom()/PlannedBytes(max(1, z.costs.Nodes))))
+}
+
+// windowRows returns the room that is made for the rows of a window: the margin of a batch, and a small one for each of
+// the others, since their sum hardly differs from what measured batches tell.
+func (c *Costs) windowRows(batches int64) int64 {
+	return c.Nodes + int64(float64(batches)*inWindow(max(1, c.Nodes)))
+}
+
+// inWindow is a count of a batch with the margin of a window.
+func inWindow(n int64) float64 { return expected(n) * (1 + 1./windowMargin) }
+
+// recordBytes returns the room in the scratch file for a batch of a window, for what is sampled and planned: a window
+// is executed, one planned, and one sampled ahead. A trace has a word for each row and at most two for each edge, a
+// plan four words for each row.
+func (c *Costs) recordBytes() int64 {
+	nodes, edges := inWindow(c.Nodes), inWindow(c.Edges)
+	trace, plan := 4*nodes+8*edges, 16*nodes
+	return int64(heldSuperbatches*trace + (heldSuperbatches-1)*plan)
+}
+
+// PlannedBytes returns the memory of plans for a batch of this many rows: a third of the memory of three superbatches,
+// one executed, one planned and one ahead. A row has its id until it is planned, the planner's tables for the last two,
+// and its part of the plan being executed.
+func PlannedBytes(rows int64) int64 {
+	const ids, executed = 4, 20
+	return (plan.SuperbatchBytes(2*rows) - plan.SuperbatchBytes(0) + (2*ids+executed)*rows) / heldSuperbatches
+}
+
+// SuperbatchRoom returns the memory of plans for the batches of one superbatch, see PlannedBytes.
+func (s *Split) SuperbatchRoom() int64 {
+	return (s.Traces - s.TracesHeld - plan.SuperbatchBytes(0)) / heldSuperbatches
+}
+
+// WindowRoom returns the room for the batches of a superbatch, and the room that a batch of a number of rows takes: the
+// memory of plans, or rows of a window where plans are stored.
+func (s *Split) WindowRoom() (room int64, each func(rows int64) int64) {
+	if s.Stored {
+		room, each = plan.MaxAccesses/2, func(rows int64) int64 { return rows }
+		if s.WindowRows > 0 {
+			room = min(room, s.WindowRows)
+		}
+		return room, each
+	}
+	return s.SuperbatchRoom(), PlannedBytes
+}
+
+// traceBytes returns the memory of superbatches of n batches: the planned one, and the ones sampled and executed beside
+// it.
+func (z *division) traceBytes(n int64) int64 {
+	n = min(n, 1<<32) // far above any memory, far from overflow
+	plans := plan.SuperbatchBytes(0) + heldSuperbatches*n*PlannedBytes(max(1, z.costs.Nodes))
+	return plans + plans/(z.tracesShare()-1)
+}
+
+// tracesShare is the share, as a divisor, of the memory for traces and plans that traces have: less where they can go
+// to the scratch file, which costs a twentieth of what a batch reads.
+func (z *division) tracesShare() int64 {
+	if z.ask.Scratch != 0 {
+		return 4
+	}
+	return 2
+}
