@@ -282,7 +282,7 @@ func TestScratchFaults(t *testing.T) {
 				s := someStore(t, fs)
 				o := belady()
 				o.Transfer, o.Scratch, o.BufferMemory, o.ScratchBytes = "pack+forward", t.TempDir(), 8<<20, 64<<20
-				o.TraceMemory = 1 << 20 // most traces go to the file
+				o.TraceMemory = 1 << 19 // most traces go to the file
 				l := open(t, draw.OpenStore(s), o)
 				if stored {
 					storePlans(t, l, 0)

@@ -82,7 +82,7 @@ MEASURE = """
         if (plan := options.pop("plan", None)) is not None:
             options["cache"] = freshgo.Belady(**plan, scratch=sys.argv[3])
         loader = freshgo.Loader(
-            path, [8, 4], range(4000), batch_size=1000, shuffle=True, seed=1, memory="64MiB",
+            path, [8, 4], range(8000), batch_size=1000, shuffle=True, seed=1, memory="64MiB",
             disk=freshgo.Disk(io=sys.argv[2]), **options
         )
         opened = counted()
