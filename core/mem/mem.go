@@ -6,7 +6,7 @@
 // the loader makes one Budget and hands it down.
 //
 // An Alloc costs one or two system calls and, later, a page fault per page touched: it is for tables and pools, not for
-// rows. Up to 4 MiB of freed blocks of at most 256 KiB are kept for the next ones, uncounted.
+// rows. Up to 8 MiB of freed blocks of at most 2 MiB are kept for the next ones, uncounted.
 package mem
 
 import (
