@@ -94,9 +94,9 @@ const superbatchBytes = bufferBytes + 4 + 12 + 1
 // fixedBytes is for bits that are rounded up.
 const fixedBytes = 4 << 10
 
-// loadedBytes is the most memory of a load for each row of a batch: a slot and a move, or a cold row and a leaver, with
-// the records beside it.
-const loadedBytes = 28
+// loadedBytes is the most memory of loads for each row of a batch: a cold row with its slot and a leaver, or a row and
+// its next use, with their bits.
+const loadedBytes = 17
 
 // StoredBytes returns the most memory that Plan takes from the budget where its storage is not memory, by the accesses
 // of the superbatch and of the batches ahead, and the rows of the widest batch: buffers and records of a batch, two

@@ -186,9 +186,10 @@ func MostScratch(g *Graph, s *Split) (total int64) {
 }
 
 const (
-	// storedPacks is the largest size of packs in a scratch file with plans, by the size of the features: each row waits
-	// in a pack of this window, and some already in one of the next.
-	storedPacks = 2
+	// storedPacks is the largest size of packs in a scratch file with plans, by the size of the features: where windows
+	// are as long as an epoch, a cold row waits in the packs of two batches, and some already for the next window. With
+	// half as much, windows of a graph in the shape of papers100M were half as long, and scans moved twice as much.
+	storedPacks = 4
 
 	// heldShare is the part, as a divisor, of the room that plans in the scratch file may take at most for records that
 	// have not gone there.
