@@ -110,8 +110,8 @@ class Belady(Planned):
             unless that is in memory.
         scratch_size: the maximum size of this file in bytes; 0 makes no file. A loader raises ``WriteError`` if the
             file system has no room for it. None is the size of the features on disk, and at most what is free. If plans
-            are in the file, which makes their windows long, it is four times that size and some 80 bytes for each row of
-            the batches of a window.
+            are in the file, which makes their windows long, it is four times that size and some 80 bytes for each row
+            of the batches of a window.
 
     :func:`freshgo.simulate` uses the first three.
 
