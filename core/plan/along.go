@@ -102,7 +102,7 @@ func (b *builder) readBy(ctx context.Context, step uint32) error {
 	}
 	for len(b.extra) > 0 && b.extra[0].leader <= step {
 		e := b.extra[0]
-		b.step.extra = append(b.step.extra, Extra{Row: e.row, Dest: b.dest(e.at)})
+		b.step.extra = append(b.step.extra, coldRow{e.row, e.at})
 		b.extra = b.extra[1:]
 	}
 	return nil

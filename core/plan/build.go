@@ -31,8 +31,8 @@ type builder struct {
 // built is the delta of the step at hand.
 type built struct {
 	filled  set32 // of the moves that are marked, those that the prologue makes
-	forward []Forward
-	extra   []Extra
+	forward []leaver
+	extra   []coldRow
 }
 
 // fill has the prologue make a marked move, by its number among those.
@@ -198,12 +198,12 @@ func (b *builder) setAside(leave []leaver) error {
 		if !b.atHand(b.batchOf(e.access), e.access) {
 			continue
 		}
-		f := Forward{From: e.from, Dest: b.counted(b.dest(e.access))}
+		to := b.counted(b.dest(e.access))
 		if e.from < 0 || !b.filled.Has(int64(e.from)) {
-			b.step.forward = append(b.step.forward, f)
+			b.step.forward = append(b.step.forward, e)
 			continue
 		}
-		if b.early = append(b.early, f); int64(len(b.early))*size[Forward]() >= spreadBytes {
+		if b.early = append(b.early, Forward{e.from, to}); int64(len(b.early))*size[Forward]() >= spreadBytes {
 			if err := b.flushEarly(); err != nil {
 				return err
 			}

@@ -148,8 +148,13 @@ func (s *Superplan) Step(ctx context.Context, i int, own *Step) error {
 		err := loaded(ctx, d.record, func(data []byte) error {
 			filled := set32(mem.View[uint32](data[:4*d.filled]))
 			data = data[4*d.filled:]
-			own.Forward = append(own.Forward, mem.View[Forward](data[:d.forward*int(size[Forward]())])...)
-			own.Extra = append(own.Extra, mem.View[Extra](data[d.forward*int(size[Forward]()):])...)
+			forward := d.forward * int(size[leaver]())
+			for _, e := range mem.View[leaver](data[:forward]) {
+				own.Forward = append(own.Forward, Forward{e.from, s.index.dest(e.access)})
+			}
+			for _, e := range mem.View[coldRow](data[forward:]) {
+				own.Extra = append(own.Extra, Extra{e.row, s.index.dest(e.at)})
+			}
 			own.fill(filled)
 			return nil
 		})
