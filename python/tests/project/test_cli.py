@@ -190,7 +190,7 @@ def test_demo_of_few_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch_geometric")
     pytest.importorskip("matplotlib")
-    assert main(["demo", "--out", str(tmp_path), "--nodes", "20000", "--epochs", "1"]) == 0
+    assert main(["demo", "--out", str(tmp_path), "--nodes", "60000", "--epochs", "1"]) == 0
     out = capsys.readouterr().out
     assert "losses are equal to the last digit" in out
     assert "belady" in out
