@@ -207,7 +207,7 @@ const (
 
 	// nearWindows is the share of a window, as a divisor, by which the next one that is compared is longer, where that is
 	// more than a batch. Arbitrary.
-	nearWindows = 1024
+	nearWindows = 64
 
 	// loadedBytes is the size of a batch's plan and trace in memory, for each of its rows: 16, and an edge or two of 4 to
 	// 8. They are loaded ahead for as many batches as are in flight.
