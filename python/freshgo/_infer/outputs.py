@@ -224,8 +224,9 @@ def output_of(out: Any, store: Store, types: list[str], *, overwrite: bool) -> O
     """Check what a user gave as ``out``. ``types`` are those whose rows are asked for."""
     if isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], str):
         where = out[0].path if isinstance(out[0], Store) else out[0]
+        path = _path(where, out)
         check_local(where)
-        return Stored(store, _path(where, out), out[1], types=types, overwrite=overwrite)
+        return Stored(store, path, out[1], types=types, overwrite=overwrite)
     target = out if isinstance(out, str) and is_url(out) else _path(out, out)
     suffix = PurePosixPath(target).suffix
     if suffix not in _KINDS:
