@@ -190,7 +190,7 @@ func (z *division) listBytes(s *Split, batches float64) (total float64) {
 	if s.Neighbors {
 		size = z.graph.EdgeIDs
 	}
-	together := min(batches, max(1, float64(s.Together)/2/max(1, 16*expected(z.costs.Edges))))
+	together := min(batches, max(1, float64(s.Together)/2/max(1, 16*missed*expected(z.costs.Edges))))
 	arrays := 1.0
 	if !s.Neighbors && z.graph.EdgeIDs > 0 {
 		arrays = 2

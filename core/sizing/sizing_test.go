@@ -327,3 +327,17 @@ func TestTrials(t *testing.T) {
 		require.Equal(t, 2, s.Workers)
 	}
 }
+
+// TestFewMissedListsShareReads: a batch keeps memory for the edges that it waits for, so that the fewer lists are
+// missed, the more batches share reads.
+func TestFewMissedListsShareReads(t *testing.T) {
+	g := onDisk()
+	g.Neighbors, g.Nodes, g.Types = 1<<30, 10_000_000, []int64{10_000_000}
+	c := ofBatches()
+	c.Nodes, c.NodesOfType, c.Edges, c.Expanded = 300_000, []int64{300_000}, 300_000, []int64{300_000}
+	z := newDivision(auto(1<<30, "belady"), g, c)
+	reads := func(held int64) float64 {
+		return z.listBytes(&Split{NeighborLists: z.topology() / 10 * held, Together: 20 << 20}, 100)
+	}
+	require.Less(t, reads(9), reads(0)/8)
+}

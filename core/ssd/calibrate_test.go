@@ -90,7 +90,7 @@ func TestCalibrateWithoutWriting(t *testing.T) {
 func TestCalibrateFailsWhereReadingDoes(t *testing.T) {
 	r := newRig(t, ssd.Options{Kind: kinds[0], Depth: 8}, 1<<20)
 	defer r.Close()
-	c := ssd.Calibration{WriteDir: t.TempDir(), Budget: r.budget, Limit: 20 * time.Millisecond}
+	c := ssd.Calibration{WriteDir: t.TempDir(), Budget: r.budget, Limit: time.Second}
 	for _, nth := range []int{1, 30} {
 		r.fs.Arm(faultfs.Fault{
 			Op: faultfs.Read, Nth: nth, Times: faultfs.Forever, Errno: syscall.EIO, Path: filepath.Base(r.path),
