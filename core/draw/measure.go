@@ -174,7 +174,7 @@ func (a *gauge) measure(ctx context.Context, key sample.Key, r sample.Request) e
 		if a.most == nil || !errors.Is(err, mem.ErrBudget) {
 			return err
 		}
-		a.of.Estimated, a.observer.full = true, true
+		a.of.Estimated = true
 		if len(part.Seeds) <= 1 {
 			a.of.Demand.Add(*a.most)
 			return nil

@@ -35,14 +35,13 @@ func newObserver(m *Sampling) *observer {
 
 // add notes a batch.
 func (o *observer) add(g *sample.Subgraph) {
-	const row, place = 4, 8
-	need := int64(len(g.Nodes)) * (row + place)
-	if o.full || o.m.Budget.Reserve(mem.Trace, need) != nil {
+	kept, scratch := 4*int64(len(g.Nodes)), 8*int64(len(g.Nodes)) // rows, and places
+	if o.full || o.m.Budget.Reserve(mem.Trace, kept+scratch) != nil {
 		o.full = true
 		return
 	}
-	o.reserved += need - place*int64(len(g.Nodes))
-	defer o.m.Budget.Release(mem.Trace, place*int64(len(g.Nodes)))
+	defer o.m.Budget.Release(mem.Trace, scratch)
+	o.reserved += kept
 	o.batch.FillGraph(&o.all, g)
 	rows := slices.Clone(o.batch.Rows)
 	slices.Sort(rows)

@@ -185,8 +185,8 @@ func (z *division) listBytes(s *Split, batches float64) (total float64) {
 		return total
 	}
 	// The lists in memory are those of the nodes that batches have most often, and no longer than others.
-	of := byRate(z.ofType...)
-	size, missed := z.topology(), 1-of.fixed(of.total()*float64(s.NeighborLists)/float64(z.topology()))
+	held := float64(s.NeighborLists) / float64(z.topology())
+	size, missed := z.topology(), 1-z.all.fixed(z.all.total()*held)
 	if s.Neighbors {
 		size = z.graph.EdgeIDs
 	}
@@ -196,7 +196,7 @@ func (z *division) listBytes(s *Split, batches float64) (total float64) {
 		arrays = 2
 	}
 	for _, lists := range hops {
-		pages := pagesRead(together*missed*arrays*expected(lists), z.costs.Observed.lists()*float64(size)/ssd.PageBytes)
+		pages := pagesRead(together*missed*arrays*expected(lists), known(z.costs.Observed.Lists)*float64(size)/ssd.PageBytes)
 		total += pages * ssd.PageBytes * batches / together
 	}
 	return total

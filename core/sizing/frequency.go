@@ -20,18 +20,18 @@ type Observed struct {
 
 // spread returns the share of the pages of a tensor of nodes that a batch draws rows from.
 func (o *Observed) spread(tensor int) float64 {
-	if tensor >= len(o.Spread) || o.Spread[tensor] == 0 {
+	if tensor >= len(o.Spread) {
 		return 1
 	}
-	return o.Spread[tensor]
+	return known(o.Spread[tensor])
 }
 
-// lists returns the share of the pages of neighbour lists that a batch draws from.
-func (o *Observed) lists() float64 {
-	if o.Lists == 0 {
+// known returns a share of pages, all of them where it is unknown.
+func known(share float64) float64 {
+	if share == 0 {
 		return 1
 	}
-	return o.Lists
+	return share
 }
 
 // frequency is a number of rows that batches draw alike: each is in a batch with the probability rate.
@@ -62,7 +62,8 @@ const (
 	fewRows = 1e-3
 )
 
-// frequenciesOf returns the rows of a node type, of which a batch draws a number.
+// frequenciesOf returns the frequencies of the rows of a node type, scaled to the number that a batch draws. An epoch
+// has epochBatches.
 func (o *Observed) frequenciesOf(typ int, rows, drawn, epochBatches float64) frequencies {
 	if typ >= len(o.Rows) || o.Batches < 2 || rows < 1 {
 		return alike(rows, drawn)
@@ -258,8 +259,8 @@ func share(part, whole float64) float64 {
 	return min(1, part/whole)
 }
 
-// SpreadOf returns the largest share of the pages of an array over which wanted pages would lie alike, if so many are
-// read for them, those in holes included.
+// SpreadOf returns a share of the pages of an array: batches whose wanted pages lie evenly over that share read as many
+// pages as was measured, holes included. Where two shares do, it returns the larger.
 func SpreadOf(wanted, read, pages float64) float64 {
 	// The most is read where every fourth page is wanted. On fewer pages more of them are wanted twice, on more pages
 	// more holes are skipped.
@@ -277,5 +278,5 @@ func SpreadOf(wanted, read, pages float64) float64 {
 			most = at
 		}
 	}
-	return min(1, most/pages)
+	return most / pages
 }

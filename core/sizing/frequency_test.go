@@ -10,7 +10,7 @@ import (
 	"freshgo/core/internal/explore"
 )
 
-// TestSpreadExplainsWhatIsRead: where pages lie over the spread, so many are read.
+// TestSpreadExplainsWhatIsRead: pages that lie evenly over the spread predict the number of pages read.
 func TestSpreadExplainsWhatIsRead(t *testing.T) {
 	rng := explore.Rand(t, 9, 1)
 	for range 1000 {
@@ -27,7 +27,7 @@ func TestSpreadExplainsWhatIsRead(t *testing.T) {
 	}
 }
 
-// skewed is rows of which each is in a batch with a probability of its own, few with a large one.
+// skewed holds the probability of each row to be in a batch: large for few rows, small for most.
 type skewed struct{ rates []float64 }
 
 func newSkewed(rng *rand.Rand, rows int, drawn float64) *skewed {

@@ -180,6 +180,7 @@ type division struct {
 	costs Costs
 
 	ofType []frequencies // the rows of each node type
+	all    frequencies   // the rows of all types
 }
 
 // newDivision returns the division for a loader.
@@ -193,6 +194,7 @@ func newDivision(r Request, g Graph, c Costs) *division {
 		z.ofType = append(z.ofType, c.Observed.frequenciesOf(t, float64(rows), drawn,
 			float64(max(1, r.EpochBatches))))
 	}
+	z.all = byRate(z.ofType...)
 	return z
 }
 

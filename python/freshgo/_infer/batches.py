@@ -36,7 +36,7 @@ class Whole:
     def over(
         cls, sample: Sample, model: torch.nn.Module, given: Mapping[str, Given], output: int | str | None, types: Types
     ) -> Whole:
-        """Return a model whose rows are of the node type of which a sample has so many."""
+        """Return a model whose rows belong to the node type with as many nodes in the sample."""
         whole = cls(model, given, output, types)
         found = whole._returned(sample)
         if not isinstance(found, Tensor) or types.homogeneous or found.dim() == 0:
