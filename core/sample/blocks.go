@@ -7,43 +7,43 @@ import (
 	"unsafe"
 )
 
-// Draws by weight from long lists that are not in memory, where their source has the sums of their blocks: what
-// drawLong does, with each look at sums and at a block a request. A list of 10^6 then takes a few requests for an edge
-// and not its whole length.
+// Weighted draws from long lists on disk, if their source has sums of blocks of weights. They follow drawLong, with a
+// request for each lookup of sums and of a block, so a list of 10^6 edges takes a few requests per drawn edge instead
+// of a read of the whole list.
 //
-// Requests of all lists of a hop are made together, in waves. A list that lacks m edges gets the next m points of its
-// stream in a wave: each adds one edge at most, so that the loop one by one would have drawn them all too, and the
-// batch is the same to the bit. Nearly all lists are done after one wave; those in which points hit again come back
-// with what they lack. What drawLong does with the whole list at hand, racing where points keep hitting and looking for
-// the last weight where rounding led beyond it, is done by drawing from the whole list.
+// The lists of a hop share their requests, in waves. A list that lacks m edges gets the next m points of its stream in
+// a wave. Each point adds at most one edge, so drawing one by one would have drawn all of them as well, and the batch
+// is the same to the bit. Nearly all lists are done after one wave; a list whose points hit edges again gets points for
+// the missing edges in the next. Where drawLong needs the whole list, for a race or because of rounding at the last
+// weight, the whole list is read and drawn from.
 
-// BlockSource is a WeightSource that finds places in lists without reading these whole.
+// BlockSource is a WeightSource that locates points in lists without reading whole lists.
 type BlockSource interface {
 	WeightSource
-	// Worth reports whether finding k places in a list of deg edges costs less than fetching its weights.
+	// Worth reports whether locating k points in a list of deg edges costs less than fetching its weights.
 	Worth(deg, k int64) bool
-	// Locate finds all points and sets their Block, Before and the first of Weights, as many as the block has.
+	// Locate locates all points: it sets their Block, Before and the first Len of Weights.
 	Locate(ctx context.Context, points []Point) error
 }
 
 // SumBlock is the number of weights in a block that has a sum.
 const SumBlock = sumBlock
 
-// Point is a place in a list: in its first block whose sum with those before it, as Sum makes them, is above Below, or
-// in what is left behind the last whole block where none is.
+// Point is a point in the weights of a list. Its block is the first one whose running sum, as Sum computes it, exceeds
+// Below; without such a block it is the rest of the list after the last whole block.
 type Point struct {
-	Start, Deg int64 // the list: Deg weights, at least SumBlock, from position Start on
+	Start, Deg int64 // the list: Deg weights, at least SumBlock, from position Start
 	Below      float64
 
-	Block   int64   // number of the block; as many as there are whole ones for what is left behind them
-	Before  float64 // sum of the blocks before it
+	Block   int64   // number of the block; the number of whole blocks stands for the rest after them
+	Before  float64 // sum of the preceding blocks
 	Weights [SumBlock]float64
 }
 
 // Len returns the number of weights in the point's block.
 func (p *Point) Len() int64 { return min(SumBlock, p.Deg-p.Block*SumBlock) }
 
-// offset returns the offset of the first weight whose running sum is above Below, if the block has it.
+// offset returns the offset of the first weight whose running sum exceeds Below, if the block has it.
 func (p *Point) offset() (int64, bool) {
 	sum := p.Before
 	for i, w := range p.Weights[:p.Len()] {
@@ -54,21 +54,21 @@ func (p *Point) offset() (int64, bool) {
 	return 0, false
 }
 
-// wavePoints is the number of points that are searched at a time: at most twice as many requests, more than an engine
-// has in flight. The memory is 400 KB.
+// wavePoints bounds the points that are located together. Each takes at most two requests, and an engine has fewer in
+// flight. They take 400 KB.
 const wavePoints = 2048
 
-// longList is a list that is drawn from by its blocks.
+// longList is a list that is drawn from by blocks.
 type longList struct {
 	target    int // of the hop
 	stream    stream
 	total     float64
 	n, wasted int  // edges drawn, points that hit again
-	asked     int  // points of this wave
-	whole     bool // to be drawn from whole
+	asked     int  // points in this wave
+	whole     bool // the whole list is read
 }
 
-// located is the memory for that.
+// located holds the memory of a wave.
 type located struct {
 	points buffer[Point]
 	lists  buffer[longList]
@@ -78,7 +78,7 @@ func locatedBytes() int64 {
 	return wavePoints*int64(unsafe.Sizeof(Point{})+unsafe.Sizeof(longList{})) + 2*minBuffer // unsafe: only sizes
 }
 
-// blockDraws draws a hop by weight from lists whose weights are in blocks on disk.
+// blockDraws makes the weighted draws of a hop from lists whose weights are in blocks on disk.
 type blockDraws struct {
 	hop    *hop
 	method *weighted
@@ -86,8 +86,8 @@ type blockDraws struct {
 	source BlockSource
 }
 
-// expand draws from the lists that are worth it by their blocks, and from the others whole. While it is at these,
-// the degree of a long list is its complement, so that it counts as empty.
+// expand draws by blocks from the lists for which this pays, and from the others whole. Meanwhile the degree of a long
+// list is its complement, which counts as an empty list.
 func (b *blockDraws) expand() error {
 	h, m := b.hop, b.method
 	err := reserve(h.budget, room{&h.points, wavePoints, 0}, room{&h.located.lists, wavePoints, 0})
@@ -98,7 +98,7 @@ func (b *blockDraws) expand() error {
 	for i := range spans {
 		s := &spans[i]
 		switch {
-		case h.skipped.has(skipped, i): // weights that count as 0 are in no sum
+		case h.skipped.has(skipped, i): // weights that exclusions set to 0 are in no sum
 			skipped++
 		case s.deg > shortList && (m.replace || s.deg > raceDegree*h.k) && b.source.Worth(s.deg, h.k):
 			s.deg, long = ^s.deg, true
@@ -122,7 +122,7 @@ func (b *blockDraws) expand() error {
 	return nil
 }
 
-// drawLists draws from long lists, wavePoints of them at most.
+// drawLists draws from long lists, at most wavePoints of them.
 func (b *blockDraws) drawLists(lists []longList) error {
 	h := b.hop
 	points := h.points.data[:len(lists)]
@@ -168,14 +168,14 @@ func (b *blockDraws) drawLists(lists []longList) error {
 	}
 }
 
-// outOf is the room for the edges of a target of the hop.
+// outOf returns the room for the edges of a target of the hop.
 func (b *blockDraws) outOf(target int) []int64 {
 	h := b.hop
 	ptr := h.ptr.data[h.first+target:]
 	return h.pos[ptr[0]-h.from : ptr[1]-h.from]
 }
 
-// drawWave draws as many points as there is room for and adds what they hit.
+// drawWave draws as many points as fit into a wave and adds the edges that they hit.
 func (b *blockDraws) drawWave(lists []longList) error {
 	h, m := b.hop, b.method
 	points := h.points.data[:0]

@@ -6,7 +6,7 @@ import (
 	"freshgo/core/mem"
 )
 
-// minBuffer is the least that a buffer allocates, in bytes. Arbitrary: a few pages.
+// minBuffer is the smallest allocation of a buffer, in bytes. Arbitrary: a few pages.
 const minBuffer = 64 << 10
 
 // buffer is memory outside the Go heap that grows and is kept from batch to batch. Its element type holds no pointers.
@@ -21,8 +21,8 @@ func (*buffer[T]) bytes(n int64) int64 {
 	return n * int64(unsafe.Sizeof(zero)) // unsafe: only a size
 }
 
-// grow makes room for n elements, keeping the first keep of them. Views of the old memory become invalid. On an error
-// the buffer is as before.
+// grow makes room for n elements and keeps the first keep of them. Views of the old memory become invalid. After an
+// error the buffer is unchanged.
 func (b *buffer[T]) grow(budget *mem.Budget, p mem.Purpose, n, keep int64) error {
 	have := int64(len(b.data))
 	if n <= have {
@@ -32,7 +32,7 @@ func (b *buffer[T]) grow(budget *mem.Budget, p mem.Purpose, n, keep int64) error
 	room := max(n, minBuffer/size)
 	block, err := budget.Alloc(p, max(room, have+have/2)*size)
 	if err != nil && room < have+have/2 {
-		// Growing by half at least keeps reallocation rare; under a tight budget what is needed is enough.
+		// Growing by at least half keeps reallocation rare; under a tight budget it grows by no more than needed.
 		block, err = budget.Alloc(p, room*size)
 	}
 	if err != nil {
@@ -45,7 +45,7 @@ func (b *buffer[T]) grow(budget *mem.Budget, p mem.Purpose, n, keep int64) error
 	return nil
 }
 
-// renew makes room for n elements and keeps none, so that the old memory need not be there beside the new.
+// renew makes room for n elements and keeps none, so that it can free the old memory before it allocates the new.
 func (b *buffer[T]) renew(budget *mem.Budget, n int64) error {
 	if n > int64(len(b.data)) {
 		b.free()

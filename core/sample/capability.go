@@ -6,36 +6,36 @@ import (
 	"strings"
 )
 
-// Capability is a set of what may be asked of the way in which neighbours are drawn. Each Kind states its own, and
-// Choose compares them with what a loader was asked for, once, when it is opened.
+// Capability is a set of properties of a sampler. Each Kind states its own, and Choose compares them with the options
+// of a loader, once, when the loader is opened.
 //
-// There is none for what the package promises of every kind: that a batch is a pure function of graph, Config, Key and
-// seeds. Resuming, ranks that share an epoch, and windows that are planned ahead need nothing else.
+// Every kind is a pure function of graph, Config, Key and seeds, so this has no capability. Resuming, ranks that share
+// an epoch, and windows that are planned ahead rely on nothing else.
 type Capability uint32
 
 const (
-	CanWeights       Capability = 1 << iota // draws in proportion to weights of edges
-	CanTimes                                // draws what was there at the times of the seeds
-	CanTrees                                // draws a tree for each seed, independently of other trees
+	CanWeights       Capability = 1 << iota // draws in proportion to edge weights
+	CanTimes                                // draws only what existed at the times of the seeds
+	CanTrees                                // draws an independent tree for each seed
 	CanReplace                              // draws with replacement
 	CanTypes                                // draws along several relations
 	CanWalks                                // finds neighbours by random walks
-	CanMetapaths                            // draws along metapaths in place of relations
+	CanMetapaths                            // draws along metapaths instead of relations
 	CanLinks                                // draws for the ends of links
-	CanExclude                              // draws as if the edges that a request excludes did not exist
-	CanBidirectional                        // batches may have an edge against each that was drawn
-	CanInduced                              // batches may have all edges between their nodes
-	CanTranspose                            // batches may have their edges by source too
-	CanDisk                                 // reads neighbour lists that are not in memory
+	CanExclude                              // draws as if excluded edges did not exist
+	CanBidirectional                        // batches may include the reverses of drawn edges
+	CanInduced                              // batches may include all edges among their nodes
+	CanTranspose                            // batches may also have their edges grouped by source
+	CanDisk                                 // reads neighbour lists from disk
 	CanHistory                              // batches may be pruned by historical embeddings
-	CanAggregate                            // aggregates over all in-neighbours may stand for the last hop
+	CanAggregate                            // aggregates over all in-neighbours may replace the last hop
 	CanExpected                             // expected visits follow from lists, fanouts and weights
-	CanEdgeIDs                              // edges of batches are edges of the graph: Subgraph.Pos is not nil
-	CanEdgeWeight                           // it weighs edges: Subgraph.Weight is not nil
+	CanEdgeIDs                              // batches have edges of the graph: Subgraph.Pos is not nil
+	CanEdgeWeight                           // batches have weights of edges: Subgraph.Weight is not nil
 	endCapability
 )
 
-// AllCapabilities are single capabilities, in their order.
+// AllCapabilities returns the single capabilities, in order.
 func AllCapabilities() (all []Capability) {
 	for c := Capability(1); c < endCapability; c <<= 1 {
 		all = append(all, c)
@@ -43,10 +43,10 @@ func AllCapabilities() (all []Capability) {
 	return all
 }
 
-// Has reports whether all of other are in the set.
+// Has reports whether the set includes all of other.
 func (c Capability) Has(other Capability) bool { return c&other == other }
 
-// options are the capabilities by the names of the options that ask for them.
+// options names the option that asks for each capability.
 var options = map[Capability]string{
 	CanWeights: "weight_attr", CanTimes: "time_attr", CanTrees: "disjoint=True", CanReplace: "replace=True",
 	CanTypes: "edge types", CanWalks: "RandomWalk", CanMetapaths: "metapaths", CanLinks: "links",
@@ -67,7 +67,7 @@ func (c Capability) String() string {
 	return strings.Join(names, ", ")
 }
 
-// apart lists what no kind can do together, although some can do either.
+// apart lists pairs of capabilities that no kind has together, although some kinds have one of them.
 var apart = []struct {
 	one, other Capability
 	why        string
@@ -87,7 +87,7 @@ var apart = []struct {
 	{CanAggregate, CanExclude, "aggregates are over all neighbours, the ends of seed edges included"},
 }
 
-// advice ends the messages of some capabilities that a kind lacks.
+// advice ends the messages about missing capabilities.
 var advice = map[Capability]string{CanExpected: `: it follows draws from neighbour lists: use "presc"`}
 
 // UnsupportedError reports two options that cannot be combined. It is an ErrConfig.
@@ -99,8 +99,8 @@ func (e *UnsupportedError) Error() string {
 
 func (e *UnsupportedError) Is(target error) bool { return target == ErrConfig }
 
-// Choose returns the kind that draws what is asked: the first one whose For is among it, or which has the name of the
-// chosen one. It returns an UnsupportedError if that kind cannot do all that is asked.
+// Choose returns the sampler for the capabilities asked for: the kind named by chosen, or else the first kind whose For
+// is among them. It returns an UnsupportedError if that kind lacks one of them.
 func Choose(asked Capability, chosen Named) (*Kind, error) {
 	k := kinds[slices.IndexFunc(kinds, func(k *Kind) bool {
 		if k.Key != "" {
@@ -114,7 +114,7 @@ func Choose(asked Capability, chosen Named) (*Kind, error) {
 	return k, k.check(asked)
 }
 
-// check compares what is asked with what the kind can do, and is the only place that does.
+// check compares the capabilities asked for with those of the kind. Nothing else does.
 func (k *Kind) check(asked Capability) error {
 	if lacks := asked &^ k.Can; lacks != 0 {
 		first := lacks & -lacks
@@ -132,7 +132,7 @@ func (k *Kind) check(asked Capability) error {
 	return nil
 }
 
-// whoCan names the kinds that can do all that is asked.
+// whoCan names the kinds that have all capabilities asked for.
 func whoCan(asked Capability) string {
 	var names []string
 	for _, k := range slices.Backward(kinds) {
@@ -146,7 +146,7 @@ func whoCan(asked Capability) string {
 	return strings.Join(names, "")
 }
 
-// asks returns what a Config asks for in a graph.
+// asks returns the capabilities that a Config asks for in a graph.
 func (c *Config) asks(g *Graph) (asked Capability) {
 	for capability, is := range map[Capability]bool{
 		CanWeights:       slices.ContainsFunc(c.Weights, func(w *Weights) bool { return w != nil }),

@@ -8,12 +8,11 @@ import (
 	"freshgo/core/mem"
 )
 
-// findDense looks for sources whose targets are mostly taken, and holds what is.
+// findDense finds sources most of whose targets are taken, and records these targets.
 func (s *Strict) findDense(
 	ctx context.Context, budget *mem.Budget, n *Negatives, indptr []int64, edges Edges, links Links,
 ) error {
-	// Of each source: how often a target of it is taken, and their weight; copies of an edge count as often as they are
-	// there.
+	// For each source: the number of its taken targets and their weight. Copies of an edge count repeatedly.
 	block, err := budget.Alloc(mem.Staging, 16*n.NumSources)
 	if err != nil {
 		return err
@@ -75,7 +74,7 @@ func (n *Negatives) weight(sums []float64, v int64) float64 {
 	return before(sums, v+1) - before(sums, v)
 }
 
-// eachTaken visits all pairs that no negative may be, some of them more than once.
+// eachTaken visits all pairs that must not be negatives, some of them repeatedly.
 func (s *Strict) eachTaken(
 	ctx context.Context, n *Negatives, indptr []int64, edges Edges, links Links, visit func(source, target int64),
 ) error {
@@ -106,7 +105,7 @@ func (s *Strict) eachTaken(
 	return nil
 }
 
-// alloc makes room for the rows that are held: of all sources, or where these are given of those of links.
+// alloc allocates the recorded rows: for all sources, or if sources are given, for the sources of links.
 func (d *denseRows) alloc(budget *mem.Budget, n *Negatives, links Links, count []int64, holds func(int64) bool) error {
 	take := func(bytes int64) (*mem.Block, error) {
 		block, err := budget.Alloc(mem.Topology, bytes)
@@ -165,7 +164,7 @@ func (d *denseRows) alloc(budget *mem.Budget, n *Negatives, links Links, count [
 	return nil
 }
 
-// sumUp sorts the rows and adds up what is free of them.
+// sumUp sorts the rows and sums the weights of their free targets.
 func (d *denseRows) sumUp(ctx context.Context, n *Negatives) error {
 	total := 0.
 	for row := range d.ptr {
@@ -193,13 +192,12 @@ func (d *denseRows) sumUp(ctx context.Context, n *Negatives) error {
 	return nil
 }
 
-// intervals visits the gaps among the targets of a row.
+// intervals visits the gaps between the taken targets of a row.
 func (d *denseRows) intervals(n *Negatives, row int32, visit func(lo, hi int64, free float64) bool) {
 	gaps(d.targets[d.ptr[row]:d.end[row]], n.Targets, n.NumTargets, visit)
 }
 
-// gaps visits the ranges of nodes below count that are not taken and have any weight, until visit returns false. taken
-// ascends.
+// gaps visits the ranges of nodes below count that are free and have weight, until visit returns false. taken ascends.
 func gaps[I int64 | uint32](taken []I, sums []float64, count int64, visit func(lo, hi int64, free float64) bool) {
 	lo := int64(0)
 	for i := range len(taken) + 1 {
@@ -214,7 +212,7 @@ func gaps[I int64 | uint32](taken []I, sums []float64, count int64, visit func(l
 	}
 }
 
-// target draws a target of a row among those that are not taken.
+// target draws a free target of a row.
 func (d *denseRows) target(n *Negatives, row int32, s stream) (int64, stream) {
 	x, s := s.next()
 	pick := picker{left: unit(x) * d.free[row]}
@@ -222,13 +220,13 @@ func (d *denseRows) target(n *Negatives, row int32, s stream) (int64, stream) {
 	return pick.from(n.Targets), s
 }
 
-// picker finds the node at a point of the weight that ranges of nodes have.
+// picker finds the node at a point in the weights of ranges of nodes.
 type picker struct {
-	left   float64 // of the point, beyond the ranges before
-	lo, hi int64   // the range that has it; by rounding the last where none has
+	left   float64 // of the point, beyond the visited ranges
+	lo, hi int64   // the range that contains the point; the last one if rounding leaves it beyond all
 }
 
-// visit looks at the next range. It returns false once the point is in it.
+// visit takes the next range. It returns false if the range contains the point.
 func (p *picker) visit(lo, hi int64, weight float64) bool {
 	p.lo, p.hi = lo, hi
 	if p.left < weight {
@@ -238,10 +236,10 @@ func (p *picker) visit(lo, hi int64, weight float64) bool {
 	return true
 }
 
-// from is the node, by the running sums of weights.
+// from returns the node, by the running sums of weights.
 func (p *picker) from(sums []float64) int64 { return findSum(sums, p.lo, p.hi, p.left) }
 
-// pair draws a source, in proportion to what is free of it, and a target.
+// pair draws a source in proportion to the weight of its free targets, and a target.
 func (d *denseRows) pair(n *Negatives, s stream) (source, target int64, _ stream) {
 	x, s := s.next()
 	rows := int64(len(d.sources))

@@ -9,31 +9,30 @@ import (
 	"freshgo/core/mem"
 )
 
-// SubgraphType selects the edges that a batch has among its nodes, as PyG's subgraph_type does. The nodes, their order
-// and the counts by hop are the same for all three.
+// SubgraphType selects the edges that a batch has among its nodes, like PyG's subgraph_type. Nodes, their order and the
+// counts by hop are equal for all three.
 type SubgraphType uint8
 
 const (
-	// Directional: those that were drawn.
+	// Directional: the drawn edges.
 	Directional SubgraphType = iota
-	// Bidirectional: those that were drawn and one against each that was drawn of the relation's reverse
-	// (Config.Reverse), of any pair of source and target a single one. Edges are sorted by target, then by source. Pos
-	// of an edge is its own where it was drawn, the first one where it was drawn several times, and else that of the
-	// first edge that it goes against, if that is of the same relation. Against edges of another relation there need be
-	// no edges at all, and Pos is -1.
+	// Bidirectional: the drawn edges and the reverses of the drawn edges of the reverse relation (Config.Reverse), once
+	// for each pair of source and target. Edges are sorted by target, then by source. Pos is the position of the drawn
+	// edge, of the first one if it was drawn repeatedly; otherwise the position of the first edge that it reverses, if
+	// that edge belongs to the same relation, else -1: the relation need not have such an edge.
 	Bidirectional
-	// Induced: all edges of each relation, repeated ones included, by target and in the order of its list. A node that
-	// occurs several times among the seeds is a source at its first place, and a target at each of its places.
+	// Induced: all edges of each relation among the nodes, with repeated ones, by target and in the order of the lists. A
+	// node that occurs several times among the seeds is a source at its first position and a target at every position.
 	Induced
 )
 
-// bothWays is memory for a batch of bidirectional edges.
+// bothWays holds the memory for bidirectional edges of a batch.
 type bothWays struct {
 	keys     buffer[uint64]
 	ptr, pos buffer[int64]
 }
 
-// checkReverse checks what goes with the subgraph type.
+// checkReverse validates Reverse against the subgraph type.
 func (c *Config) checkReverse(g *Graph) error {
 	if c.Subgraph != Bidirectional {
 		if c.Reverse != nil {
@@ -59,7 +58,7 @@ func (c *Config) checkReverse(g *Graph) error {
 	return nil
 }
 
-// subgraphBytes returns the memory that a Worker needs in addition for a batch that is not Directional.
+// subgraphBytes returns the additional memory of a Worker for batches that are not Directional.
 func (r *relation) subgraphBytes(d size) int64 {
 	switch {
 	case r.subgraph == Bidirectional:
@@ -72,19 +71,19 @@ func (r *relation) subgraphBytes(d size) int64 {
 	return 0
 }
 
-// complete gives all relations the edges of the batch's type.
+// complete adds the edges of the batch's subgraph type to all relations.
 func (w *Worker) complete(ctx context.Context) error {
 	batches := make([]batch, len(w.edges))
 	for i, e := range w.edges {
 		e.threads = e.scratch
 		batches[i] = batch{edgeSet: e, ctx: ctx, source: w.nodes[e.relation.Source], target: w.nodes[e.relation.Target]}
-		e.edges = e.drawn(batches[i].target.first) // what the last hop reached is not expanded
+		e.edges = e.drawn(batches[i].target.first) // nodes of the last hop are not expanded
 	}
 	switch w.sampler.subgraph {
 	case Bidirectional:
 		return w.addReverse(batches)
 	case Induced:
-		for i := range batches { // once nothing is numbered any more
+		for i := range batches { // after all nodes are numbered
 			if err := batches[i].induce(); err != nil {
 				return w.sampler.in(i, err)
 			}
@@ -93,11 +92,11 @@ func (w *Worker) complete(ctx context.Context) error {
 	return nil
 }
 
-// addReverse reads the edges of all relations before it changes those of any.
+// addReverse reads the edges of all relations before it changes any.
 func (w *Worker) addReverse(batches []batch) error {
 	nothing := &edgeArrays{ptr: []int64{0}}
 	for i := range batches {
-		against := nothing // what was drawn is sorted all the same
+		against := nothing // drawn edges are sorted in any case
 		if j := w.sampler.reverse[i]; j >= 0 {
 			against = &w.edges[j].edges
 		}
@@ -113,12 +112,12 @@ func (w *Worker) addReverse(batches []batch) error {
 	return nil
 }
 
-// A key sorts the edges of a target by source, and equal ones by what comes first: edges that were drawn before edges
-// against them, each in the order in which they were drawn.
-const keyBits = 33 // below them the number of the edge, above the local id of the source
+// A key sorts the edges of a target by source, and edges with equal sources in this order: drawn edges before reverses,
+// and by position in their lists.
+const keyBits = 33 // number of the edge, below the local id of its source
 
-// collect is a counting sort by target of the edges that were drawn and, the other way round, of those of a relation
-// that may be the same.
+// collect sorts drawn edges, and the reverses of the edges of a relation, which may be the same, by target (counting
+// sort).
 func (w *bothWays) collect(b *batch, against *edgeArrays) error {
 	sub, n := &b.edges, b.target.n
 	for _, of := range []*edgeArrays{sub, against} {
@@ -134,8 +133,8 @@ func (w *bothWays) collect(b *batch, against *edgeArrays) error {
 	return w.placeKeys(b, against, w.ptr.data[:n+1])
 }
 
-// merge makes the edges of what was collected: it sorts each list and removes what is equal. own says that edges which
-// go against others have their positions, which else are of another relation.
+// merge builds the merged edges: it sorts each list and removes duplicates. own says that reverses have positions,
+// which they lack if they are of another relation.
 func (w *bothWays) merge(b *batch, own bool) error {
 	sub, n := &b.edges, b.target.n
 	drawn := int64(len(sub.row))
@@ -168,7 +167,7 @@ func (w *bothWays) merge(b *batch, own bool) error {
 	for _, count := range counts {
 		total += count
 	}
-	// All that row held is in the keys.
+	// The keys contain everything that row had.
 	if err := reserve(b.budget, room{&w.pos, total, 0}, room{&b.row, total, 0}); err != nil {
 		return err
 	}
@@ -194,11 +193,11 @@ func (w *bothWays) merge(b *batch, own bool) error {
 	return nil
 }
 
-// placeKeys writes the keys of all edges and of those against others by target, and where those of each target are.
+// placeKeys writes the keys of drawn edges and of reverses by target, and the first key of each target.
 func (w *bothWays) placeKeys(b *batch, against *edgeArrays, ptr []int64) error {
 	sub, keys := &b.edges, w.keys.data
 	clear(ptr)
-	starts := ptr[1:] // of the lists, while they are filled; in the end of each the start of the next
+	starts := ptr[1:] // of the lists while they are filled; afterwards the end of each list is the start of the next
 	for t := range len(sub.ptr) - 1 {
 		starts[t] = sub.ptr[t+1] - sub.ptr[t]
 	}

@@ -8,25 +8,24 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// Disjoint batches (PyG's disjoint=True): every seed has a tree of its own. A node is numbered once for each tree that
-// reaches it, the same draws are not repeated from tree to tree (the stream of a target absorbs its tree after its
-// node), and nodes come in pyg-lib's order: all seeds, then what the first hop reached from them one after the other,
-// and so on.
+// Disjoint batches (PyG's disjoint=True): every seed has its own tree. A node has a number in each tree that reaches
+// it, trees draw independently (the stream of a target absorbs its tree after its node), and nodes are in pyg-lib's
+// order: all seeds, then the nodes that the first hop reached, seed by seed, and so on.
 //
-// Such a node is one word, its tree above its id, and the id map numbers these words. It is the hash table, since a
-// tree reaches few of a graph's nodes. In addition to the work of other batches, one pass writes trees above the
-// sources and one takes them apart, each over memory that is in the caches.
+// Such a node is one word, with its tree above its id, and the id map numbers these words. The map is the hash table,
+// as a tree reaches few nodes of a graph. Beyond the work of other batches, one pass writes trees above the sources and
+// one takes the words apart, both over memory in the caches.
 
-// forest holds the trees of a disjoint batch, beside its numbered words.
+// forest holds the trees of a disjoint batch, beside the numbered words.
 type forest struct {
 	ids   buffer[int64]  // of nodes, without their trees
 	trees buffer[uint32] // of nodes
 }
 
-// treeShift is the place of a tree in a word: above the ids of a graph.
+// treeShift returns the position of the tree in a word, above the ids of the graph.
 func treeShift(numNodes int64) uint { return uint(bits.Len64(uint64(max(numNodes, 1) - 1))) }
 
-// checkTrees returns an error unless the words of a node type have room for the number of trees.
+// checkTrees returns an error if the words of a node type are too short for the number of trees.
 func (s *nodeSet) checkTrees(trees int) error {
 	if most := uint64(1) << (63 - treeShift(s.numNodes)); uint64(trees) > most {
 		return fmt.Errorf("sample: a batch of %d disjoint trees, expected at most %d with %d nodes: %w",
@@ -35,7 +34,7 @@ func (s *nodeSet) checkTrees(trees int) error {
 	return nil
 }
 
-// packSeeds makes words of the seeds, each in a tree of its own.
+// packSeeds packs the seeds into words, each in its own tree.
 func (s *nodeSet) packSeeds(seeds []int64, firstTree int) {
 	shift := treeShift(s.numNodes)
 	for i, v := range seeds {
@@ -49,7 +48,7 @@ func packTrees[T id](h *hop, u int, ids []T) {
 	t0 := h.first + u*h.perUnit
 	t1 := min(t0+h.perUnit, h.first+h.targets)
 	for t := t0; t < t1; t++ {
-		tree := T(h.target.forest.trees.data[t]) << shift // of int64: numberRoom's users see to it
+		tree := T(h.target.forest.trees.data[t]) << shift // int64: callers of numberRoom ensure it
 		sources := ids[h.ptr.data[t]-h.from : h.ptr.data[t+1]-h.from]
 		for i := range sources {
 			sources[i] |= tree
@@ -57,7 +56,7 @@ func packTrees[T id](h *hop, u int, ids []T) {
 	}
 }
 
-// unpackTrees takes apart the words of what the hop before reached and makes these nodes ready to be targets.
+// unpackTrees takes apart the words of the nodes that the previous hop reached, which become targets.
 func (s *nodeSet) unpackTrees() error {
 	f := &s.forest
 	end, first := int64(s.end), int64(s.first)
@@ -73,11 +72,11 @@ func (s *nodeSet) unpackTrees() error {
 	return nil
 }
 
-// drawTrees is drawUnit of targets in trees, and of times in memory.
+// drawTrees is drawUnit for targets in trees, and for times in memory.
 func drawTrees[I int32 | int64](h *hop, u int, t *thread, indices []I) {
 	t0 := u * h.perUnit
 	spans, ptr := h.spans.data[t0:min(t0+h.perUnit, h.targets)], h.ptr.data[h.first+t0:]
-	var times *Times // whose places are not positions
+	var times *Times // in their order, draws are places and not positions
 	if h.relation.inMemory() && h.relation.temporal.Times.ordered() {
 		times = h.relation.temporal.Times
 	}

@@ -6,15 +6,14 @@ import (
 	"freshgo/core/mem"
 )
 
-// scanLimit is the fanout up to which drawn positions are found by scanning them, above it by a positionSet. The scan
-// only follows a hit in a 64-bit filter; at 32 draws that is a scan for every fourth draw, as dear as a probe of the
-// set.
+// scanLimit is the largest fanout whose drawn positions are found by a scan; larger fanouts use a positionSet. A scan
+// follows only a hit in a 64-bit filter; with 32 draws that is every fourth draw, which costs as much as probing a set.
 const scanLimit = 32
 
-// span is the in-edges of a target: positions start to start+deg.
+// span holds the in-edges of a target: positions start to start+deg.
 type span struct{ start, deg int64 }
 
-// edges is the number of edges that a fanout of k draws from deg.
+// edges returns the number of edges that a fanout of k draws from deg.
 func edges(deg, k int64, replace bool) int64 {
 	if k == All || !replace && deg < k {
 		return deg
@@ -25,10 +24,9 @@ func edges(deg, k int64, replace bool) int64 {
 	return k
 }
 
-// draw fills out, whose length is edges(in.deg, k, replace), with positions of in: independent ones with replacement;
-// all in order where they are no more than the fanout; else a subset by Floyd's method. There draw i of k takes a
-// number t in [0, j], j = deg-k+i, and adds t to the subset, or j where t is in it already: each subset is equally
-// likely.
+// draw fills out, whose length is edges(in.deg, k, replace), with positions of in: independent draws with replacement;
+// all positions in order if the fanout has room for them; else a subset by Floyd's method. Draw i of k takes a number t
+// in [0, j], j = deg-k+i, and adds t to the subset, or j if t is in it already: all subsets are equally likely.
 func draw(s stream, in span, all, replace bool, set *positionSet, out []int64) {
 	k := int64(len(out))
 	switch {
@@ -51,7 +49,7 @@ func draw(s stream, in span, all, replace bool, set *positionSet, out []int64) {
 	}
 }
 
-// drawMask is Floyd's method for at most 64 edges: the subset is a mask, and no branch depends on what is drawn.
+// drawMask is Floyd's method for at most 64 edges: the subset is a mask, and no branch depends on a draw.
 func drawMask(s stream, in span, out []int64) {
 	seen := uint64(0)
 	j := uint64(in.deg) - uint64(len(out))
@@ -116,11 +114,12 @@ func drawSet(s stream, in span, set *positionSet, out []int64) {
 	}
 }
 
-// positionSet is a set of offsets in a target's in-edges: open addressing, at most half full. Each thread has one.
+// positionSet is a set of offsets in a target's in-edges, by open addressing, at most half full. Each thread has its
+// own.
 type positionSet struct {
-	small [2 * scanLimit]uint64 // for scanLimit members and fewer
+	small [2 * scanLimit]uint64 // for up to scanLimit members
 	buf   buffer[uint64]        // for more
-	slots []uint64              // offset + 1; 0 is empty
+	slots []uint64              // offset + 1; 0: empty
 	shift uint                  // a hash is the upper 64-shift bits of a product
 }
 
@@ -134,7 +133,7 @@ func (p *positionSet) grow(budget *mem.Budget, n int) error {
 	return p.buf.grow(budget, mem.Trace, int64(setSlots(n)), 0)
 }
 
-// reset empties the set for at most n members, for which grow has made room.
+// reset empties the set for up to n members, for which grow has made room.
 func (p *positionSet) reset(n int) {
 	if n <= scanLimit {
 		p.slots = p.small[:setSlots(n)]
@@ -156,7 +155,7 @@ func (p *positionSet) has(t uint64) bool {
 	return false
 }
 
-// add reports whether t was added: false means that it was a member.
+// add adds t and reports whether it was no member before.
 func (p *positionSet) add(t uint64) bool {
 	mask := uint64(len(p.slots) - 1)
 	for i := (t * golden) >> p.shift; ; i = (i + 1) & mask {
@@ -173,7 +172,7 @@ func (p *positionSet) add(t uint64) bool {
 // golden is 2^64 divided by the golden ratio, the increment of splitmix64.
 const golden = 0x9e3779b97f4a7c15
 
-// Streams of different purpose never share a key.
+// Domains keep streams of different purposes apart.
 const (
 	domainSample   = 1
 	domainShuffle  = 2
@@ -200,11 +199,11 @@ func absorb(key, word uint64) uint64 { return mix((key ^ word) + golden) }
 //
 //	state = absorb(...absorb(absorb(0, domain), seed)..., node)
 //
-// so that it depends on neither threads nor the order of work. Number i of it decides draw i of the target (see draw),
-// a number that below rejects being skipped. All of this is part of the package's contract: the golden tests hold it.
+// so it depends neither on threads nor on the order of the work. Its number i decides draw i of the target (see draw);
+// numbers that below rejects are skipped. All of this is part of the package's contract, which golden tests hold.
 type stream uint64
 
-// hopKey is the state of the streams of a hop before the node is absorbed.
+// hopKey returns the state of the streams of a hop before a node is absorbed.
 func hopKey(k Key, hop int) uint64 {
 	h := absorb(absorb(0, domainSample), k.Seed)
 	return absorb(absorb(absorb(h, k.Epoch), k.Batch), uint64(hop))
@@ -215,8 +214,8 @@ func (s stream) next() (uint64, stream) {
 	return mix(uint64(s)), s
 }
 
-// below returns a uniform number in [0, n), n > 0, by Lemire's method: the high word of x*n, where x is rejected if the
-// low word is below 2^64 mod n, as it is for fewer than n in 2^64.
+// below returns a uniform number in [0, n), n > 0, by Lemire's method: the high word of x*n. It rejects x if the low
+// word is below 2^64 mod n, which happens for fewer than n values in 2^64.
 func (s stream) below(n uint64) (uint64, stream) {
 	x, s := s.next()
 	hi, lo := bits.Mul64(x, n)
@@ -226,7 +225,7 @@ func (s stream) below(n uint64) (uint64, stream) {
 	return hi, s
 }
 
-// redraw completes below where the low word may have to be rejected. It is apart so that below is inlined.
+// redraw completes below if the low word may have to be rejected. It is a separate function so that below is inlined.
 //
 //go:noinline
 func (s stream) redraw(hi, lo, n uint64) (uint64, stream) {

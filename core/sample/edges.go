@@ -9,41 +9,41 @@ import (
 	"freshgo/core/mem"
 )
 
-// edgeSet is the edges of one relation in a batch, and the scratch of drawing them.
+// edgeSet holds the edges of one relation in a batch, and the scratch memory for drawing them.
 type edgeSet struct {
 	relation *relation
-	place    int // among the relations
+	place    int // number of the relation
 	budget   *mem.Budget
 
 	ptr, pos buffer[int64]
 	row      buffer[uint32]
 	spans    buffer[span]  // of the targets of the current hop
-	wide     buffer[int64] // global ids of the current hop's sources, where they do not fit in row
+	wide     buffer[int64] // global ids of the current hop's sources, if they do not fit in row
 
-	scratch []thread      // of each thread
+	scratch []thread      // by thread
 	threads []thread      // of the current hop
-	loaded  []atomic.Bool // of the units of the current hop
+	loaded  []atomic.Bool // by unit of the current hop
 
-	// Of relations with a method.
+	// For relations with a method.
 	weight buffer[float32]
-	counts buffer[int64] // edges that each target of the current hop got
+	counts buffer[int64] // edges of each target of the current hop
 	fetched
 	located
 
-	both        bothWays          // of bidirectional batches
-	listOffsets [2]buffer[uint32] // of a list whose times are fetched, and to sort it
-	skipped     skips             // of the current hop
-	excluded    excluded          // of the batch
-	needed      needed            // in the last hop
+	both        bothWays          // for bidirectional batches
+	listOffsets [2]buffer[uint32] // for a list whose times are fetched, and for sorting it
+	skipped     skips             // in the current hop
+	excluded    excluded          // in the batch
+	needed      needed            // for the last hop
 
-	turns, listNodes buffer[int64] // of targets whose times are fetched
+	turns, listNodes buffer[int64] // for targets whose times are fetched
 
 	perHop []int64
-	room   int64      // as Subgraph.Room
-	edges  edgeArrays // of the batch, once all are drawn
+	room   int64      // like Subgraph.Room
+	edges  edgeArrays // of the batch, after all draws
 }
 
-// edgeArrays are the edges of one relation as Subgraph has them.
+// edgeArrays holds the edges of one relation, as Subgraph has them.
 type edgeArrays struct {
 	ptr    []int64
 	row    []uint32
@@ -51,7 +51,7 @@ type edgeArrays struct {
 	weight []float32
 }
 
-// thread is the scratch of a thread: what a method needs while it works at one target or a few.
+// thread is the scratch memory of a thread for the targets that a method works on.
 type thread struct {
 	set    positionSet
 	race   race
@@ -78,7 +78,7 @@ func (e *edgeSet) free() {
 	}
 }
 
-// begin forgets the edges of the batch before.
+// begin discards the edges of the previous batch.
 func (e *edgeSet) begin(hops int) error {
 	if err := e.ptr.grow(e.budget, mem.Trace, 1, 0); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (e *edgeSet) begin(hops int) error {
 	return nil
 }
 
-// drawNone gives the targets first to end no edges.
+// drawNone leaves the targets first to end without edges.
 func (e *edgeSet) drawNone(first, end int) error {
 	if err := e.ptr.grow(e.budget, mem.Trace, int64(end)+1, int64(first)+1); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (e *edgeSet) drawNone(first, end int) error {
 	return nil
 }
 
-// drawn returns the edges that were drawn for the first n targets.
+// drawn returns the edges drawn for the first n targets.
 func (e *edgeSet) drawn(targets int) edgeArrays {
 	total := e.ptr.data[targets]
 	out := edgeArrays{ptr: e.ptr.data[:targets+1], row: e.row.data[:total]}
@@ -114,11 +114,11 @@ func (e *edgeSet) drawn(targets int) edgeArrays {
 	return out
 }
 
-// batch describes a batch to the draws along one relation.
+// batch holds a batch's input to the draws along one relation.
 type batch struct {
 	*edgeSet
 	ctx            context.Context
-	key            Key // with the stream of the relation
+	key            Key // absorbed the relation
 	source, target *nodeSet
 	times          []int64 // of the trees, with Temporal
 	exclude        []Link
@@ -128,8 +128,8 @@ type batch struct {
 // expanded returns the global ids of the targets first to end of the hop.
 func (b *batch) expanded(first, end int) []int64 { return b.target.targets(first, end) }
 
-// hop draws the in-edges of the targets first to end and returns their number. Nobody else uses the relation and the
-// nodes of its source type meanwhile.
+// hop draws the in-edges of the targets first to end and returns their number. Meanwhile nothing else may use the
+// relation and the nodes of its source type.
 func (b *batch) hop(number, first, end int, k int64) (int64, error) {
 	if err := b.count(number, first, end, k); err != nil {
 		return 0, err
@@ -169,7 +169,7 @@ func (b *batch) hop(number, first, end int, k int64) (int64, error) {
 	}
 	g, row := &b.relation.Relation, h.row
 	if g.Indices32 != nil && !b.relation.disjoint {
-		// A global id waits for its local id in the place that this will take.
+		// row holds global ids until they are numbered.
 		return to - from, runResident(&h, g.Indices32, row)
 	}
 	if err := b.wide.grow(b.budget, mem.Trace, to-from, 0); err != nil {
@@ -185,7 +185,7 @@ func (b *batch) hop(number, first, end int, k int64) (int64, error) {
 	return to - from, runResident(&h, g.Indices64, ids)
 }
 
-// numberRoom makes room for the edges from to to, which are to be numbered.
+// numberRoom makes room for numbering the edges from to to.
 func (h *hop) numberRoom(from, to int64) error {
 	s := h.source
 	most := int64(s.n) + newNodes(to-from, s.numNodes, s.disjoint)
@@ -196,8 +196,8 @@ func (h *hop) numberRoom(from, to int64) error {
 	return err
 }
 
-// count finds the spans of the targets first to end and continues ptr over them: by what each of them draws or, with a
-// method, by what it may get at most.
+// count finds the spans of the targets first to end and extends ptr over them: by the number of edges that each target
+// draws or, with a method, by the most that it may get.
 func (b *batch) count(number, first, end int, k int64) error {
 	err := reserve(b.budget, room{&b.spans, int64(end - first), 0}, room{&b.ptr, int64(end) + 1, int64(first) + 1})
 	if err != nil {
@@ -262,7 +262,7 @@ func (b *batch) count(number, first, end int, k int64) error {
 func findSpans(indptr, targets []int64, spans []span) {
 	for at, asked := 0, 0; at < len(targets); at += group {
 		for ; asked < min(at+ahead, len(targets)); asked += group {
-			// One span in eight straddles two lines.
+			// An eighth of the spans straddle two cache lines.
 			part := targets[asked:min(asked+group, len(targets))]
 			asm.Prefetch(indptr, part)
 			asm.Prefetch(indptr[1:], part)

@@ -10,14 +10,14 @@ import (
 	"freshgo/core/mem"
 )
 
-// Edges that a request excludes are left out of their targets' lists, whatever draws from these: a uniform draw takes
-// offsets in the shorter list, which are then shifted past the excluded edges; a draw by weight gives excluded edges
-// the weight 0. So the remaining edges are drawn with exactly the probabilities of a list without the excluded ones.
+// Edges that a request excludes are removed from their targets' lists before the draw: a uniform draw takes offsets in
+// the shorter list and shifts them past the excluded edges; a weighted draw gives excluded edges the weight 0. So the
+// remaining edges have exactly the probabilities of a list without the excluded edges.
 //
-// It costs a pass over the lists of the targets of excluded edges, each once for a batch, and on disk a read of them. A
-// node is expanded once along each relation that ends at its type, seeds first, and these targets are seeds: only the
-// first hop looks. In trees a node is expanded in each tree that reaches it, and every hop looks. With times, excluded
-// edges do not count either: the latest three edges are the latest three that remain.
+// The cost is one pass per batch over the lists of the targets of excluded edges, which on disk are read. A node is
+// expanded once along each relation that ends at its type, seeds first, and these targets are seeds, so only the first
+// hop looks for excluded edges. In trees a node is expanded in each tree that reaches it, and every hop looks. Excluded
+// edges do not count towards the latest k edges.
 
 // Link is a pair of nodes.
 type Link struct{ Source, Target int64 }
@@ -26,13 +26,13 @@ func (l Link) compare(o Link) int {
 	return cmp.Or(cmp.Compare(l.Target, o.Target), cmp.Compare(l.Source, o.Source))
 }
 
-// SortLinks brings links into the order of Request.Exclude, each once, and returns how many are left.
+// SortLinks sorts links in the order of Request.Exclude, removes duplicates, and returns the links that remain.
 func SortLinks(links []Link) []Link {
 	slices.SortFunc(links, Link.compare)
 	return slices.Compact(links)
 }
 
-// checkExclude checks what a request excludes of each relation.
+// checkExclude validates the excluded links of each relation.
 func (w *Worker) checkExclude(exclude [][]Link) error {
 	for _, e := range w.edges {
 		e.skipped.clear()
@@ -69,18 +69,18 @@ func (r *relation) canExclude(links []Link) error {
 	return nil
 }
 
-// skips is positions that are not drawn, by target.
+// skips holds positions that must not be drawn, by target.
 type skips struct {
-	targets []int32 // places of the hop, ascending
-	ptr     []int   // where the positions of each begin; one more than targets
-	pos     []int64 // ascending for each
+	targets []int32 // numbers within the hop, ascending
+	ptr     []int   // first position of each target; one element more than targets
+	pos     []int64 // ascending for each target
 }
 
 func (k *skips) clear() { k.targets, k.ptr, k.pos = k.targets[:0], append(k.ptr[:0], 0), k.pos[:0] }
 
 func (k *skips) any() bool { return len(k.targets) > 0 }
 
-// from is the first entry of a target at this place of the hop or a later one.
+// from returns the first entry whose target has at least this number in the hop.
 func (k *skips) from(place int) int {
 	if len(k.targets) == 0 {
 		return 0
@@ -89,23 +89,23 @@ func (k *skips) from(place int) int {
 	return at
 }
 
-// has reports whether an entry belongs to the target at this place.
+// has reports whether an entry belongs to the target with this number.
 func (k *skips) has(entry, place int) bool {
 	return entry < len(k.targets) && int(k.targets[entry]) == place
 }
 
-// of is the positions of an entry.
+// of returns the positions of an entry.
 func (k *skips) of(entry int) []int64 { return k.pos[k.ptr[entry]:k.ptr[entry+1]] }
 
-// over makes positions of a list without those of the entry, if that is the target's, positions of the whole list. It
-// returns the entry of the next target.
+// over shifts positions in a list without the positions of the entry, if it belongs to the target, to positions in the
+// whole list. It returns the entry of the next target.
 func (k *skips) over(entry, place int, out []int64) int {
 	if !k.has(entry, place) {
 		return entry
 	}
 	skipped := k.of(entry)
 	for i, p := range out {
-		// Those before the position: skipped[j]-j does not decrease.
+		// Counts the skipped positions before this one: skipped[j]-j does not decrease.
 		lo, hi := 0, len(skipped)
 		for lo < hi {
 			if mid := (lo + hi) / 2; skipped[mid]-int64(mid) <= p {
@@ -119,8 +119,8 @@ func (k *skips) over(entry, place int, out []int64) int {
 	return entry + 1
 }
 
-// skip finds the excluded edges in the spans of a hop's targets and shortens the spans by them, except for draws by
-// weight. first is the local id of the first target.
+// skip finds the excluded edges in the spans of a hop's targets. It shortens the spans by them, except for weighted
+// draws. first is the local id of the first target.
 func (b *batch) skip(number, first int, targets []int64, spans []span, k int64) error {
 	s := &b.skipped
 	s.clear()
@@ -133,7 +133,7 @@ func (b *batch) skip(number, first int, targets []int64, spans []span, k int64) 
 		}
 	}
 	if _, fetched := b.relation.method.(*temporalLists); fetched {
-		return nil // which leaves them out of the lists that it fetches
+		return nil // which skips them in the lists that it fetches
 	}
 	widest := int64(0)
 	for i, v := range targets {
@@ -161,15 +161,16 @@ func (b *batch) skip(number, first int, targets []int64, spans []span, k int64) 
 	return nil
 }
 
-// excluded is the positions of a batch's excluded edges, by target; with times in memory their places in order of time.
+// excluded holds the positions of a batch's excluded edges, by target; with times in memory, their places in the order
+// of time.
 type excluded struct {
 	nodes []int64 // ascending
-	ptr   []int   // where the positions of each begin; one more than nodes
-	pos   []int64 // ascending for each
-	found bool    // of this batch
+	ptr   []int   // first position of each node; one element more than nodes
+	pos   []int64 // ascending for each node
+	found bool    // whether this batch's edges were looked for
 }
 
-// of is the positions in the list of a node.
+// of returns the positions in the list of a node.
 func (x *excluded) of(node int64) []int64 {
 	at, found := slices.BinarySearch(x.nodes, node)
 	if !found {
@@ -178,7 +179,7 @@ func (x *excluded) of(node int64) []int64 {
 	return x.pos[x.ptr[at]:x.ptr[at+1]]
 }
 
-// findExcluded looks for the excluded edges in the lists of their targets.
+// findExcluded finds the excluded edges in the lists of their targets.
 func (b *batch) findExcluded() error {
 	g, x := &b.relation.Relation, &b.excluded
 	x.nodes, x.ptr, x.pos = x.nodes[:0], append(x.ptr[:0], 0), x.pos[:0]
@@ -188,7 +189,7 @@ func (b *batch) findExcluded() error {
 		}
 	}
 	links := b.exclude
-	next := func(v int64) []Link { // the links of each target in turn
+	next := func(v int64) []Link { // returns the links of the targets in order
 		n := firstOf(links, v+1)
 		mine := links[:n]
 		links = links[n:]
@@ -238,7 +239,7 @@ func firstOf(links []Link, target int64) int {
 	return at
 }
 
-// checkContext is the error of ctx, looked at every 64th time.
+// checkContext returns the error of ctx, and checks at every 64th call.
 func checkContext(ctx context.Context, i int) error {
 	if i%64 != 0 || ctx.Err() == nil {
 		return nil
@@ -246,7 +247,7 @@ func checkContext(ctx context.Context, i int) error {
 	return fmt.Errorf("sample: %w", ctx.Err())
 }
 
-// findSources appends the positions of a list's entries that are sources of links, which are sorted.
+// findSources appends the positions of list entries that are sources of the sorted links.
 func findSources[I int32 | int64](pos []int64, list []I, first int64, links []Link) []int64 {
 	lowest, highest := I(links[0].Source), I(links[len(links)-1].Source)
 	for i, source := range list {
@@ -261,7 +262,7 @@ func findSources[I int32 | int64](pos []int64, list []I, first int64, links []Li
 	return pos
 }
 
-// masked is a list of weights without those of excluded edges.
+// masked holds a copy of a list of weights in which excluded edges have weight 0.
 type masked struct{ weights, sums buffer[float64] }
 
 func (m *masked) grow(budget *mem.Budget, deg int64) error {
@@ -273,7 +274,7 @@ func (m *masked) free() {
 	m.sums.free()
 }
 
-// mask copies a list whose first position is start with weights of 0 at the positions of skipped, and sums its blocks.
+// mask copies a list that starts at position start, with weights of 0 at the positions of skipped, and sums its blocks.
 func mask[W float32 | float64](m *masked, list []W, skipped []int64, start int64) (left, sums []float64) {
 	left, sums = m.weights.data[:len(list)], m.sums.data[:SumsLen(int64(len(list)))]
 	for i, w := range list {

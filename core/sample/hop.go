@@ -10,40 +10,40 @@ import (
 )
 
 const (
-	// group is the number of elements that are prefetched at a time, between work on others: a core has 10 to 50 lines
-	// on their way, and a longer burst of prefetches only waits. With 32 the work took 1.1 times as long.
+	// group is the number of elements that are prefetched at a time, between other work: a core has 10 to 50 lines in
+	// flight, and a longer burst of prefetches only waits. With 32 the work took 1.1 times as long.
 	group = 16
-	// ahead is the distance of prefetches from the work, in elements. Their lines stay in a first-level cache of 32 KiB
-	// beside the lines of the other stages; with 1024 the work took 1.2 times as long.
+	// ahead is the distance of prefetches in elements. Their lines stay in a first-level cache of 32 KiB beside the lines
+	// of the other stages; with 1024 the work took 1.2 times as long.
 	ahead = 128
-	// unitEdges is about how many edges are drawn as one unit, for the same reason, and unitTargets at most how many
-	// targets.
+	// unitEdges is the approximate number of edges of a unit, for the same reason, and unitTargets the most targets.
 	unitEdges   = 160
 	unitTargets = 64
-	// pieceTargets is the number of spans that a thread looks up before it takes more. Arbitrary: a few microseconds.
+	// pieceTargets is the number of spans that a thread looks up at a time. Arbitrary: a few microseconds.
 	pieceTargets = 256
-	// minThreadPieces is the least work worth a thread: starting one takes a few microseconds, a piece three to ten.
+	// minThreadPieces is the least work for which a thread is started: starting takes a few microseconds, a piece three to
+	// ten.
 	minThreadPieces = 8
 	// checkEdges is the number of edges between two checks of the context. Arbitrary: under a millisecond.
 	checkEdges = 4096
 )
 
 // hop draws, loads and numbers the edges of one hop. It works in units of consecutive targets, and each unit passes
-// three stages. A thread does one stage of one unit at a time, so that the cache misses of a stage are on their way
-// while it works on other units:
+// through three stages. A thread does one stage of one unit at a time, so that the cache misses of a stage are served
+// while the thread works on other units:
 //
-//	draw    positions from spans; asks for their elements of the index array
-//	load    the global ids at those positions
-//	number  asks for their entries of the id map and, some edges later, turns them into local ids
+//	draw    finds positions in spans and prefetches their elements of the index array
+//	load    loads the global ids at those positions
+//	number  prefetches their entries of the id map and, some edges later, replaces them by local ids
 //
-// Any thread draws and loads any unit. Numbering goes in the order of the edges, by whoever holds the lock, so that
-// local ids do not depend on threads. Nobody waits for it: a thread that finds it taken goes on drawing.
+// Any thread draws and loads any unit. Numbering follows the order of the edges, under a lock, so local ids do not
+// depend on threads. No thread waits for the lock: if it is taken, the thread draws the next unit.
 //
-// Rejected: numbering in parallel with a concurrent map and a second pass for the order. It pays from about four
-// threads, and batches that are prepared side by side use those better.
+// Rejected: numbering in parallel with a concurrent map, and a second pass for the order. It pays from about four
+// threads, which batches prepared side by side use better.
 type hop struct {
 	*batch
-	number  int    // of the hop, from 0
+	number  int    // from 0
 	first   int    // local id of the first target
 	targets int    // their number
 	k       int64  // fanout
@@ -52,22 +52,22 @@ type hop struct {
 	pos     []int64
 	row     []uint32
 
-	// Of a hop with a method.
-	sources []int64   // their global ids, where the method has them already
-	weight  []float32 // where it weighs edges
+	// For hops with a method.
+	sources []int64   // global ids, if the method has them already
+	weight  []float32 // if the method weighs edges
 	counts  []int64   // edges of each target
 
 	perUnit, units int
-	taken          atomic.Int64 // units taken to be drawn
+	taken          atomic.Int64 // units whose draw has begun
 
 	numbering sync.Mutex // guards the nodes of the source type and the fields below
-	ready     int        // units found loaded
-	asked     int64      // edges whose entries of the id map were asked for
+	ready     int        // loaded units, in order
+	asked     int64      // edges whose entries of the id map were prefetched
 	numbered  int64      // edges numbered
-	broken    bool       // numbering failed and must not be taken up again
+	broken    bool       // numbering failed and must not resume
 }
 
-// setUnits divides the targets into units. Either all of them are loaded already, or none.
+// setUnits divides the targets into units, of which all or none are loaded.
 func (h *hop) setUnits(loaded bool) {
 	perTarget := max(1, len(h.row)/max(1, h.targets))
 	h.perUnit = min(max(1, unitEdges/perTarget), unitTargets)
@@ -87,7 +87,7 @@ func (h *hop) edges(u int) (int64, int64) {
 	return h.ptr.data[t0] - h.from, h.ptr.data[t1] - h.from
 }
 
-// drawUnit sets the positions of unit u, unless a method has, and asks for what indices has there.
+// drawUnit sets the positions of unit u, unless a method has, and prefetches their elements of indices.
 func drawUnit[I int32 | int64](h *hop, u int, t *thread, indices []I) error {
 	if err := h.ctx.Err(); err != nil {
 		return fmt.Errorf("sample: %w", err)
@@ -116,8 +116,8 @@ func drawUnit[I int32 | int64](h *hop, u int, t *thread, indices []I) error {
 	return nil
 }
 
-// runResident draws a hop whose index array is in memory. ids holds global ids until they are numbered; it may be the
-// memory of h.row.
+// runResident draws a hop whose index array is in memory. ids holds global ids until they are numbered; it may share
+// the memory of h.row.
 func runResident[I int32 | int64, T id](h *hop, indices []I, ids []T) error {
 	h.setUnits(false)
 	err := h.share(&h.taken, h.units, func(t *thread) error {
@@ -149,7 +149,7 @@ func runResident[I int32 | int64, T id](h *hop, indices []I, ids []T) error {
 	return numberLoaded(h, ids, true)
 }
 
-// load sets the ids of unit u.
+// load loads the ids of unit u.
 func load[I int32 | int64, T id](h *hop, u int, indices []I, ids []T) error {
 	for e0, e1 := h.edges(u); e0 < e1; {
 		stop := min(e0+checkEdges, e1)
@@ -170,7 +170,7 @@ func load[I int32 | int64, T id](h *hop, u int, indices []I, ids []T) error {
 	return nil
 }
 
-// tryNumber numbers what is loaded unless another thread is at it.
+// tryNumber numbers the loaded edges unless another thread does.
 func tryNumber[T id](h *hop, ids []T) error {
 	if !h.numbering.TryLock() {
 		return nil
@@ -179,8 +179,8 @@ func tryNumber[T id](h *hop, ids []T) error {
 	return numberLoaded(h, ids, false)
 }
 
-// numberLoaded turns global ids into local ones as far as units are loaded, all but the last ahead edges unless flush
-// is set. The caller holds numbering or is alone.
+// numberLoaded replaces global ids by local ids in the loaded units, except for the last ahead edges unless flush is
+// set. The caller holds numbering or is the only thread.
 func numberLoaded[T id](h *hop, ids []T, flush bool) error {
 	if h.broken {
 		return nil
@@ -216,7 +216,7 @@ func numberLoaded[T id](h *hop, ids []T, flush bool) error {
 	}
 }
 
-// runFetched draws a hop whose index array is not in memory: all positions first, so that one Fetch sees the whole hop.
+// runFetched draws a hop whose index array is on disk: all positions first, so that one Fetch serves the whole hop.
 func runFetched(h *hop, from Adjacency, ids []int64) error {
 	h.setUnits(false)
 	for u := range h.units {
@@ -238,8 +238,8 @@ func runFetched(h *hop, from Adjacency, ids []int64) error {
 	return numberLoaded(h, ids, true)
 }
 
-// share runs work on the relation's threads, or on fewer where there are few pieces. Each takes pieces by taken.Add
-// until they are used up. The result is an error of one of the threads; a panic is one. All have ended when it returns.
+// share runs work on the relation's threads, or on fewer if there are few pieces. Each takes pieces by taken.Add until
+// none are left. It returns after all have ended, with the error of one of them; a panic counts as an error.
 func (e *edgeSet) share(taken *atomic.Int64, pieces int, work func(t *thread) error) error {
 	threads := min(len(e.threads), max(1, pieces/minThreadPieces))
 	if threads == 1 {
@@ -248,7 +248,7 @@ func (e *edgeSet) share(taken *atomic.Int64, pieces int, work func(t *thread) er
 	return guard.All(threads, func(i int) error {
 		err := guard.Run(func() error { return work(&e.threads[i]) })
 		if err != nil {
-			taken.Store(int64(pieces)) // the others need not go on
+			taken.Store(int64(pieces)) // stop the other threads
 		}
 		return err
 	})

@@ -8,14 +8,14 @@ import (
 	"freshgo/core/mem"
 )
 
-// inducedEdges is the number of list elements that are looked up at a time: they and their results stay in a
+// inducedEdges is the number of list elements that are looked up at a time: the elements and their results stay in a
 // first-level cache.
 const inducedEdges = 2048
 
-// induce replaces the edges by all of the relation from nodes of the batch to others: it reads the lists of all targets
-// and keeps the sources that the id map knows.
+// induce replaces the edges by all edges of the relation among the nodes of the batch: it reads the lists of all
+// targets and keeps the sources that are in the id map.
 //
-// Cost: an element of every list, prefetched, and where lists are not in memory all of them are fetched.
+// It reads every list of the targets, with prefetches in memory, by Fetch on disk.
 func (b *batch) induce() error {
 	targets := b.target.before()
 	n := len(targets)
@@ -40,7 +40,7 @@ func (b *batch) induce() error {
 	return nil
 }
 
-// inducing is the position in the work on an induced subgraph: element offset of the list of target comes next.
+// inducing is the state of the work on an induced subgraph: the next element is at offset in the list of target.
 type inducing struct {
 	batch   *batch
 	nodes   []int64
@@ -52,7 +52,7 @@ type inducing struct {
 	edges   int64 // kept
 }
 
-// lists takes up the next lists, or parts of them, as many as are brought at a time.
+// lists takes the next lists, or parts of lists, up to the number that is fetched at a time.
 func (in *inducing) lists() error {
 	g := &in.batch.relation.Relation
 	if g.Adjacency == nil {
@@ -68,7 +68,7 @@ func (in *inducing) lists() error {
 	}
 	drawn := in.positions(in.batch.listPos.data[:FetchedEdges], in.batch.listPtr.data)
 	ids := in.batch.listIDs.data[:len(drawn.Pos)]
-	if len(ids) == 0 { // the last nodes have no in-edges
+	if len(ids) == 0 { // the remaining nodes have no in-edges
 		return in.keep(nil)
 	}
 	if err := g.Adjacency.Fetch(in.batch.ctx, drawn, ids); err != nil {
@@ -107,7 +107,7 @@ func (in *inducing) load(ids []int64) []int64 {
 	return ids[:n]
 }
 
-// ask asks for the beginning of a list.
+// ask prefetches the beginning of a list.
 func (in *inducing) ask(s span) {
 	n := int(min(s.deg, askedEdges))
 	switch g := &in.batch.relation.Relation; {
@@ -119,7 +119,7 @@ func (in *inducing) ask(s span) {
 	}
 }
 
-// positions names the next elements of lists.
+// positions returns the positions of the next elements of lists.
 func (in *inducing) positions(pos, ptr []int64) Drawn {
 	n, offset, first := int64(0), in.offset, in.target
 	ptr[0] = 0
@@ -137,7 +137,7 @@ func (in *inducing) positions(pos, ptr []int64) Drawn {
 	return Drawn{Targets: in.nodes[first:end], Ptr: ptr[:end-first+1], Pos: pos[:n]}
 }
 
-// keep looks up the next elements and appends those that are nodes of the batch.
+// keep looks up the next elements and appends the nodes of the batch.
 func (in *inducing) keep(ids []int64) error {
 	if err := in.batch.ctx.Err(); err != nil {
 		return fmt.Errorf("sample: %w", err)
@@ -158,7 +158,7 @@ func (in *inducing) keep(ids []int64) error {
 		count := min(s.deg-in.offset, int64(len(ids)))
 		first := s.start + in.offset
 		for j, local := range ids[:count] {
-			row[at], pos[at] = uint32(local), first+int64(j) // what is absent is written over
+			row[at], pos[at] = uint32(local), first+int64(j) // overwritten if the node is absent
 			if local >= 0 {
 				at++
 			}
@@ -174,7 +174,7 @@ func (in *inducing) keep(ids []int64) error {
 	return nil
 }
 
-// find replaces ids by the local ones that they have, and by -1 where they have none.
+// find replaces ids by local ids, or by -1 if they have none.
 func (m *idMap) find(nodes, ids []int64) {
 	prefetchIDs(m, ids[:min(ahead, len(ids))])
 	for at := 0; at < len(ids); at += group {
@@ -197,7 +197,7 @@ func (m *idMap) find(nodes, ids []int64) {
 	}
 }
 
-// findSlot is find of one id in a hash map.
+// findSlot is find for one id in a hash map.
 func (m *idMap) findSlot(nodes []int64, v int64) int64 {
 	mask := uint64(len(m.table.data) - 1)
 	for slot := uint64(v) * golden >> m.shift; ; slot = (slot + 1) & mask {

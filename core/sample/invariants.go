@@ -2,12 +2,12 @@ package sample
 
 import "fmt"
 
-// check panics unless a batch is one that the Worker may draw: its lists are as long as they say, ids are in range, no
-// node is there twice but a seed that was given twice, no hop has a source that only a later one found, and targets
-// have no more edges than their fanouts allow, each of them once and from the list of the target.
+// check panics unless the Worker could have drawn the batch: list lengths are consistent, ids are in range, nodes are
+// distinct except for repeated seeds, no hop has a source that only a later hop found, and targets have no more edges
+// than their fanouts allow, each once and from the list of the target.
 func (w *Worker) check(g *Subgraph) {
 	s := w.sampler
-	nodes := make([]int64, len(w.nodes)+1) // where each type begins, and the end
+	nodes := make([]int64, len(w.nodes)+1) // the first node of each type, and the end
 	for t := range w.nodes {
 		perHop := g.NodesPerHop[t*(s.hops+1) : (t+1)*(s.hops+1)]
 		nodes[t+1] = nodes[t] + sum(perHop)
@@ -34,7 +34,7 @@ func (w *Worker) check(g *Subgraph) {
 	}
 }
 
-// checkNodes checks the nodes of a type, which are those from first on, the seeds before the others.
+// checkNodes checks the nodes of a type, which start at first with the seeds.
 func (w *Worker) checkNodes(g *Subgraph, typ int, first, seedEnd, end int64) {
 	lowest, beyond := w.sampler.first[typ], w.sampler.first[typ+1]
 	seen := make(map[[2]int64]bool, end-first)
@@ -53,7 +53,7 @@ func (w *Worker) checkNodes(g *Subgraph, typ int, first, seedEnd, end int64) {
 	}
 }
 
-// checkEdges checks the edges of a relation. Those that were not drawn have no hop and no fanout.
+// checkEdges checks the edges of a relation. Edges that were not drawn have no hop and no fanout.
 func (w *Worker) checkEdges(g *Subgraph, relation int, one *edgeArrays, nodes []int64) {
 	s, e := w.sampler, w.edges[relation].relation
 	perHop := func(typ int) []int64 { return g.NodesPerHop[typ*(s.hops+1) : (typ+1)*(s.hops+1)] }
@@ -82,12 +82,12 @@ func (w *Worker) checkEdges(g *Subgraph, relation int, one *edgeArrays, nodes []
 	}
 }
 
-// checkRows checks the edges of some targets: at most k for each, from sources that were reached by then.
+// checkRows checks the edges of some targets: at most k each, from sources that were reached before.
 func (w *Worker) checkRows(
 	g *Subgraph, relation int, one *edgeArrays, from, to int, most, reached int64, nodes []int64,
 ) {
 	e := w.edges[relation].relation
-	own := w.sampler.subgraph == Directional && e.steps == nil && one.pos != nil // each is of its target's list
+	own := w.sampler.subgraph == Directional && e.steps == nil && one.pos != nil // every edge is from its target's list
 	firstSource, firstTarget := nodes[e.Source], nodes[e.Target]
 	for t := from; t < to; t++ {
 		lo, hi := one.ptr[t], one.ptr[t+1]
@@ -121,8 +121,8 @@ func (w *Worker) checkRows(
 	}
 }
 
-// joins reports whether the edge at a position is from this node. It is true for lists on disk, which it cannot look
-// at.
+// joins reports whether the edge at a position starts at this node. It returns true for lists on disk, which it cannot
+// read.
 func (r *relation) joins(pos, source int64) bool {
 	switch {
 	case r.Indices32 != nil:

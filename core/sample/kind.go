@@ -8,28 +8,28 @@ import (
 	"slices"
 )
 
-// Kind is a way to draw neighbours. The file that implements it states what it can do.
+// Kind is a sampler: a way to draw neighbours. The file that implements it states its capabilities.
 type Kind struct {
-	Name string // in messages: the option that asks for it, or its proper name
+	Name string // in messages: the option that implies it, or its own name
 	Can  Capability
-	// WholeLists means that it looks at whole neighbour lists, so that these are fetched where they are on disk.
+	// WholeLists means that the sampler reads whole neighbour lists, which are fetched if they are on disk.
 	WholeLists bool
-	For        Capability // implies it, where it has no Key
-	// Key is the name by which callers choose it, and Options returns its options with their defaults; "" and nil where
-	// other options imply it.
+	For        Capability // implies the sampler, if it has no Key
+	// Key is the name by which callers choose the sampler, and Options returns its options with their defaults; "" and nil
+	// if other options imply the sampler.
 	Key     string
 	Options func() Named
 	// along returns the method for a relation, nil for uniform draws.
 	along func(c *Config, relation int, r *Relation) (method, error)
 }
 
-// kinds are all samplers. The first one that is implied draws, see Choose; the last one always is.
+// kinds lists all samplers. Choose takes the first one that is implied; the last one always is.
 var kinds = []*Kind{&walks, &layers, &temporal, &byWeight, &uniform}
 
 // Kinds returns all samplers.
 func Kinds() []*Kind { return slices.Clone(kinds) }
 
-// Named is the options of a kind that callers choose by its Key. Their names in JSON are the names that callers use.
+// Named holds the options of a kind that callers choose by its Key. Their JSON names are the callers' names.
 type Named interface {
 	// Kind returns the kind that the options belong to.
 	Kind() *Kind
@@ -37,8 +37,7 @@ type Named interface {
 	check() error
 }
 
-// ByKey returns the options of the kind with a key, set from a JSON object. Options that are not in it have their
-// defaults.
+// ByKey returns the options of the kind with a key, set from a JSON object. Missing options have their defaults.
 func ByKey(key, options string) (Named, error) {
 	var known []string
 	for _, k := range kinds {
@@ -69,7 +68,7 @@ func ByKey(key, options string) (Named, error) {
 	return nil, fmt.Errorf("%w: sampler must be one of %q, got %q", ErrConfig, known, key)
 }
 
-// choose sets the kind that draws, if it can do what the Config asks for.
+// choose sets the sampler for a Config, or returns an error if it lacks a capability.
 func (s *Sampler) choose(c *Config, g *Graph) (err error) {
 	s.asked = c.asks(g)
 	if s.kind, err = Choose(s.asked, c.Sampler); err != nil {

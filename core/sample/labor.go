@@ -10,29 +10,28 @@ import (
 )
 
 // Labor draws layer by layer (Balin and Catalyurek, Layer-Neighbor Sampling: Defusing Neighborhood Explosion in GNNs,
-// NeurIPS 2023): every source has one random variate for all targets of a hop, and a target takes the fanout-many of
-// its in-edges whose sources have the smallest. So targets that have neighbours in common draw the same ones, and a
+// NeurIPS 2023): every source has one random variate for all targets of a hop, and a target takes the in-edges whose
+// sources have the smallest variates, up to the fanout. So targets with common neighbours draw the same ones, and a
 // batch has fewer nodes.
 //
-// For a single target nothing has changed: its sources' variates are independent, so every subset of the fanout's size
-// is equally likely, as it is with uniform draws (this is the sequential form, their appendix A.3, which keeps the
-// number of edges; the variates are those of LABOR-0). With weights, arrival times of an exponential race stand for the
-// variates, as in weighted draws.
+// For a single target the draw stays uniform: the variates of its sources are independent, so every subset of the
+// fanout's size is equally likely (the sequential form of their appendix A.3, which keeps the number of edges, with the
+// variates of LABOR-0). With weights, arrival times of an exponential race replace the variates, as in weighted draws.
 //
-// An edge of weight w has Weight w/(p W), where p is the probability that it was drawn and W the sum of the target's
-// list: the Horvitz-Thompson estimate, so that the weighted sum of the sources' values has the (weighted) mean over the
-// whole list as its expectation. Uniformly that is 1 / the number of edges drawn. With weights p is taken given the
-// first arrival that was too late, tau: 1-exp(-w tau) (Cohen and Kaplan, Summarizing data using bottom-k sketches,
-// 2007).
+// An edge of weight w has Weight w/(p W), where p is the probability that it is drawn and W the sum of the target's
+// list: the Horvitz-Thompson estimate, so the weighted sum of the sources' values has the (weighted) mean over the
+// whole list as its expectation. Without weights this is 1 / the number of drawn edges. With weights, p is conditioned
+// on the first arrival that came too late, tau: 1-exp(-w tau) (Cohen and Kaplan, Summarizing data using bottom-k
+// sketches, 2007).
 //
-// An edge that is repeated in a list has the same variate each time, so that its copies are drawn together, or the
-// first ones of them where the fanout ends among them. Only there the probabilities above do not hold.
+// Copies of an edge in a list have the same variate, so they are drawn together, or only the first of them if the
+// fanout ends among them. Only in such lists the probabilities above do not hold.
 type Labor struct {
 	// LayerDependency gives a source the same variate in all hops.
 	LayerDependency bool `json:"layer_dependency"`
-	// BatchDependency is for how many batches a source keeps its variate; 1 is a new one for each. Sources change
-	// theirs at different batches, so that of any two that follow each other a share of 1/BatchDependency differs. Each
-	// batch by itself is as random as without.
+	// BatchDependency is the number of batches for which a source keeps its variate; with 1 each batch has new ones.
+	// Sources change theirs at different batches, so that between consecutive batches a share of 1/BatchDependency
+	// changes. Each batch by itself is distributed as without a dependency.
 	BatchDependency int64 `json:"batch_dependency"`
 }
 
@@ -59,7 +58,7 @@ func (l *Labor) check() error {
 	return nil
 }
 
-// labor is Labor on weights, which may be nil.
+// labor draws by Labor, with weights or nil.
 type labor struct {
 	Labor
 	weights *Weights
@@ -87,11 +86,11 @@ func (m *labor) expand(h *hop) error {
 	return h.wholeLists(m).expand()
 }
 
-// variates gives every source its variate in a hop.
+// variates computes the variates of sources in a hop.
 //
-// That of u is absorb(absorb(key, batch), u), where key is absorb(absorb(absorb(0, domainLabor), seed), epoch) with the
-// hop absorbed too, or 0 for all hops that share theirs. With a dependency of d batches it is absorb(absorb(key, u),
-// (batch+phase)/d), phase = absorb(key, u) mod d.
+// The variate of u is absorb(absorb(key, batch), u), where key is absorb(absorb(absorb(0, domainLabor), seed), epoch),
+// with the hop absorbed too, or 0 for hops that share their variates. With a dependency of d batches it is
+// absorb(absorb(key, u), (batch+phase)/d), phase = absorb(key, u) mod d.
 type variates struct {
 	key   uint64
 	batch uint64
@@ -155,7 +154,7 @@ func chooseLabor[I int32 | int64](m *labor, t *thread, h *hop, lo, hi int, at []
 	}
 }
 
-// take writes the positions and the sources of what is chosen, in the order of the list.
+// take writes the positions and the sources of the chosen edges, in the order of the list.
 func take[I int32 | int64](chosen uint64, ids []I, start int64, pos, sources []int64) {
 	sources = sources[:len(pos)]
 	for j := range pos {
@@ -171,7 +170,7 @@ func fill(list []float32, x float32) {
 	}
 }
 
-// chosen receives the edges of a target whose list begins at start. Each slice is as long as the room for edges.
+// chosen receives the edges of a target whose list begins at start. Each slice has the length of the room for edges.
 type chosen struct {
 	start   int64
 	pos     []int64
@@ -208,7 +207,7 @@ func laborUniform[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
 		laborRace(t, v, ids, c)
 		return
 	}
-	// No branch depends on a key: what is written and not taken is written over.
+	// No branch depends on a key: an entry that is not taken is overwritten by the next.
 	pos, sources, weights := c.pos, c.sources[:k], c.weight[:k]
 	for i, n := 0, 0; n < len(pos); i++ {
 		pos[n], sources[n], weights[n] = c.start+int64(i), int64(ids[i]), weight
@@ -218,8 +217,8 @@ func laborUniform[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
 	}
 }
 
-// laborLong is laborUniform for longer lists. It looks for variates below a bound that a few more than are wanted
-// should keep, and takes the smallest of these.
+// laborLong is laborUniform for longer lists. It keeps the variates below a bound that slightly more than k should be
+// below, and takes the smallest of them.
 func laborLong[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
 	k := len(c.pos)
 	want := float64(k) + 3*math.Sqrt(float64(k)) + 4
@@ -260,8 +259,8 @@ func laborLong[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
 	}
 }
 
-// laborRace is laborUniform for any list. It finds the largest of the smallest first and then goes over the list again:
-// calculating a variate takes less than keeping it.
+// laborRace is laborUniform for any list. It finds the k-th smallest variate first and then passes over the list again,
+// as computing a variate costs less than storing it.
 func laborRace[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
 	k := len(c.pos)
 	weight := 1 / float32(k)
@@ -283,12 +282,12 @@ func laborRace[I int32 | int64](t *thread, v *variates, ids []I, c *chosen) {
 	}
 }
 
-// smallest is the k-th smallest of at most shortList keys, and whether the next one is equal to it. Keys are uniform
-// below bound: their upper bits, so to speak, say in which of as many buckets they are, and only those of the bucket
-// that holds the k-th, a few, are compared with each other.
+// smallest returns the k-th smallest of at most shortList keys, and whether the next one equals it. Keys are uniform
+// below bound: their upper bits select one of as many buckets, and only the few keys in the bucket of the k-th are
+// compared.
 func smallest(keys []uint64, few *[shortList]uint64, k int, bound uint64) (limit uint64, equal bool) {
 	const buckets = 32
-	scale := math.MaxUint64 / (bound/buckets + 1) // so that key * scale / 2^64 is below buckets
+	scale := math.MaxUint64 / (bound/buckets + 1) // key * scale / 2^64 is below buckets
 	var sizes [2 * buckets]uint8
 	for _, x := range keys {
 		b, _ := bits.Mul64(x, scale)
@@ -313,10 +312,10 @@ func smallest(keys []uint64, few *[shortList]uint64, k int, bound uint64) (limit
 	return few[k-1], k < m && few[k] == few[k-1]
 }
 
-// laborWeighted writes the edges that arrive first to c, in the order of the list, and returns their number.
+// laborWeighted writes the edges with the earliest arrivals to c, in the order of the list, and returns their number.
 func laborWeighted[I int32 | int64, W float32 | float64](t *thread, v *variates, ids []I, list []W, c *chosen) int64 {
 	k, total, tau, n := len(c.pos), 0., math.Inf(1), 0
-	if len(ids) == k { // all of the list, but for weights of 0
+	if len(ids) == k { // the whole list, except for weights of 0
 		for i, w := range list {
 			total += float64(w)
 			if w > 0 {
@@ -333,7 +332,7 @@ func laborWeighted[I int32 | int64, W float32 | float64](t *thread, v *variates,
 				continue
 			}
 			x := v.of(uint64(ids[i]))
-			// -log u is at least 1-u: most of a long list needs no logarithm.
+			// -log u is at least 1-u, so most of a long list needs no logarithm.
 			if !r.full() || (1-(float64(x>>11)+0.5)*0x1p-53)/float64(w) <= math.Float64frombits(r.heap[0].key) {
 				r.add(runner{arrival(exponential(x), float64(w)), int64(i)})
 			}

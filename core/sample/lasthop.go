@@ -2,24 +2,25 @@ package sample
 
 import "context"
 
-// LastHop spares a caller the lists of the last hop that it does not need, where these are not in memory. Of a node
-// that the hop before the last reached only the last hop reads the list, and no other hop's numbering depends on it: a
-// list that is not needed is not fetched, and in the place of each neighbour stands a node that the batch has already,
-// which the caller must not look at.
+// LastHop lets a caller skip lists of the last hop that it does not need, if lists are on disk. For nodes that the last
+// hop but one reached, only the last hop reads the lists, and no other hop's numbering depends on them. A list that is
+// not needed is not fetched; each of its neighbours is replaced by a node that the batch has already, and the caller
+// must ignore these edges.
 type LastHop interface {
-	// Needed appends to places those of the targets, nodes that a relation leads to, whose lists are needed, ascending.
-	// It is called once for each relation whose last hop fetches lists, by one goroutine or several, and may wait.
+	// Needed appends to places the numbers of the targets whose lists are needed, ascending. targets are nodes that a
+	// relation leads to. It is called once for each relation whose last hop fetches lists, possibly concurrently, and may
+	// block.
 	Needed(ctx context.Context, relation int, targets []int64, places []int32) ([]int32, error)
 }
 
-// needed is the lists that are fetched in the last hop.
+// needed holds the lists to fetch in the last hop.
 type needed struct {
-	places []int32 // among the targets of the hop
+	places []int32 // numbers of the targets within the hop
 	drawn  Drawn
 	ids    []int64
 }
 
-// fetch is Adjacency.Fetch of a hop.
+// fetch is Adjacency.Fetch for a hop.
 func (h *hop) fetch(from Adjacency, d Drawn, ids []int64) error {
 	if h.last == nil || h.number < len(h.relation.fanouts)-1 || h.source.end == 0 {
 		return from.Fetch(h.ctx, d, ids)
@@ -54,7 +55,7 @@ func (h *hop) fetch(from Adjacency, d Drawn, ids []int64) error {
 	return nil
 }
 
-// of is the positions of a target.
+// of returns the positions of a target.
 func (d *Drawn) of(target int32) []int64 {
 	return d.Pos[d.Ptr[target]-d.Ptr[0] : d.Ptr[target+1]-d.Ptr[0]]
 }

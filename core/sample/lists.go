@@ -13,15 +13,15 @@ import (
 // chooser is a method that chooses among the in-edges of one target at a time.
 type chooser interface {
 	method
-	// wants reports whether it looks at the sources and at the weights of a list.
+	// wants reports whether the method reads the sources and the weights of a list.
 	wants() (ids, weights bool)
-	// exact reports whether it takes as many edges as there is room for, and returns the weights.
+	// exact reports whether the method fills the whole room for edges, and returns the weights.
 	exact() (*Weights, bool)
-	// choose does what method.expand says for the targets lo to hi, whose lists are at these places of from.
+	// choose is method.expand for the targets lo to hi, whose lists are at the given spans of from.
 	choose(t *thread, h *hop, lo, hi int, at []span, from *lists)
 }
 
-// lists is in-edges with what a chooser looks at: those of the whole graph where that is in memory, or of some targets,
+// lists holds in-edges with the inputs of a chooser: of the whole graph if it is in memory, or of some targets,
 // fetched. It has ids32 or ids64 and, with weights, narrow or wide beside sums.
 type lists struct {
 	ids32  []int32
@@ -33,16 +33,16 @@ type lists struct {
 
 const (
 	// FetchedEdges is the number of edges of whole lists that are fetched at a time; a longer list is fetched alone.
-	// Arbitrary: a read engine has hundreds of requests to order, and the memory is 1.7 MB.
+	// Arbitrary: it gives a read engine hundreds of requests to sort, and the memory is 1.7 MB.
 	FetchedEdges = 1 << 16
-	// askedEdges is the number of edges of a list whose lines are prefetched: more than most lists have, and beyond it
-	// the processor sees the pattern itself.
+	// askedEdges is the number of edges of a list that are prefetched: most lists have fewer, and in longer ones the
+	// processor detects the pattern.
 	askedEdges = 64
-	// askedTargets is the number of lists that are prefetched at a time, between work on others; see group.
+	// askedTargets is the number of lists that are prefetched at a time, between other work; see group.
 	askedTargets = 16
 )
 
-// fetched is memory for lists that are not in memory.
+// fetched holds the memory for lists from disk.
 type fetched struct {
 	listPtr, listPos, listIDs buffer[int64]
 	listSpans                 buffer[span]
@@ -55,7 +55,7 @@ type wholeLists struct {
 	chooser     chooser
 	weights     *Weights
 	exact       bool // see chooser
-	ids, weighs bool // the chooser looks at sources and at weights
+	ids, weighs bool // the chooser reads sources and weights
 }
 
 func (h *hop) wholeLists(c chooser) *wholeLists {
@@ -83,12 +83,11 @@ func fetches(g *Relation, w *Weights, ids, weights bool) bool {
 	return ids && g.Adjacency != nil || weights && w.Source != nil
 }
 
-// chooseResident works in units of targets as hop does: the lines of the lists of one unit are asked for while another
-// is worked at.
+// chooseResident works in units of targets as hop does: it prefetches the lists of one unit while it works on another.
 func (l *wholeLists) chooseResident() error {
 	h, from := l.hop, l.resident()
 	units := (h.targets + unitTargets - 1) / unitTargets
-	var taken atomic.Int64 // units that a thread has taken
+	var taken atomic.Int64 // units taken by threads
 	return h.share(&taken, units, func(t *thread) error {
 		for last := -1; ; {
 			u := int(taken.Add(1)) - 1
@@ -112,7 +111,7 @@ func (l *wholeLists) chooseResident() error {
 	})
 }
 
-// ask asks for the lists of targets from the first-th of the hop on.
+// ask prefetches the lists of targets, from the first-th of the hop on.
 func (l *wholeLists) ask(first int, from *lists) {
 	h := l.hop
 	for _, s := range h.spans.data[min(first, h.targets):min(first+askedTargets, h.targets)] {
@@ -137,7 +136,7 @@ func (l *wholeLists) ask(first int, from *lists) {
 	}
 }
 
-// exact returns the lists of a chooser that takes as many edges as there is room for from lists in memory, else nil.
+// exact returns the lists of a chooser that fills the whole room for edges from lists in memory, else nil.
 func (h *hop) exact(m method) *wholeLists {
 	c, ok := m.(chooser)
 	if !ok {
@@ -149,7 +148,7 @@ func (h *hop) exact(m method) *wholeLists {
 	return nil
 }
 
-// resident is all lists of a relation in memory.
+// resident returns all lists of a relation in memory.
 func (l *wholeLists) resident() *lists {
 	from := &lists{ids32: l.hop.relation.Indices32, ids64: l.hop.relation.Indices64}
 	if w := l.weights; w != nil {
@@ -158,8 +157,8 @@ func (l *wholeLists) resident() *lists {
 	return from
 }
 
-// run makes a hop without gaps as runResident does, with one more stage: the lists that are asked for, what is chosen
-// of them, loading, numbering.
+// run makes a hop without gaps as runResident does, with an additional stage: prefetching lists, choosing edges,
+// loading, numbering.
 func (l *wholeLists) run() error {
 	h, from := l.hop, l.resident()
 	switch {
@@ -174,12 +173,12 @@ func (l *wholeLists) run() error {
 	return runChosen(l, from, from.ids64, h.wide.data[:len(h.row)])
 }
 
-// runChosen is run; it loads from indices unless that is nil, where ids are chosen.
+// runChosen is run. It loads from indices, or if that is nil, the chooser sets ids.
 func runChosen[I int32 | int64, T id](l *wholeLists, from *lists, indices []I, ids []T) error {
 	h := l.hop
 	h.setUnits(false)
 	err := h.share(&h.taken, h.units, func(t *thread) error {
-		for chosen, asked := -1, -1; ; { // units that are as far as this
+		for chosen, asked := -1, -1; ; { // units that have passed each stage
 			u := int(h.taken.Add(1)) - 1
 			if err := h.ctx.Err(); err != nil {
 				return fmt.Errorf("sample: %w", err)
@@ -222,8 +221,8 @@ func runChosen[I int32 | int64, T id](l *wholeLists, from *lists, indices []I, i
 	return numberLoaded(h, ids, true)
 }
 
-// chooseFetched fetches the lists of the targets lo to hi, as many as there is memory for at a time, and chooses from
-// them. A list whose degree is negative counts as empty.
+// chooseFetched fetches the lists of the targets lo to hi, as many at a time as the memory allows, and chooses from
+// them. A list with a negative degree counts as empty.
 func (l *wholeLists) chooseFetched(lo, hi int) error {
 	h := l.hop
 	n := int64(h.targets)
@@ -260,7 +259,7 @@ func (l *wholeLists) chooseFetched(lo, hi int) error {
 	return nil
 }
 
-// fetch fetches the lists of the targets i to end, one after the other; ptr has their bounds.
+// fetch fetches the lists of the targets i to end one after another; ptr has their bounds.
 func (l *wholeLists) fetch(i, end int, ptr []int64) (*lists, error) {
 	h := l.hop
 	total := ptr[end-i]
@@ -301,7 +300,7 @@ func (l *wholeLists) fetch(i, end int, ptr []int64) (*lists, error) {
 	return from, nil
 }
 
-// fetch is Adjacency.Fetch of any relation.
+// fetch is Adjacency.Fetch for any relation.
 func (r *Relation) fetch(ctx context.Context, d Drawn, out []int64) error {
 	switch {
 	case r.Adjacency != nil:
@@ -318,7 +317,7 @@ func (r *Relation) fetch(ctx context.Context, d Drawn, out []int64) error {
 	return nil
 }
 
-// fetchedBytes returns the memory that fetching takes of a Worker.
+// fetchedBytes returns the memory of a Worker for fetched lists.
 func fetchedBytes(r *relation, d size, w *Weights, ids, weights bool) int64 {
 	if !fetches(&r.Relation, w, ids, weights) {
 		return 0

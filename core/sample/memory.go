@@ -6,18 +6,18 @@ import (
 	"freshgo/core/mem"
 )
 
-// Demand is the size of a batch by node type and by relation: what a Worker's memory follows.
+// Demand is the size of a batch by node type and by relation, which determines a Worker's memory.
 type Demand struct{ Nodes, Edges []int64 }
 
-// size is the demand of a batch on one relation: nodes counts its targets.
+// size is the demand of a batch along one relation: nodes counts its targets.
 type size struct{ nodes, edges int64 }
 
 func (s *Sampler) size(d Demand, relation int) size {
 	return size{d.Nodes[s.relations[relation].Target], d.Edges[relation]}
 }
 
-// WorkerBytes returns the memory that Reserve makes a Worker of this Sampler hold for batches up to a demand, id maps
-// included.
+// WorkerBytes returns the memory of a Worker of this Sampler after Reserve for batches up to a demand, including id
+// maps.
 func (s *Sampler) WorkerBytes(d Demand, stamp bool) int64 {
 	var total int64
 	for t := range s.numTypes() {
@@ -36,14 +36,14 @@ func (s *Sampler) WorkerBytes(d Demand, stamp bool) int64 {
 		}
 		both := s.size(d, i)
 		if s.subgraph == Bidirectional && s.reverse[i] >= 0 {
-			both.edges = max(both.edges, d.Edges[s.reverse[i]]) // it sorts those of both
+			both.edges = max(both.edges, d.Edges[s.reverse[i]]) // it sorts the edges of both
 		}
 		total += r.subgraphBytes(both)
 	}
 	return total + reservedBytes(new(flat).rooms(s.flatDemand(d)))
 }
 
-// Reserve grows the Worker to batches up to a demand, so that none of them allocates. Larger ones still work while the
+// Reserve grows the Worker to batches up to a demand, which then allocate nothing. Larger batches still work while the
 // budget has room.
 func (w *Worker) Reserve(d Demand) error {
 	for t, s := range w.nodes {
@@ -62,7 +62,7 @@ func (w *Worker) Reserve(d Demand) error {
 	return reserve(w.budget, w.flat.rooms(w.sampler.flatDemand(d))...)
 }
 
-// resize replaces a hash map by one that numbers this many nodes without growing.
+// resize replaces a hash map by one that numbers the given number of nodes without growing.
 func (m *idMap) resize(nodes int64) error {
 	if m.table.block == nil || tableSlots(nodes) == int64(len(m.table.data)) {
 		return nil
@@ -75,12 +75,12 @@ func (m *idMap) resize(nodes int64) error {
 	return err
 }
 
-// tableSlots is the size of a hash map that numbers this many nodes without growing.
+// tableSlots returns the size of a hash map that numbers the given number of nodes without growing.
 func tableSlots(nodes int64) int64 {
 	return max(minTable, int64(1)<<bits.Len64(uint64(2*(nodes+group)-1)))
 }
 
-// nodesRoom is the number of elements of the buffers of a node type.
+// nodesRoom holds the lengths of the buffers of a node type.
 type nodesRoom struct{ nodes, front, trees int64 }
 
 func (s *nodeSet) rooms(n nodesRoom) []room {
@@ -91,7 +91,7 @@ func (s *nodeSet) rooms(n nodesRoom) []room {
 }
 
 func (s *Sampler) nodesDemand(d Demand, t int) nodesRoom {
-	most := int64(0) // that a hop of one relation may write: as many as it has edges
+	most := int64(0) // elements that a hop of one relation may write: one for each of its edges
 	for _, i := range s.groups[t] {
 		most = max(most, newNodes(d.Edges[i], s.numNodes(t), s.disjoint))
 	}
@@ -105,7 +105,7 @@ func (s *Sampler) nodesDemand(d Demand, t int) nodesRoom {
 	return n
 }
 
-// edgesRoom is the number of elements of the buffers of a relation.
+// edgesRoom holds the lengths of the buffers of a relation.
 type edgesRoom struct{ ptr, pos, row, spans, wide, weight, counts int64 }
 
 func (e *edgeSet) rooms(n edgesRoom) []room {
@@ -134,12 +134,12 @@ func (r *relation) edgesDemand(d size) edgesRoom {
 		}
 	}
 	if r.subgraph == Induced {
-		n.pos, n.row = n.pos+inducedEdges, n.row+inducedEdges // which are looked up before it is known what they add
+		n.pos, n.row = n.pos+inducedEdges, n.row+inducedEdges // elements that are looked up before it is known which are kept
 	}
 	return n
 }
 
-// threadBytes is the scratch of a thread for large fanouts.
+// threadBytes returns the scratch memory of a thread for large fanouts.
 func (r *relation) threadBytes() (total int64) {
 	for hop, k := range r.fanouts {
 		set, entries := r.method.scratch(hop, r.widest, k)

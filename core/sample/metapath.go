@@ -8,28 +8,28 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// Metapath finds neighbours by walks along types of edges (PinSAGE on a graph of users and items; DGL's
-// PinSAGESampler), in the place of draws along one type.
+// Metapath finds neighbours by walks along edge types (PinSAGE on a graph of users and items; DGL's PinSAGESampler),
+// instead of draws along one type.
 //
-// Path is relations of the Graph, by place, each walked against its edges, from a target to a source. It leads from
-// nodes of the type that the first relation ends at, the targets, to nodes of the type that the last one begins at, the
-// sources. Length of a Walk counts how often it is walked, Restart is the probability to go back to the target before
-// each time but the first, and what is visited is where it ends; where Length is more than 1, sources and targets are
-// of one type. A walk that can go no further goes back to the target: at once where it has not left since the metapath
-// began, and else with the next time, so that this time visits nothing. With a metapath of one relation all this is
-// what Walk says.
+// Path lists relations of the Graph by number, each followed from target to source. It leads from nodes of the type
+// that the first relation ends at, the targets, to nodes of the type that the last relation begins at, the sources.
+// Length of a Walk counts passes through the path, Restart is the probability of returning to the target before each
+// pass but the first, and the end of each pass is visited. If Length exceeds 1, sources and targets are of one type. A
+// walk that reaches a node without in-edges returns to the target: at once if it is at the start of a pass, otherwise
+// with the next pass, and this pass visits nothing. A metapath of one relation is a Walk.
 //
-// A walk draws numbers as Walk says: for going back, and for each relation one below the degree of where it stands.
+// A walk draws its numbers as Walk says: one for each return, and for each relation one below the degree of the current
+// node.
 type Metapath struct {
 	Path  []int
-	Walks []Walk // of each hop
+	Walks []Walk // by hop
 }
 
-// metapath is walks along relations.
+// metapath draws by walks along relations.
 type metapath struct {
-	walks   []Walk // of each hop
+	walks   []Walk // by hop
 	path    []Relation
-	fetched bool // one of them is not in memory
+	fetched bool // one of the relations is on disk
 }
 
 var walks = Kind{
@@ -122,10 +122,10 @@ func (m metapath) expand(h *hop) error {
 	})
 }
 
-// pathMoves is n walkers that move together along a metapath, in stages as moves has them. A walker that has come to an
-// end is one whose target is the complement of what it was; it stands at node 0 of whatever type.
+// pathMoves moves n walkers together along a metapath, in the stages of moves. The target of a walker that has reached
+// a dead end is complemented; it stands at node 0 of whatever type.
 type pathMoves struct {
-	spans []span // of the targets
+	spans []span // by target
 	k     *walker
 	w     Walk
 	path  []Relation
@@ -137,7 +137,7 @@ type pathMoves struct {
 // steps returns the number of steps that each walker takes.
 func (m *pathMoves) steps() int { return int(m.w.Length) * len(m.path) }
 
-// turn begins a metapath, and asks for the spans of where the walkers stand.
+// turn begins a pass, and prefetches the spans of the walkers' nodes.
 func (m *pathMoves) turn(first, step int) {
 	end := min(first+group, m.n)
 	at, targets := m.k.at.data[first:end], m.k.targets.data[first:end]
@@ -157,7 +157,7 @@ func (m *pathMoves) turn(first, step int) {
 	asm.Prefetch(indptr[1:], at)
 }
 
-// leave draws the edges that the walkers take and asks for their sources.
+// leave draws the edges that the walkers take and prefetches their sources.
 func (m *pathMoves) leave(first, step int) {
 	end := min(first+group, m.n)
 	at, targets := m.k.at.data[first:end], m.k.targets.data[first:end]
@@ -202,7 +202,7 @@ func (m *pathMoves) arrive(first, step int) {
 	m.visit(first, end, step)
 }
 
-// visit notes where metapaths end, -1 where one has not been walked to its end.
+// visit records where the pass ends, or -1 for a pass that did not reach its end.
 func (m *pathMoves) visit(first, end, step int) {
 	if (step+1)%len(m.path) != 0 {
 		return
@@ -217,7 +217,7 @@ func (m *pathMoves) visit(first, end, step int) {
 	}
 }
 
-// resident moves all walkers all their steps; see moves.resident.
+// resident moves all walkers through all their steps; see moves.resident.
 func (m *pathMoves) resident() {
 	groups := (m.n + group - 1) / group
 	apart := min(stagesApart, (groups-1)/2)
@@ -235,7 +235,7 @@ func (m *pathMoves) resident() {
 	}
 }
 
-// fetch moves them step by step. Walkers that have come to an end ask for no edge.
+// fetch moves them step by step. Walkers at a dead end request no edge.
 func (m *pathMoves) fetch(ctx context.Context) error {
 	at, pos, next, ptr := m.k.at.data[:m.n], m.k.pos.data[:m.n], m.k.next.data[:m.n], m.k.ptr.data[:m.n+1]
 	for step := range m.steps() {

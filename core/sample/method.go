@@ -2,24 +2,24 @@ package sample
 
 import "freshgo/core/mem"
 
-// method draws the neighbours of a hop where draws are not uniform; hop.go fuses uniform draws with loading. There is
-// one file for each, which also states what its Kind can do. Numbering, layout and the sequence of hops
-// are the same for all.
+// method draws the neighbours of a hop if draws are not uniform; hop.go fuses uniform draws with loading. Each method
+// has a file, which also states the capabilities of its Kind. Numbering, layout and the sequence of hops are the same
+// for all.
 type method interface {
-	// most is the number of edges that a target of this degree gets at most.
+	// most returns the largest number of edges that a target of this degree gets.
 	most(hop int, deg, k int64) int64
-	// scratch returns the most members of the set and entries of the race that a thread needs in a hop whose longest
-	// list has widest edges.
+	// scratch returns the largest number of members of the set and of entries of the race that a thread needs in a hop
+	// whose longest list has widest edges.
 	scratch(hop int, widest, k int64) (set, race int64)
-	// expand gives every target its neighbours. Target i of the hop has room for most of them from place
-	// ptr[first+i]-from on, in h.pos (where they are edges of the graph), in h.sources (where the method has seen the
-	// sources), and in h.weight (where it weighs them), and their number goes to h.counts[i].
+	// expand draws the neighbours of all targets. Target i of the hop has room for the most edges that it may get from
+	// ptr[first+i]-from on, in h.pos (if they are edges of the graph), in h.sources (if the method has read the sources),
+	// and in h.weight (if it weighs them). It sets h.counts[i] to their number.
 	expand(h *hop) error
-	// gives names the outputs that it fills: pos, sources, weight.
+	// gives returns the outputs that it fills: pos, sources, weight.
 	gives() gives
-	// once reports whether it names its edges before anything is fetched, and so fetches once in a hop.
+	// once reports whether it names all edges before it fetches anything, and so fetches once per hop.
 	once() bool
-	// bytes returns the memory that a Worker needs in addition, for batches of this size along the relation.
+	// bytes returns the additional memory of a Worker for batches of this size along the relation.
 	bytes(r *relation, d size) int64
 }
 
@@ -45,7 +45,7 @@ func (r *relation) hasWeights() bool {
 	return r.method != nil && r.method.gives().weight && r.subgraph == Directional
 }
 
-// prepare makes room in the threads' scratch.
+// prepare makes room in the scratch memory of the threads.
 func (b *batch) prepare(m method, number int, k, widest int64) error {
 	set, entries := m.scratch(number, widest, k)
 	for i := range b.threads {
@@ -60,7 +60,7 @@ func (b *batch) prepare(m method, number int, k, widest int64) error {
 	return nil
 }
 
-// roomFor makes room for what the method gives of the edges from to to.
+// roomFor makes room for the method's outputs for the edges from to to.
 func (h *hop) roomFor(m method, from, to int64) error {
 	g := m.gives()
 	if g.pos {
@@ -88,7 +88,7 @@ func (h *hop) roomFor(m method, from, to int64) error {
 	return nil
 }
 
-// expand lets the method choose and closes the gaps that it left.
+// expand runs the method and closes the gaps between targets.
 func (h *hop) expand(m method) error {
 	if err := m.expand(h); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (h *hop) expand(m method) error {
 	return nil
 }
 
-// compact moves the edges of each target to the end of those before and sets ptr to where they are.
+// compact moves the edges of each target behind the edges of the previous one and sets ptr.
 func (h *hop) compact() {
 	ptr := h.ptr.data[h.first:]
 	begin, at := ptr[0]-h.from, int64(0)

@@ -6,30 +6,30 @@ import (
 	"math"
 )
 
-// Links is pairs of nodes: link i leads from Sources[i] to Targets[i].
+// Links lists pairs of nodes: link i leads from Sources[i] to Targets[i].
 type Links struct{ Sources, Targets []int64 }
 
-// Negatives draws pairs of nodes that a model learns to tell from links (PyG's NegativeSampling). Negative j of a batch
-// is a function of the batch's Key and of j: it takes its random numbers from the stream
+// Negatives draws pairs of nodes as negative examples for links (PyG's NegativeSampling). Negative j of a batch is a
+// function of the batch's Key and of j: its random numbers are from the stream
 //
 //	absorb(absorb(absorb(absorb(absorb(0, domainNegative), seed), epoch), batch), j)
 //
-// The first decides its source, unless the source is given, and the next its target. Negatives is immutable.
+// The first number decides its source, unless the source is given, and the next its target. Negatives is immutable.
 type Negatives struct {
 	NumSources, NumTargets int64 // nodes that can be an end
-	// Sources and Targets are running sums of the weights of nodes, by RunningSums, in proportion to which the ends are
-	// drawn. nil: uniformly.
+	// Sources and Targets are running sums of node weights, by RunningSums: ends are drawn in proportion to the weights.
+	// nil: uniformly.
 	Sources, Targets []float64
 	Given            bool    // the sources of negatives are given
-	Strict           *Strict // nil: any pair will do
-	Apart            bool    // the ends are of different types: a source and a target of the same number are two nodes
-	// SourceTimes and TargetTimes are the times of the nodes that can be an end, for DrawUpTo: the running sums are
-	// then in their order. Of one type they are the same. nil: they are always there.
+	Strict           *Strict // nil: any pair is allowed
+	Apart            bool    // the ends are of different types: equal numbers are different nodes
+	// SourceTimes and TargetTimes are the times of possible ends, for DrawUpTo, which also order the running sums. They
+	// are equal if the ends are of one type. nil: nodes exist at all times.
 	SourceTimes, TargetTimes *NodeTimes
 }
 
-// RunningSums makes weights their running sums and returns them. Weights must be finite, not negative and not all 0; it
-// says which is not.
+// RunningSums replaces weights by their running sums and returns them. Weights must be finite, not negative and not all
+// 0; the error names the first that is invalid.
 func RunningSums(weights []float64) error {
 	total := 0.
 	for i, w := range weights {
@@ -47,16 +47,16 @@ func RunningSums(weights []float64) error {
 	return nil
 }
 
-// batchKey is the state of the streams of a batch before the number of a negative is absorbed.
+// batchKey returns the state of the streams of a batch before the number of a negative is absorbed.
 func (n *Negatives) batchKey(k Key) uint64 {
 	h := absorb(absorb(0, domainNegative), k.Seed)
 	return absorb(absorb(h, k.Epoch), k.Batch)
 }
 
-// Draw sets source[j], unless sources are given, and target[j] to those of negative j of the batch of key. Strict ones
-// are looked up in the graph of the sampler.
+// Draw sets source[j], unless sources are given, and target[j] to the ends of negative j of the batch of key. Strict
+// negatives are looked up in the sampler's graph.
 //
-// Errors: that of ctx and, of strict ones, that of Adjacency.Fetch.
+// It returns the error of ctx, and for strict negatives errors of Adjacency.Fetch.
 func (n *Negatives) Draw(ctx context.Context, edges *Relation, key Key, source, target []int64) error {
 	if n.Strict != nil {
 		return n.drawStrict(ctx, edges, key, source, target)
@@ -73,7 +73,7 @@ func (n *Negatives) Draw(ctx context.Context, edges *Relation, key Key, source, 
 	return nil
 }
 
-// propose draws a pair without regard to what it is.
+// propose draws a pair without checks.
 func (n *Negatives) propose(s stream, source, target *int64) stream {
 	if !n.Given {
 		*source, s = node(s, n.Sources, n.NumSources)
@@ -92,10 +92,10 @@ func node(s stream, sums []float64, count int64) (int64, stream) {
 	return findSum(sums, 0, count, unit(x)*sums[count-1]), s
 }
 
-// unit is a uniform number in [0, 1).
+// unit returns a uniform number in [0, 1).
 func unit(x uint64) float64 { return float64(x>>11) * 0x1p-53 }
 
-// before is the sum of the weights of the nodes below v.
+// before returns the sum of the weights of the nodes below v.
 func before(sums []float64, v int64) float64 {
 	switch {
 	case sums == nil:
@@ -106,8 +106,8 @@ func before(sums []float64, v int64) float64 {
 	return sums[v-1]
 }
 
-// findSum returns the first node of [lo, hi) whose running sum from lo on is above u, never a node of weight 0. Where
-// rounding has taken u to the total, it returns the last node of positive weight. The range has at least one.
+// findSum returns the first node of [lo, hi) whose running sum from lo on exceeds u, never a node of weight 0. If
+// rounding has moved u to the total, it returns the last node of positive weight. The range has such a node.
 func findSum(sums []float64, lo, hi int64, u float64) int64 {
 	base := before(sums, lo)
 	if last := before(sums, hi) - base; u >= last {

@@ -11,13 +11,13 @@ import (
 	"freshgo/core/mem"
 )
 
-// NodeTimes limits negatives to nodes that were there at the time of the link that they go with: nodes in ascending
-// order of time, equal ones by number, so that those up to a time are the first of them and one is drawn by its place.
-// The running sums of Negatives are then in this order too. Where the ends are of two types each has times of its own,
-// or none. PyG draws again up to five times and then takes the oldest node, late or not.
+// NodeTimes restricts negatives to nodes that exist at the time of their link. It has the nodes in ascending order of
+// time, equal times by number, so the nodes up to a time are a prefix, from which a draw picks a place. The running
+// sums of Negatives are then in this order too. If the ends are of two types, each type has times of its own, or none.
+// PyG draws again up to five times and then takes the oldest node, even a later one.
 //
-// Strict ones are drawn again while they are taken, as others are. Where that goes on, as among the few oldest nodes,
-// which may all be linked, the lists of all nodes up to the time are looked at, and one is drawn from what is left.
+// Strict negatives are drawn again while they are taken, as without times. If that does not end, for instance among the
+// few oldest nodes, which may all be linked, the lists of all nodes up to the time are read, and a free pair is drawn.
 type NodeTimes struct {
 	Nodes []uint32 // by place
 	Place []uint32 // by node
@@ -27,7 +27,7 @@ type NodeTimes struct {
 // NodeTimesBytes returns the memory of the tables of NewNodeTimes.
 func NodeTimesBytes(numNodes int64) int64 { return 16 * max(1, numNodes) }
 
-// NewNodeTimes puts the nodes of these times in order. It keeps block, of NodeTimesBytes, and not times.
+// NewNodeTimes sorts the nodes by times. It keeps block, of NodeTimesBytes, and not times.
 func NewNodeTimes(times []int64, block *mem.Block) (*NodeTimes, error) {
 	n := len(times)
 	if int64(n) > math.MaxUint32 {
@@ -45,7 +45,7 @@ func NewNodeTimes(times []int64, block *mem.Block) (*NodeTimes, error) {
 	return t, nil
 }
 
-// Sort makes sums the running sums of the weights of nodes in the order of their times.
+// Sort sets sums to the running sums of the node weights in the order of the times.
 func (t *NodeTimes) Sort(weights, sums []float64) error {
 	for place, v := range t.Nodes {
 		sums[place] = weights[v]
@@ -53,7 +53,7 @@ func (t *NodeTimes) Sort(weights, sums []float64) error {
 	return RunningSums(sums)
 }
 
-// upTo returns the number of nodes that are not later than a time. Without times, or of a nil NodeTimes, it is all.
+// upTo returns the number of nodes that are not later than a time: all, without times or for a nil NodeTimes.
 func (t *NodeTimes) upTo(at, all int64) int64 {
 	if t == nil {
 		return all
@@ -61,7 +61,7 @@ func (t *NodeTimes) upTo(at, all int64) int64 {
 	return int64(sort.Search(len(t.Times), func(i int) bool { return t.Times[i] > at }))
 }
 
-// node is the one at a place.
+// node returns the node at a place.
 func (t *NodeTimes) node(place int64) int64 {
 	if t == nil {
 		return place
@@ -85,13 +85,14 @@ func (n *Negatives) upTo(at int64) (sources, targets int64) {
 	return n.SourceTimes.upTo(at, n.NumSources), n.TargetTimes.upTo(at, n.NumTargets)
 }
 
-// any reports whether some of the first sources and targets can be drawn.
+// any reports whether a pair can be drawn from the first sources and targets.
 func (n *Negatives) any(sources, targets int64) bool {
 	return before(n.Targets, targets) > 0 && (n.Given || before(n.Sources, sources) > 0)
 }
 
-// Earliest fails with ErrNegative where nothing could be drawn at a time, and so possibly at later ones: call it with
-// the earliest. Of strict ones whose source is given it looks at times alone, for what is left depends on the source.
+// Earliest returns ErrNegative if nothing can be drawn at a time, and so possibly at later ones: call it with the
+// earliest time. For strict negatives of given sources it checks times alone, because the free targets depend on the
+// source.
 func (n *Negatives) Earliest(ctx context.Context, edges *Relation, at int64) error {
 	if !n.any(n.upTo(at)) {
 		return fmt.Errorf(
@@ -107,7 +108,7 @@ func (n *Negatives) Earliest(ctx context.Context, edges *Relation, at int64) err
 	return err
 }
 
-// DrawUpTo is Draw with nodes that are not later than times[j], for each negative.
+// DrawUpTo is Draw among nodes that are not later than times[j], for negative j.
 func (n *Negatives) DrawUpTo(ctx context.Context, edges *Relation, key Key, times, source, target []int64) error {
 	if len(target) > math.MaxInt32 {
 		return fmt.Errorf("sample: %d negatives, expected at most 2^31-1: %w", len(target), ErrTooLarge)
@@ -149,8 +150,8 @@ func (n *Negatives) DrawUpTo(ctx context.Context, edges *Relation, key Key, time
 	return nil
 }
 
-// fewTries bounds rejection before all lists are looked at. Arbitrary: a source linked with nine in ten of the nodes
-// comes to that once in a thousand.
+// fewTries bounds rejections before all lists are read. Arbitrary: for a source linked with nine in ten of the nodes it
+// is reached once in a thousand draws.
 const fewTries = 64
 
 // proposeUpTo is propose among nodes up to a time.
@@ -173,21 +174,20 @@ func (t *NodeTimes) draw(s stream, sums []float64, count int64) (int64, stream) 
 	return t.node(place), s
 }
 
-// leftChunk is the number of targets that drawLeft looks at together, with 16 bytes each. Arbitrary: their lists mostly
+// leftChunk is the number of targets that drawLeft reads together, with 16 bytes each. Arbitrary: their lists usually
 // have more edges than are fetched at a time.
 const leftChunk = 1 << 14
 
-// drawLeft draws a pair of nodes up to a time, of a given source unless that is below 0, from all that are not taken.
-// It costs a look at the lists of all these nodes, and another at those of the leftChunk targets that the drawn one is
-// among.
+// drawLeft draws a free pair of nodes up to a time, with the given source unless it is negative. It reads the lists of
+// all these nodes, and then again the lists of the leftChunk targets that contain the drawn one.
 func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source, at int64) (int64, int64, error) {
 	sources, count := n.upTo(at)
 	seeds := n.takenLinks(sources, count)
 	targets, mass := make([]int64, min(count, leftChunk)), make([]float64, min(count, leftChunk))
-	var first, next int64 // places of the targets
-	var total float64     // the mass left of all nodes before next; mass holds the running sums up to it
+	var first, next int64 // places of targets
+	var total float64     // the free mass of all nodes before next; mass holds its running sums
 	var taken []int64
-	linked := false // the source with the target, as far as its list has been seen
+	linked := false // the source with the target, in the part of the list read so far
 	visit := func(p listPiece) {
 		at, place := p.target, first+int64(p.target)
 		v, weight := targets[at], before(n.Targets, place+1)-before(n.Targets, place)
@@ -243,7 +243,7 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source,
 	u := unit(x) * total
 	chunk := findSum(sums, 0, int64(len(sums)), u)
 	if from := chunk * leftChunk; from != first {
-		total = before(sums, chunk) // so that all sums equal the sums of the first look
+		total = before(sums, chunk) // so that all sums equal the sums of the first pass
 		if err := look(from); err != nil {
 			return 0, 0, err
 		}
@@ -270,7 +270,7 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source,
 	return n.SourceTimes.node(pick.from(n.Sources)), target, nil
 }
 
-// takenLinks is the seed links among the first sources and targets, by target.
+// takenLinks returns the seed links among the first sources and targets, by target.
 func (n *Negatives) takenLinks(sources, targets int64) (links []Link) {
 	if n.Strict.links == nil {
 		return nil
@@ -284,8 +284,8 @@ func (n *Negatives) takenLinks(sources, targets int64) (links []Link) {
 	return SortLinks(links)
 }
 
-// takenSources adds the places below count of the sources of a piece of a list, which is the first of a target or
-// another. They are ascending, so that they are never more than there are nodes.
+// takenSources adds the places below count of the sources in a piece of a list, the first piece of a target or a later
+// one. They ascend, so there are at most as many as nodes.
 func (n *Negatives) takenSources(places []int64, first bool, list []int64, count int64) []int64 {
 	if first {
 		places = places[:0]
@@ -299,14 +299,14 @@ func (n *Negatives) takenSources(places []int64, first bool, list []int64, count
 	return slices.Compact(places)
 }
 
-// takenBesides adds those that are taken for a target whatever its list is.
+// takenBesides adds the places that are taken for a target independently of its list.
 func (n *Negatives) takenBesides(places []int64, target int64, seeds []Link, count int64) []int64 {
 	add := func(v int64) {
 		if place := n.SourceTimes.place(v); place < count {
 			places = append(places, place)
 		}
 	}
-	if !n.Apart { // a node with itself
+	if !n.Apart { // self-loops
 		add(target)
 	}
 	for _, l := range seeds[firstOf(seeds, target):firstOf(seeds, target+1)] {
@@ -316,8 +316,8 @@ func (n *Negatives) takenBesides(places []int64, target int64, seeds []Link, cou
 	return slices.Compact(places)
 }
 
-// eachList calls visit with the pieces of every target's list, in the order of the targets and of the lists, wherever
-// they are.
+// eachList calls visit with the pieces of every target's list, in the order of the targets and of the lists, in memory
+// or on disk.
 func (g *Relation) eachList(ctx context.Context, targets []int64, visit func(p listPiece)) error {
 	if g.Adjacency != nil {
 		return g.eachFetched(ctx, targets, visit)

@@ -1,9 +1,9 @@
 package sample
 
-// networkLimit is up to how many numbers sortNetwork sorts.
+// networkLimit is the largest number of elements that sortNetwork sorts.
 const networkLimit = 16
 
-// exchange puts two places in order, the smaller number first.
+// exchange orders the numbers at two places, the smaller at low.
 type exchange struct{ low, high uint8 }
 
 // networks are Batcher's merge exchange (Knuth, The Art of Computer Programming, 5.2.2, algorithm M) for each length.
@@ -29,8 +29,8 @@ var networks = func() (of [networkLimit + 1][]exchange) {
 	return of
 }()
 
-// sortNetwork sorts at most networkLimit numbers. No branch depends on them: what walks visit is in no order that a
-// processor could predict. That took 0.53 times as long as insertion for 12 numbers and for 7.
+// sortNetwork sorts at most networkLimit numbers without branches that depend on them, as the order of visits of walks
+// is unpredictable. It took 0.53 times as long as insertion for 12 numbers and for 7.
 func sortNetwork(x []int64) {
 	var y [networkLimit]int64
 	copy(y[:], x)

@@ -11,13 +11,13 @@ import (
 	"freshgo/core/mem"
 )
 
-// nodeSet is the nodes of one type in a batch, and the id map that numbers them.
+// nodeSet holds the nodes of one type in a batch, and the id map that numbers them.
 type nodeSet struct {
 	budget   *mem.Budget
 	numNodes int64 // of the graph
-	disjoint bool  // nodes are words and have a forest, see disjoint.go
-	moved    bool  // nodes may move while others are expanded from them: front has those that are
-	n        int   // nodes numbered
+	disjoint bool  // nodes are words with trees in a forest, see disjoint.go
+	moved    bool  // nodes may move while edges are drawn from them: front has copies
+	n        int   // numbered nodes
 
 	ids    idMap
 	nodes  buffer[int64]
@@ -33,7 +33,7 @@ func (s *nodeSet) free() {
 	freeAll(s.rooms(nodesRoom{}))
 }
 
-// initIDs makes an id map of nodes, or of words.
+// initIDs makes an id map for nodes, or for words.
 func (s *nodeSet) initIDs(stamp bool) error {
 	if s.disjoint {
 		return s.ids.init(s.budget, math.MaxInt64, false)
@@ -41,7 +41,7 @@ func (s *nodeSet) initIDs(stamp bool) error {
 	return s.ids.init(s.budget, s.numNodes, stamp)
 }
 
-// begin checks the seeds and numbers them. In a disjoint batch firstTree is the tree of the first.
+// begin checks the seeds and numbers them. In a disjoint batch firstTree is the tree of the first seed.
 func (s *nodeSet) begin(ctx context.Context, seeds []int64, firstTree, hops int) error {
 	for i, v := range seeds {
 		if v < 0 || v >= s.numNodes {
@@ -80,9 +80,9 @@ func badSeed(v int64, at int, numNodes int64) error {
 	return fmt.Errorf("sample: seed %d at index %d, expected a node in [0, %d): %w", v, at, numNodes, ErrSeed)
 }
 
-// beginHop makes the targets of a hop ready to be expanded.
+// beginHop prepares the targets of a hop.
 func (s *nodeSet) beginHop() error {
-	if !s.moved || s.disjoint { // the ids of trees are in the forest, which does not change in a hop
+	if !s.moved || s.disjoint { // the ids of trees are in the forest, which does not change within a hop
 		return nil
 	}
 	targets := s.nodes.data[s.first:s.end]
@@ -93,7 +93,7 @@ func (s *nodeSet) beginHop() error {
 	return nil
 }
 
-// endHop counts what a hop has reached, the targets of the next.
+// endHop counts the nodes that a hop has reached, the targets of the next hop.
 func (s *nodeSet) endHop() error {
 	s.perHop = append(s.perHop, int64(s.n-s.end))
 	s.first, s.end = s.end, s.n
@@ -103,7 +103,7 @@ func (s *nodeSet) endHop() error {
 	return nil
 }
 
-// targets is the global ids of nodes that the hop expands, by local ids.
+// targets returns the global ids of nodes that the hop expands, by local ids.
 func (s *nodeSet) targets(first, end int) []int64 {
 	switch {
 	case s.disjoint:
@@ -114,7 +114,7 @@ func (s *nodeSet) targets(first, end int) []int64 {
 	return s.nodes.data[first:end]
 }
 
-// before is the global ids of the nodes that were numbered before the hop, which once all have ended are all nodes.
+// before returns the global ids of the nodes numbered before the hop, and after the last hop of all nodes.
 func (s *nodeSet) before() []int64 {
 	if s.disjoint {
 		return s.forest.ids.data[:s.end]
@@ -122,7 +122,7 @@ func (s *nodeSet) before() []int64 {
 	return s.nodes.data[:s.end]
 }
 
-// newNodes returns the number of a type's nodes that the edges can reach at most.
+// newNodes returns the largest number of a type's nodes that the edges can reach.
 func newNodes(edges, numNodes int64, disjoint bool) int64 {
 	if disjoint {
 		return edges
@@ -135,29 +135,28 @@ const (
 	minTable  = 1 << 12 // slots of a new hash map; arbitrary
 )
 
-// idMap numbers the nodes of a batch: one pass looks an id up, and gives it the next local id where it is new.
+// idMap numbers the nodes of a batch: one pass looks up an id and gives it the next local id if it is new.
 //
-// A stamp is base + local id. Each batch has a base above all stamps of earlier batches, so that what they left counts
-// as absent and nothing is cleared between batches. Stamps are 32 bits wide, which halves what the stamp array takes of
-// the caches against a 64-bit stamp of generation and local id; the price is a clear once 2^31 nodes have been
-// numbered.
+// A stamp is base + local id. The base of each batch exceeds all stamps of earlier batches, so their stamps count as
+// absent and nothing is cleared between batches. Stamps have 32 bits, so the stamp array takes half the cache that a
+// 64-bit stamp of generation and local id would; the price is a clear after 2^31 numbered nodes.
 //
-// Exactly one of stamps and table is used. Either gives the same numbering. It is not safe for concurrent use.
+// Exactly one of stamps and table is used, with the same numbering. An idMap is not safe for concurrent use.
 type idMap struct {
 	budget *mem.Budget
-	base   uint32 // stamps below are absent; at least 1, so that zeroed memory is absent
-	next   uint32 // above all stamps given so far: the base of the next batch
+	base   uint32 // smaller stamps are absent; at least 1, so zeroed memory is absent
+	next   uint32 // above all stamps so far: the base of the next batch
 
 	// stamps has one element for each node of the graph.
 	stamps buffer[uint32]
 
-	// table is a hash map with linear probing, at most half full, of the low 32 bits of an id above its stamp.
+	// table is a hash map with linear probing, at most half full. An entry has the low 32 bits of an id above its stamp.
 	table buffer[uint64]
-	shift uint // a slot is the upper 64-shift bits of a product
-	exact bool // 32 bits tell all ids of the graph apart
+	shift uint // a slot number is the upper 64-shift bits of a product
+	exact bool // 32 bits distinguish all ids of the graph
 }
 
-// id is a global id as stored by the graph.
+// id is a global id in the graph's own width.
 type id interface{ uint32 | int64 }
 
 func (m *idMap) init(budget *mem.Budget, numNodes int64, stamp bool) error {
@@ -190,7 +189,7 @@ func (m *idMap) begin() {
 	m.base = m.next
 }
 
-// reserve makes room for more ids beside the numbered ones, nodes.
+// reserve makes room for more ids beside the numbered nodes.
 func (m *idMap) reserve(nodes []int64, more int) error {
 	if len(nodes)+more > maxLocals {
 		return fmt.Errorf("a batch of %d nodes, and %d edges to more, expected at most %d nodes: %w",
@@ -212,7 +211,7 @@ func (m *idMap) reserve(nodes []int64, more int) error {
 	return nil
 }
 
-// prefetchIDs asks for the entries of ids.
+// prefetchIDs prefetches the entries of ids.
 func prefetchIDs[T id](m *idMap, ids []T) {
 	if m.table.block == nil {
 		asm.Prefetch(m.stamps.data, ids)
@@ -227,9 +226,8 @@ func prefetchIDs[T id](m *idMap, ids []T) {
 	}
 }
 
-// number sets row[i] to the local id of ids[i], for all i in order, writes ids that are new to nodes[n], nodes[n+1],
-// ... and returns the new n. The caller has reserved len(ids), and nodes has room for them. row and ids may be one
-// array.
+// number sets row[i] to the local id of ids[i], for all i in order, writes new ids to nodes[n], nodes[n+1], ... and
+// returns the new n. The caller has reserved len(ids), and nodes has room for them. row and ids may be the same array.
 func number[T id](m *idMap, nodes []int64, n int, ids []T, row []uint32) int {
 	if m.table.block == nil {
 		return numberStamps(m, nodes, n, ids, row)
@@ -237,7 +235,7 @@ func number[T id](m *idMap, nodes []int64, n int, ids []T, row []uint32) int {
 	return numberTable(m, nodes, n, ids, row)
 }
 
-// numberStamps branches on whether an id is new although that is hard to predict: without the branch (a conditional
+// numberStamps branches on whether an id is new, although the branch is hard to predict: without it (a conditional
 // move, and a node written each time) every address would wait for all stamps before it, which took 1.2 times as long.
 func numberStamps[T id](m *idMap, nodes []int64, n int, ids []T, row []uint32) int {
 	stamps, base := m.stamps.data, m.base
@@ -278,8 +276,8 @@ func numberTable[T id](m *idMap, nodes []int64, n int, ids []T, row []uint32) in
 	return n
 }
 
-// insert gives nodes[first:end] their places as local ids. An id that is repeated, as seeds may be, is found at its
-// first.
+// insert numbers nodes[first:end] by their positions. A repeated id, as among seeds, has the number of its first
+// position.
 func (m *idMap) insert(nodes []int64, first, end int) {
 	mask := uint64(len(m.table.data) - 1)
 	for local := first; local < end; local++ {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// inPieces calls fetch for at most FetchedEdges edges at a time where all are of one target. Several lists are never
-// more together, but one list has any length, and what a fetch takes beside its result grows with its edges: 44 bytes
-// for each from disk, which no budget would know of.
+// inPieces calls fetch for at most FetchedEdges edges at a time if all are of one target. Several lists never have more
+// together, but one list has any length, and a fetch takes memory in proportion to its edges beside its result: 44
+// bytes per edge from disk, outside every budget.
 func inPieces[T any](d Drawn, out []T, fetch func(Drawn, []T) error) error {
 	for len(d.Ptr) == 2 && len(d.Pos) > FetchedEdges {
 		piece := Drawn{Targets: d.Targets, Ptr: []int64{0, FetchedEdges}, Pos: d.Pos[:FetchedEdges]}
@@ -23,15 +23,15 @@ func inPieces[T any](d Drawn, out []T, fetch func(Drawn, []T) error) error {
 // listPiece is a part of the in-edges of a target: their sources, and the position of the first. A target has at least
 // one piece.
 type listPiece struct {
-	target int // which of the targets
+	target int // index into the targets
 	first  int64
 	ids    []int64
-	last   bool // of the target's
+	last   bool // the target's last piece
 }
 
 // eachFetched calls visit with the pieces of every target's list, in the order of the targets and of the lists. It
-// fetches FetchedEdges edges at a time at most, whose positions and sources are on the Go heap, 16 bytes each, however
-// long a list is.
+// fetches at most FetchedEdges edges at a time, whose positions and sources are on the Go heap, 16 bytes each, even for
+// longer lists.
 func (r *Relation) eachFetched(ctx context.Context, targets []int64, visit func(p listPiece)) error {
 	var pos, ptr, ids []int64
 	for i, done := 0, int64(0); i < len(targets); { // i targets are done, and done edges of the next

@@ -6,9 +6,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// race keeps the runners that come in first: those with the smallest keys, in a heap with the largest on top. Equal
-// keys rank by offset. Keys of exponential races are the bits of a float64 that is not negative, which are ordered as
-// the numbers are.
+// race keeps the runners with the smallest keys, in a heap with the largest on top. Equal keys rank by offset. Keys of
+// exponential races are the bits of a nonnegative float64, which sort like the numbers.
 type race struct {
 	small [scanLimit + 1]runner // for fanouts up to scanLimit
 	buf   buffer[runner]        // for larger ones
@@ -30,7 +29,7 @@ func (r *race) grow(budget *mem.Budget, n int) error {
 	return r.buf.grow(budget, mem.Trace, int64(n), 0)
 }
 
-// start begins a race with room for n, for which grow has made room.
+// start begins a race with room for n runners, for which grow has made room.
 func (r *race) start(n int) {
 	r.room = n
 	if n <= len(r.small) {
@@ -40,10 +39,10 @@ func (r *race) start(n int) {
 	}
 }
 
-// full reports whether n runners have arrived, so that only a runner before first can enter.
+// full reports whether n runners have arrived, so that only a runner ahead of the last one can enter.
 func (r *race) full() bool { return len(r.heap) == r.room }
 
-// add enters a runner. Where the race is full, the last one leaves if it is behind it.
+// add enters a runner. In a full race it replaces the last one, if it is ahead of it.
 func (r *race) add(a runner) {
 	if len(r.heap) < r.room {
 		r.heap = append(r.heap, a)
@@ -62,7 +61,7 @@ func (r *race) add(a runner) {
 	}
 }
 
-// sink puts a in the place of the last one.
+// sink replaces the last one by a.
 func (r *race) sink(a runner) {
 	heap := r.heap
 	i := 0
@@ -83,7 +82,7 @@ func (r *race) sink(a runner) {
 	heap[i] = a
 }
 
-// last takes the last one out.
+// last removes and returns the last one.
 func (r *race) last() runner {
 	top, end := r.heap[0], len(r.heap)-1
 	a := r.heap[end]
@@ -93,12 +92,12 @@ func (r *race) last() runner {
 	return top
 }
 
-// exponential turns uniform bits into a draw of the exponential distribution with mean 1, greater than 0. With rate w,
-// which divides it, the smallest of several belongs to w_i with probability w_i / sum of w (Efraimidis and Spirakis,
+// exponential converts uniform bits to a draw from the exponential distribution with mean 1, greater than 0. Divided by
+// rates w_i, the smallest of several draws is number i with probability w_i / sum of w (Efraimidis and Spirakis,
 // Weighted random sampling with a reservoir, 2006).
 func exponential(x uint64) float64 {
 	return -math.Log((float64(x>>11) + 0.5) * 0x1p-53)
 }
 
-// arrival is the key of a runner with weight w, above 0, in an exponential race.
+// arrival returns the key of a runner with weight w, above 0, in an exponential race.
 func arrival(e float64, w float64) uint64 { return math.Float64bits(e / w) }

@@ -2,24 +2,24 @@ package sample
 
 import "fmt"
 
-// relation is a Relation and what is drawn along it. That of a metapath has the lists of its first step, leads from the
-// sources of its last, and draws by walks.
+// relation is a Relation with its sampler. A metapath has the lists of its first step, leads from the sources of its
+// last, and draws by walks.
 type relation struct {
 	Relation
 	numSources int64 // nodes of type Source
-	degree     int64 // of a target, on average, rounded up
+	degree     int64 // average in-degree of a target, rounded up
 	fanouts    []int64
 	replace    bool
 	method     method  // nil: uniform draws
-	widest     int64   // the longest list, where a method has to know
-	steps      []int64 // of a metapath: those of the walks of a target, in each hop
+	widest     int64   // length of the longest list, if the method needs it
+	steps      []int64 // for a metapath: steps of the walks of a target, by hop
 
 	subgraph SubgraphType
-	temporal *Temporal // nil: without times
+	temporal *Temporal // nil: no times
 	disjoint bool
 }
 
-// setMethod takes the method of the Config.
+// setMethod sets the method that the Config asks for.
 func (r *relation) setMethod(k *Kind, cfg *Config, i int) (err error) {
 	if len(cfg.Temporal) > 0 {
 		r.temporal = cfg.Temporal[i]
@@ -37,7 +37,7 @@ func (r *Relation) numTargets() int64 { return int64(len(r.Indptr)) - 1 }
 
 func (r *Relation) numEdges() int64 { return r.Indptr[len(r.Indptr)-1] }
 
-// check checks the shape of a relation of g.
+// check validates the shape of a relation of g.
 func (r *Relation) check(g *Graph) error {
 	if types := len(g.NumNodes); r.Source < 0 || r.Source >= types || r.Target < 0 || r.Target >= types {
 		return fmt.Errorf("from node type %d to %d, expected types below %d: %w", r.Source, r.Target, types, ErrGraph)

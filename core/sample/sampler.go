@@ -4,23 +4,23 @@
 // graph is one node type and one relation, both without names.
 //
 // The package guarantees
-//   - exact uniform draws: without replacement every in-edge of a target is drawn with probability min(1, k/degree),
-//     with replacement the k draws are independent; a fanout of -1 takes all in-edges in order;
-//   - or what Config asks for instead, see kinds: draws by weight, by time, layer by layer, random walks;
-//   - PyG's directional layout: the in-edges of a node are drawn once, in the hop after the one that first reached it;
-//   - pyg-lib's order of work: in every hop the nodes that the hop before reached, of all types, are expanded along
-//     every relation that ends at theirs, in the order of the graph, and nodes of a type are numbered as they are
-//     discovered, after its seeds;
-//   - that a batch is a pure function of graph, Config, Key and seeds: it is the same for any number of threads, for
-//     either id map, and whether the adjacency is in memory or fetched (see stream for the random numbers).
+//   - exact uniform draws: without replacement every in-edge of a target is drawn with probability
+//     min(1, k/degree), with replacement the k draws are independent; a fanout of -1 takes all in-edges in order;
+//   - or the draws that Config asks for, see kinds: by weight, by time, layer by layer, by random walks;
+//   - PyG's directional layout: the in-edges of a node are drawn once, in the hop after the hop that first reached it;
+//   - pyg-lib's order of work: each hop expands the nodes that the previous hop reached, of all types, along every
+//     relation that ends at their type, in the order of the graph, and nodes of a type are numbered in order of
+//     discovery, after its seeds;
+//   - that a batch is a pure function of graph, Config, Key and seeds: equal for any number of threads, for both id
+//     maps, and for an adjacency in memory or on disk (see stream for the random numbers).
 //
-// The loader calls it: one Sampler for a graph, one Worker for each batch in preparation.
+// The loader calls it, with one Sampler for a graph and one Worker for each batch in preparation.
 //
-// Cost: bound by the latency of about 2.2 cache misses for an edge (indptr, indices, id map), hidden by drawing in
-// small units whose misses are prefetched one stage ahead (see hop). Graph arrays and scratch should lie in huge pages,
-// worth 1.1 to 1.5 times the speed: the scratch does, by mem; for the graph it is up to the caller, who gets it from
-// mem.Budget too. A heterogeneous graph costs, besides, two goroutine switches for each node type and hop, and a copy
-// of each batch.
+// The cost is bound by the latency of about 2.2 cache misses per edge (indptr, indices, id map), which are hidden by
+// drawing in small units whose misses are prefetched one stage ahead (see hop). Huge pages for graph arrays and scratch
+// memory give 1.1 to 1.5 times the speed: mem provides them for the scratch memory, and for callers who allocate the
+// graph by mem.Budget. A heterogeneous graph also costs two goroutine switches per node type and hop, and a copy of
+// each batch.
 package sample
 
 import (
@@ -31,8 +31,7 @@ import (
 	"slices"
 )
 
-// Errors of this package wrap one of these, or context.Canceled and the like, mem.ErrBudget, or what Adjacency.Fetch
-// returned.
+// Errors of this package wrap one of these, a context error, mem.ErrBudget, or an error of Adjacency.Fetch.
 var (
 	ErrGraph    = errors.New("inconsistent graph")
 	ErrFanout   = errors.New("invalid fanout")
@@ -40,109 +39,108 @@ var (
 	ErrTooLarge = errors.New("batch too large")
 	ErrConfig   = errors.New("invalid sampler")
 	ErrNegative = errors.New("no negative to draw")
-	// ErrDeferred is returned by an Adjacency.Fetch that collects the request and has no neighbours yet: see
-	// Worker.Draw.
+	// ErrDeferred is returned by an Adjacency.Fetch that records the request and has no neighbours yet: see Worker.Draw.
 	ErrDeferred = errors.New("neighbours are read later")
 )
 
 const (
-	// All as a fanout takes every in-edge.
+	// All is the fanout that takes every in-edge.
 	All = -1
-	// maxLocals is the number of nodes of a batch: local ids are below 2^31, so that they fit int32 and leave the upper
-	// half of a stamp for generations.
+	// maxLocals bounds the nodes of a batch: local ids are below 2^31, so that they fit int32 and leave the upper half of
+	// a stamp for generations.
 	maxLocals = math.MaxInt32
-	// maxEdges of a batch keeps sums of edges, and their bytes, far from overflow. Arbitrary.
+	// maxEdges bounds the edges of a batch, so that their sums and bytes do not overflow. Arbitrary.
 	maxEdges = 1 << 40
 )
 
 // Key selects the random numbers of a batch.
 type Key struct{ Seed, Epoch, Batch uint64 }
 
-// Graph is node types and the relations between them, both known by their places in these lists.
+// Graph lists node types and the relations between them; their numbers are their positions in these lists.
 type Graph struct {
-	NumNodes  []int64 // of each node type
+	NumNodes  []int64 // by node type
 	Relations []Relation
-	// Named means that node types and relations have names, as in a heterogeneous graph. Every relation then has random
-	// numbers of its own, and messages give its place. A graph without names has one node type and one relation.
+	// Named means that node types and relations have names, as in a heterogeneous graph. Every relation then has separate
+	// random numbers, and messages give its number. A graph without names has one node type and one relation.
 	Named bool
 }
 
-// Relation is the in-edges of the nodes of type Target in compressed sparse columns: their sources, nodes of type
-// Source, are for node v at the positions Indptr[v] to Indptr[v+1] of the index array.
+// Relation holds the in-edges of the nodes of type Target in compressed sparse columns: the sources of node v, nodes of
+// type Source, are at the positions Indptr[v] to Indptr[v+1] of the index array.
 //
-// That array is exactly one of Indices32 and Indices64 or, when it is not in memory, Adjacency (a relation without
-// edges may leave all three nil). Indptr has one more element than Target has nodes and must not decrease, and all
-// sources must be nodes; the store proves both as it loads. A Relation that breaks this is stopped by a bounds check
-// and never reaches memory outside its arrays.
+// The index array is exactly one of Indices32 and Indices64 or, on disk, Adjacency (a relation without edges may leave
+// all three nil). Indptr has one more element than Target has nodes and must not decrease, and all sources must be
+// nodes; the store verifies both as it loads. A Relation that breaks this fails at a bounds check and never accesses
+// memory outside its arrays.
 type Relation struct {
-	Source, Target int // places of node types
+	Source, Target int // numbers of node types
 	Indptr         []int64
 	Indices32      []int32
 	Indices64      []int64
 	Adjacency      Adjacency
 }
 
-// Adjacency is an index array that is not in memory.
+// Adjacency is an index array on disk.
 type Adjacency interface {
-	// Fetch sets out[i] to element d.Pos[i] of the index array, each the number of a node, which the implementation
-	// checks. It is called once in a hop with all edges of that hop, and by several Workers at a time. d is valid
-	// during the call only and must not be changed. After ErrDeferred the other relations of the hop are fetched too.
+	// Fetch sets out[i] to element d.Pos[i] of the index array, a node number, which the implementation checks. It is
+	// called once per hop with all edges of that hop, concurrently by several Workers. d is valid only during the call and
+	// must not be changed. After ErrDeferred the other relations of the hop are fetched as well.
 	Fetch(ctx context.Context, d Drawn, out []int64) error
 }
 
-// Drawn is edges by target: those of Targets[i] are at the positions Pos[Ptr[i]-Ptr[0]:Ptr[i+1]-Ptr[0]] of the index
-// array, in no particular order. So whoever keeps lists of single targets looks each target up once and not each edge.
+// Drawn lists edges by target: the edges of Targets[i] are at positions Pos[Ptr[i]-Ptr[0]:Ptr[i+1]-Ptr[0]] of the index
+// array, in any order. So an implementation that caches whole lists looks up each target once instead of each edge.
 type Drawn struct {
 	Targets []int64 // global ids
-	Ptr     []int64 // len(Targets)+1 of them
-	Pos     []int64 // Ptr[len(Targets)]-Ptr[0] of them
+	Ptr     []int64 // len(Targets)+1 elements
+	Pos     []int64 // Ptr[len(Targets)]-Ptr[0] elements
 }
 
 // Config selects the draws of a Sampler.
 type Config struct {
-	// Fanouts of each relation, one for each hop, as many of all: in-edges drawn for a target, nearest the seeds first:
-	// positive, All or, in a graph with names, 0 for none. Without names there may be no hop: a batch is then its
-	// seeds.
+	// Fanouts has for each relation one number per hop, the same number of hops for all: in-edges drawn for a target,
+	// nearest the seeds first: positive, All or, in a graph with names, 0 for none. Without names there may be no hops: a
+	// batch is then its seeds.
 	Fanouts [][]int64
 	Replace bool // draw with replacement
 
-	Weights []*Weights // of each relation: draw in proportion to these, or uniformly where it has nil; or none at all
-	Sampler Named      // a sampler that is chosen by its name, such as Labor; nil: what the other fields imply
-	// Metapaths draw neighbours by random walks instead. They take the place of relations in a batch and in Fanouts,
-	// which then gives the number of neighbours that a target keeps.
+	Weights []*Weights // by relation: draw in proportion to these, or uniformly if nil; empty: all uniformly
+	Sampler Named      // a sampler chosen by name, such as Labor; nil: implied by the other fields
+	// Metapaths draws neighbours by random walks. Metapaths replace relations in a batch and in Fanouts, which then gives
+	// the number of neighbours that a target keeps.
 	Metapaths []Metapath
 
-	Disjoint bool // every seed has a tree of its own over all node types, see Subgraph.Tree
-	// Temporal is, of each relation, how to draw what was there at the times of the seeds, nil where edges have no
-	// times and all may be drawn; or none at all. Batches are then disjoint.
+	Disjoint bool // one tree per seed over all node types, see Subgraph.Tree
+	// Temporal has for each relation how to draw what existed at the times of the seeds, or nil if its edges have no times
+	// and all may be drawn; empty: no times. Batches are then disjoint.
 	Temporal []*Temporal
 
-	Subgraph SubgraphType // which edges among its nodes a batch has, of every relation
-	// Reverse is, with Bidirectional, the relation whose edges go against those of each, from its target's type to its
-	// source's, perhaps itself; -1 where there is none, and nothing is added.
+	Subgraph SubgraphType // the edges that a batch has among its nodes, in every relation
+	// Reverse has, with Bidirectional, the reverse of each relation, from its target's type to its source's, possibly the
+	// relation itself; -1 if there is none, and nothing is added.
 	Reverse []int
 }
 
-// Sampler is a checked Graph and Config. It is immutable and safe for concurrent use.
+// Sampler is a validated Graph and Config. It is immutable and safe for concurrent use.
 type Sampler struct {
-	first     []int64 // as of First
+	first     []int64 // see First
 	relations []relation
 	groups    [][]int // for each node type, the relations that number its nodes, in order
-	moved     []bool  // node types whose nodes may move while others are expanded from them
+	moved     []bool  // by node type: whether nodes may move while edges are drawn from them
 	hops      int
 
 	named    bool
 	disjoint bool
 	timed    bool // trees have times
 	subgraph SubgraphType
-	reverse  []int // as Config.Reverse
+	reverse  []int // like Config.Reverse
 	kind     *Kind
 	asked    Capability
 }
 
-// New checks the shape of g (in constant time for a relation: see Relation for what it trusts; with a sampler that is
-// not uniform it looks for the longest list) and the Config. The arrays stay the caller's and must not change while the
-// Sampler is in use.
+// New validates the shape of g and the Config. It takes constant time for a relation (see Relation for what it trusts),
+// except that samplers other than uniform look for the longest list. The arrays stay the caller's and must not change
+// while the Sampler is in use.
 func New(g Graph, cfg Config) (*Sampler, error) {
 	if !g.Named && (len(g.NumNodes) != 1 || len(g.Relations) != 1) {
 		return nil, fmt.Errorf("sample: %d node types and %d relations without names, expected one of each: %w",
@@ -178,7 +176,7 @@ func New(g Graph, cfg Config) (*Sampler, error) {
 	return s, nil
 }
 
-// check checks what does not depend on single relations.
+// check validates what does not depend on single relations.
 func (c *Config) check(g *Graph) error {
 	of, want := "relations", len(g.Relations)
 	if len(c.Metapaths) > 0 {
@@ -202,7 +200,7 @@ func (c *Config) check(g *Graph) error {
 	return c.checkReverse(g)
 }
 
-// add adds what is drawn along a relation or a metapath.
+// add adds a relation or a metapath with its sampler.
 func (s *Sampler) add(g *Graph, cfg *Config, i int) error {
 	named := func(of string, err error) error {
 		if !g.Named {
@@ -237,15 +235,15 @@ func (s *Sampler) add(g *Graph, cfg *Config, i int) error {
 	return nil
 }
 
-// FetchesOnce reports whether every relation that fetches neighbours does so once in a hop, when it knows which, and
-// nothing else is fetched except for the edges that requests exclude.
+// FetchesOnce reports whether every relation on disk fetches neighbours once per hop, after all edges of the hop are
+// drawn, and nothing else is fetched except for excluded edges.
 func (s *Sampler) FetchesOnce() bool {
 	return s.subgraph == Directional && !slices.ContainsFunc(s.relations, func(r relation) bool {
 		return r.method != nil && !r.method.once()
 	})
 }
 
-// in is an error of a relation, which it names where relations have names.
+// in wraps an error of a relation, and names the relation if relations have names.
 func (s *Sampler) in(relation int, err error) error {
 	if err == nil || !s.named {
 		return err
@@ -267,8 +265,8 @@ func (s *Sampler) checkFanouts(relation int, fanouts []int64) error {
 	return nil
 }
 
-// First returns the global number of the first node of each type, and how many nodes there are in all: node v of type t
-// has the number First[t]+v. Of a homogeneous graph these are its node ids.
+// First returns the global number of the first node of each type, and the total number of nodes: node v of type t has
+// the number First[t]+v. In a homogeneous graph these are the node ids.
 func (s *Sampler) First() []int64 { return slices.Clone(s.first) }
 
 // Relation is the edges that are drawn along.

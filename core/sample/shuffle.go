@@ -9,10 +9,9 @@ import (
 
 // Shuffle permutes ids in place, uniformly (Fisher and Yates), as a function of seed, epoch and len(ids) alone. It
 // takes its numbers from the stream absorb(absorb(absorb(0, domainShuffle), seed), epoch), one for each exchange from
-// the last element down to the second. The only error is the error of ctx; ids is then still a permutation of its
-// elements.
+// the last element down to the second. The only error is the error of ctx; ids is then still a permutation.
 //
-// Cost: one cache miss for an element, prefetched.
+// It costs one cache miss per element, prefetched.
 func Shuffle(ctx context.Context, ids []int64, seed, epoch uint64) error {
 	s := stream(absorb(absorb(absorb(0, domainShuffle), seed), epoch))
 	var with [ahead]int64
@@ -36,9 +35,9 @@ func Shuffle(ctx context.Context, ids []int64, seed, epoch uint64) error {
 	return nil
 }
 
-// DrawInputs sets each of inputs to a place in sums, the RunningSums of weights, drawn with replacement and in
-// proportion to these, as a function of seed, epoch and the number of the draw. The only error is the error of ctx; the
-// inputs are then undefined.
+// DrawInputs sets each input to a position in sums, the RunningSums of weights, drawn with replacement and in
+// proportion to the weights, as a function of seed, epoch and the number of the draw. The only error is the error of
+// ctx; the inputs are then undefined.
 func DrawInputs(ctx context.Context, inputs []int64, sums []float64, seed, epoch uint64) error {
 	base := absorb(absorb(absorb(0, domainInputs), seed), epoch)
 	for i := range inputs {

@@ -10,46 +10,46 @@ import (
 	"freshgo/core/mem"
 )
 
-// Strict keeps negatives from being links: a pair is taken if it is an edge of the graph, one of the seed links, or a
-// node with itself. What is left is drawn with exactly the probabilities that the weights give it:
+// Strict keeps negatives from being links: a pair is taken if it is an edge of the graph, a seed link, or a self-loop.
+// Free pairs are drawn with exactly the probabilities that the weights give them:
 //
-//	rejection  a pair that is taken is drawn again. Whether it is an edge is looked up in the list of its target, all
-//	           pairs of a batch together, so that lists on disk are read in the order of the file
-//	complement where at least half of the weight of what can be drawn is taken, rejection would go on and on, for ever
-//	           where all is. There the targets that are taken are held, and one is drawn among the others
+//	rejection  redraws a taken pair. Edges are looked up in the list of the target, for all pairs of a batch together,
+//	           so that lists on disk are read in the order of the file
+//	complement serves if at least half of the weight of the candidates is taken, where rejection would take long, or for
+//	           ever if all is. It records the taken targets and draws among the others
 //
-// Half is judged for all pairs together where sources are drawn too, and for each source where they are given. So a
-// rejected negative takes at most two proposals on average, and the lists held have at most an entry of four bytes for
-// each edge and seed link; of most graphs there are none.
+// The half is judged over all pairs if sources are drawn, and per source if they are given. So a rejected negative
+// takes at most two proposals on average, and the recorded lists have at most one entry of four bytes per edge and seed
+// link; most graphs have none.
 //
-// Rejected: a set of all edges, of at least eight bytes each.
+// Rejected: a set of all edges, with at least eight bytes each.
 type Strict struct {
-	links *linkSet // seed links that may be no edges; nil: none
+	links *linkSet // seed links that may not be edges; nil: none
 	dense *denseRows
 }
 
-// denseRows is, of sources that are linked with most of what could be drawn for them, what is taken.
+// denseRows holds the taken targets of sources most of whose candidates are taken.
 type denseRows struct {
-	place   []int32   // of every node: which of the rows, or -1
-	ptr     []int64   // where a row begins in targets
-	end     []int64   // and where it ends
-	targets []uint32  // ascending, each once
-	free    []float64 // weight of the targets that are not taken
-	nodes   []int64   // the node of each row
+	place   []int32   // by node: its row, or -1
+	ptr     []int64   // by row: its start in targets
+	end     []int64   // by row: its end in targets
+	targets []uint32  // ascending within a row, distinct
+	free    []float64 // by row: weight of the targets that are not taken
+	nodes   []int64   // by row: its node
 	sources []float64 // running sums of the weights of nodes times free, by row
 	blocks  []*mem.Block
 }
 
-// Edges is the sources of all edges of a graph by position, a piece at a time.
+// Edges yields the sources of all edges of a graph by position, in pieces.
 type Edges interface {
 	Scan(ctx context.Context, visit func(first int64, sources []int64) error) error
 }
 
-// triesAtMost bounds rejection. Each try fails with a probability of at most a half. Arbitrary.
+// triesAtMost bounds rejections. Each try fails with a probability of at most a half. Arbitrary.
 const triesAtMost = 256
 
-// NewStrict makes n strict, for a graph whose edges are scanned twice at most. With inGraph all links are edges of it.
-// The tables come from budget. It fails with ErrNegative where nothing is left to draw: of all pairs, or for the source
+// NewStrict makes n strict, for a graph whose edges it scans at most twice. With inGraph all links are edges of it. The
+// tables are allocated from budget. It returns ErrNegative if nothing can be drawn: from all pairs, or for the source
 // of a link.
 func NewStrict(
 	ctx context.Context, budget *mem.Budget, n *Negatives, indptr []int64, edges Edges, links Links, inGraph bool,
@@ -100,7 +100,7 @@ func (s *Strict) blocks() (all []*mem.Block) {
 	return all
 }
 
-// proposal is a pair that may be taken.
+// proposal is a pair whose state is still open.
 type proposal struct {
 	source, target int64
 	number         int32
@@ -149,7 +149,7 @@ func (n *Negatives) drawStrict(ctx context.Context, g *Relation, key Key, source
 		len(open), len(target), triesAtMost, ErrNegative)
 }
 
-// mark marks the proposals that are taken.
+// mark marks the taken proposals.
 func (n *Negatives) mark(ctx context.Context, g *Relation, open []proposal) error {
 	links := n.Strict.links
 	for i := range open {
@@ -188,7 +188,7 @@ func sameTarget(open []proposal) int {
 	return n
 }
 
-// markSources marks the proposals of one target, by source, that are among the sources of its edges.
+// markSources marks the proposals of one target, by source, whose sources are in the list.
 func markSources[I int32 | int64](same []proposal, list []I) {
 	if len(same) == 1 {
 		p := &same[0]
@@ -205,7 +205,7 @@ func markSources[I int32 | int64](same []proposal, list []I) {
 	}
 }
 
-// markFetched is mark for lists that are not in memory.
+// markFetched is mark for lists on disk.
 func markFetched(ctx context.Context, g *Relation, open []proposal) error {
 	var targets []int64
 	for i := 0; i < len(open); i += sameTarget(open[i:]) {
@@ -220,11 +220,11 @@ func markFetched(ctx context.Context, g *Relation, open []proposal) error {
 	})
 }
 
-// linkSet is a set of links: open addressing over their numbers, at most half full.
+// linkSet is a set of links, by open addressing over their numbers, at most half full.
 type linkSet struct {
 	Links
 	block *mem.Block
-	slots []uint32 // number + 1; 0 is empty
+	slots []uint32 // number + 1; 0: empty
 }
 
 func newLinkSet(budget *mem.Budget, links Links) (*linkSet, error) {
@@ -247,7 +247,7 @@ func newLinkSet(budget *mem.Budget, links Links) (*linkSet, error) {
 	return l, nil
 }
 
-// find is the slot of a link, or the one where it would be.
+// find returns the slot of a link, or the slot where it belongs.
 func (l *linkSet) find(source, target int64) (uint64, bool) {
 	mask := uint64(len(l.slots) - 1)
 	for at := absorb(uint64(source), uint64(target)) & mask; ; at = (at + 1) & mask {

@@ -1,43 +1,41 @@
 package sample
 
-// Subgraph is one batch, over one numbering of the nodes of all types (see Sampler.First), so that what is cached,
-// planned and kept for later does not know of types. Every list of nodes has the nodes of the first type, then those of
-// the second, and so on; every list of edges is in the order of the relations. Only the counts by hop tell them apart.
-// With one node type and one relation this is a batch of a homogeneous graph.
+// Subgraph is one batch. The nodes of all types have one numbering (see Sampler.First), so caches, plans and histories
+// need not know types. Every list of nodes has the nodes of the first type, then the nodes of the second, and so on;
+// every list of edges is in the order of the relations; only the counts by hop are by type. With one node type and one
+// relation this is a batch of a homogeneous graph.
 //
 // Its slices are views of the Worker that made it, valid until that Worker's next Sample or Close. Local ids count
-// within a node type. Hops follow one another in every list.
+// within a node type. Every list is in the order of the hops.
 type Subgraph struct {
-	// Nodes holds, of each type, global numbers: the seeds as given, then every other node in order of discovery. A
-	// seed that is repeated keeps each of its places, with a copy of the same draws for each; as a source it is its
-	// first place.
+	// Nodes holds, for each type, global numbers: the seeds as given, then every other node in order of discovery. A
+	// repeated seed keeps all of its positions, with a copy of the same draws at each; as a source it has its first one.
 	Nodes []int64
-	// Ptr delimits, of each relation from 0 on, the in-edges of the expanded nodes of its target type, which are the
-	// locals 0 to n-1 that were reached before the last hop: local t has edges Ptr[t] to Ptr[t+1]. Of another subgraph
-	// type than Directional these are all nodes.
+	// Ptr delimits, for each relation from 0 on, the in-edges of the expanded nodes of its target type, the locals 0 to
+	// n-1 that were reached before the last hop: local t has edges Ptr[t] to Ptr[t+1]. In subgraph types other than
+	// Directional these are all nodes.
 	Ptr []int64
 	// Row is the local id of the source of each edge, below 2^31.
 	Row []uint32
-	// Pos is the position of each edge in the index array of its relation, from which the caller gets the user's edge
-	// id; -1 of an edge that goes against one of another relation. It is nil for walks.
+	// Pos is the position of each edge in the index array of its relation, from which the caller gets the user's edge id;
+	// -1 for an edge that reverses an edge of another relation. It is nil for walks.
 	Pos []int64
-	// Weight is the weight that the sampler gives each edge; nil for uniform and weighted draws, and for types other
-	// than Directional. See Labor and Walk.
+	// Weight is the weight that the sampler gives each edge; nil for uniform and weighted draws, and for subgraph types
+	// other than Directional. See Labor and Walk.
 	Weight []float32
-	// Room is the number of edges that a Demand for this batch counts: more than there are where targets turned out to
-	// have fewer neighbours than were allowed for. Rooms has the number for each relation.
+	// Room is the number of edges that a Demand for this batch counts, which exceeds the number of edges if targets turned
+	// out to have fewer neighbours than the room allowed. Rooms has the number for each relation.
 	Room  int64
 	Rooms []int64
-	// Tree is, of a disjoint batch, the tree of each node; nil of others. Trees are numbered by their seeds: those of
-	// the first type, then those of the second, and so on. Nodes may then hold a node several times, but once for each
-	// tree.
+	// Tree is, in a disjoint batch, the tree of each node, else nil. Trees are numbered by their seeds: first the seeds of
+	// the first type, then of the second, and so on. Nodes may then hold a node several times, once for each tree.
 	Tree []uint32
 	// NodesPerHop counts, for each type, the seeds and the nodes first reached in each hop: hops+1 counts of the first
-	// type, then as many of the second. EdgesPerHop counts the edges drawn in each hop, for each relation.
+	// type, then of the second. EdgesPerHop counts the edges drawn in each hop, for each relation.
 	NodesPerHop, EdgesPerHop []int64
 }
 
-// CopyFrom copies a batch out of a Worker's memory, into g's own, so that the Worker may draw another.
+// CopyFrom copies a batch from a Worker's memory into g's own, so that the Worker may draw another.
 func (g *Subgraph) CopyFrom(from *Subgraph) {
 	g.Nodes, g.Ptr = append(g.Nodes[:0], from.Nodes...), append(g.Ptr[:0], from.Ptr...)
 	g.Row, g.Pos = append(g.Row[:0], from.Row...), append(g.Pos[:0], from.Pos...)
@@ -45,18 +43,18 @@ func (g *Subgraph) CopyFrom(from *Subgraph) {
 	g.NodesPerHop, g.EdgesPerHop = from.NodesPerHop, from.EdgesPerHop
 }
 
-// flat is the memory of batches of several types or relations, and what a request brings by type.
+// flat holds the memory for batches of several types or relations, and a request's parts by type.
 type flat struct {
 	seeds  [][]int64 // by type
-	times  []int64   // of all seeds, type after type
-	byType [][]int64 // times by type
+	times  []int64   // of all seeds, in the order of the types
+	byType [][]int64 // by type
 
 	nodes, ptr, pos buffer[int64]
 	row, trees      buffer[uint32]
 	weight          buffer[float32]
 }
 
-// splitSeeds gives every type its seeds, in their order. The times of r become those of the trees.
+// splitSeeds splits the seeds by type, in order. The times of r become the times of the trees.
 func (w *Worker) splitSeeds(r *Request) ([][]int64, error) {
 	f, types := &w.flat, len(w.nodes)
 	if f.seeds == nil {
@@ -89,7 +87,7 @@ func (w *Worker) splitSeeds(r *Request) ([][]int64, error) {
 	return f.seeds, nil
 }
 
-// TypeOf is the type of a node of this global number, which there must be; first is as of Sampler.First.
+// TypeOf returns the type of the node with this global number, which must exist; first is as in Sampler.First.
 func TypeOf(first []int64, v int64) int {
 	lo, hi := 0, len(first)-1
 	for lo < hi { // the first type that ends behind v
@@ -102,8 +100,8 @@ func TypeOf(first []int64, v int64) int {
 	return lo
 }
 
-// flatten shows what was drawn: the memory of the node type where there is one alone, and that of the relation, and
-// else a copy of the lists one after the other.
+// flatten exposes the drawn batch: the memory of a single node type and relation, else a copy of the lists one after
+// another.
 func (w *Worker) flatten(out *Subgraph) error {
 	g := Subgraph{Rooms: make([]int64, 0, len(w.edges))}
 	for _, e := range w.edges {
@@ -166,7 +164,7 @@ func (w *Worker) flattenEdges(g *Subgraph) {
 	}
 }
 
-// flatRoom is the number of elements of the buffers of flat batches.
+// flatRoom holds the lengths of the buffers of flat batches.
 type flatRoom struct{ nodes, trees, ptr, pos, row, weight int64 }
 
 func (f *flat) rooms(n flatRoom) []room {
@@ -176,7 +174,7 @@ func (f *flat) rooms(n flatRoom) []room {
 	}
 }
 
-// flatRoom returns the room of a batch with the given numbers of nodes, elements of Ptr and edges in all.
+// flatRoom returns the room for a batch with the given total numbers of nodes, elements of Ptr and edges.
 func (s *Sampler) flatRoom(nodes, ptr, edges int64) (n flatRoom) {
 	if s.numTypes() > 1 {
 		n.nodes = nodes
@@ -196,7 +194,7 @@ func (s *Sampler) flatRoom(nodes, ptr, edges int64) (n flatRoom) {
 	return n
 }
 
-// flatSize returns the size of the batch that was drawn.
+// flatSize returns the size of the drawn batch.
 func (w *Worker) flatSize() flatRoom {
 	var nodes, ptr, edges int64
 	for _, n := range w.nodes {

@@ -8,23 +8,23 @@ import (
 	"sort"
 )
 
-// Temporal draws along edges that existed at the time of a batch's seeds (Request.Times): every node that is reached
-// has the time t of the seed whose tree it is in (Disjoint), and only in-edges with times in (t-Window, t] count as its
-// neighbours. The time of an edge is its own, or the time of its source where nodes have times: the sampler does not
-// know which.
+// Temporal draws along edges that existed at the time of a batch's seeds (Request.Times): every reached node has the
+// time t of the seed of its tree (Disjoint), and only in-edges with times in (t-Window, t] count as its neighbours. The
+// time of an edge is its own, or the time of its source if nodes have times: the sampler does not distinguish them.
 //
 // Neighbours are drawn as the package documents, from the allowed part of a list in ascending order of times, equal
-// times by position. So a fanout of -1, or one that is not below the number of allowed edges, gives them in that order,
-// as PyG does.
+// times by position. So a fanout of -1, or of at least the number of allowed edges, yields them in this order, as in
+// PyG.
 //
-// Cost: in memory log(degree) looks at times for each target, all of a hop's targets taking their steps together, since
-// the allowed edges are one range of a list in ascending order. Where positions do not ascend in time, an edge costs
-// one more look, at its position. Times that are not in memory are read list by list, all of each.
+// In memory, each target costs log(degree) lookups of times, whose steps all targets of a hop take together, as the
+// allowed edges are one range of a list in ascending order. If positions do not ascend in time, an edge costs another
+// lookup, of its position. Times on disk are read list by list, each list completely.
 type Temporal struct {
 	Times *Times
-	// Last draws the latest of them, as many as the fanout, of equal ones the later position; with Replace from these.
+	// Last draws the latest allowed edges, up to the fanout, of equal times the later position; with Replace it draws from
+	// these.
 	Last bool
-	// Window bounds the age of an edge, in units of times: 1 allows only edges of the same time. 0 is unlimited.
+	// Window bounds the age of an edge, in units of times: 1 allows only edges of the same time. 0: unlimited.
 	Window int64
 }
 
@@ -49,25 +49,24 @@ var temporal = Kind{
 	},
 }
 
-// Times is the times of edges: Ascending with at most one order, or Source.
+// Times holds the times of edges: Ascending with at most one order, or Source.
 type Times struct {
-	// Ascending holds the times of each list in ascending order, equal ones by position: element i of a list that
-	// begins at position s is at s+i. Order32 or Order64 has its position in the index array; neither, where that is
-	// s+i too.
+	// Ascending holds the times of each list in ascending order, equal times by position: element i of a list that begins
+	// at position s is at s+i. Order32 or Order64 has its position in the index array; neither, if that is s+i too.
 	Ascending []int64
 	Order32   []uint32
 	Order64   []int64
 	Source    TimeSource
 }
 
-// TimeSource is times that are not in memory.
+// TimeSource provides times on disk.
 type TimeSource interface {
-	// FetchTimes sets out[i] to the time of the edge at d.Pos[i], as Adjacency.Fetch does with sources. It is called
-	// with whole lists, or a piece of one.
+	// FetchTimes sets out[i] to the time of the edge at d.Pos[i], like Adjacency.Fetch for sources. It is called with
+	// whole lists, or a piece of one.
 	FetchTimes(ctx context.Context, d Drawn, out []int64) error
 }
 
-// fetch is FetchTimes of times that are not in memory.
+// fetch is FetchTimes for times on disk.
 func (t *Times) fetch(ctx context.Context, d Drawn, out []int64) error {
 	return inPieces(d, out, func(d Drawn, out []int64) error { return t.Source.FetchTimes(ctx, d, out) })
 }
@@ -82,8 +81,8 @@ func TimesAscend(indptr, times []int64) bool {
 	return true
 }
 
-// SortTimes puts the times of every list, given by position, in ascending order and writes the positions that they come
-// from to order. It works in place: a hub's list may be most of the graph.
+// SortTimes sorts the times of every list, given by position, in ascending order and writes their positions to order.
+// It works in place, as a hub's list may be most of the graph.
 func SortTimes[P uint32 | int64](ctx context.Context, indptr, times []int64, order []P) error {
 	sorter := new(timedList[P])
 	for v := range len(indptr) - 1 {
@@ -104,7 +103,7 @@ func SortTimes[P uint32 | int64](ctx context.Context, indptr, times []int64, ord
 	return nil
 }
 
-// timedList is times and the positions that they come from.
+// timedList holds times and their positions.
 type timedList[P uint32 | int64] struct {
 	times []int64
 	order []P
@@ -147,7 +146,7 @@ func (t *Temporal) check(r *Relation) error {
 
 func (t *Times) ordered() bool { return t.Order32 != nil || t.Order64 != nil }
 
-// bounds is the range of times that a seed of time t sees: above after, up to t; all up to t where open is set.
+// bounds returns the range of times that a seed of time t sees: after `after`, up to t; with open set, all up to t.
 func (t *Temporal) bounds(at int64) (after int64, open bool) {
 	if t.Window == 0 || at < math.MinInt64+t.Window {
 		return 0, true
@@ -155,7 +154,7 @@ func (t *Temporal) bounds(at int64) (after int64, open bool) {
 	return at - t.Window, false
 }
 
-// narrow returns the number of allowed edges, of n in ascending order, that come before the ones the fanout can draw.
+// narrow returns the number of leading allowed edges, of n in ascending order, that the fanout cannot draw.
 func (t *Temporal) narrow(n, k int64) (skipped int64) {
 	if t.Last && k != All && n > k {
 		return n - k
@@ -166,7 +165,7 @@ func (t *Temporal) narrow(n, k int64) (skipped int64) {
 // inMemory reports whether spans are ranges of lists in ascending order, narrowed to the allowed edges.
 func (r *relation) inMemory() bool { return r.temporal != nil && r.temporal.Times.Source == nil }
 
-// narrow leaves of each span what its target may draw with a fanout of k. first is the target's local id.
+// narrow narrows each span to what its target may draw with a fanout of k. first is the target's local id.
 func (b *batch) narrow(first int, spans []span, k int64) {
 	t := b.relation.temporal
 	var limits, ends, begins [group]int64
@@ -177,7 +176,7 @@ func (b *batch) narrow(first int, spans []span, k int64) {
 		}
 		upTo(t.Times.Ascending, part, &limits, &ends)
 		if t.Window > 0 {
-			var early [group]span // of each list what may be too early
+			var early [group]span // by list: the edges that may be too early
 			for i, s := range part {
 				after, open := t.bounds(limits[i])
 				if limits[i] = after; !open {
@@ -195,8 +194,8 @@ func (b *batch) narrow(first int, spans []span, k int64) {
 	}
 }
 
-// narrowWithout narrows the span of a target, node v, as narrow does, but for the edges at these places of its list. It
-// returns those of them that the target would see, by which the span is shorter.
+// narrowWithout narrows the span of a target, node v, like narrow, without the edges at the given places of its list.
+// It returns those places that the target would see, by which the span is shorter.
 func (b *batch) narrowWithout(local int, v int64, places []int64, s *span, k int64) []int64 {
 	t, indptr := b.relation.temporal, b.relation.Indptr
 	at := b.times[b.target.forest.trees.data[local]]
@@ -223,8 +222,8 @@ func (b *batch) narrowWithout(local int, v int64, places []int64, s *span, k int
 	return places
 }
 
-// upTo counts, for each of at most group lists in ascending order, the times that are not above its limit. The lists
-// take the steps of their searches together, so that what these wait for is on its way at the same time.
+// upTo counts, for each of at most group lists in ascending order, the times up to its limit. The lists take the steps
+// of their searches together, so that their cache misses overlap.
 func upTo(times []int64, lists []span, limits, counts *[group]int64) {
 	var left [group]int64
 	most := int64(0)
@@ -232,7 +231,7 @@ func upTo(times []int64, lists []span, limits, counts *[group]int64) {
 		counts[i], left[i] = 0, s.deg
 		most = max(most, s.deg)
 	}
-	// The count lies in [counts, counts+left]; a step halves left, and none is needed once it is 0.
+	// The count is in [counts, counts+left]; a step halves left until it is 0.
 	for ; most > 0; most /= 2 {
 		for i, s := range lists {
 			n := left[i]
@@ -250,7 +249,7 @@ func upTo(times []int64, lists []span, limits, counts *[group]int64) {
 	}
 }
 
-// place turns places in ascending order into positions.
+// place converts places in ascending order to positions.
 func (t *Times) place(pos []int64) {
 	switch {
 	case t.Order32 != nil:
@@ -264,7 +263,7 @@ func (t *Times) place(pos []int64) {
 	}
 }
 
-// findPlaces turns the positions of some edges of the list from lo to hi into their places, both ascending.
+// findPlaces converts positions of some edges of the list from lo to hi to places, both ascending.
 func (t *Times) findPlaces(lo, hi int64, pos []int64) {
 	places, at := make([]int64, 0, len(pos)), make([]int64, 1)
 	for p := lo; p < hi; p++ {

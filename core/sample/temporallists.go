@@ -8,9 +8,9 @@ import (
 	"sort"
 )
 
-// temporalLists is Temporal where times are not in memory: whole lists of them are fetched and sorted, each once in a
-// hop for all trees that its node is in: of a batch of 1000 seeds of a question-and-answer site, a tenth of what the
-// lists of all targets are. It gives what narrowed spans do.
+// temporalLists is Temporal for times on disk: it fetches and sorts whole lists of times, each once per hop for all
+// trees with its node. For a batch of 1000 seeds of a question-and-answer site, that is a tenth of the lists of all
+// targets. It draws the same edges as narrowed spans.
 type temporalLists struct {
 	*Temporal
 	replace bool
@@ -61,7 +61,7 @@ func (m *temporalLists) expand(h *hop) error {
 		served := turns[:n]
 		for i, v := range drawn.Targets {
 			lo, hi := drawn.Ptr[i], drawn.Ptr[i+1]
-			sorted, err := m.sortList(h, times[lo:hi], drawn.Pos[lo:hi]) // positions that were fetched are needed no more
+			sorted, err := m.sortList(h, times[lo:hi], drawn.Pos[lo:hi]) // fetched positions are no longer needed
 			if err != nil {
 				return err
 			}
@@ -77,8 +77,8 @@ func (m *temporalLists) expand(h *hop) error {
 	return nil
 }
 
-// nextLists is the lists that are fetched together for the first n of the targets in turn, each once, as many as there
-// is memory for at a time: a node in many trees has one list.
+// nextLists returns the lists that are fetched together for the first n of the targets, each once, as many as the
+// memory allows: a node in many trees has one list.
 func (m *temporalLists) nextLists(h *hop, nodes, turns []int64) (d Drawn, n int, err error) {
 	lists, total := 0, int64(0)
 	for ; n < len(turns); n++ {
@@ -120,7 +120,7 @@ func (m *temporalLists) sortList(h *hop, times, spare []int64) (timed, error) {
 	return l.sorted(timed{spare, h.listOffsets[1].data[:n]}), nil
 }
 
-// withoutExcluded takes the excluded edges out of the list of a node.
+// withoutExcluded removes the excluded edges from the list of a node.
 func (m *temporalLists) withoutExcluded(h *hop, v int64, list timed) timed {
 	pos, start := h.excluded.of(v), h.relation.Indptr[v]
 	if len(pos) == 0 {
@@ -136,7 +136,7 @@ func (m *temporalLists) withoutExcluded(h *hop, v int64, list timed) timed {
 	return timed{list.times[:n], list.offsets[:n]}
 }
 
-// choose draws for target i, which has this list.
+// choose draws for target i, which has the given list.
 func (m *temporalLists) choose(h *hop, i int, list timed) {
 	upTo := func(t int64) int { return sort.Search(len(list.times), func(j int) bool { return list.times[j] > t }) }
 	t := h.times[h.target.forest.trees.data[h.first+i]]

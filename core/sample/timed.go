@@ -1,19 +1,19 @@
 package sample
 
-// timed is the times of a list with the offsets in the list that they come from.
+// timed holds the times of a list with their offsets in the list.
 type timed struct {
 	times   []int64
 	offsets []uint32
 }
 
-// insertionTimes is up to how many times moving one after the other to its place takes less than counting digits.
-// Arbitrary: the counts of a digit are 256.
+// insertionTimes is the largest number of times for which insertion is used instead of counting digits. Arbitrary: a
+// digit has 256 counters.
 const insertionTimes = 64
 
-// sorted numbers the times and puts them in ascending order, equal ones by offset. The result is in the memory of l or
-// of spare, which is as long. A hub has as many in-edges as a graph has nodes, and they are sorted in every batch that
-// reaches it: counting digits took less than a tenth of what comparing did for a million times of a thousand values,
-// and a quarter or less for those of 2^28.
+// sorted numbers the times and sorts them in ascending order, equal times by offset. The result is in the memory of l
+// or of spare, which has the same length. A hub has as many in-edges as a graph has nodes, and every batch that reaches
+// it sorts them: counting digits took less than a tenth of the time of comparisons for a million times of a thousand
+// values, and at most a quarter for 2^28 values.
 func (l timed) sorted(spare timed) timed {
 	if len(l.times) == 0 {
 		return l
@@ -31,7 +31,7 @@ func (l timed) sorted(spare timed) timed {
 		l.insert()
 		return l
 	}
-	span := uint64(high) - uint64(low) // below 2^64, whatever the times are
+	span := uint64(high) - uint64(low) // below 2^64 for any times
 	for shift := 0; shift < 64 && span>>shift > 0; shift += 8 {
 		l.countDigit(spare, low, shift)
 		l, spare = spare, l
@@ -39,7 +39,7 @@ func (l timed) sorted(spare timed) timed {
 	return l
 }
 
-// insert is sorted for few times.
+// insert sorts few times.
 func (l timed) insert() {
 	for i := 1; i < len(l.times); i++ {
 		t, offset, j := l.times[i], l.offsets[i], i
@@ -50,7 +50,7 @@ func (l timed) insert() {
 	}
 }
 
-// countDigit writes l to out in the order of eight bits, from shift on, of how far times are above low.
+// countDigit writes l to out, sorted by eight bits, from shift on, of the difference from low.
 func (l timed) countDigit(out timed, low int64, shift int) {
 	var place [256]uint32
 	for _, t := range l.times {

@@ -6,14 +6,14 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// Transpose groups the edges of a batch of one node type and one relation by source, for the way back of message
-// passing (FastGL, 4.2: "also ... to the backward phase"): local s has edges ptr[s] to ptr[s+1]; target has their
-// targets' local ids and edge their places in Row. In every list both ascend, so that the graph of the first hops
+// Transpose groups the edges of a batch of one node type and one relation by source, for the backward pass of message
+// passing (FastGL, 4.2: "also ... to the backward phase"): local s has edges ptr[s] to ptr[s+1]; target has the local
+// ids of their targets, and edge their positions in Row. Both ascend in every list, so the graph of the first hops
 // alone is a prefix of each list.
 //
-// The slices are the caller's: ptr has one element more than Nodes, target and edge as many as Row, fewer than 2^31.
-// Cost: two passes over the edges. All that they touch at random is prefetched: the counters of sources, and the places
-// that edges go to, which are looked up for one group of edges while those of the group before are written. See
+// The slices are the caller's: ptr has one element more than Nodes, target and edge have the length of Row, below 2^31.
+// It takes two passes over the edges, with prefetches for random accesses: to the counters of sources, and to the
+// destinations of edges, which are computed for one group of edges while the previous group is written. See
 // BenchmarkTranspose.
 func (g *Subgraph) Transpose(ptr []int64, target, edge []int32) {
 	if len(ptr) != len(g.Nodes)+1 || len(target) != len(g.Row) || len(edge) != len(g.Row) || len(g.Row) > maxLocals {
@@ -21,10 +21,10 @@ func (g *Subgraph) Transpose(ptr []int64, target, edge []int32) {
 			len(g.Nodes), len(g.Row), len(ptr), len(target), len(edge)))
 	}
 	clear(ptr)
-	starts := ptr[1:] // of the lists, while they are filled; in the end of each the start of the next
+	starts := ptr[1:] // of the lists while they are filled; afterwards the end of each list is the start of the next
 	startLists(g.Row, starts)
 	var place, next [group]uint32
-	var t, first int32 // the target of the next edge that is written, and that edge
+	var t, first int32 // the target of the next edge to write, and the edge
 	write := func(n int) {
 		for _, at := range place[:n] {
 			for g.Ptr[t+1] <= int64(first) {
@@ -49,7 +49,7 @@ func (g *Subgraph) Transpose(ptr []int64, target, edge []int32) {
 	write(looked)
 }
 
-// startLists makes of the lengths of lists, to which the sources of edges are added, where each list starts.
+// startLists converts the lengths of lists, to which it adds the sources of edges, to the starts of the lists.
 func startLists(row []uint32, starts []int64) {
 	eachGroup(row, starts, func(row []uint32) {
 		for _, s := range row {
@@ -63,8 +63,8 @@ func startLists(row []uint32, starts []int64) {
 	}
 }
 
-// eachGroup calls f with the sources of edges in their order, at most group at a time, whose elements of starts have
-// been prefetched.
+// eachGroup calls f with the sources of edges in order, at most group at a time, whose elements of starts are
+// prefetched.
 func eachGroup(row []uint32, starts []int64, f func(row []uint32)) {
 	asm.Prefetch(starts, row[:min(ahead, len(row))])
 	for at := 0; at < len(row); at += group {

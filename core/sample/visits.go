@@ -6,14 +6,14 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// rank writes the nodes most often among visits to the place of target i, and how often, and returns their number. It
-// uses up visits.
+// rank writes the most visited nodes to the room of target i, with their visits, and returns their number. It
+// overwrites visits.
 func (x *walkHop) rank(k *walker, i int, visits []int64) int64 {
 	if n, ok := asm.Visits(visits); ok {
 		return x.rankSorted(i, visits[:n])
 	}
 	sortFew(visits)
-	for len(visits) > 0 && visits[0] < 0 { // of a metapath that came to an end
+	for len(visits) > 0 && visits[0] < 0 { // passes of a metapath that did not reach its end
 		visits = visits[1:]
 	}
 	often, once := k.gather(visits)
@@ -35,7 +35,7 @@ func (x *walkHop) rank(k *walker, i int, visits []int64) int64 {
 	return int64(len(often) + len(once))
 }
 
-// rankSorted is rank of what asm.Visits has put in order.
+// rankSorted is rank for visits that asm.Visits has sorted.
 func (x *walkHop) rankSorted(i int, visits []int64) int64 {
 	h := x.hop
 	ptr := h.ptr.data[h.first+i:]
@@ -50,9 +50,9 @@ func (x *walkHop) rankSorted(i int, visits []int64) int64 {
 	return int64(n)
 }
 
-// gather parts visits, in ascending order, into nodes that were visited often and those that were once, in the memory
-// of visits. One of the former and its number are one word: in ascending order those more often visited come first, and
-// the lower node of equals. No branch depends on a visit.
+// gather splits visits, in ascending order, into nodes with several visits and nodes with one, in the memory of visits.
+// A node with several visits and their number are one word, whose ascending order has most visits first, ties by the
+// lower node. No branch depends on a visit.
 func (k *walker) gather(visits []int64) (often, once []int64) {
 	if len(visits) > len(k.often) {
 		k.often = make([]int64, len(visits))
@@ -82,7 +82,7 @@ func (k *walker) gather(visits []int64) (often, once []int64) {
 	return often[:several], visits[:single]
 }
 
-// sortFew sorts mostly few numbers.
+// sortFew sorts numbers that are usually few.
 func sortFew(x []int64) {
 	switch {
 	case len(x) <= networkLimit:

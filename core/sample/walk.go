@@ -9,35 +9,33 @@ import (
 	"freshgo/core/mem"
 )
 
-// Walk finds the neighbours of a target in a hop by random walks (PinSAGE; FGNN, section 7.1), here along one relation,
-// which Metapath generalizes. Walks walks start at the target, and each takes Length steps against the direction of
-// edges, from a node to the source of one of its in-edges, every one equally likely. Before each step but the first a
-// walk goes back to the target with probability Restart, and where a node has no in-edge it goes back at once; a target
-// without in-edges has no neighbours. The neighbours are the most visited nodes, as many as the fanout, ties to the
-// lower id, the target itself among them if it was visited; Subgraph.Weight counts the visits. The edges of such a
-// batch are not edges of the graph: Subgraph.Pos is nil.
+// Walk finds the neighbours of a target in a hop by random walks (PinSAGE; FGNN, section 7.1) along one relation;
+// Metapath generalizes it. Walks walks start at the target, and each takes Length steps, from a node to the source of
+// one of its in-edges, all equally likely. Before each step but the first a walk returns to the target with probability
+// Restart; at a node without in-edges it returns at once. A target without in-edges has no neighbours. The neighbours
+// are the most visited nodes, up to the fanout, ties to the lower id, including the target if it was visited;
+// Subgraph.Weight counts visits. The edges of such a batch are not edges of the graph: Subgraph.Pos is nil.
 //
 // Walk w of a target draws from stream absorb(stream of the target, w): before each step but the first a number that
-// decides whether to go back, its upper 53 bits below Restart, and then one below the degree of the current node.
+// decides on the return, by its upper 53 bits below Restart, and then one below the degree of the current node.
 type Walk struct {
 	Walks, Length int64
 	Restart       float64
 }
 
 const (
-	// maxSteps of the walks of a target keep visits in int32 and the sorting of one target within milliseconds.
+	// maxSteps bounds the steps of a target's walks, so that visits fit int32 and sorting one target takes milliseconds.
 	// Arbitrary.
 	maxSteps = 1 << 20
-	// nodeBits leave room for numbers up to maxSteps in a word. The offsets of more nodes would take 64 TiB of memory.
+	// nodeBits leaves room for numbers up to maxSteps in a word. The offsets of more nodes would take 64 TiB.
 	nodeBits = asm.VisitBits
-	// walkersAtOnce is the number of walkers that a thread moves together, so that their cache misses are under way at
-	// the same time; with three steps of 4 walks they take 72 KiB of a second-level cache. Arbitrary: several times the
-	// misses that a core has under way.
+	// walkersAtOnce is the number of walkers that a thread moves together, so that their cache misses overlap; with three
+	// steps of 4 walks they take 72 KiB of a second-level cache. Arbitrary: several times a core's misses in flight.
 	walkersAtOnce = 1024
-	// stagesApart is the number of groups between two stages of a group: about ahead elements. Arbitrary beyond.
+	// stagesApart is the number of groups between two stages of a group: about ahead elements. Arbitrary beyond that.
 	stagesApart = 6
-	// walkersFetched is the number of walkers that move together where each step reads from disk, so that the read
-	// engine can merge their requests.
+	// walkersFetched is the number of walkers that move together if each step reads from disk, so that the read engine can
+	// merge their requests.
 	walkersFetched = 1 << 15
 )
 
@@ -52,7 +50,7 @@ func (w Walk) check(hop int) error {
 	return nil
 }
 
-// walkersIn returns the number of walkers that move together: the walkers of at least one target.
+// walkersIn returns the number of walkers that move together, at least the walkers of one target.
 func walkersIn(fetched bool, w Walk) int64 {
 	if fetched {
 		return max(walkersFetched, w.Walks)
@@ -64,13 +62,13 @@ func walkerBytes(w Walk, n int64) int64 { return n*(6*8+8*w.Length) + 7*minBuffe
 
 // walker is the state of walkers that move together.
 type walker struct {
-	targets buffer[int64] // where each of them started, counted from the first target
-	at      buffer[int64] // the node where it stands
+	targets buffer[int64] // by walker: its target, counted from the first
+	at      buffer[int64] // by walker: its current node
 	state   buffer[uint64]
-	pos     buffer[int64] // of the in-edge that it takes
-	next    buffer[int64] // the node that it leads to
+	pos     buffer[int64] // by walker: the in-edge that it takes
+	next    buffer[int64] // by walker: the source of this edge
 	ptr     buffer[int64] // 0, 1, 2, ..., for Fetch
-	visits  buffer[int64] // Length nodes for each walker, those of a target together
+	visits  buffer[int64] // Length nodes for each walker, grouped by target
 	often   []int64
 }
 
@@ -101,14 +99,14 @@ func (w *walker) grow(budget *mem.Budget, n, length int64) error {
 	return w.visits.renew(budget, n*length)
 }
 
-// walkHop finds the neighbours of a hop's targets by walks.
+// walkHop finds the neighbours of a hop's targets by random walks.
 type walkHop struct {
 	hop  *hop
 	walk Walk
 }
 
-// expand gives all targets their neighbours. move moves the walkers of the targets lo to hi all their way; in one
-// thread where it fetches.
+// expand finds the neighbours of all targets. move moves the walkers of the targets lo to hi through all steps;
+// fetching walks use one thread.
 func (x *walkHop) expand(fetched bool, move func(k *walker, lo, hi int) error) error {
 	h, w := x.hop, x.walk
 	n := walkersIn(fetched, w)
@@ -145,7 +143,7 @@ func (x *walkHop) walkAll(t *thread, n int64, lo, hi int, move func(k *walker, l
 		if err := move(&t.walker, lo, end); err != nil {
 			return err
 		}
-		at := int64(0) // in visits
+		at := int64(0) // position in visits
 		for i := lo; i < end; i++ {
 			h.counts[i] = 0
 			if h.spans.data[i].deg > 0 {
@@ -159,7 +157,7 @@ func (x *walkHop) walkAll(t *thread, n int64, lo, hi int, move func(k *walker, l
 	return nil
 }
 
-// start puts the walkers of the targets lo to hi at their targets and returns their number.
+// start places the walkers of the targets lo to hi at their targets and returns their number.
 func (x *walkHop) start(k *walker, lo, hi int) (n int) {
 	h := x.hop
 	nodes, spans := h.expanded(h.first, h.first+h.targets), h.spans.data
@@ -176,22 +174,22 @@ func (x *walkHop) start(k *walker, lo, hi int) (n int) {
 	return n
 }
 
-// back is the number below which a walker's number sends it back: x < Restart * 2^53 for an integer x.
+// back returns the number below which a walker's number returns it: x < Restart * 2^53 for an integer x.
 func (w Walk) back() uint64 { return uint64(math.Ceil(w.Restart * 0x1p53)) }
 
-// moves is n walkers that move together along one relation in memory. A step has three stages, each for a group of
-// walkers at a time. What pathMoves looks at besides, whether a walker has come to an end, took 1.25 times as long.
+// moves moves n walkers together along one relation in memory. A step has three stages, each for a group of walkers at
+// a time. The checks for dead ends in pathMoves would take 1.25 times as long.
 type moves struct {
 	relation *Relation
-	spans    []span // of the targets
+	spans    []span // by target
 	k        *walker
 	w        Walk
 	from     []int64 // the targets
-	back     uint64  // those whose number is below it go back
+	back     uint64  // walkers with smaller numbers return
 	n        int
 }
 
-// turn sends walkers back and asks for the spans of where they stand.
+// turn returns walkers to their targets and prefetches the spans of the walkers' nodes.
 func (m *moves) turn(first int, step int64) {
 	end := min(first+group, m.n)
 	at, state := m.k.at.data[first:end], m.k.state.data[first:end]
@@ -212,14 +210,14 @@ func (m *moves) turn(first int, step int64) {
 	asm.Prefetch(indptr[1:], at)
 }
 
-// leave draws the in-edges that the walkers take and asks for their sources.
+// leave draws the in-edges that the walkers take and prefetches their sources.
 func (m *moves) leave(first int) {
 	end := min(first+group, m.n)
 	at, state, pos := m.k.at.data[first:end], m.k.state.data[first:end], m.k.pos.data[first:end]
 	g := m.relation
 	for i, v := range at {
 		start, stop := g.Indptr[v], g.Indptr[v+1]
-		if start == stop { // back to the target, which has in-edges
+		if start == stop { // return to the target, which has in-edges
 			home := m.spans[m.k.targets.data[first+i]]
 			at[i] = m.from[m.k.targets.data[first+i]]
 			start, stop = home.start, home.start+home.deg
@@ -250,8 +248,8 @@ func (m *moves) arrive(first int, step int64) {
 	}
 }
 
-// resident moves all walkers all their steps. The stages of a group are stagesApart groups apart, so that what one asks
-// for is there when the next one comes; a group's next step follows when all others have been through.
+// resident moves all walkers through all steps. The stages of a group are stagesApart groups apart, so that prefetched
+// lines have arrived before they are used; a group takes its next step after all other groups.
 func (m *moves) resident() {
 	groups := (m.n + group - 1) / group
 	apart := min(stagesApart, (groups-1)/2)

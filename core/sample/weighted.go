@@ -2,40 +2,40 @@ package sample
 
 import "freshgo/core/internal/asm"
 
-// weighted draws edges in proportion to their weights. Without replacement it draws one after the other among the
-// remaining edges, so that the first edge of a target is i with probability w_i/W, the second j with w_j/(W-w_i), and
-// so on. An edge of weight 0 is never drawn; a fanout that is not below the number of edges of positive weight takes
-// all of them, in order.
+// weighted draws edges in proportion to their weights. Without replacement it draws successively among the remaining
+// edges, so that the first edge of a target is i with probability w_i/W, the second j with w_j/(W-w_i), and so on. An
+// edge of weight 0 is never drawn; a fanout of at least the number of edges of positive weight takes all of them, in
+// order.
 //
-// Lists of at most shortList edges, which are nearly all, and longer ones are drawn from in different ways:
+// Lists of at most shortList edges, nearly all lists, and longer ones are drawn from in different ways:
 //
-//	short  draw a point below the sum of the remaining weights; the offset is the number of running sums that are not
-//	       above it. Weights are whole numbers there, so that the remaining sum is exact (see drawShort)
-//	long   draw a point below the sum of all, search it among the sums of blocks of the list (Weights.Sums) and then in
-//	       a block; a point that hits a drawn edge is drawn again. It looks at log(degree) sums and one block for an
-//	       edge, so that a hub of 10^6 edges costs as much as a list of a hundred
-//	race   gives each edge that was not drawn the arrival time of an exponential race, and takes the first ones (A-ES
-//	       of Efraimidis and Spirakis): one logarithm for each edge. It takes long lists that are at most raceDegree
-//	       times as long as the fanout, where most points would hit again, and the rest of a list in which more than
-//	       tries points did, as where one weight is nearly all of the sum
+//	short  draws a point below the sum of the remaining weights; the offset is the number of running sums up to the
+//	       point. Weights are whole numbers here, so the remaining sum is exact (see drawShort)
+//	long   draws a point below the total, searches it among the sums of blocks of the list (Weights.Sums) and then in a
+//	       block, and redraws points that hit a drawn edge. It reads log(degree) sums and one block per edge, so a hub of
+//	       10^6 edges costs as much as a list of a hundred
+//	race   gives each remaining edge the arrival time of an exponential race, and takes the first ones (A-ES of
+//	       Efraimidis and Spirakis): one logarithm per edge. It serves long lists that are at most raceDegree times as
+//	       long as the fanout, where most points would hit drawn edges, and the rest of a list in which more than tries
+//	       points did, as if one weight is nearly the whole sum
 //
-// Each continues the process wherever another left it, so the probabilities stay exact.
+// Each continues the process at the point where another stopped, so the probabilities stay exact.
 //
-// Rejected: an alias table, which takes 12 bytes for each edge against half a byte, and is wrong once something was
-// drawn; the race for all lists, which looks at a hub's 10^6 weights for ten of them; to draw again in short lists too,
-// from new sums after each hit, which is a branch mispredicted once or more for a target.
+// Rejected: an alias table, which takes 12 bytes per edge instead of half a byte and is wrong after the first draw; the
+// race for all lists, which reads a hub's 10^6 weights for ten of them; redrawing in short lists from new sums after
+// each hit, which mispredicts a branch once or more per target.
 type weighted struct {
 	weights *Weights
 	replace bool
 }
 
 const (
-	// shortList is the longest list whose running sums are counted rather than searched; they have bits in a mask.
+	// shortList is the longest list whose running sums are counted instead of searched; its edges have bits in a mask.
 	shortList = 64
 	// raceDegree is the ratio at which half of the points hit a drawn edge, with equal weights. Arbitrary.
 	raceDegree = 2
-	// triesEach and triesMore bound the wasted points of a long list: equal weights waste less than one for an edge in
-	// lists that are raceDegree times as long as the fanout. Arbitrary beyond.
+	// triesEach and triesMore bound the wasted points of a long list: in lists that are raceDegree times as long as the
+	// fanout, equal weights waste less than one per edge. Arbitrary beyond that.
 	triesEach, triesMore = 2, 16
 )
 
@@ -122,7 +122,7 @@ func chooseWeighted[W float32 | float64](
 	}
 }
 
-// drawWeighted writes the offsets that target i of the hop draws from a list to out and returns how many there are.
+// drawWeighted writes the offsets that target i of the hop draws from a list to out and returns their number.
 func drawWeighted[W float32 | float64](
 	m *weighted, t *thread, h *hop, i int, list []W, sums []float64, out []int64,
 ) int {
@@ -139,8 +139,8 @@ func drawWeighted[W float32 | float64](
 	return drawLong(t, s, list, sums, m.replace, out)
 }
 
-// positive writes the offsets of the weights above 0 to out, which is as long as the list, and returns how many there
-// are.
+// positive writes the offsets of the weights above 0 to out, which has the length of the list, and returns their
+// number.
 func positive[W float32 | float64](list []W, out []int64) int {
 	out = out[:len(list)]
 	n := 0
@@ -184,8 +184,8 @@ func drawLong[W float32 | float64](t *thread, s stream, list []W, sums []float64
 	return k
 }
 
-// find returns the offset of the first weight whose running sum is above u, never a weight of 0. Where rounding has
-// taken u to the total, it returns the last weight above 0. The list has at least one.
+// find returns the offset of the first weight whose running sum exceeds u, never a weight of 0. If rounding has moved u
+// to the total, it returns the last weight above 0. The list has such a weight.
 func find[W float32 | float64](list []W, sums []float64, u float64) int {
 	lo, hi := 0, len(sums)
 	for lo < hi {
@@ -212,7 +212,7 @@ func find[W float32 | float64](list []W, sums []float64, u float64) int {
 	return i
 }
 
-// raceOn fills out, whose first n offsets are drawn and members of t.set, with others of positive weight as far as
+// raceOn fills out, whose first n offsets are drawn and in t.set, with other offsets of positive weight as long as
 // there are any, and returns the number of offsets.
 func raceOn[W float32 | float64](t *thread, s stream, list []W, n int, out []int64) int {
 	r := &t.race
@@ -227,7 +227,7 @@ func raceOn[W float32 | float64](t *thread, s stream, list []W, n int, out []int
 	}
 	have := n + len(r.heap)
 	for i := have - 1; i >= n; i-- {
-		out[i] = r.last().offset // the order in which they arrive
+		out[i] = r.last().offset // in order of arrival
 	}
 	return have
 }

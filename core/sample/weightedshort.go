@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// short is the scratch for lists of at most shortList edges.
+// short holds the scratch memory for lists of at most shortList edges.
 type short struct {
 	few     [shortList]uint64
 	left    [shortList]float64
@@ -14,20 +14,18 @@ type short struct {
 }
 
 const (
-	// unitsOfMost is the power of two that the largest weight of a list has at least in units: 64 of them stay below
-	// 2^63.
+	// unitsOfMost is the exponent of the largest weight of a list in units: the sum of 64 weights stays below 2^63.
 	unitsOfMost = 56
-	// unitsEnough is the number of units below which what is left of a list is measured anew. Each of 64 weights lacks
-	// less than a unit, so a share of what is left is right to 2^-46.
+	// unitsEnough is the number of remaining units below which units are measured anew. Each of 64 weights is short of
+	// less than a unit, so shares of the remaining sum are exact to 2^-46.
 	unitsEnough = 1 << 52
 )
 
-// drawShort draws from a list of at most shortList weights, more than there is room for in out.
+// drawShort draws from a list of at most shortList weights, more than the room in out.
 //
-// Weights become whole numbers of units (see measure), so that what is left is exact after any number of draws. Draw n
-// takes number n of the stream as a point below the units that are left and counts the running sums that are not above
-// it: what was drawn has no units and is not hit. No branch depends on a point; it would be mispredicted once for each
-// edge.
+// Weights become whole numbers of units (see measure), so that the remaining sum is exact after any number of draws.
+// Draw n takes number n of the stream as a point below the remaining units and counts the running sums up to it; a
+// drawn edge has no units and cannot be hit. No branch depends on a point, which would be mispredicted once per edge.
 func drawShort[W float32 | float64](room *short, s stream, list []W, replace bool, out []int64) int {
 	left, units := room.left[:len(list)], room.units[:len(list)]
 	have := 0
@@ -63,12 +61,12 @@ func drawShort[W float32 | float64](room *short, s stream, list []W, replace boo
 	return len(out)
 }
 
-// under returns the number of running sums of units that are not above a point. It is a function of its own so that its
-// loop is kept in registers.
+// under returns the number of running sums of units up to a point. It is a separate function so that its loop stays in
+// registers.
 //
 //go:noinline
 func under(units []uint64, point uint64) int {
-	sum, below := ^point, uint64(0) // a sum less the point and one is negative
+	sum, below := ^point, uint64(0) // a sum minus the point minus one is negative
 	for _, u := range units {
 		sum += u
 		below += sum >> 63
@@ -76,15 +74,15 @@ func under(units []uint64, point uint64) int {
 	return int(below)
 }
 
-// measure converts weights, at least one of them above 0, to units and returns their sum. A unit is the power of two in
+// measure converts weights, at least one of them above 0, to units and returns their sum. A unit is the power of two by
 // which the largest weight is 2^56 to 2^57: weights of 24 bits are whole numbers of units down to 2^-33 of the largest.
 func measure(left []float64, units []uint64) (total uint64) {
 	most := uint64(0)
 	for _, w := range left {
-		most = max(most, math.Float64bits(w)&math.MaxInt64) // ordered as weights are; 0 may have a sign
+		most = max(most, math.Float64bits(w)&math.MaxInt64) // bits sort like weights; 0 may have a sign
 	}
 	exponent := most >> 52
-	if exponent < unitsOfMost { // its unit would be below what a float64 can say
+	if exponent < unitsOfMost { // its unit would be below the smallest float64
 		for i := range left {
 			left[i] *= 0x1p200
 		}

@@ -5,37 +5,37 @@ import (
 	"fmt"
 )
 
-// Weights holds the weights of edges for weighted draws, by position in the index array. The caller has checked that
-// they are finite and not negative, and that the sum of each list is finite. Exactly one of Narrow and Wide, with Sums,
-// or Source is set.
+// Weights holds edge weights for weighted draws, by position in the index array. The caller has checked that they are
+// finite and not negative, and that the sum of each list is finite. Exactly one of Narrow and Wide, with Sums, or
+// Source is set.
 type Weights struct {
 	Narrow []float32
 	Wide   []float64
-	Sums   []float64 // of SumsLen elements, made by Sum
-	// Positive means that no weight is 0, as Sum finds out. It changes no batch: without it a hop is made in two
-	// passes, since a target may get fewer edges than its fanout.
+	Sums   []float64 // SumsLen elements, computed by Sum
+	// Positive means that no weight is 0, as Sum reports. It changes no batch: without it a hop takes two passes, since
+	// targets may get fewer edges than their fanouts.
 	Positive bool
 	Source   WeightSource
 }
 
-// WeightSource is weights that are not in memory.
+// WeightSource provides weights on disk.
 type WeightSource interface {
-	// FetchWeights sets out[i] to the weight of the edge at d.Pos[i], as Adjacency.Fetch does with sources. It is
-	// called with whole lists.
+	// FetchWeights sets out[i] to the weight of the edge at d.Pos[i], like Adjacency.Fetch for sources. It is called with
+	// whole lists.
 	FetchWeights(ctx context.Context, d Drawn, out []float64) error
 }
 
 // sumBlock is the number of weights in a block that has a sum: a cache line of Narrow. A draw searches the sums of a
-// list and then adds up the weights of one block, each addition waiting for the one before.
+// list and then sums the weights of one block in a chain of dependent additions.
 const sumBlock = 16
 
 // SumsLen returns the number of sums for a number of edges.
 func SumsLen(edges int64) int64 { return edges / sumBlock }
 
-// Sum makes the sums of lists, which begin where indptr says. Block j of a list that begins at s are its weights 16j to
-// 16j+16; the sum of the list's blocks 0 to j is sums[s/16+j], where no other list has one. They are running sums of
-// float64: 2^25 equal weights of float32 are summed without an error, and any others with one of 2^-53 of the sum in
-// each addition. It returns whether all weights are above 0, for Positive.
+// Sum computes the sums of lists, whose starts are in indptr. Block j of a list that begins at s has its weights 16j to
+// 16j+16; the sum of the list's blocks 0 to j is sums[s/16+j], which no other list uses. They are running sums of
+// float64: 2^25 equal float32 weights have an exact sum, others an error of 2^-53 of the sum per addition. It returns
+// whether all weights are above 0, for Positive.
 func Sum[W float32 | float64](indptr []int64, weights []W, sums []float64) (positive bool) {
 	for v := range len(indptr) - 1 {
 		list := weights[indptr[v]:indptr[v+1]]
@@ -73,7 +73,7 @@ func (w *Weights) check(r *Relation) error {
 	return nil
 }
 
-// fetch is FetchWeights of any weights.
+// fetch is FetchWeights for all kinds of weights.
 func (w *Weights) fetch(ctx context.Context, d Drawn, out []float64) error {
 	switch {
 	case w.Source != nil:

@@ -13,42 +13,41 @@ import (
 	"freshgo/core/mem"
 )
 
-// Worker draws batches of one Sampler, one at a time: it is not safe for concurrent use. It owns an id map for each
-// node type, the memory that a Subgraph shows, and scratch; all are kept from batch to batch and grow to what the
-// largest batch needed.
+// Worker draws batches of one Sampler, one at a time: it is not safe for concurrent use. It owns an id map per node
+// type, the memory of a Subgraph, and scratch memory, which are kept from batch to batch and grow to the largest batch.
 //
-// Relations whose sources are of one type number these one after the other; others share nothing and run at the same
-// time.
+// Relations whose sources are of one type number them one relation after another; others share nothing and run
+// concurrently.
 type Worker struct {
 	sampler *Sampler
 	budget  *mem.Budget
 	threads int
 	nodes   []*nodeSet
 	edges   []*edgeSet
-	order   []task // of the current hop
+	order   []task // tasks of the current hop
 	flat    flat
 }
 
 // minGroupEdges is the number of edges from which a hop works on several groups at a time: below it, starting a
-// goroutine for each costs as much as it saves. Arbitrary: some tens of microseconds.
+// goroutine costs as much as it saves. Arbitrary: some tens of microseconds.
 const minGroupEdges = 4096
 
-// Request names the seeds of a batch, and the edges that it excludes.
+// Request holds the seeds of a batch, and the edges that it excludes.
 type Request struct {
-	Seeds []int64 // global numbers of nodes of any types, in any order; see Sampler.First
-	Times []int64 // with Temporal, of each seed, else nil
-	// Exclude is, of each relation, the edges that are not drawn although their targets are seeds, all copies of each:
-	// ids within their types, by target, then source. Or none at all.
+	Seeds []int64 // global numbers of nodes, of all types, in any order; see Sampler.First
+	Times []int64 // with Temporal, by seed, else nil
+	// Exclude lists for each relation the edges that are not drawn although their targets are seeds, with all copies: ids
+	// within their types, by target, then by source. Empty: none.
 	Exclude [][]Link
 	LastHop LastHop // nil: all lists are needed
 }
 
-// StampBytes is the size of a Worker's id map of a node type as a stamp array.
+// StampBytes returns the size of a Worker's id map of a node type as a stamp array.
 func StampBytes(numNodes int64) int64 { return numNodes * stampSize }
 
-// NewWorker returns a Worker that draws with the given number of threads, its caller's included. With stamp its id maps
-// are arrays over all nodes of the graph (StampBytes), else hash maps over those of a batch, which take less memory and
-// about a quarter more time; disjoint batches always have the latter. Its memory comes from budget.
+// NewWorker returns a Worker that draws with the given number of threads, including the caller's. With stamp its id
+// maps are arrays over all nodes of the graph (StampBytes), else hash maps over the nodes of a batch, which take less
+// memory and about a quarter more time; disjoint batches always use hash maps. Its memory comes from budget.
 func (s *Sampler) NewWorker(budget *mem.Budget, stamp bool, threads int) (*Worker, error) {
 	if threads < 1 {
 		return nil, fmt.Errorf("sample: %d threads, expected at least 1", threads)
@@ -81,11 +80,11 @@ func (w *Worker) Close() {
 	freeAll(w.flat.rooms(flatRoom{}))
 }
 
-// Draw draws the batch of key for a request and sets out. It fails with ErrSeed where a seed is not a node, ErrConfig,
-// ErrTooLarge, mem.ErrBudget, the error of ctx, or that of Adjacency.Fetch; out is then untouched and the Worker
-// remains usable. After ErrDeferred all relations of the hop have asked for their neighbours, and a Draw of the same
-// request asks for the same. A graph that is not as Relation demands gives a *guard.PanicError. It looks at ctx at
-// least every few milliseconds.
+// Draw draws the batch of key for a request and sets out. It returns ErrSeed if a seed is not a node, ErrConfig,
+// ErrTooLarge, mem.ErrBudget, the error of ctx, or an error of Adjacency.Fetch; out is then unchanged and the Worker
+// remains usable. After ErrDeferred all relations of the hop have requested their neighbours, and a Draw of the same
+// request requests the same. A graph that violates Relation gives a *guard.PanicError. Draw checks ctx at least every
+// few milliseconds.
 func (w *Worker) Draw(ctx context.Context, key Key, r Request, out *Subgraph) error {
 	return guard.Run(func() error {
 		if err := w.begin(ctx, &r); err != nil {
@@ -114,7 +113,7 @@ func (w *Worker) Sample(ctx context.Context, key Key, seeds []int64, out *Subgra
 	return w.Draw(ctx, key, Request{Seeds: seeds}, out)
 }
 
-// begin checks the request and numbers the seeds. The times of r become those of the trees.
+// begin validates the request and numbers the seeds. The times of r become the times of the trees.
 func (w *Worker) begin(ctx context.Context, r *Request) error {
 	want := 0
 	if w.sampler.timed {
@@ -130,7 +129,7 @@ func (w *Worker) begin(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range w.nodes { // those without seeds too, for trees have nodes of all types
+	for _, n := range w.nodes { // also types without seeds, as trees have nodes of all types
 		if !w.sampler.disjoint {
 			break
 		}
@@ -153,7 +152,7 @@ func (w *Worker) begin(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// hop expands what the hop before reached.
+// hop expands the nodes that the previous hop reached.
 func (w *Worker) hop(ctx context.Context, key Key, r *Request, hop int) error {
 	for _, n := range w.nodes {
 		if err := n.beginHop(); err != nil {
@@ -188,16 +187,15 @@ func (w *Worker) hop(ctx context.Context, key Key, r *Request, hop int) error {
 	return nil
 }
 
-// task is the relations that number the nodes of one type, in one hop.
+// task lists the relations that number the nodes of one type, in one hop.
 type task struct {
 	group int
-	edges int64 // about
+	edges int64 // approximate
 }
 
-// share runs work once for every node type that edges of the hop begin at, several at a time. Each gets threads of its
-// own in proportion to its edges, so that one large type has all of them and equal ones have one each; those of the
-// tasks that run together are never more than the Worker has. The result is an error of one of them; all have ended
-// when it returns.
+// share runs work for every node type with sources of edges in the hop, several at a time. Each gets threads in
+// proportion to its edges, so that one large type gets all of them and equal ones get one each; concurrent tasks never
+// have more threads than the Worker. It returns after all have ended, with the error of one of them.
 func (w *Worker) share(hop int, work func(group, threads int) error) error {
 	total := w.plan(hop)
 	if w.threads == 1 || len(w.order) == 1 || total < minGroupEdges {
@@ -208,7 +206,7 @@ func (w *Worker) share(hop int, work func(group, threads int) error) error {
 		}
 		return nil
 	}
-	idle := make(chan struct{}, w.threads) // a token for each thread
+	idle := make(chan struct{}, w.threads) // one token per thread
 	for range w.threads {
 		idle <- struct{}{}
 	}
@@ -217,7 +215,7 @@ func (w *Worker) share(hop int, work func(group, threads int) error) error {
 		t := &w.order[i]
 		threads := min(max(1, int((t.edges*int64(w.threads)+total/2)/total)), w.threads)
 		for range threads {
-			<-idle // tasks give theirs back whatever happens
+			<-idle // every task returns its tokens
 		}
 		tasks.Start(func() error {
 			defer func() {
@@ -231,7 +229,7 @@ func (w *Worker) share(hop int, work func(group, threads int) error) error {
 	return tasks.Wait()
 }
 
-// plan lists the tasks of a hop, the largest first, and returns about how many edges they draw.
+// plan lists the tasks of a hop, the largest first, and returns their approximate number of edges.
 func (w *Worker) plan(hop int) (total int64) {
 	w.order = w.order[:0]
 	for group, relations := range w.sampler.groups {
@@ -246,7 +244,7 @@ func (w *Worker) plan(hop int) (total int64) {
 				k = r.degree
 			}
 			if r.steps != nil {
-				k = r.steps[hop] // whatever the targets keep
+				k = r.steps[hop] // for any number of neighbours that targets keep
 			}
 			edges += int64(targets.end-targets.first) * min(k, maxEdges/maxLocals)
 		}
@@ -257,8 +255,8 @@ func (w *Worker) plan(hop int) (total int64) {
 	return total
 }
 
-// expand draws the edges of one relation in one hop. Only this goroutine uses the relation and the nodes of its source
-// type; of those of its target type it reads the targets.
+// expand draws the edges of one relation in one hop. No other goroutine uses the relation and the nodes of its source
+// type meanwhile; of its target type it reads the targets.
 func (w *Worker) expand(ctx context.Context, key Key, r *Request, hop, relation, threads int) error {
 	e := w.edges[relation]
 	source, target := w.nodes[e.relation.Source], w.nodes[e.relation.Target]
@@ -282,7 +280,7 @@ func (w *Worker) expand(ctx context.Context, key Key, r *Request, hop, relation,
 	return nil
 }
 
-// relationKey gives every relation streams of its own: hop and node follow as in hopKey.
+// relationKey returns the key of a relation's separate streams: hop and node follow as in hopKey.
 func relationKey(k Key, relation int) Key {
 	k.Seed = absorb(absorb(absorb(0, domainRelation), uint64(relation)), k.Seed)
 	return k

@@ -1,4 +1,4 @@
-/* What every header builds on: codes, the error, handles. */
+/* Return codes, the error struct, handles. */
 #ifndef FRESHGO_API_BASE_H
 #define FRESHGO_API_BASE_H
 
@@ -22,12 +22,12 @@ enum {
 
   FG_INVALID = 10,    /* an argument has a value that cannot work */
   FG_DTYPE = 11,      /* an array has a dtype that cannot be used there */
-  FG_NOT_FOUND = 12,  /* nothing at the path */
-  FG_EXISTS = 13,     /* the path is taken */
+  FG_NOT_FOUND = 12,  /* the path does not exist */
+  FG_EXISTS = 13,     /* the path exists */
   FG_PERMISSION = 14, /* the system refuses access to the path */
   FG_READ = 15,       /* reading failed: sys_errno, path */
   FG_WRITE = 16,      /* writing failed, disk full included: sys_errno, path */
-  FG_FORMAT = 17,     /* not a store, or not laid out as its header says */
+  FG_FORMAT = 17,     /* not a store, or its layout contradicts its header */
   FG_VERSION = 18,    /* a store of a newer version */
   FG_CORRUPT = 19,    /* data that do not match their checksum or size: path */
   FG_BUDGET = 20,     /* the memory budget is too small: minimum */
@@ -35,15 +35,15 @@ enum {
   FG_BUSY = 22,       /* another conversion is writing to the path */
   FG_CANCELLED = 23,  /* the job was cancelled */
   FG_INTERNAL = 24,   /* a defect of the library, which is unusable from now on */
-  FG_CUDA = 25        /* CUDA is not there, or a call of its driver failed: the message says which */
+  FG_CUDA = 25        /* CUDA is missing, or a driver call failed, which the message names */
 };
 
-/* What went wrong. Owned by the caller, needs no initialisation and no free. */
+/* An error. The caller owns it; it needs no initialisation and no free. */
 typedef struct fg_error {
   int32_t code;
-  int32_t sys_errno;  /* 0 if no system call is behind it */
+  int32_t sys_errno;  /* of the system call that failed, or 0 */
   int64_t minimum;    /* FG_BUDGET: the smallest budget in bytes that works, 0 if unknown */
-  char message[1024]; /* cut at a character if longer */
+  char message[1024]; /* UTF-8, truncated if longer */
   char path[4096];    /* the file concerned, or empty */
 } fg_error;
 

@@ -5,15 +5,15 @@
 #include "base.h"
 #include "tensor.h"
 
-/* A homogeneous graph is one node type and one edge type whose names are empty (or NULL). In a heterogeneous graph all
- * of them have names. */
+/* A homogeneous graph has one node type and one edge type with empty names (or NULL). In a heterogeneous graph all
+ * types have names. */
 
 /* The nodes of one type. */
 typedef struct fg_node_type {
   FG_IN char *name;
-  int64_t num_nodes; /* -1: derive it from the arrays, where a store is written */
+  int64_t num_nodes; /* -1, for stores only: derived from the arrays */
   FG_IN fg_array *tensors;
-  FG_IN fg_array *splits; /* int64 ids or a bool mask over the nodes; none of a graph in memory */
+  FG_IN fg_array *splits; /* int64 ids or a bool mask over the nodes; only for stores */
   int32_t num_tensors;
   int32_t num_splits;
 } fg_node_type;
@@ -27,8 +27,8 @@ typedef struct fg_edge_type {
   FG_IN fg_array *tensors;
   int32_t num_tensors;
   int32_t reserved;    /* zero */
-  FG_IN char *weights; /* where a store is written: the tensor whose numbers are also stored by position, with sums, so
-                          that draws by weight need not read whole lists from the disk; NULL: none */
+  FG_IN char *weights; /* for stores only: the tensor that is also stored by position, with prefix sums, so that
+                          weighted draws do not read whole lists from disk; NULL: none */
 } fg_edge_type;
 
 typedef struct fg_graph_input {
@@ -38,14 +38,14 @@ typedef struct fg_graph_input {
   FG_IN fg_edge_type *edge_types;
   int32_t num_node_types;
   int32_t num_edge_types;
-  int64_t memory; /* bytes that the index may take while it is made; 0: unlimited */
+  int64_t memory; /* limit in bytes for building the index; 0: unlimited */
 } fg_graph_input;
 
 /* Starts building a graph over arrays in memory. The result of the job is an fg_graph*.
  * Blocks: no. Threads: any.
  * Ownership: the caller closes *job and the graph. Rows of the tensors are used in place: their memory must
- * stay until the graph and every loader over it are closed; that of edge_index until the job is closed; the
- * structs and the descriptions are copied.
+ * stay until the graph and every loader over it are closed, and the memory of edge_index until the job is closed. The
+ * structs and descriptions are copied.
  * Returns: FG_OK, FG_INVALID, FG_DTYPE; the job: also FG_BUDGET, FG_CANCELLED. */
 int32_t fg_graph_open(FG_IN fg_graph_input *in, fg_job **job, fg_error *err);
 

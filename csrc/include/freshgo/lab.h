@@ -17,17 +17,17 @@ typedef struct fg_simulation {
   FG_IN float *hotness;  /* "vector": a score per node id, finite and not negative */
   int64_t num_hotness;   /* its length */
   uint64_t hotness_seed; /* "random" */
-  int64_t num_nodes;     /* ids are below it */
-  int64_t capacity;      /* rows that the cache has room for */
-  FG_IN fg_array *trace; /* the ids of every batch, none twice in one: integers, one dimension without gaps */
+  int64_t num_nodes;     /* all ids are below it */
+  int64_t capacity;      /* of the cache, in rows */
+  FG_IN fg_array *trace; /* the ids of each batch, distinct within it: integers, one dimension, contiguous */
   int64_t num_batches;
   int64_t *reads;        /* out: rows fetched for a batch, [num_batches] */
   int64_t *hits;         /* out: rows found in the cache, [num_batches] */
-  int64_t *swaps;        /* out: rows that others took the place of, [num_batches] */
+  int64_t *swaps;        /* out: rows that were evicted, [num_batches] */
   int64_t *fill;         /* out: rows fetched before the first batch */
 } fg_simulation;
 
-/* Starts counting what a cache of rows would do on a trace: no row is read. The job has no result.
+/* Starts simulating a cache of rows on a trace, without reading rows. The job has no result.
  * Blocks: no. Threads: any.
  * Ownership: the caller closes *job and keeps the memory of `trace`, `hotness` and the four outputs until then; the
  * struct and the descriptions are copied.

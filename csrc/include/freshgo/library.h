@@ -1,10 +1,10 @@
-/* The library itself: its version, and what is alive. */
+/* The library's version and its live objects. */
 #ifndef FRESHGO_API_LIBRARY_H
 #define FRESHGO_API_LIBRARY_H
 
 #include "base.h"
 
-/* Lets a binding check that its declarations are those of the library. */
+/* The sizes of structs, by which a binding checks its declarations. */
 typedef struct fg_version_info {
   uint32_t abi; /* FG_ABI_VERSION; the sizes below are meaningful only if it agrees */
   uint32_t size_error;
@@ -29,7 +29,7 @@ typedef struct fg_version_info {
 /* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK. */
 int32_t fg_version(fg_version_info *out, fg_error *err);
 
-/* What is alive. All are zero when everything was closed and deleted. */
+/* Counts of live objects. All are zero after everything is closed and deleted. */
 typedef struct fg_counters_info {
   int64_t stores;
   int64_t graphs;

@@ -1,4 +1,4 @@
-/* A loader over a store or a graph: opened, started, observed and closed. batch.h is what it makes. */
+/* A loader over a store or a graph. Its batches are in batch.h. */
 #ifndef FRESHGO_API_LOADER_H
 #define FRESHGO_API_LOADER_H
 
@@ -14,48 +14,47 @@ int32_t fg_loader_open(fg_store *store, fg_graph *graph, FG_IN fg_loader_options
                        fg_error *err);
 
 typedef struct fg_loader_details {
-  int64_t num_batches; /* per epoch, of all ranks together */
-  int32_t max_tensors; /* no batch has more */
+  int64_t num_batches; /* per epoch, over all ranks */
+  int32_t max_tensors; /* of a batch, at most */
   int32_t reserved;
 } fg_loader_details;
 
 /* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_info(fg_loader *loader, fg_loader_details *out, fg_error *err);
 
-/* The batches of a loader where several loaders, a rank each, share an epoch: of the batches that are left, every
- * `world_size`-th from the `rank`-th on. A batch is a function of its number in the epoch. */
+/* A rank's part of an epoch that several loaders share: of the remaining batches, every `world_size`-th, beginning with
+ * the `rank`-th. A batch depends only on its number in the epoch. */
 typedef struct fg_share {
   int64_t rank;
   int64_t world_size; /* at least 1 */
-  int32_t uneven;     /* where there are not enough last batches for one on each rank, 0: the first of the epoch come
-                         again; 1: they are left out; 2: some ranks make one less than others */
-  int32_t adjacent;   /* the number of adjacent ranks, from `rank` on, whose batches the loader makes; 0: one */
+  int32_t uneven;     /* if the last batches are fewer than the ranks, 0: repeat the first batches of the epoch; 1: drop
+                         them; 2: some ranks make one batch less than others */
+  int32_t adjacent;   /* ranks, `rank` and its successors, whose batches this loader makes; 0: one */
 } fg_share;
 
-/* Counts the batches of a share, in an epoch of `num_batches`, once the first `first_batch` have been made by any
- * ranks. Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID. */
+/* Counts the batches of a share in an epoch of `num_batches`, after the ranks have made the first `first_batch` of
+ * them. Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID. */
 int32_t fg_share_count(FG_IN fg_share *share, int64_t num_batches, int64_t first_batch, int64_t *out, fg_error *err);
 
-/* Makes the epochs that start from now on those of a share; before the first call they have all batches. Another share
- * than the one so far ends what runs. A history counts epochs as the share has them.
+/* Sets the share of epochs that start after this call; before the first call they have all batches. A share that
+ * differs from the current one ends the running epoch. A history counts the share's epochs.
  * Blocks: until the threads of the epoch before have stopped. Threads: any. Ownership: none passes.
  * Returns: FG_OK, FG_CLOSED, FG_INVALID. */
 int32_t fg_loader_take(fg_loader *loader, FG_IN fg_share *share, fg_error *err);
 
 enum {
-  FG_TRAIN = 0, /* the batches, pruned by the history if there is one */
+  FG_TRAIN = 0, /* pruned by the history, if there is one */
   FG_TRACE = 1, /* n_id and input_id only, of each type; no features are read */
-  FG_PLAIN = 2  /* the batches as if there were no history */
+  FG_PLAIN = 2  /* not pruned */
 };
 
-/* Ends what runs and begins `epoch` where `first_batch` batches of it have been made, by whatever ranks. `mode` is
- * FG_TRAIN, FG_TRACE or FG_PLAIN. Batches are counted by the loader's own, so that the last one has the same number as
- * in a whole epoch.
+/* Ends the running epoch and starts `epoch` after the first `first_batch` of its batches, whichever ranks have made
+ * them. `mode` is FG_TRAIN, FG_TRACE or FG_PLAIN. Batches keep the numbers that they have in a whole epoch.
  * Blocks: until the threads of the epoch before have stopped. Threads: any. Ownership: none passes.
  * Returns: FG_OK, FG_CLOSED, FG_INVALID. */
 int32_t fg_loader_start(fg_loader *loader, int64_t epoch, int64_t first_batch, int32_t mode, fg_error *err);
 
-/* Ends the running epoch and frees what was prepared. Stopping again does nothing.
+/* Ends the running epoch and frees the prepared batches. Does nothing if no epoch runs.
  * Blocks: until its threads have stopped. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_stop(fg_loader *loader, fg_error *err);
 
@@ -63,35 +62,35 @@ int32_t fg_loader_stop(fg_loader *loader, fg_error *err);
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_stats(fg_loader *loader, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
 
-/* How the memory is divided and what is planned, a JSON object, as fg_store_describe writes it: "split", "superbatch",
- * "cache", "why", "capacity_rows", "device", "reorder", "reorder_rows", and "windows" with what every option of a
- * transfer would take, which was chosen and why, and what it took.
+/* The division of the memory and the plans, a JSON object, as fg_store_describe writes it: "split", "superbatch",
+ * "cache", "why", "capacity_rows", "device", "reorder", "reorder_rows", and "windows", with the predicted cost of each
+ * transfer, the chosen one and the reason, and the measured cost.
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_plan(fg_loader *loader, char *json, int64_t capacity, int64_t *n_bytes, fg_error *err);
 
-/* What one batch is made for, apart from all epochs: inputs of the loader; or nodes; or, where the loader makes batches
- * for links, links. What is not asked for is NULL. */
+/* The seeds of a batch on demand: inputs of the loader, nodes, or links if the loader's seeds are links. The others
+ * are NULL. */
 typedef struct fg_ask {
-  FG_IN int64_t *inputs; /* places in the caller's list of seeds, or of links */
+  FG_IN int64_t *inputs; /* positions in the caller's list of seeds, or of links */
   int64_t num_inputs;
-  FG_IN int64_t *seeds; /* nodes, as in fg_loader_options, of types that the loader has seeds of */
+  FG_IN int64_t *seeds; /* nodes, as in fg_loader_options, of node types that occur among the loader's seeds */
   int64_t num_seeds;
   FG_IN int64_t *sources; /* [num_links]: links, as in fg_links */
   FG_IN int64_t *targets;
   int64_t num_links;
-  FG_IN int64_t *times; /* of `seeds`, or links; NULL: the times of the nodes, where the loader has any */
+  FG_IN int64_t *times; /* of `seeds`, or links; NULL: the times of the nodes, if the loader has times */
   int64_t num_times;
 } fg_ask;
 
-/* Starts making the batch that the first epoch of a loader over what is asked for, in that order, begins with, not
- * pruned. It changes nothing of an epoch that runs. Its memory comes on top of the loader's `memory`. The result of the
- * job is an fg_sampled*.
+/* Starts making one batch, not pruned: the first batch of the first epoch of a loader with these seeds in this order. A
+ * running epoch does not change. The memory of the batch comes on top of the loader's `memory`. The result of the job
+ * is an fg_sampled*.
  * Blocks: no. Threads: any. Ownership: the caller closes *job and takes the batch by fg_sampled_take, and keeps the
  * arrays of `ask` unchanged until the job is closed.
  * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_READ, FG_CORRUPT, FG_CANCELLED. */
 int32_t fg_loader_sample(fg_loader *loader, FG_IN fg_ask *ask, fg_job **job, fg_error *err);
 
-/* Ends the epoch and frees everything but the tensors that were handed out.
+/* Ends the running epoch and frees everything but tensors that the caller has.
  * Blocks: until its threads have stopped. Threads: any. Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_close(fg_loader *loader, fg_error *err);
 
