@@ -17,33 +17,32 @@ import (
 )
 
 const (
-	firstBurst   = 8                    // requests: even a disk with moving parts answers these in a tenth of a second
-	burstGrowth  = 4                    // from one burst to the next, until one lasts
-	lasting      = 2                    // the part of its share, a divisor, that a burst lasts which counts
+	firstBurst   = 8                    // requests: even a hard disk answers these in a tenth of a second
+	burstGrowth  = 4                    // from one burst to the next, until one lasts long enough
+	lasting      = 2                    // divisor of its share: the least time of a burst that counts
 	maxBurst     = 1 << 15              // requests: half a MiB of ranges, and a third of a second at 100k IOPS
-	maxWritten   = 128 << 20            // bytes of the file that is written
-	leastWritten = 16 << 20             // bytes of it that are written again and again; arbitrary
-	writtenFrom  = 4 << 20              // bytes of memory, so that it has huge pages, as that has which packs fill
-	tempChunk    = 256 << 10            // the longest chunk that is written to a Temp
-	tempFlight   = 1 << 20              // bytes of writes to a Temp that are in flight
-	fewWriters   = 4                    // that write them, at least
-	manyWriters  = 16                   // and at most
-	tinyTime     = time.Nanosecond * 50 // what a clock may show as nothing
+	maxWritten   = 128 << 20            // size limit of the written file, in bytes
+	leastWritten = 16 << 20             // bytes of it that are overwritten repeatedly; arbitrary
+	writtenFrom  = 4 << 20              // bytes of the source, so that it has huge pages like the memory of packs
+	tempChunk    = 256 << 10            // longest chunk of a write to a Temp
+	tempFlight   = 1 << 20              // bytes of writes to a Temp in flight
+	fewWriters   = 4                    // writers, at least
+	manyWriters  = 16                   // writers, at most
+	tinyTime     = time.Nanosecond * 50 // resolution of the clock
 )
 
-// TempChunk returns how many bytes to write to a Temp at a time so that each is one range for the engine: up to 256
-// KiB.
+// TempChunk returns the bytes of one write to a Temp, which is one range of the engine: up to 256 KiB.
 func (e *Engine) TempChunk() int { return min(e.slot, tempChunk) }
 
-// TempWriters returns the number of goroutines that should write to a Temp, each with Writes of its own: enough for a
-// MiB of chunks in flight, within limits. With chunks of 64 KiB anywhere in a file, 4 at a time reached 0.7 GB/s and 16
+// TempWriters returns the number of goroutines that should write to a Temp, each with its own Writes: enough for a MiB
+// of chunks in flight, within limits. With chunks of 64 KiB anywhere in a file, 4 writers reached 0.7 GB/s and 16
 // reached 1.2 to 1.7; with 256 KiB, 4 reached 1.7.
 func (e *Engine) TempWriters() int { return e.TempFlight() / e.tempDepth() }
 
-// TempFlight returns the number of chunks that these goroutines have in flight together.
+// TempFlight returns the number of chunks in flight over all these goroutines.
 func (e *Engine) TempFlight() int { return min(max(tempFlight/e.TempChunk(), fewWriters), manyWriters) }
 
-// tempDepth returns the number of writes that each of them has in flight.
+// tempDepth returns the number of writes in flight per goroutine.
 func (e *Engine) tempDepth() int {
 	if e.name == IOUring {
 		return e.TempFlight()
@@ -51,38 +50,38 @@ func (e *Engine) tempDepth() int {
 	return 1
 }
 
-// tally sums the times of bursts of requests of one length: a disk that hands out its requests by the tenth of a second
-// answers one burst at once and lets the next one wait, so that a median of bursts would mean nothing.
+// tally sums the times of bursts of requests of one length. A disk that grants requests per tenth of a second answers
+// one burst at once and delays the next, so the median of bursts would be meaningless.
 type tally struct {
 	pages     int64 // of a request
 	next      int   // requests of the next burst
 	count     int64
 	took      time.Duration
-	processor []float64 // by burst: seconds per request, of all threads of the process
+	processor []float64 // by burst: seconds per request, over all threads of the process
 }
 
 func (t tally) perRequest() float64 { return perRequest(t.took, t.count) }
 
-// processorPerRequest is the least that was seen: other threads of the process have work of their own meanwhile.
+// processorPerRequest returns the minimum over bursts, as other threads of the process work meanwhile.
 func (t tally) processorPerRequest() float64 { return slices.Min(t.processor) }
 
 func perRequest(d time.Duration, count int64) float64 {
 	return max(d, tinyTime).Seconds() / float64(max(count, 1))
 }
 
-// processorTime returns the processor time of this process, by all threads.
+// processorTime returns the processor time of all threads of this process.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0 // does not happen
+		return 0 // cannot fail
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func (t tally) bytesPerSecond() float64 { return float64(t.pages*PageBytes) / t.perRequest() }
 
-// burst runs ever longer bursts of at most n requests until one lasts, and counts that one. run makes no more requests
-// once a share has passed, and returns how many it made.
+// burst runs longer and longer bursts of at most n requests until one lasts long enough, and counts that one. run stops
+// making requests after a share of time, and returns the number made.
 func (t *tally) burst(
 	ctx context.Context, share time.Duration, run func(ctx context.Context, n int) (int64, error),
 ) error {
@@ -104,7 +103,7 @@ func (t *tally) burst(
 	}
 }
 
-// forget makes what was counted count no more.
+// forget discards all counts.
 func (t *tally) forget() { t.count, t.took, t.processor = 0, 0, nil }
 
 // reader makes bursts of reads.
@@ -116,7 +115,7 @@ type reader struct {
 	ranges []Range
 }
 
-// scattered reads n ranges at random places.
+// scattered reads n ranges at random positions.
 func (r *reader) scattered(ctx context.Context, n int, pages int64) (int64, error) {
 	return r.read(ctx, n, func(int) Range {
 		begin := r.random.Int64N(r.pages - pages + 1)
@@ -124,7 +123,7 @@ func (r *reader) scattered(ctx context.Context, n int, pages int64) (int64, erro
 	})
 }
 
-// inOrder reads n ranges one after the other from a random place on, and from the beginning again after the last whole
+// inOrder reads n consecutive ranges from a random position on, and continues at the beginning after the last whole
 // one.
 func (r *reader) inOrder(ctx context.Context, n int, pages int64) (int64, error) {
 	whole := r.pages / pages
@@ -135,7 +134,7 @@ func (r *reader) inOrder(ctx context.Context, n int, pages int64) (int64, error)
 	})
 }
 
-// read reads up to n ranges and returns how many it did: what is in flight when ctx ends counts as well.
+// read reads up to n ranges and returns the number read, including ranges in flight when ctx ends.
 func (r *reader) read(ctx context.Context, n int, at func(i int) Range) (int64, error) {
 	r.ranges = r.ranges[:0]
 	for i := range n {
@@ -147,16 +146,16 @@ func (r *reader) read(ctx context.Context, n int, at func(i int) Range) (int64, 
 	return after - before, err
 }
 
-// scribe makes bursts of writes to a Temp, as packs are written.
+// scribe makes bursts of writes to a Temp, like writes of packs.
 type scribe struct {
 	tally
 	engine *Engine
 	temp   *Temp
-	block  *mem.Block // chunks, which all writers write
+	block  *mem.Block // chunks, shared by all writers
 	chunk  int
-	made   int64 // chunks that were written
-	limit  int64 // chunks of the file; then they are written again
-	count  int   // of writers
+	made   int64 // chunks written
+	limit  int64 // chunks of the file; later writes overwrite
+	count  int   // writers
 }
 
 func newScribe(e *Engine, c Calibration) (*scribe, error) {
@@ -172,7 +171,7 @@ func newScribe(e *Engine, c Calibration) (*scribe, error) {
 			return nil, err
 		}
 	}
-	noise := rand.New(rand.NewPCG(1, 1)) // zeros might cost a disk less
+	noise := rand.New(rand.NewPCG(1, 1)) // a disk might write zeros faster
 	words := mem.Slice[uint64](s.block)
 	for i := range words {
 		words[i] = noise.Uint64()
@@ -185,26 +184,26 @@ func newScribe(e *Engine, c Calibration) (*scribe, error) {
 }
 
 func (s *scribe) close() {
-	_ = s.temp.Close() // nothing in it is needed
+	_ = s.temp.Close() // its content is not needed
 	s.block.Free()
 }
 
-// settle keeps to the part of the file that has been written, where that is large enough for no cache to hold it: most
-// chunks of packs lie where others have lain.
+// settle restricts writes to the part of the file that is written, if that is too large for a cache: most chunks of
+// packs overwrite earlier ones.
 func (s *scribe) settle() {
 	if s.made*int64(s.chunk) >= leastWritten {
 		s.limit = min(s.made, s.limit)
 	}
 }
 
-// write writes up to n chunks, each with a checksum as packs have it, after those that are written, and begins at the
-// front again when there is no room.
+// write writes up to n chunks, each with a checksum as packs have, behind the chunks so far, and from the beginning of
+// the file when it is full.
 func (s *scribe) write(ctx context.Context, n int) (int64, error) {
 	first := s.made
 	if err := s.temp.Grow(min(first+int64(n), s.limit) * int64(s.chunk)); err != nil {
 		return 0, err
 	}
-	var next, made atomic.Int64 // of the chunks, shared out among the writers
+	var next, made atomic.Int64 // chunks, divided among the writers
 	errs := make(chan error, s.count)
 	for range s.count {
 		guard.Go(func() {
@@ -236,27 +235,26 @@ func (s *scribe) write(ctx context.Context, n int) (int64, error) {
 	return made.Load(), err
 }
 
-// data returns the contents of chunk j.
+// data returns the content of chunk j.
 func (s *scribe) data(j int64) []byte {
 	all := s.block.Bytes()
 	at := int(j) % (len(all) / s.chunk) * s.chunk
 	return all[at : at+s.chunk]
 }
 
-// mixture makes bursts of writes, and of reads in order besides.
+// mixture makes bursts of writes alone, and beside reads in order.
 type mixture struct {
 	tally   // of the writes beside reads
 	reading *reader
 	writing *scribe
 	pages   int64 // of a read
-	read    int64 // requests
+	read    int64 // read requests
 }
 
-// mostBeside bounds the part of writing that costs reading nothing, so that what is learned later can find it to be
-// less.
+// mostBeside bounds the part of writing that does not delay reads, so that Learned can correct it downwards.
 const mostBeside = 7. / 8
 
-// measure runs bursts of writes by turns alone and beside reads.
+// measure alternates bursts of writes alone and beside reads.
 func (m *mixture) measure(ctx context.Context, share time.Duration) error {
 	w := m.writing
 	if err := w.burst(ctx, share, w.write); err != nil {
@@ -275,8 +273,7 @@ func (m *mixture) measure(ctx context.Context, share time.Duration) error {
 	return nil
 }
 
-// both reads until ctx ends and writes meanwhile, no more than the file need grow for, and returns how many chunks it
-// wrote.
+// both reads until ctx ends and writes meanwhile, without growing the file, and returns the number of chunks written.
 func (m *mixture) both(ctx context.Context, n int) (written int64, err error) {
 	ended := make(chan error, 1)
 	guard.Go(func() {
@@ -289,8 +286,8 @@ func (m *mixture) both(ctx context.Context, n int) (written int64, err error) {
 	return written, cmp.Or(<-ended, err)
 }
 
-// share is Device.WriteBeside: what is left of the time of the bursts, beside what their reads alone would have taken,
-// is what writing cost. Where reads and writes have a limit each, that is nothing until writes take longer than reads.
+// share returns Device.WriteBeside. The time of the bursts minus the time that their reads take alone is the cost of
+// the writes. If reads and writes have separate limits, this is nothing until writes take longer than reads.
 func (m *mixture) share(d Device) float64 {
 	reads := float64(m.read*m.pages*PageBytes) / d.ReadBytesPerSecond
 	cost := (m.took.Seconds() - reads) / float64(max(m.count, 1))

@@ -9,35 +9,34 @@ import (
 	"freshgo/core/mem"
 )
 
-// Device holds the rates of a disk as an engine drives it, by which ways to transfer are compared. The time of
-// a request is its share of the time of many while the queue is full, so that times add up: n requests of p pages each
-// take n * (RequestSeconds + p * PageSeconds). Disks are bound by requests up to some length and by bytes beyond; the
-// straight line through that bend misses it by a fifth at most on those measured.
+// Device holds the rates of a disk as an engine drives it, by which transfers are compared. The time of a request is
+// its share of the time of many requests while the queue is full, so times add up: n requests of p pages each take n *
+// (RequestSeconds + p * PageSeconds). Disks are bound by requests up to some length and by bytes beyond; on the disks
+// measured, this line was off by at most a fifth.
 type Device struct {
 	RequestSeconds float64 `json:"request_seconds"` // per request, whatever its length
 	PageSeconds    float64 `json:"page_seconds"`    // per page of it, besides; more than 0
-	// in the order of the file, in ranges of the engine's slot size
+	// in file order, in ranges of the engine's slot size
 	ReadBytesPerSecond  float64 `json:"read_bytes_per_second"`
 	WriteBytesPerSecond float64 `json:"write_bytes_per_second"`
-	// the part of the time of writing in which reading goes on as if nothing was written
+	// the part of the time of writes that does not delay reads
 	WriteBeside float64 `json:"write_beside"`
-	// Processor time, of all threads: of a request, of each of its pages, and of a page that is written, with its
-	// checksum.
+	// Processor time over all threads: of a request, of each of its pages, and of a written page, with its checksum.
 	RequestProcessor float64 `json:"request_processor_seconds"`
 	PageProcessor    float64 `json:"page_processor_seconds"`
 	WriteProcessor   float64 `json:"write_processor_seconds"`
-	// why writing is taken to be as fast as reading; empty: it was measured
+	// why writes are assumed to be as fast as reads; empty: they were measured
 	WriteAssumed string `json:"write_assumed,omitempty"`
 	Engine       string `json:"engine"`
 	Depth        int    `json:"depth"`
 }
 
-// Seconds returns the time of a number of requests that read this many pages in all.
+// Seconds returns the time of requests that read the given total number of pages.
 func (d Device) Seconds(requests, pages int64) float64 {
 	return float64(requests)*d.RequestSeconds + float64(pages)*d.PageSeconds
 }
 
-// WriteSeconds returns the delay of reading by bytes that are written meanwhile.
+// WriteSeconds returns the delay of reads by bytes written meanwhile.
 func (d Device) WriteSeconds(bytes float64) float64 {
 	if d.WriteBytesPerSecond <= 0 {
 		return 0
@@ -47,34 +46,33 @@ func (d Device) WriteSeconds(bytes float64) float64 {
 
 // Calibration holds the parameters of Calibrate.
 type Calibration struct {
-	WriteDir string        // where writing is measured, in a Temp; empty: nowhere
-	Budget   *mem.Budget   // required: a chunk of Staging is taken from it meanwhile
-	Limit    time.Duration // of all bursts together, and what is in flight at the end of each; 0 is DefaultCalibration
+	WriteDir string        // directory of the Temp that is written; empty: writes are not measured
+	Budget   *mem.Budget   // required: provides a temporary chunk of Staging
+	Limit    time.Duration // of all bursts, without requests in flight at the end of each; 0: DefaultCalibration
 }
 
 const (
-	// DefaultCalibration leaves room, within two seconds, for what is in flight when the shares of bursts have passed.
+	// DefaultCalibration leaves room for requests in flight at the end of bursts, within two seconds.
 	DefaultCalibration = 1400 * time.Millisecond
 
-	rounds      = 3                // of all kinds of bursts, so that what others do meanwhile is spread over them
-	fastestPage = PageBytes / 1e12 // seconds; no disk reads a page in less
+	rounds      = 3                // of all kinds of bursts, which spreads the load of others over them
+	fastestPage = PageBytes / 1e12 // seconds; faster than any disk
 )
 
-// requestPages are the lengths of the random requests: a row, a few neighbours, and as many as a default slot holds.
+// requestPages are the lengths of random requests: a row, a few neighbours, and a default slot.
 var requestPages = [...]int64{1, 4, 16}
 
-// errNotAsked is why writing is not measured without a directory.
+// errNotAsked says that there is no directory for measuring writes.
 var errNotAsked = errors.New("ssd: no directory to measure writing in")
 
-// Calibrate measures the device that holds the file of h through e, with random and sequential reads of that file (the
-// largest that there is gives the best figures; one of a single page works), and with writes in WriteDir. What it finds
-// is what a caller of Read finds: the engine's own time is in it. Only reading can fail; where writing does, its rate
-// is assumed.
+// Calibrate measures the device of h's file through e, by random and sequential reads of that file, and by writes in
+// WriteDir. Larger files give better figures; a file of a single page works. The rates include the engine's own time,
+// as callers of Read see it. Only reads can fail; if writes fail, their rate is assumed.
 func Calibrate(ctx context.Context, e *Engine, h *Handle, c Calibration) (Device, error) {
 	if c.Limit == 0 {
 		c.Limit = DefaultCalibration
 	}
-	// A host that caches answers requests that it has seen before from memory: each calibration asks for other places.
+	// A caching host answers repeated requests from memory, so each calibration reads other positions.
 	random := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	reading := &reader{engine: e, handle: h, pages: max(h.Size()/PageBytes, 1), random: random}
 	longest := min(int64(e.SlotBytes()/PageBytes), reading.pages)
@@ -87,7 +85,7 @@ func Calibrate(ctx context.Context, e *Engine, h *Handle, c Calibration) (Device
 	if refused == nil {
 		defer writing.close()
 	}
-	// Before what counts, a share of each way uses up what a disk has saved while nobody used it.
+	// First, uncounted shares use up the burst credits of a disk that was idle.
 	share := c.Limit / time.Duration(rounds*(len(points)+3)+2)
 	scanning := func(ctx context.Context, n int) (int64, error) { return reading.inOrder(ctx, n, longest) }
 	if err := scan.burst(ctx, share, scanning); err != nil {
@@ -117,7 +115,7 @@ func Calibrate(ctx context.Context, e *Engine, h *Handle, c Calibration) (Device
 	d := Device{Engine: e.Name(), Depth: e.Depth(), ReadBytesPerSecond: scan.bytesPerSecond()}
 	d.RequestSeconds, d.PageSeconds = fit(points[:], tally.perRequest)
 	d.RequestProcessor, d.PageProcessor = fit(points[:], tally.processorPerRequest)
-	// What comes in order is no slower than if it did not.
+	// Reads in order are at least as fast as random ones.
 	d.ReadBytesPerSecond = max(d.ReadBytesPerSecond, float64(longest*PageBytes)/d.Seconds(1, longest))
 	if refused == nil {
 		d.WriteBytesPerSecond = writing.bytesPerSecond()
@@ -130,9 +128,9 @@ func Calibrate(ctx context.Context, e *Engine, h *Handle, c Calibration) (Device
 	return d, nil
 }
 
-// fit draws the line request + pages * page through the times of requests, with the smallest relative errors (least
-// squares), and neither part negative. Where all requests are of one length, which happens in a file of one page, any
-// line through that point will do.
+// fit fits the line request + pages * page to the times of requests with the smallest relative errors (least squares)
+// and nonnegative parts. If all requests have one length, as in a file of one page, any line through that point will
+// do.
 func fit(points []tally, of func(tally) float64) (request, page float64) {
 	var s, sn, snn, st, snt float64
 	for _, p := range points {

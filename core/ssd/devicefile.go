@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	deviceVersion = 3        // of the file; another is not read
-	maxDeviceFile = 64 << 10 // bytes; a file of ours has a few hundred for each key
+	deviceVersion = 3        // of the file; other versions are ignored
+	maxDeviceFile = 64 << 10 // bytes; a file has a few hundred per key
 	maxDevices    = 16       // keys kept in a file
 )
 
-// deviceFile is the contents of a file of calibrations, the latest last.
+// deviceFile is the content of a file of calibrations, the latest last.
 type deviceFile struct {
 	Version int           `json:"version"`
 	Devices []savedDevice `json:"devices"`
@@ -24,7 +24,7 @@ type savedDevice struct {
 	Device Device `json:"device"`
 }
 
-// DeviceKey names what a calibration depends on: the store, the device that holds it at the moment, and the engine.
+// DeviceKey returns the key of a calibration: the store, its current device, and the engine.
 func (e *Engine) DeviceKey(store string, h *Handle) (string, error) {
 	info, err := e.fs.Stat(h.Name())
 	if err != nil {
@@ -33,8 +33,8 @@ func (e *Engine) DeviceKey(store string, h *Handle) (string, error) {
 	return fmt.Sprintf("store %s device %d engine %s depth %d slot %d", store, info.Device, e.name, e.depth, e.slot), nil
 }
 
-// LoadDevice returns the calibration saved under key in the file at path. It returns false when there is none that can
-// be used, whatever the reason: calibrating again costs a second and is always right.
+// LoadDevice returns the calibration saved under key in the file at path. It returns false if there is no usable one,
+// for any reason: calibrating again costs a second and is always right.
 func LoadDevice(fs FS, path, key string) (Device, bool) {
 	for _, saved := range readDevices(fs, path) {
 		if saved.Key == key {
@@ -44,7 +44,7 @@ func LoadDevice(fs FS, path, key string) (Device, bool) {
 	return Device{}, false
 }
 
-// ForgetDevice makes LoadDevice find nothing under key, because what was saved proved wrong.
+// ForgetDevice discards the calibration under key, which proved wrong.
 func ForgetDevice(fs FS, path, key string) bool { return SaveDevice(fs, path, key, Device{}) }
 
 func readDevices(fs FS, path string) []savedDevice {
@@ -65,9 +65,9 @@ func readDevices(fs FS, path string) []savedDevice {
 	return contents.Devices
 }
 
-// SaveDevice saves a calibration under key in the file at path, beside those of other keys. It replaces the file by
-// renaming, so that readers see the old or the new one. It reports whether it did: what is not saved is measured again.
-// When two save at once one may lose.
+// SaveDevice saves a calibration under key in the file at path, and keeps those of other keys. It replaces the file by
+// renaming, so readers see the old or the new one. It reports whether it succeeded: an unsaved calibration is repeated.
+// Of two concurrent saves, one may be lost.
 func SaveDevice(fs FS, path, key string, d Device) bool {
 	contents := deviceFile{Version: deviceVersion}
 	for _, saved := range readDevices(fs, path) {
@@ -81,7 +81,7 @@ func SaveDevice(fs FS, path, key string, d Device) bool {
 	if err != nil {
 		return false // infinite figures
 	}
-	// The name is fixed, so that a process killed here leaves one file at most, which the next one writes over.
+	// The name is fixed, so that killed processes leave at most one file, which the next one overwrites.
 	partial := path + ".partial"
 	file, err := fs.Open(partial, syscall.O_WRONLY|syscall.O_CREAT, 0o644)
 	if err != nil {
@@ -92,14 +92,14 @@ func SaveDevice(fs FS, path, key string, d Device) bool {
 		err = fs.Rename(partial, path)
 	}
 	if err != nil {
-		// The next one may have nothing to write over it. Where the lock failed it may be that of another, who then
-		// loses.
+		// The next save may fail before it overwrites the file. If the lock failed, this may be another process's file, whose
+		// save is then lost.
 		_ = fs.Remove(partial)
 	}
 	return file.Close() == nil && held && err == nil
 }
 
-// writeLocked writes data as the whole of file, unless somebody else is doing so, who then holds the lock.
+// writeLocked writes data as the whole content of file, unless another process holds the lock for that.
 func writeLocked(file File, data []byte) (held bool, err error) {
 	if held, err = file.Lock(true); err != nil || !held {
 		return false, err
@@ -110,7 +110,7 @@ func writeLocked(file File, data []byte) (held bool, err error) {
 	return true, WriteFull(file, data, 0)
 }
 
-// valid reports whether the figures can be calculated with.
+// valid reports whether the figures are usable.
 func (d Device) valid() bool {
 	for _, v := range []float64{d.PageSeconds, d.ReadBytesPerSecond, d.WriteBytesPerSecond} {
 		if !(v > 0) || math.IsInf(v, 0) {

@@ -1,20 +1,20 @@
-// Package ssd is the door to files, and the way features and adjacency come from disk.
+// Package ssd performs all file operations, and reads features and adjacency from disk.
 //
 //   - FS and File are system calls behind a small interface; all file work of core goes through them, so that faultfs
-//     can fail any call.
-//   - Writer writes a file once from beginning to end at the disk's sequential rate. The conversion uses it.
+//     can make any call fail.
+//   - Writer writes a file once from beginning to end at the disk's sequential rate, for conversions.
 //   - Engine reads many ranges of a file with the device's queue kept full: by io_uring, by threads in pread, or
 //     through the page cache.
-//   - Temp is a file without a name, written at any place and read through an Engine. Package scratch keeps rows and
+//   - Temp is a file without a name, written at any position and read through an Engine. Package scratch keeps rows and
 //     sampled batches in one.
-//   - Calibrate measures what the disk can do as an Engine drives it; plans of transfers are chosen by the Device that
-//     it returns, and by what Learned finds while they are executed.
-//   - Merger turns row numbers into ranges: sorted, each page once, small holes read along.
+//   - Calibrate measures the rates of the disk as an Engine drives it. Plans choose transfers by the resulting Device,
+//     as corrected by Learned while they run.
+//   - Merger turns row numbers into ranges: sorted, each page once, with small holes read along.
 //
-// Files are never mapped into memory: one that is cut short, or a disk that fails, is a *PathError with file and
-// offset. Transient faults (EINTR, EAGAIN, short transfers) are repeated a bounded number of times. Whatever can wait
-// ends when its context or its engine does.
+// Files are never mapped into memory: a truncated file or a failing disk is a *PathError with file and offset.
+// Transient faults (EINTR, EAGAIN, short transfers) are retried a bounded number of times. Every wait ends when its
+// context or its engine does.
 //
-// A request costs about 5 us of processor time by io_uring and four times that by pread; a Read costs a wake-up of the
-// engine besides, so that lists of hundreds of ranges are better than single ones.
+// A request costs about 5 us of processor time by io_uring and four times that by pread. Each Read also wakes the
+// engine, so lists of hundreds of ranges are better than single ones.
 package ssd

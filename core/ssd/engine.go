@@ -15,10 +15,10 @@ import (
 	"freshgo/core/mem"
 )
 
-// Kind names a way to read.
+// Kind is a way to read.
 type Kind string
 
-// The kinds, Auto aside from the fastest to the one that works everywhere.
+// The kinds: Auto, and the others from the fastest to the most portable.
 const (
 	Auto     Kind = "auto"     // the first of the others that the system and the file system take
 	IOUring  Kind = "io_uring" // one thread, a ring of requests, O_DIRECT
@@ -26,8 +26,8 @@ const (
 	Buffered Kind = "buffered" // a pool of threads, through the page cache
 )
 
-// Defaults of Options. On the disks measured, IOPS at 4 KiB stop growing between 64 and 128 requests in flight, and
-// reads of up to 64 KiB are where merging neighbours still pays.
+// Defaults of Options. On the disks measured, IOPS at 4 KiB stopped growing between 64 and 128 requests in flight, and
+// merging neighbours paid for reads of up to 64 KiB.
 const (
 	DefaultDepth     = 128
 	DefaultSlotBytes = 64 << 10
@@ -37,14 +37,14 @@ const (
 
 // Options of an Engine.
 type Options struct {
-	Kind      Kind        // empty is Auto
-	Depth     int         // requests in flight at most; 0 is DefaultDepth
-	SlotBytes int         // the longest range, a multiple of PageBytes, at least 64 KiB; 0 is DefaultSlotBytes
+	Kind      Kind        // empty: Auto
+	Depth     int         // bound of requests in flight; 0: DefaultDepth
+	SlotBytes int         // longest range, a multiple of PageBytes, at least 64 KiB; 0: DefaultSlotBytes
 	FS        FS          // required
 	Budget    *mem.Budget // required
 }
 
-// StagingBytes returns the memory that an engine with these options charges at most.
+// StagingBytes returns the most memory that an engine with these options charges.
 func (o Options) StagingBytes() int64 {
 	o = o.withDefaults()
 	return int64(o.Depth) * int64(o.SlotBytes)
@@ -76,11 +76,11 @@ func (o Options) validate() error {
 	return nil
 }
 
-// ErrRefused is wrapped by the error of NewEngine when the system does not let the engine asked for run.
+// ErrRefused is wrapped by errors of NewEngine if the system refuses the requested kind.
 var ErrRefused = errors.New("engine refused")
 
-// Range is a piece of a file: offset and length are multiples of PageBytes. The last range of a file may end past its
-// end, within the page in which the file ends; its data is then shorter than Len.
+// Range is a piece of a file: offset and length are multiples of PageBytes. The last range of a file may extend beyond
+// its end, within the last page; its data is then shorter than Len.
 type Range struct {
 	Off int64
 	Len int32
@@ -90,24 +90,24 @@ type Range struct {
 type Stats struct {
 	Requests int64         // read requests given to the system
 	Bytes    int64         // bytes they returned
-	Retries  int64         // those among the requests that repeated or completed another
+	Retries  int64         // requests that repeated or completed another
 	Busy     time.Duration // time with at least one request in flight
 	Full     Full
 }
 
-// Full counts what an engine has done while more was asked of it than it could have in flight: then it is the device
-// that takes the time.
+// Full counts the work of an engine while more was requested than it could have in flight: then the device is the
+// bottleneck.
 type Full struct {
 	Requests, Bytes int64
 	Time            time.Duration
 }
 
-// Engine reads ranges of files. All callers share one queue, first come first served, so that the device stays at full
-// depth across the ends of their jobs. It is safe for concurrent use.
+// Engine reads ranges of files. All callers share one queue, first come first served, so the device stays at full depth
+// from one job to the next. It is safe for concurrent use.
 //
 // An engine owns one thread (io_uring) or up to 64 goroutines (pread, buffered), and staging memory for its depth until
-// Close. Its threads compute little but must run at once when the device answers. In a process whose goroutines compute
-// all the time, they wait for Go's scheduler unless it has a processor to spare: with GOMAXPROCS at the number of busy
+// Close. Its threads compute little but must run as soon as the device answers. In a process whose goroutines always
+// compute, they wait for Go's scheduler unless it has a spare processor: with GOMAXPROCS equal to the number of busy
 // goroutines io_uring fell to 0.6 of a loop in C, with one more it was level.
 type Engine struct {
 	name    Kind
@@ -119,14 +119,14 @@ type Engine struct {
 	queue   *queue
 	threads sync.WaitGroup
 	memory  *mem.Block
-	kernel  kernel // of further rings
-	close   func() // runs once, by Close
+	kernel  kernel // for further rings
+	close   func() // called once, by Close
 }
 
-// NewEngine starts an engine for the file system that holds the directory probeDir. It tries each kind by reading a
-// page of some file there; with Kind Auto it falls back from one that is refused to the next (Why tells the reasons),
-// any other Kind is forced: if it is refused, the error wraps ErrRefused. A budget too small for the staging memory is
-// an error that wraps mem.ErrBudget.
+// NewEngine starts an engine for the file system of the directory probeDir. It tries each kind by reading a page of
+// some file there. With Kind Auto it falls back from a refused kind to the next (see Why); if any other kind is
+// refused, the error wraps ErrRefused. If the budget is too small for the staging memory, the error wraps
+// mem.ErrBudget.
 func NewEngine(o Options, probeDir string) (*Engine, error) {
 	return newEngine(o, probeDir, system())
 }
@@ -154,7 +154,7 @@ func newEngine(o Options, probeDir string, k kernel) (*Engine, error) {
 				}
 				return e, nil
 			}
-			_ = e.Close() // has nothing in flight
+			_ = e.Close() // nothing is in flight
 		}
 		if errors.Is(err, mem.ErrBudget) {
 			return nil, err
@@ -169,7 +169,7 @@ func newEngine(o Options, probeDir string, k kernel) (*Engine, error) {
 	return nil, fmt.Errorf("ssd: %w: %w", ErrRefused, refused)
 }
 
-// start makes an engine of one kind.
+// start starts an engine of one kind.
 func start(kind Kind, o Options, k kernel) (*Engine, error) {
 	e := &Engine{name: kind, fs: o.FS, flags: syscall.O_RDONLY, slot: o.SlotBytes, queue: newQueue(), kernel: k}
 	if kind != Buffered {
@@ -210,7 +210,7 @@ func (e *Engine) slots() []transfer {
 	return slots
 }
 
-// probeFile returns a file below dir that has something to read.
+// probeFile returns a nonempty file below dir.
 func probeFile(fs FS, dir string) (string, error) {
 	names, failed := fs.ReadDir(dir)
 	for _, name := range names {
@@ -240,10 +240,10 @@ func (e *Engine) tryRead(h *Handle) error {
 // Name returns the kind that runs.
 func (e *Engine) Name() string { return string(e.name) }
 
-// Why returns why the kinds before this one were refused; it is empty when the first choice runs.
+// Why returns why the preceding kinds were refused; empty if the first choice runs.
 func (e *Engine) Why() string { return e.why }
 
-// Depth returns how many requests are in flight at most.
+// Depth returns the bound of requests in flight.
 func (e *Engine) Depth() int { return e.depth }
 
 // SlotBytes returns the length of the longest range.
@@ -252,8 +252,8 @@ func (e *Engine) SlotBytes() int { return e.slot }
 // Stats returns the counts so far.
 func (e *Engine) Stats() Stats { return e.queue.snapshot() }
 
-// Close ends the engine: Reads under way return ErrClosed once their requests in flight have come back, and so do later
-// ones. Calls after the first do nothing. Handles stay to be closed by their owners.
+// Close ends the engine: running Reads return ErrClosed after their requests in flight have completed, and so do later
+// ones. Repeated calls do nothing. Owners close their handles themselves.
 func (e *Engine) Close() error {
 	e.close()
 	return nil
@@ -262,16 +262,16 @@ func (e *Engine) Close() error {
 // Handle is a file opened for an engine.
 type Handle struct {
 	file   File
-	size   atomic.Int64     // when it was opened, or last set by a Temp; read by threads of the engine while it grows
+	size   atomic.Int64     // at opening, or as a Temp last set it; read by threads of the engine while it grows
 	filter CompletionFilter // nil for a real file
 
 	requests, received atomic.Int64 // of all Reads
 
-	mu     sync.RWMutex // held for reading by each Read, so that Close cannot take the descriptor away from under it
+	mu     sync.RWMutex // held for reading by each Read, so that Close cannot close the descriptor meanwhile
 	closed bool
 }
 
-// Open opens a file in the way the engine reads. It follows no symbolic link at the end of path.
+// Open opens a file for the engine. It follows no symbolic link at the end of path.
 func (e *Engine) Open(path string) (*Handle, error) {
 	return e.open(path, e.flags|syscall.O_NOFOLLOW)
 }
@@ -294,14 +294,13 @@ func (e *Engine) open(path string, flags int) (*Handle, error) {
 // Name returns the path given to Open.
 func (h *Handle) Name() string { return h.file.Name() }
 
-// Size returns the size of the file when it was opened. What is appended later is not seen.
+// Size returns the size of the file when it was opened. Later growth is not visible.
 func (h *Handle) Size() int64 { return h.size.Load() }
 
-// Moved returns the number of read requests of this file that were given to the system, and the bytes that they
-// returned.
+// Moved returns the number of read requests of this file, and their bytes.
 func (h *Handle) Moved() (requests, bytes int64) { return h.requests.Load(), h.received.Load() }
 
-// Close waits for the Reads of the file and closes it. Calls after the first do nothing.
+// Close waits for the Reads of the file and closes it. Repeated calls do nothing.
 func (h *Handle) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -312,11 +311,11 @@ func (h *Handle) Close() error {
 	return h.file.Close()
 }
 
-// reach returns how many bytes of a range lie in the file.
+// reach returns the bytes of a range within the file.
 func (h *Handle) reach(r Range) int { return int(min(int64(r.Len), h.size.Load()-r.Off)) }
 
-// check refuses ranges that are malformed, a mistake of the caller, and ranges past the end, which come from a file cut
-// short.
+// check returns an error for malformed ranges, a mistake of the caller, and for ranges beyond the end of a truncated
+// file.
 func (h *Handle) check(ranges []Range, slot int) error {
 	size := h.size.Load()
 	end := pagesUp(size) * PageBytes
@@ -332,11 +331,11 @@ func (h *Handle) check(ranges []Range, slot int) error {
 	return nil
 }
 
-// Read reads every range once. It calls deliver(i, data) exactly once for ranges[i], on threads of the engine, at the
-// same time for different i; data is valid during the call only. It blocks, and returns after the last deliver has.
+// Read reads every range once. It calls deliver(i, data) exactly once for ranges[i], on threads of the engine,
+// concurrently for different i; data is valid only during the call. It returns after the last deliver has.
 //
-// The first failure ends it: an error of the file is a *PathError, an error or panic of deliver is returned as it is.
-// When ctx ends, Read submits nothing more, waits for the requests in flight (at most the engine's depth) and returns
+// The first failure ends it: an error of the file is a *PathError, an error or panic of deliver is returned as is. When
+// ctx ends, Read submits nothing more, waits for the requests in flight (at most the engine's depth) and returns
 // ctx.Err().
 func (e *Engine) Read(ctx context.Context, h *Handle, ranges []Range, deliver func(i int, data []byte) error) error {
 	h.mu.RLock()

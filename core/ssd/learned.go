@@ -6,49 +6,48 @@ import (
 	"time"
 )
 
-// Learned is a Device as its engine finds it while it works. Volumes that are rented are fast for seconds or for half
-// an hour and slower from then on, and a calibration sees no more than its first second.
+// Learned corrects a calibrated Device while its engine works. Rented volumes are fast for seconds or for half an hour
+// and slower afterwards, and a calibration measures only the first second.
 //
-// It has a factor for each of three prices: of a request of one page anywhere, of the longest request in order, and of
-// a page that is written meanwhile. A stretch of work, while the engine's queue was full, says by which factor all of
-// it took longer than by these prices. Short requests tell of the first price and long ones of the second; a price that
-// no stretch has told of yet follows the others, since a volume with one limit has more of them. Solving for the prices
-// by least squares was left out: most stretches of a window are alike, and what they do not tell apart would follow
-// noise.
+// It has a factor for each of three costs: of a request of one page anywhere, of the longest request in order, and of a
+// page written meanwhile. After a stretch of work with a full queue of the engine, it compares the time with the time
+// by these costs. Short requests inform the first cost and long ones the second; a cost without stretches of its own
+// follows the others, since a volume with one limit usually has more. Rejected: solving for the costs by least squares,
+// as most stretches of a window are alike, and costs that they do not tell apart would follow noise.
 //
-// It is safe for concurrent use; mu guards what changes.
+// It is safe for concurrent use; mu guards the mutable fields.
 type Learned struct {
 	calibrated Device
 	slotPages  float64
 
 	mu      sync.Mutex
-	factors [prices]float64 // of time: above 1, the device is slower than its calibration
-	seen    [prices]float64 // stretches that told of each
-	full    Full            // what the engine had done when the last stretch ended
-	written int64           // bytes, and at what time that was
+	factors [prices]float64 // of time: above 1, the device is slower than calibrated
+	seen    [prices]float64 // stretches that informed each factor
+	full    Full            // counts of the engine at the end of the last stretch
+	written int64           // bytes written by then, and the time
 	at      time.Time
 }
 
 const (
-	perPage, perSlot, perWritten = 0, 1, 2 // the prices
+	perPage, perSlot, perWritten = 0, 1, 2 // indices of the costs
 
 	prices = 3
 
-	// stretch is for how long a queue is full that tells something: several tenths of a second, since there are volumes
-	// that give out what they allow by the tenth.
+	// stretch is the time with a full queue after which factors are updated: several tenths of a second, since some
+	// volumes grant their limits per tenth.
 	stretch = 400 * time.Millisecond
-	// believed is the part of what a stretch tells, as a power, that is taken over. Arbitrary: three say it all but for
-	// an eighth.
+	// believed is the part of a measured deviation, as an exponent, that a stretch applies. Arbitrary: three stretches
+	// apply seven eighths.
 	believed = 0.5
-	// unknowable is by how much, as a logarithm, a straight line through the bend of a disk is off, and what chance
-	// does to a stretch: nothing is learned from that.
+	// unknowable is the error, as a logarithm, of a straight line through the bend of a disk and of chance within a
+	// stretch; smaller deviations change nothing.
 	unknowable = 0.15
-	// slowest and fastest bound the factors. A volume of 3,000 requests a second may have answered 100,000 while it was
-	// calibrated; one that was shared with others then may be faster now. Arbitrary beyond.
+	// slowest and fastest bound the factors. A volume of 3,000 requests a second may have answered 100,000 during its
+	// calibration; one that was busy then may be faster now. Arbitrary beyond that.
 	slowest, fastest = 1024, 1. / 8
 )
 
-// Learn begins with what a calibration has found, for an engine with such slots that has done so much.
+// Learn starts from a calibration, for an engine with the given slot size and counts.
 func Learn(calibrated Device, slotBytes int, done Full) *Learned {
 	l := &Learned{calibrated: calibrated, slotPages: float64(slotBytes / PageBytes), full: done, at: time.Now()}
 	for i := range l.factors {
@@ -57,8 +56,7 @@ func Learn(calibrated Device, slotBytes int, done Full) *Learned {
 	return l
 }
 
-// Observe takes what the engine has done while its queue was full, and the bytes that were written to a Temp, both
-// since they were opened.
+// Observe takes the engine's counts with a full queue, and the bytes written to a Temp, both since they were opened.
 func (l *Learned) Observe(full Full, written int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,19 +64,19 @@ func (l *Learned) Observe(full Full, written int64) {
 	if took < stretch {
 		return
 	}
-	// What was written is taken to be spread over the time.
+	// Writes are assumed to be spread evenly over the time.
 	share := min(1, took.Seconds()/max(now.Sub(l.at), 1).Seconds())
 	l.learn(took, full.Requests-l.full.Requests, full.Bytes-l.full.Bytes, share*float64(written-l.written))
 	l.full, l.written, l.at = full, written, now
 }
 
-// learn takes a stretch of work.
+// learn updates the factors by a stretch of work.
 func (l *Learned) learn(took time.Duration, requests, bytes int64, written float64) {
 	if requests == 0 || l.calibrated.PageSeconds <= 0 {
 		return
 	}
 	n, d := float64(requests), l.calibrated
-	long := max(0, min(1, (float64(bytes)/PageBytes/n-1)/(l.slotPages-1))) // 0: a page each; 1: a slot
+	long := max(0, min(1, (float64(bytes)/PageBytes/n-1)/(l.slotPages-1))) // 0: requests of one page; 1: of a slot
 	parts := [prices]float64{n * (1 - long) * d.Seconds(1, 1), n * long * l.slot(), d.WriteSeconds(written)}
 	sum := 0.
 	for i := range parts {
@@ -100,7 +98,7 @@ func (l *Learned) learn(took time.Duration, requests, bytes int64, written float
 	}
 }
 
-// slot returns the time of the longest request in order, by the calibration.
+// slot returns the calibrated time of the longest request in order.
 func (l *Learned) slot() float64 {
 	if l.calibrated.ReadBytesPerSecond <= 0 {
 		return l.calibrated.Seconds(1, int64(l.slotPages))
@@ -108,16 +106,16 @@ func (l *Learned) slot() float64 {
 	return l.slotPages * PageBytes / l.calibrated.ReadBytesPerSecond
 }
 
-// Device returns the device as calibrated, with the rates that have been learned.
+// Device returns the calibrated device with its corrected rates.
 func (l *Learned) Device() Device {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := l.calibrated
 	if d.PageSeconds <= 0 {
-		return d // it was not calibrated
+		return d // not calibrated
 	}
-	// A page takes no longer than a slot, and as long as its part of one at least; a slot in order takes no longer than
-	// anywhere, and longer than a page if it did when it was calibrated.
+	// A page takes at most the time of a slot, and at least its share of a slot. A slot in order takes at most the time of
+	// a slot anywhere, and at least the time of a page if it did when calibrated.
 	page, slot, inOrder := d.Seconds(1, 1), d.Seconds(1, int64(l.slotPages)), l.slot()
 	least := min(1, inOrder/page)
 	page, slot, inOrder = page*l.factors[perPage], slot*l.factors[perSlot], inOrder*l.factors[perSlot]
@@ -131,8 +129,8 @@ func (l *Learned) Device() Device {
 	return d
 }
 
-// Wrong reports whether reading has turned out to be slower or faster than calibrated by more than a factor, or writing
-// where stretches have told of it.
+// Wrong reports whether reads have turned out slower or faster than calibrated by more than a factor, or writes, if
+// stretches informed them.
 func (l *Learned) Wrong(factor float64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,19 +5,19 @@ import (
 	"math"
 )
 
-// DefaultHole is the number of unwanted pages that are cheaper to read than to skip by another request: a request costs
-// about as much as reading 10 KiB more. Measured best on rows picked at random from spans of 1 and 4 GB.
+// DefaultHole is the largest number of unneeded pages that are read along instead of skipped by another request: a
+// request costs about as much as reading 10 KiB more. Measured on rows picked at random from spans of 1 and 4 GB.
 const DefaultHole = 4
 
 // Layout is the position of an array's rows in its file.
 type Layout struct {
 	RowBytes int
-	// 0: packed back to back. Else each page holds this many rows from its start, and the rest of it is unused.
+	// 0: contiguous rows. Else each page starts with this many rows, and the rest of it is unused.
 	RowsPerPage int
 	NumRows     int64
 }
 
-// Offset returns where a row begins.
+// Offset returns the offset of a row.
 func (l Layout) Offset(row int64) int64 {
 	if l.RowsPerPage == 0 {
 		return row * int64(l.RowBytes)
@@ -26,7 +26,7 @@ func (l Layout) Offset(row int64) int64 {
 	return row/perPage*PageBytes + row%perPage*int64(l.RowBytes)
 }
 
-// FileBytes returns the size of the file: all pages that hold rows, the last one whole.
+// FileBytes returns the size of the file, in whole pages.
 func (l Layout) FileBytes() int64 {
 	if l.NumRows == 0 {
 		return 0
@@ -34,7 +34,7 @@ func (l Layout) FileBytes() int64 {
 	return pagesUp(l.Offset(l.NumRows-1)+int64(l.RowBytes)) * PageBytes
 }
 
-// SpanBytes returns the bytes of the pages that one row touches at most: the smallest slot that Plan can work with.
+// SpanBytes returns the bytes of the most pages that one row touches: the smallest slot for Plan.
 func (l Layout) SpanBytes() int64 {
 	if l.RowsPerPage > 0 || PageBytes%max(l.RowBytes, 1) == 0 {
 		return PageBytes
@@ -47,18 +47,18 @@ func (l Layout) SpanBytes() int64 {
 
 func pagesUp(n int64) int64 { return (n + PageBytes - 1) / PageBytes }
 
-// WholePages returns the bytes of the pages that n bytes from the beginning of a page touch.
+// WholePages returns the bytes of the pages that n bytes from the start of a page touch.
 func WholePages(n int64) int64 { return pagesUp(n) * PageBytes }
 
-// ReadPlan lists the ranges to read for a list of rows, and the rows that each range holds. It is valid until the next
-// Plan of its Merger.
+// ReadPlan lists the ranges to read for a list of rows, and the rows in each range. It is valid until the next Plan of
+// its Merger.
 type ReadPlan struct {
-	Ranges []Range // ascending; one may begin on the last page of the one before it, for a row that straddles
+	Ranges []Range // ascending; one may start on the last page of its predecessor, for a row that straddles pages
 	First  []int32 // the rows of Ranges[i] are Pos[First[i]:First[i+1]]
-	Pos    []int32 // positions in the list of rows, in the order of the file; each exactly once
+	Pos    []int32 // positions in the list of rows, in file order; each exactly once
 }
 
-// Merger makes ReadPlans. It keeps its scratch memory, 24 bytes per row of the longest list; it belongs to one
+// Merger makes ReadPlans. It keeps its scratch memory, 24 bytes per row of the longest list, and belongs to one
 // goroutine.
 type Merger struct {
 	keys, keysNext []int64
@@ -66,10 +66,10 @@ type Merger struct {
 	plan           ReadPlan
 }
 
-// Plan sorts rows, which may repeat, and covers them with ranges: pages that several rows want are read once, and
-// ranges that lie at most maxHole pages apart become one, up to slotBytes. Every row lies wholly in its range.
-// slotBytes must be a multiple of PageBytes and at least l.SpanBytes, rows within the layout, and fewer than 2^31; all
-// of these are checked by panic.
+// Plan sorts rows, which may repeat, and covers them by ranges: a page is read once for all its rows, and ranges at
+// most maxHole pages apart are merged, up to slotBytes. Every row lies entirely within its range. slotBytes must be a
+// multiple of PageBytes and at least l.SpanBytes, rows must be within the layout, and fewer than 2^31; otherwise Plan
+// panics.
 func (m *Merger) Plan(l Layout, rows []int64, maxHole, slotBytes int) *ReadPlan {
 	if int64(slotBytes) < l.SpanBytes() || slotBytes%PageBytes != 0 || slotBytes > math.MaxInt32 {
 		panic(fmt.Sprintf("ssd: slots of %d bytes cannot hold rows of %d", slotBytes, l.RowBytes))
@@ -110,13 +110,12 @@ func pageRange(begin, end int64) Range {
 }
 
 const (
-	digitBits = 11 // 3 digits cover 8 billion rows; the counts of one stay within the first-level cache
+	digitBits = 11 // 3 digits cover 8 billion rows; the counters of a digit fit the first-level cache
 	digits    = 1 << digitBits
 )
 
-// sort fills keys with the rows in ascending order and pos with where each was. It sorts by counting digits, the lowest
-// first, which takes as many passes as the largest row has digits. A negative row ends up at one end or the other,
-// where Plan looks for it.
+// sort fills keys with the rows in ascending order and pos with their positions. It counts digits, the lowest first, in
+// as many passes as the largest row has digits. A negative row ends up first or last, where Plan looks for it.
 func (m *Merger) sort(rows []int64) {
 	n := len(rows)
 	if cap(m.keys) < n {

@@ -19,11 +19,11 @@ var _ FS = OS
 func (osFS) Open(path string, flag int, perm uint32) (File, error) {
 	f := &osFile{path: path}
 	err := retryInterrupted(func() (err error) {
-		// Not blocking, as opening a pipe waits until somebody opens its other end.
+		// Nonblocking, as opening a pipe waits until a process opens its other end.
 		f.fd, err = openFile(path, flag|unix.O_CLOEXEC|unix.O_NONBLOCK, perm)
 		return err
 	})
-	if err == unix.ENXIO || err == unix.ELOOP && flag&unix.O_NOFOLLOW != 0 { // a socket, or a pipe that nobody reads
+	if err == unix.ENXIO || err == unix.ELOOP && flag&unix.O_NOFOLLOW != 0 { // a socket, or a pipe without a reader
 		return nil, &PathError{Op: "open", Path: path, Off: -1, Err: ErrNoFile}
 	}
 	if err != nil {
@@ -36,8 +36,8 @@ func (osFS) Open(path string, flag int, perm uint32) (File, error) {
 	return f, nil
 }
 
-// settle refuses what is neither a file nor a directory, and takes O_NONBLOCK back: an io_uring does not wait for files
-// that have it.
+// settle returns an error unless the file is a regular file or a directory, and clears O_NONBLOCK, with which an
+// io_uring would not wait.
 func (f *osFile) settle(flag int) error {
 	var st unix.Stat_t
 	if err := retryInterrupted(func() error { return unix.Fstat(f.fd, &st) }); err != nil {
@@ -106,7 +106,7 @@ func (osFS) Space(path string) (int64, error) {
 	}
 	blocks := st.Bavail
 	if unix.Geteuid() == 0 {
-		blocks = st.Bfree // some are kept for root
+		blocks = st.Bfree // without the blocks reserved for root
 	}
 	if st.Blocks == 0 || st.Bsize <= 0 || blocks > math.MaxInt64/uint64(st.Bsize) {
 		return math.MaxInt64, nil
@@ -127,7 +127,7 @@ func (o osFS) SyncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// pathError wraps err, reduced to its errno so that no message names the path twice.
+// pathError wraps err, reduced to its errno so that no message has the path twice.
 func pathError(op, path string, err error) error {
 	if err == nil {
 		return nil
@@ -199,7 +199,7 @@ func (f *osFile) Lock(exclusive bool) (bool, error) {
 func (f *osFile) Fd() int      { return f.fd }
 func (f *osFile) Name() string { return f.path }
 
-// Close does not retry: on Linux the descriptor is gone even when close says EINTR.
+// Close does not retry: on Linux the descriptor is closed even if close returns EINTR.
 func (f *osFile) Close() error { return pathError("close", f.path, unix.Close(f.fd)) }
 
 func retryInterrupted(call func() error) error {

@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Direct is the flag of Open for reads and writes past the page cache. Where the file system, or the system, has no
-// such thing, opening is EINVAL.
+// Direct is the flag of Open for reads and writes that bypass the page cache. Without support, Open returns EINVAL.
 const Direct = unix.O_DIRECT
 
 func openFile(path string, flag int, perm uint32) (int, error) { return unix.Open(path, flag, perm) }
@@ -16,7 +15,7 @@ func exchange(one, other string) error {
 	return unix.Renameat2(unix.AT_FDCWD, one, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE)
 }
 
-// clone makes a durable file that shares the blocks of another. On an error there is none.
+// clone makes a durable file that shares the blocks of another. After an error there is none.
 func clone(from, to string) error {
 	source, err := unix.Open(from, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

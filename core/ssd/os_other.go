@@ -4,7 +4,8 @@ package ssd
 
 import "golang.org/x/sys/unix"
 
-// Direct is the flag of Open for reads and writes past the page cache, which open has no flag for here: it is EINVAL.
+// Direct is the flag of Open for reads and writes that bypass the page cache, which this system lacks: Open returns
+// EINVAL.
 const Direct = 1 << 40
 
 func openFile(path string, flag int, perm uint32) (int, error) {

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadPipe fills p with what comes next through a pipe that the caller has open, and waits for it. It does not return
-// before its writer has written or closed: who owns the pipe sees to that. A pipe that ends earlier is
-// io.ErrUnexpectedEOF, in a *PathError like all failures, whose offset counts from the beginning of p.
+// ReadPipe fills p from the caller's open pipe. It blocks until the writer has written or closed, which the owner of
+// the pipe ensures. A pipe that ends before is io.ErrUnexpectedEOF, in a *PathError like all failures, whose offset
+// counts from the start of p.
 func ReadPipe(fd int, p []byte) error {
 	for done := 0; done < len(p); {
 		n, err := unix.Read(fd, p[done:])

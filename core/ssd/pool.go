@@ -6,11 +6,12 @@ import (
 	"freshgo/core/internal/guard"
 )
 
-// maxWorkers bounds the goroutines, hence the threads, that wait in pread. More gave no more IOPS on the disk measured.
+// maxWorkers bounds the goroutines, and so the threads, that block in pread. More gave no more IOPS on the disk
+// measured.
 const maxWorkers = 64
 
-// errEnded is the error of Reads when a thread of the engine ended without a panic: the receiver of data called
-// runtime.Goexit.
+// errEnded is the error of Reads after a thread of the engine ended without a panic, because the receiver of data
+// called runtime.Goexit.
 var errEnded = errors.New("ssd: a thread of the engine has ended")
 
 // startWorkers starts the pread and buffered engines: each slot has a goroutine that reads one range at a time.
@@ -26,8 +27,8 @@ func (e *Engine) startWorkers() {
 	}
 }
 
-// spawn runs a thread of the engine. However that ends, release gets the tasks back that it had in hand, and the queue
-// stops, so that no Read waits for ever.
+// spawn runs a thread of the engine. When the thread ends in any way, release returns its tasks and the queue stops, so
+// that no Read waits for ever.
 func (e *Engine) spawn(loop func() error, release func(error)) {
 	e.threads.Add(1)
 	guard.Go(func() {
@@ -41,7 +42,7 @@ func (e *Engine) spawn(loop func() error, release func(error)) {
 	}, func(p *guard.PanicError) { e.queue.stop(p) })
 }
 
-// work reads one task after the other until the queue stops. While t.job is set, the task is in hand.
+// work reads task after task until the queue stops. While t.job is set, the task is in progress.
 func work(q *queue, t *transfer) error {
 	for {
 		next, ok := q.take()

@@ -17,11 +17,11 @@ type job struct {
 	ranges  []Range
 	deliver func(i int, data []byte) error
 
-	next    int // the first range not taken
-	running int // ranges taken and not finished
+	next    int // the first range that no thread has taken
+	running int // ranges in progress
 	err     error
-	done    chan struct{} // closed when no range is left or running
-	failed  atomic.Bool   // err is set: what comes back is no longer delivered
+	done    chan struct{} // closed when all ranges are finished
+	failed  atomic.Bool   // err is set: later results are not delivered
 }
 
 func (j *job) settled() bool { return j.running == 0 && j.next == len(j.ranges) }
@@ -32,24 +32,22 @@ type task struct {
 	index int
 }
 
-// queue hands the ranges of all jobs, first come first served, to the threads of an engine. All of its state is guarded
-// by mu.
+// queue hands the ranges of all jobs to the threads of an engine, first come first served. mu guards all of its state.
 //
-// There are two ways to wait for work: workers block in take; the ring's thread, which must wait for completions at the
-// same time, polls and is told by wake when it may have gone to sleep. Both look for work under the lock that push
-// holds, so no arrival is missed.
+// There are two ways to wait for work: workers block in take; the ring's thread, which also waits for completions,
+// polls, and wake ends its sleep. Both check for work under the lock that push holds, so no arrival is missed.
 type queue struct {
-	wake func() // called under mu while asleep; nil: nobody polls
+	wake func() // called under mu while asleep; nil: no thread polls
 
 	mu       sync.Mutex
 	arrived  sync.Cond
-	ready    []*job // jobs with ranges not taken; settled ones are dropped when met
-	stopped  error  // why no job is accepted any more
-	asleep   bool   // the last poll found less than it had room for
+	ready    []*job // jobs with ranges that no thread has taken; ended jobs are removed when met
+	stopped  error  // why no more jobs are accepted
+	asleep   bool   // the last poll found fewer tasks than it had room for
 	inFlight int
-	since    time.Time // when inFlight last left 0
+	since    time.Time // the time when inFlight last left 0
 	full     bool      // ranges wait while others are in flight
-	filled   time.Time // when full last became true
+	filled   time.Time // the time when full last became true
 	stats    Stats
 }
 
@@ -79,7 +77,7 @@ func (q *queue) rouse() {
 	}
 }
 
-// take waits for a task. It returns false when the queue has stopped.
+// take waits for a task. It returns false if the queue has stopped.
 func (q *queue) take() (task, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -93,8 +91,8 @@ func (q *queue) take() (task, bool) {
 	return one[0], true
 }
 
-// poll fills tasks with what there is, and returns how many and whether the queue still runs. When it found fewer than
-// it had room for, the next push or stop calls wake.
+// poll fills tasks with waiting tasks, and returns their number and whether the queue still runs. After it found fewer
+// than it had room for, the next push or stop calls wake.
 func (q *queue) poll(tasks []task) (n int, open bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,7 +123,7 @@ func (q *queue) fill(tasks []task) int {
 	return n
 }
 
-// waits reports whether some range has not been taken.
+// waits reports whether a range waits for a thread.
 func (q *queue) waits() bool {
 	return slices.ContainsFunc(q.ready, func(j *job) bool { return j.next < len(j.ranges) })
 }
@@ -142,7 +140,7 @@ func (q *queue) setFull(full bool) {
 	q.full = full
 }
 
-// finish ends a task that fill handed out. With an error its job takes no more.
+// finish ends a task that poll or take returned. After an error its job takes no more.
 func (q *queue) finish(t *transfer, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -176,7 +174,7 @@ func (j *job) fail(err error) {
 	j.failed.Store(true)
 }
 
-// abort fails a job unless it is over. It is over once what is in flight has come back.
+// abort fails a job unless it is over, which it is after its ranges in flight have completed.
 func (q *queue) abort(j *job, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -193,7 +191,7 @@ func (q *queue) drop(j *job, err error) {
 	}
 }
 
-// stop fails every job that has ranges left and refuses new ones. The first reason stays.
+// stop fails every job that has ranges left and refuses new ones. The first reason is kept.
 func (q *queue) stop(reason error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -207,7 +205,7 @@ func (q *queue) stop(reason error) {
 	q.rouse()
 }
 
-// retire records that nobody polls any more: wake will not be called again.
+// retire records that no thread polls any more: wake will not be called again.
 func (q *queue) retire() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -227,29 +225,28 @@ func (q *queue) snapshot() Stats {
 	return s
 }
 
-// transfer is a range on its way into a staging slot. It belongs to the thread that owns the slot.
+// transfer is the read of a range into a staging slot. It belongs to the thread that owns the slot.
 //
-// It always reads whole pages: after a short read it goes on from the last page boundary, since O_DIRECT takes no other
-// offset.
+// It always reads whole pages: after a short read it continues at the last page boundary, as O_DIRECT requires.
 type transfer struct {
 	task
 	slot      []byte // the whole slot
 	done      int    // bytes in place, whole pages
-	fruitless int    // attempts in a row that added no page
+	fruitless int    // consecutive attempts that added no page
 	requests  int64
-	received  int64 // bytes that came from the device, those read twice included
+	received  int64 // bytes from the device, including those read twice
 }
 
-// begin makes the transfer that of another range.
+// begin makes the transfer read another range.
 func (t *transfer) begin(next task) { *t = transfer{task: next, slot: t.slot} }
 
-// rest returns where the next attempt reads to, and from which offset.
+// rest returns the destination and the offset of the next attempt.
 func (t *transfer) rest() ([]byte, int64) {
 	r := t.job.ranges[t.index]
 	return t.slot[t.done:r.Len], r.Off + int64(t.done)
 }
 
-// advance takes the outcome of an attempt and returns whether the transfer is over, and if so whether it failed.
+// advance takes the result of an attempt and returns whether the transfer is over, and if so its error.
 func (t *transfer) advance(n int, err error) (over bool, _ error) {
 	t.requests++
 	t.received += int64(n)
@@ -283,7 +280,7 @@ func (t *transfer) advance(n int, err error) (over bool, _ error) {
 	return false, nil
 }
 
-// deliver hands the data to the job, unless that has failed meanwhile. A panic of the receiver is its error.
+// deliver hands the data to the job, unless the job has failed meanwhile. A panic of the receiver becomes its error.
 func (t *transfer) deliver() error {
 	if t.job.failed.Load() {
 		return nil

@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is used here of linux/io_uring.h.
+// Constants of linux/io_uring.h.
 const (
 	setupCoopTaskrun  = 1 << 8  // since 5.19: completions do not interrupt the thread
 	setupSingleIssuer = 1 << 12 // since 6.0
-	setupDeferTaskrun = 1 << 13 // since 6.1: completions are worked off in enter, in batches
+	setupDeferTaskrun = 1 << 13 // since 6.1: completions are handled in enter, in batches
 
 	enterGetEvents = 1 << 0
 
 	featSingleMmap = 1 << 0 // since 5.4
 	featNoDrop     = 1 << 1 // since 5.5
-	featRWCurPos   = 1 << 3 // since 5.6, the release that brought opRead
+	featRWCurPos   = 1 << 3 // since 5.6, like opRead
 
 	opReadFixed = 4
 	opPollAdd   = 6
@@ -34,7 +34,7 @@ const (
 	pollIn = 1
 )
 
-// kernel is the three system calls of io_uring. Tests refuse and interrupt them; linux is the real one.
+// kernel holds the three system calls of io_uring. Tests refuse and interrupt them; linux is the real one.
 type kernel interface {
 	setup(entries uint32, params *ringParams) (fd int, err error)
 	enter(fd int, submit, wait uint32) (submitted int, err error)
@@ -46,7 +46,7 @@ type linux struct{}
 func system() kernel { return linux{} }
 
 func (linux) setup(entries uint32, params *ringParams) (int, error) {
-	// The kernel fills in params during the call only.
+	// The kernel writes params during the call only.
 	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(entries), uintptr(unsafe.Pointer(params)), 0)
 	if errno != 0 {
 		return -1, errno
@@ -64,7 +64,7 @@ func (linux) enter(fd int, submit, wait uint32) (int, error) {
 }
 
 func (linux) register(fd int, op uint32, args unsafe.Pointer, n uint32) error {
-	// args is converted in the call's own argument list, which keeps it alive and in place for the call.
+	// args is converted in the call's argument list, which keeps it alive and in place during the call.
 	_, _, errno := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(fd), uintptr(op), uintptr(args), uintptr(n), 0, 0)
 	if errno != 0 {
 		return errno
@@ -113,13 +113,12 @@ type completion struct {
 	flags    uint32
 }
 
-// ring is one io_uring. It belongs to the thread that opened it: no other may call it, which is what the fast modes of
-// the kernel demand.
+// ring is one io_uring. Only the thread that opened it may call it, as the fast modes of the kernel require.
 type ring struct {
 	kernel  kernel
 	fd      int
-	rings   []byte // the kernel's two index rings and its completions, shared with it
-	entries []byte // the submissions, shared with it
+	rings   []byte // the kernel's two index rings and its completions, shared with the kernel
+	entries []byte // the submissions, shared with the kernel
 
 	sqHead, sqTail *uint32
 	sqMask         uint32
@@ -129,13 +128,13 @@ type ring struct {
 	cqMask         uint32
 	completions    []completion
 
-	queued uint32 // submissions the kernel has not taken
+	queued uint32 // submissions that the kernel has not taken
 }
 
-// ringModes are tried in this order: a kernel that does not know a flag answers EINVAL.
+// ringModes are tried in this order: a kernel returns EINVAL for a flag that it does not know.
 var ringModes = [...]uint32{setupSingleIssuer | setupDeferTaskrun, setupCoopTaskrun, 0}
 
-// openRing returns a ring that holds entries submissions, and twice as many completions.
+// openRing returns a ring with the given number of entries for submissions, and twice as many for completions.
 func openRing(k kernel, entries int) (*ring, error) {
 	var params ringParams
 	fd, err := -1, error(nil)
@@ -174,7 +173,7 @@ func (r *ring) mapShared(p *ringParams) error {
 	if r.entries, err = unix.Mmap(r.fd, offsetEntries, submissionBytes, prot, flags); err != nil {
 		return err
 	}
-	// All pointers below lie in the two maps, at offsets the kernel gave, and live until close.
+	// All pointers below are within the two maps, at offsets from the kernel, and valid until close.
 	at := func(offset uint32) unsafe.Pointer { return unsafe.Pointer(&r.rings[offset]) }
 	r.sqHead, r.sqTail, r.sqMask = (*uint32)(at(p.sq.head)), (*uint32)(at(p.sq.tail)), *(*uint32)(at(p.sq.mask))
 	r.cqHead, r.cqTail, r.cqMask = (*uint32)(at(p.cq.head)), (*uint32)(at(p.cq.tail)), *(*uint32)(at(p.cq.mask))
@@ -186,7 +185,7 @@ func (r *ring) mapShared(p *ringParams) error {
 	return nil
 }
 
-// registerSlots makes memory known to the kernel as buffers of slotBytes each, which saves pinning its pages for every
+// registerSlots registers memory with the kernel as buffers of slotBytes each, which avoids pinning pages for every
 // read.
 func (r *ring) registerSlots(memory []byte, slotBytes int) error {
 	vectors := make([]unix.Iovec, len(memory)/slotBytes)
@@ -200,7 +199,7 @@ func (r *ring) registerSlots(memory []byte, slotBytes int) error {
 	return err
 }
 
-// submission returns the next free entry, zeroed; push queues it. The caller keeps within the number of entries.
+// submission returns the next free entry, zeroed; push queues it. The caller never exceeds the number of entries.
 func (r *ring) submission() *submission {
 	tail := *r.sqTail // written by this thread only
 	if tail-atomic.LoadUint32(r.sqHead) > r.sqMask {
@@ -216,14 +215,14 @@ func (r *ring) push() {
 	r.queued++
 }
 
-// enter hands the queued submissions to the kernel and waits for at least wait completions.
+// enter submits the queued entries and waits for at least wait completions.
 func (r *ring) enter(wait uint32) error {
 	n, err := r.kernel.enter(r.fd, r.queued, wait)
 	r.queued -= uint32(n)
 	return err
 }
 
-// reap calls each completion that has arrived.
+// reap calls each for every completion that has arrived.
 func (r *ring) reap(each func(completion)) {
 	head := *r.cqHead // written by this thread only
 	for tail := atomic.LoadUint32(r.cqTail); head != tail; head++ {
@@ -233,10 +232,10 @@ func (r *ring) reap(each func(completion)) {
 	}
 }
 
-// close gives the ring back. The kernel cancels what is in flight, and keeps the pages of its buffers until then.
+// close frees the ring. The kernel cancels requests in flight, and keeps the pages of their buffers until then.
 func (r *ring) close() {
 	if r.rings != nil {
-		_ = unix.Munmap(r.rings) // can fail only for a range that is no map
+		_ = unix.Munmap(r.rings) // fails only for a range that is not mapped
 	}
 	if r.entries != nil {
 		_ = unix.Munmap(r.entries)
@@ -244,6 +243,5 @@ func (r *ring) close() {
 	_ = unix.Close(r.fd)
 }
 
-// address returns where p lies. The kernel writes there after the call: p must be memory that the garbage collector
-// does not own.
+// address returns the address of p. The kernel writes there after the call, so p must be memory outside the Go heap.
 func address(p []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))) }

@@ -13,31 +13,31 @@ import (
 )
 
 const (
-	// TempPrefix begins the names that temporary files have for the moment of their creation.
+	// TempPrefix begins the names of temporary files during their creation.
 	TempPrefix = ".freshgo-scratch-"
 	tempDigits = 16
-	// tempAttempts bounds the new names tried when a RemoveTemps took a file away before it was locked. Arbitrary: a
-	// second is already rare.
+	// tempAttempts bounds the names tried if RemoveTemps removes a file before it is locked. Arbitrary: a second attempt
+	// is already rare.
 	tempAttempts = 10
 )
 
 // errTaken means that the name belongs to another process, or that the file was removed as a leftover.
 var errTaken = errors.New("ssd: temporary file taken away")
 
-// Temp is a file without a name: written at any place, read through an engine, and gone with the process however that
-// ends. With an engine that reads directly it is written directly too, where its file system takes that; else through
-// the page cache with at most about dirtyBytes of it dirty. Its methods but Close are safe for concurrent use; Grow is
-// called by one goroutine at a time.
+// Temp is a file without a name: written at any position, read through an engine, and freed when the process ends in
+// any way. With an engine that reads directly, writes are direct too if the file system allows it; otherwise they go
+// through the page cache, with at most about dirtyBytes of it dirty. Its methods except Close are safe for concurrent
+// use; Grow is called by one goroutine at a time.
 type Temp struct {
 	file   File
 	handle *Handle
 	direct bool
-	dirty  atomic.Int64 // bytes written through the page cache since the last Sync; every writer adds
+	dirty  atomic.Int64 // bytes written through the page cache since the last Sync, by all writers
 }
 
-// CreateTemp makes an empty file in dir and unlinks it at once. It is locked while it has a name, so that RemoveTemps
-// tells it from a leftover. A page is written and read for a trial, in a page of Staging from the budget: a file system
-// may take O_DIRECT at open and refuse it later.
+// CreateTemp makes an empty file in dir and unlinks it at once. While it has a name it is locked, so that RemoveTemps
+// does not take it for a leftover. A page is written and read as a trial, in a page of Staging from the budget, because
+// some file systems accept O_DIRECT at open and refuse it later.
 func (e *Engine) CreateTemp(dir string, budget *mem.Budget) (*Temp, error) {
 	page, err := budget.Alloc(mem.Staging, PageBytes)
 	if err != nil {
@@ -54,7 +54,7 @@ func (e *Engine) CreateTemp(dir string, budget *mem.Budget) (*Temp, error) {
 
 func tempName() string {
 	var random [tempDigits / 2]byte
-	_, _ = rand.Read(random[:]) // ends the process rather than fail
+	_, _ = rand.Read(random[:]) // cannot fail
 	return TempPrefix + hex.EncodeToString(random[:])
 }
 
@@ -66,15 +66,15 @@ func (e *Engine) createTemp(path string, page []byte) (_ *Temp, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer named.Close() // drops the lock, which nobody needs once the file has no name
+	defer named.Close() // releases the lock, which the file without a name does not need
 	t := &Temp{}
 	defer func() {
 		if err != nil {
-			_ = e.fs.Remove(path) // is gone, or is left to RemoveTemps
-			_ = t.Close()         // nothing in it is needed
+			_ = e.fs.Remove(path) // already gone, or left to RemoveTemps
+			_ = t.Close()         // its content is not needed
 		}
 	}()
-	// Where a file system knows no locks, RemoveTemps takes none either and leaves all files alone.
+	// On file systems without locks, RemoveTemps cannot lock either and removes nothing.
 	if held, err := named.Lock(true); err == nil && !held {
 		return nil, errTaken
 	}
@@ -87,8 +87,8 @@ func (e *Engine) createTemp(path string, page []byte) (_ *Temp, err error) {
 	return t, nil
 }
 
-// open opens the file for writing and for the engine: both directly, or both through the page cache, so that neither
-// sees what the other has replaced.
+// open opens the file for writing and for the engine: both directly, or both through the page cache, so that each sees
+// the other's writes.
 func (t *Temp) open(e *Engine, path string, page []byte) error {
 	err := error(syscall.EINVAL)
 	if t.direct = e.flags&Direct != 0; t.direct {
@@ -107,7 +107,7 @@ func (t *Temp) open(e *Engine, path string, page []byte) error {
 func (t *Temp) openBoth(e *Engine, path string, flag int, page []byte) (err error) {
 	defer func() {
 		if err != nil {
-			_ = t.Close() // the first error counts
+			_ = t.Close() // the first error is returned
 			t.file, t.handle = nil, nil
 		}
 	}()
@@ -123,15 +123,15 @@ func (t *Temp) openBoth(e *Engine, path string, flag int, page []byte) (err erro
 	return e.tryRead(t.handle)
 }
 
-// Handle returns the file as the engine reads it. It is closed with the Temp.
+// Handle returns the file for reads by the engine. It is closed with the Temp.
 func (t *Temp) Handle() *Handle { return t.handle }
 
 // Direct reports whether writes bypass the page cache.
 func (t *Temp) Direct() bool { return t.direct }
 
-// Grow takes space for the file up to size, a multiple of PageBytes, so that a full disk shows here. It does not
-// shrink. First writes of 64 KiB are twice as fast into space taken ahead as into a hole; a file system that cannot
-// take it leaves a hole.
+// Grow allocates space for the file up to size, a multiple of PageBytes, so that a full disk fails here. It does not
+// shrink. First writes of 64 KiB are twice as fast into allocated space as into a hole; file systems without allocation
+// leave a hole.
 func (t *Temp) Grow(size int64) error {
 	old := t.handle.Size()
 	if size <= old {
@@ -160,7 +160,7 @@ func (t *Temp) Write(p []byte, off int64) error {
 	return t.file.Sync()
 }
 
-// Close gives the file and its space back, after the Reads of its handle.
+// Close waits for the Reads of its handle and frees the file and its space.
 func (t *Temp) Close() error {
 	var err error
 	if t.handle != nil {
@@ -172,8 +172,8 @@ func (t *Temp) Close() error {
 	return err
 }
 
-// RemoveTemps removes the files that processes left in dir which were killed in the middle of CreateTemp. What cannot
-// be removed stays, and is no error: it harms nobody.
+// RemoveTemps removes the files in dir whose processes were killed during CreateTemp. It skips files that it cannot
+// remove, which do no harm.
 func RemoveTemps(fs FS, dir string) {
 	names, err := fs.ReadDir(dir)
 	if err != nil {
@@ -186,7 +186,7 @@ func RemoveTemps(fs FS, dir string) {
 	}
 }
 
-// removeLeftover removes a file that nobody has locked. To be writable it must be a file and no directory.
+// removeLeftover removes a file that is not locked, unless it is a directory.
 func removeLeftover(fs FS, path string) {
 	file, err := fs.Open(path, syscall.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {

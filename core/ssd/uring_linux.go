@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	// wakeUp marks the completion that says that the queue has news; others carry the number of their slot.
+	// wakeUp marks the completion that signals news in the queue; others have the number of their slot.
 	wakeUp = ^uint64(0)
-	// batch is the part of the requests in flight whose completions are worth waiting for together: fewer turns through
-	// the kernel and Go's scheduler, which saved a fifth of the processor time at depth 128. With fewer than batch in
-	// flight each is delivered as it comes.
+	// batch is the part of the requests in flight whose completions are awaited together: fewer turns through the kernel
+	// and Go's scheduler, which saved a fifth of the processor time at depth 128. With fewer than batch in flight, each is
+	// delivered as it arrives.
 	batch = 16
-	// pause before the kernel, short of memory, is asked again. Arbitrary.
+	// pause is the delay before retries when the kernel is short of memory. Arbitrary.
 	pause = 100 * time.Microsecond
-	// registerAfter is the number of requests that an engine starts before its slots are registered: pinning them costs
-	// about as much as is saved by then. An engine that only measures, or serves a small graph, goes without.
+	// registerAfter is the number of requests after which an engine registers its slots, as pinning costs about as much as
+	// it saves by then. An engine that only calibrates, or serves a small graph, does without.
 	registerAfter = 4096
 )
 
 // uring is the thread of the io_uring engine. It fills free slots from the queue, waits in the kernel for completions,
 // and delivers.
 //
-// When it has room and the queue is empty, an arriving job must end the wait: the ring always holds a poll of an
-// eventfd that push signals then. (A condition variable cannot be waited for together with completions, and asking
-// again and again would burn a core.)
+// While it has room and the queue is empty, an arriving job must end the wait, so the ring then always holds a poll of
+// an eventfd, which push signals. (A thread cannot wait for a condition variable and for completions together, and busy
+// polling would use a whole core.)
 //
-// Files are not registered: in the loop in C of bench/ssd that saved 3% of the processor time, registered buffers 10%.
+// Files are not registered: in the C loop of bench/ssd this saved 3% of the processor time, registered buffers 10%.
 type uring struct {
 	queue      *queue
 	ring       *ring
@@ -41,11 +41,11 @@ type uring struct {
 	free       []int  // slots without a range
 	tasks      []task // scratch of fill
 	started    int    // requests
-	asked      bool   // the kernel was told of the slots
-	registered bool   // it knows them
+	asked      bool   // registration was tried
+	registered bool   // registration succeeded
 }
 
-// startRing starts the io_uring engine, or says why the system refuses.
+// startRing starts the io_uring engine, or returns why the system refuses.
 func (e *Engine) startRing(k kernel) error {
 	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -59,7 +59,7 @@ func (e *Engine) startRing(k kernel) error {
 	e.queue.wake = func() { signal(event) }
 	opened := make(chan error, 1)
 	e.spawn(func() error {
-		// The ring belongs to one thread: the kernel checks who submits.
+		// The ring belongs to one thread, as the kernel checks the submitter.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		var err error
@@ -72,7 +72,7 @@ func (e *Engine) startRing(k kernel) error {
 		return u.run()
 	}, func(err error) {
 		e.queue.retire()
-		_ = unix.Close(event) // nobody signals any more
+		_ = unix.Close(event) // no more signals come
 		for i := range u.slots {
 			if t := &u.slots[i]; t.job != nil {
 				e.queue.finish(t, err)
@@ -82,21 +82,21 @@ func (e *Engine) startRing(k kernel) error {
 	return <-opened
 }
 
-// signal adds to an eventfd. It cannot fail: the counter overflows after 2^64 signals without a read.
+// signal increments an eventfd. It cannot fail: the counter overflows after 2^64 signals without a read.
 func signal(event int) {
 	one := [8]byte{1}
 	_, _ = unix.Write(event, one[:])
 }
 
-// register makes the slots known to the kernel, once. It is called while the poll of the eventfd is not in the ring:
-// old kernels wait for all that is in flight, and the poll might stay there for ever.
+// register registers the slots with the kernel, once. It is called while the poll of the eventfd is not in the ring:
+// old kernels wait for everything in flight, and the poll might stay there for ever.
 func (u *uring) register() {
 	if u.asked || u.started < registerAfter {
 		return
 	}
 	u.asked = true
-	// Registered memory is pinned and counts against RLIMIT_MEMLOCK, often 8 MiB. Where that is too small the reads
-	// cost a little more.
+	// Registered memory is pinned and counts against RLIMIT_MEMLOCK, often 8 MiB. If that is too small, reads cost
+	// slightly more.
 	u.registered = u.ring.registerSlots(u.memory, u.slot) == nil
 }
 
@@ -127,7 +127,7 @@ func (u *uring) fill() (open bool) {
 	return open
 }
 
-// enter submits, and waits for one completion at least. It never waits for more than are in flight.
+// enter submits and waits for at least one completion, and never for more than are in flight.
 func (u *uring) enter() error {
 	wait := 1 + (len(u.slots)-len(u.free))/batch
 	for attempt := 0; ; attempt++ {
@@ -170,7 +170,7 @@ func (u *uring) await() {
 func (u *uring) complete(c completion) {
 	if c.userData == wakeUp {
 		var counter [8]byte
-		_, _ = unix.Read(u.event, counter[:]) // only to reset it: the queue is looked at in any case
+		_, _ = unix.Read(u.event, counter[:]) // only resets it: the queue is checked in any case
 		u.register()
 		u.await()
 		return

@@ -4,7 +4,7 @@ package ssd
 
 import "errors"
 
-// kernel stands for the system calls of io_uring, which this system does not have.
+// kernel stands for the system calls of io_uring, which this system lacks.
 type kernel any
 
 func system() kernel { return nil }

@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	// writerChunks is the number of chunks of a Writer: one that fills, one that is written, and one between them, so
-	// that neither side waits for the other's jitter. One write at a time is enough: two at once were no faster on the
-	// disk measured.
+	// writerChunks is the number of chunks of a Writer: one that fills, one that is written, and one between them, so that
+	// neither side waits for the other's jitter. One write at a time suffices: two were no faster on the disk measured.
 	writerChunks = 3
-	// dirtyBytes bounds what buffered writing leaves in the page cache before it is forced out. Arbitrary: a fraction
-	// of a second of work for a disk, and little memory.
+	// dirtyBytes bounds buffered writes in the page cache before they are forced to disk. Arbitrary: a fraction of a
+	// second for a disk, and little memory.
 	dirtyBytes = 64 << 20
 )
 
-// Writer writes a file from its beginning to its end, with O_DIRECT where the file system takes it, else through
-// the page cache with at most dirtyBytes of it dirty. A goroutine writes a chunk while the next fills.
+// Writer writes a file from beginning to end, with O_DIRECT if the file system allows it, else through the page cache
+// with at most dirtyBytes of it dirty. A goroutine writes a chunk while the next one fills.
 //
 // A Writer belongs to one goroutine. It ends with Close or Abort.
 type Writer struct {
@@ -37,15 +36,15 @@ type Writer struct {
 	stopped chan struct{}                // closed when the goroutine has ended
 	failure atomic.Pointer[writeFailure] // the first error of the goroutine
 	ended   bool
-	result  error // what Close returned
+	result  error // returned by Close
 }
 
 type writeFailure struct{ err error }
 
-// NewWriter creates path, or writes over what is there, which may be space that was reserved for it: Close cuts the
-// file to what was written. It follows no symbolic link at the end of path. The Writer works in chunks of chunk bytes,
-// a multiple of PageBytes; 1 to 4 MiB reach a disk's sequential rate. It charges WriterBytes(chunk) of Staging to the
-// budget until Close or Abort.
+// NewWriter creates path, or overwrites the file there, which may have reserved space: Close truncates it to the bytes
+// written. It follows no symbolic link at the end of path. The Writer uses chunks of chunk bytes, a multiple of
+// PageBytes; 1 to 4 MiB reach a disk's sequential rate. It charges WriterBytes(chunk) of Staging to the budget until
+// Close or Abort.
 func NewWriter(fs FS, path string, budget *mem.Budget, chunk int) (*Writer, error) {
 	if chunk <= 0 || chunk%PageBytes != 0 {
 		return nil, fmt.Errorf("ssd: chunk of %d bytes, expected a positive multiple of %d", chunk, PageBytes)
@@ -77,14 +76,14 @@ func NewWriter(fs FS, path string, budget *mem.Budget, chunk int) (*Writer, erro
 	return w, nil
 }
 
-// WriterBytes returns the memory that a Writer with chunks of this size needs.
+// WriterBytes returns the memory of a Writer with chunks of this size.
 func WriterBytes(chunk int) int64 { return writerChunks * int64(chunk) }
 
 // Offset returns the number of bytes written so far.
 func (w *Writer) Offset() int64 { return w.offset }
 
 // Write appends p. It blocks while all chunks wait for the disk. An error may belong to an earlier Write; the Writer is
-// then of no more use.
+// then unusable.
 func (w *Writer) Write(p []byte) (int, error) {
 	if w.ended {
 		return 0, ErrClosed
@@ -105,14 +104,14 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// Close writes what is left, makes the file durable and closes it. It returns the first error of the Writer's life;
-// calls after the first return the same.
+// Close writes the rest, makes the file durable and closes it. It returns the first error of the Writer's life;
+// repeated calls return the same.
 func (w *Writer) Close() error {
 	if w.ended {
 		return w.result
 	}
 	if n := len(w.filling); n > 0 {
-		// Direct writes are whole pages; the padding is cut off below.
+		// Direct writes are whole pages; the padding is truncated below.
 		padded := w.filling[:(n+PageBytes-1)/PageBytes*PageBytes]
 		clear(padded[n:])
 		w.full <- padded
@@ -123,7 +122,7 @@ func (w *Writer) Close() error {
 	return w.result
 }
 
-// Abort stops without writing what is left. The file stays, incomplete. After Close it does nothing.
+// Abort stops without writing the rest. The file stays, incomplete. After Close it does nothing.
 func (w *Writer) Abort() {
 	if w.ended {
 		return
@@ -132,7 +131,7 @@ func (w *Writer) Abort() {
 	_ = w.end(func() error { return nil })
 }
 
-// end waits for the goroutine, runs finish if all was written, and gives everything back.
+// end waits for the goroutine, runs finish if all was written, and frees everything.
 func (w *Writer) end(finish func() error) error {
 	w.ended = true
 	close(w.full)
@@ -147,7 +146,7 @@ func (w *Writer) end(finish func() error) error {
 	return err
 }
 
-// next hands over the full chunk and takes an empty one.
+// next passes on the full chunk and takes an empty one.
 func (w *Writer) next() error {
 	if err := w.failed(); err != nil {
 		return err
@@ -169,7 +168,7 @@ func (w *Writer) failed() error {
 	return nil
 }
 
-// flush is the goroutine. After a failure it ends, and next sees that.
+// flush writes chunks in the goroutine. It ends after a failure, which next detects.
 func (w *Writer) flush() {
 	offset := int64(0)
 	for chunk := range w.full {
@@ -193,7 +192,7 @@ func (w *Writer) stop(err error) {
 func (w *Writer) writeChunk(chunk []byte, offset int64) error {
 	err := WriteFull(w.file, chunk, offset)
 	if w.direct && errors.Is(err, syscall.EINVAL) {
-		// Some file systems take O_DIRECT at open and refuse it here.
+		// Some file systems accept O_DIRECT at open and refuse it here.
 		if err = w.reopenBuffered(); err == nil {
 			err = WriteFull(w.file, chunk, offset)
 		}
@@ -213,7 +212,7 @@ func (w *Writer) reopenBuffered() error {
 	if err != nil {
 		return err
 	}
-	_ = w.file.Close() // a later Sync of the new descriptor covers what went through this one
+	_ = w.file.Close() // a later Sync of the new descriptor covers the writes through this one
 	w.file, w.direct = buffered, false
 	return nil
 }

@@ -3,9 +3,9 @@ package ssd
 // Writes keeps several writes to a Temp in flight. It belongs to one goroutine, which it locks to its thread until
 // Close.
 //
-// Where the engine has an io_uring, Writes has one as well: 16 writes of 64 KiB in flight then take half of the
-// processor time of 16 threads that sleep for one write each. Elsewhere a write ends before Begin returns, and several
-// goroutines have Writes of their own (TempWriters).
+// With an io_uring engine, Writes has a ring of its own: 16 writes of 64 KiB in flight then take half the processor
+// time of 16 threads that each block in a write. Otherwise a write ends before Begin returns, and several goroutines
+// have their own Writes (TempWriters).
 type Writes struct {
 	temp     *Temp
 	depth    int
@@ -20,16 +20,16 @@ type outcome struct {
 	err  error
 }
 
-// writeRing is writes by descriptor.
+// writeRing makes writes by descriptor.
 type writeRing interface {
 	begin(p []byte, off int64, done func(error))
-	// await waits for some of the writes and calls done for them, and for all when it fails; then it is not used any
-	// more.
+	// await waits for some of the writes and calls their done; if it fails, it calls done for all and must not be used
+	// again.
 	await() (ended int, err error)
 	close()
 }
 
-// Writes returns none so far, with room for as many as TempWriters says.
+// Writes returns a Writes without writes in flight, with room for the number that TempWriters says.
 func (e *Engine) Writes(t *Temp) *Writes {
 	w := &Writes{temp: t, depth: 1}
 	if depth := e.tempDepth(); depth > 1 && t.direct && ByDescriptor(t.file) {
@@ -40,14 +40,14 @@ func (e *Engine) Writes(t *Temp) *Writes {
 	return w
 }
 
-// InFlight returns the number of writes that have begun and not ended.
+// InFlight returns the number of writes in flight.
 func (w *Writes) InFlight() int { return w.inFlight }
 
-// Full reports whether no more writes may begin before Await.
+// Full reports whether Await must be called before another write begins.
 func (w *Writes) Full() bool { return w.inFlight == w.depth }
 
-// Begin writes whole pages of page-aligned memory within the file. Await calls done when they are written or cannot be;
-// until then they must not change.
+// Begin writes whole pages of page-aligned memory within the file. Await calls done after they are written or have
+// failed; until then they must not change.
 func (w *Writes) Begin(p []byte, off int64, done func(error)) {
 	w.inFlight++
 	if w.ring != nil {
@@ -57,7 +57,7 @@ func (w *Writes) Begin(p []byte, off int64, done func(error)) {
 	w.ended = append(w.ended, outcome{done, w.temp.Write(p, off)})
 }
 
-// Await waits until some of the writes in flight have ended. It returns at once where there are none.
+// Await waits until some of the writes in flight have ended. It returns at once if there are none.
 func (w *Writes) Await() {
 	if w.inFlight == 0 {
 		return
@@ -78,7 +78,7 @@ func (w *Writes) Await() {
 	}
 }
 
-// Close gives the ring back. Nothing is in flight.
+// Close frees the ring. No writes are in flight.
 func (w *Writes) Close() {
 	if w.ring != nil {
 		w.ring.close()
@@ -86,14 +86,14 @@ func (w *Writes) Close() {
 	}
 }
 
-// WriteFilter is implemented by a File that has a say in writes which the kernel performs by descriptor, past Pwrite:
-// as CompletionFilter does for reads, it takes the result of each (bytes, or a negated errno) and says what to go on
-// with. A File that is neither one nor OS's own is not written by descriptor.
+// WriteFilter is implemented by a File that intercepts writes which the kernel performs by descriptor, without Pwrite.
+// Like CompletionFilter for reads, it takes each result (bytes, or a negated errno) and returns the result to continue
+// with. A File that is neither a WriteFilter nor OS's own is not written by descriptor.
 type WriteFilter interface {
 	FilterWrite(off int64, length int, result int32) int32
 }
 
-// ByDescriptor reports whether a file may be written past Pwrite. A File around such a file may be a WriteFilter.
+// ByDescriptor reports whether a file may be written without Pwrite. A File around such a file may be a WriteFilter.
 func ByDescriptor(f File) bool {
 	_, filtered := f.(WriteFilter)
 	_, plain := f.(*osFile)

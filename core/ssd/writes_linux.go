@@ -8,15 +8,15 @@ import (
 
 const (
 	opWrite = 23
-	// awaited is the part of the writes in flight whose completions are waited for together. Arbitrary.
+	// awaited is the divisor of the writes in flight whose completions are awaited together. Arbitrary.
 	awaited = 4
 )
 
-// uringWrites is writes by an io_uring of their own.
+// uringWrites makes writes by an io_uring of its own.
 type uringWrites struct {
 	ring   *ring
 	file   File
-	filter WriteFilter // nil: the results are as the kernel has them
+	filter WriteFilter // nil: results are used as the kernel returns them
 	writes []uringWrite
 	free   []int
 }
@@ -25,10 +25,10 @@ type uringWrites struct {
 type uringWrite struct {
 	data []byte
 	off  int64
-	done func(error) // nil: none
+	done func(error) // nil: the entry is free
 }
 
-// openWriteRing returns room for some writes to a file, or nil where the kernel refuses.
+// openWriteRing returns a ring for writes to a file, or nil if the kernel refuses.
 func (e *Engine) openWriteRing(f File, depth int) writeRing {
 	runtime.LockOSThread() // the kernel checks who submits
 	r, err := openRing(e.kernel, depth)
@@ -69,7 +69,7 @@ func (u *uringWrites) await() (ended int, _ error) {
 			return ended, nil
 		case err == nil:
 		case !again:
-			// What is in flight holds its pages. It may end up in the file yet, in places that are not read.
+			// Writes in flight keep their pages, and may still reach the file, at positions that are not read.
 			err = &PathError{Op: "write", Path: u.file.Name(), Off: -1, Err: err}
 			for i := range u.writes {
 				ended += u.end(i, err)
@@ -81,7 +81,7 @@ func (u *uringWrites) await() (ended int, _ error) {
 	}
 }
 
-// end tells whoever began a write how it ended.
+// end reports the result of a write to its caller.
 func (u *uringWrites) end(i int, err error) (ended int) {
 	done := u.writes[i].done
 	if done == nil {
@@ -93,7 +93,7 @@ func (u *uringWrites) end(i int, err error) (ended int) {
 	return 1
 }
 
-// finish takes the result of a write, and writes what it has left.
+// finish takes the result of a write, and writes the rest.
 func (u *uringWrites) finish(w *uringWrite, result int32) error {
 	if u.filter != nil {
 		result = u.filter.FilterWrite(w.off, len(w.data), result)
