@@ -1,10 +1,10 @@
-// Package batch makes the tensors of a batch out of what the sampler has drawn.
+// Package batch makes the tensors of a batch from a sampled subgraph.
 //
-// A Drawn is a batch on its way: its inputs, its subgraph, what pruning leaves of it, and the rows that it needs.
-// CopyOut turns it into the arrays of a Batch, but for the rows of the graph's own tensors, which the loader brings:
+// A Drawn is a batch in preparation: its inputs, its subgraph, the result of pruning, and the rows that it needs.
+// CopyOut converts it to the arrays of a Batch, without the rows of the graph's tensors, which the loader adds:
 //
-//   - tensors.go: nodes and relations (n_id, edge_index, ptr, e_id, counts by hop), what describes the inputs, and the
-//     memory of all of them, known before they are made
+//   - tensors.go: nodes and relations (n_id, edge_index, ptr, e_id, counts by hop), tensors of the inputs, and the size
+//     of all of them, known in advance
 //   - history_tensors.go: the levels of a pruned batch
 //   - transpose.go: edges grouped by source
 package batch

@@ -52,7 +52,7 @@ func (d *Drawn) IDsOf(t *draw.Tensor) []int64 {
 	return d.BatchRows.Delivered(t.Type, d.ids.nodes[t.Type])
 }
 
-// ClearUnloaded zeroes the rows of a node tensor that are not loaded. Seeds are, so that none of these was copied.
+// ClearUnloaded zeroes the rows of a node tensor that are not loaded. Seeds are loaded, so no such row was copied.
 func (d *Drawn) ClearUnloaded(dst []byte, t *draw.Tensor) {
 	next, width := 0, int(t.Delivered())
 	for from, to := range d.Cut.LoadedRuns(t.Type, int(d.TypeOffsets.Rows[t.Type+1]-d.TypeOffsets.Rows[t.Type])) {

@@ -8,8 +8,8 @@ import (
 	"freshgo/core/sample"
 )
 
-// levelTensors adds the level tables of a pruned batch: what the model computes, layer by layer, and where the rest is.
-// See csrc/include/freshgo/history.h.
+// levelTensors adds the level tables of a pruned batch: the rows that each layer computes, and the sources of the
+// others. See csrc/include/freshgo/history.h.
 func (d *Drawn) levelTensors(b *Batch) error {
 	if err := b.addCounts("history_counts", d.Cut.Batch.Counts([]int64{d.Cut.Iteration()})); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (d *Drawn) levelTensors(b *Batch) error {
 	return d.probeTensors(b)
 }
 
-// degreeTensors adds what the normalization of GCN needs, where it is known.
+// degreeTensors adds the degrees for GCN's normalization, if they are known.
 func (d *Drawn) degreeTensors(b *Batch) error {
 	degrees, loops, ok := d.Cut.Batch.Degrees()
 	if !ok {
@@ -47,7 +47,7 @@ func (d *Drawn) degreeTensors(b *Batch) error {
 	return b.addNarrow("history_loops", loops)
 }
 
-// tableTensors adds the rows of a level; of a hidden one also what is computed, and what is kept.
+// tableTensors adds the rows of a level, and for a hidden level the computed rows and the hits.
 func (d *Drawn) tableTensors(b *Batch, l int, table *history.Table) error {
 	if err := b.addNarrow(fmt.Sprintf("history_nodes_%d", l), table.Nodes); err != nil || l == 0 {
 		return err

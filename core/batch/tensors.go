@@ -97,7 +97,7 @@ func withinType(out, nodes []int64, first int64) {
 	}
 }
 
-// relationOf returns one relation of a batch as a Subgraph of its own: its nodes are the nodes of the source type.
+// relationOf returns one relation of a batch as a Subgraph, whose nodes are the nodes of the source type.
 func (d *Drawn) relationOf(i int) sample.Subgraph {
 	g, s, c := d.Delivered, d.Parts.Schema, &d.TypeOffsets
 	lo, hi, source := c.Edges[i], c.Edges[i+1], s.Edges[i].Source
@@ -174,8 +174,8 @@ type inputTensors interface {
 	// idsOfType adds input_id to the tensors of a node type, or idsOfBatch to those of the batch.
 	idsOfType(d *Drawn, b *Batch, typ int) error
 	idsOfBatch(d *Drawn, b *Batch) error
-	// ofType adds the other tensors that describe the inputs to the tensors of a node type, and ofBatch to those of the
-	// batch. A trace has none of them.
+	// ofType adds the other tensors of the inputs to the tensors of a node type, and ofBatch to those of the batch. A
+	// trace has none.
 	ofType(d *Drawn, b *Batch, typ int) error
 	ofBatch(d *Drawn, b *Batch) error
 }
@@ -183,7 +183,7 @@ type inputTensors interface {
 // seedTensors describes input nodes.
 type seedTensors struct{}
 
-// idsOfType adds the places of the inputs of one type in the user's list of them.
+// idsOfType adds the positions of the inputs of one type in the user's list.
 func (seedTensors) idsOfType(d *Drawn, b *Batch, typ int) error {
 	inputs, err := b.add(d.Parts.Schema.NodeName(typ, "input_id"), d.TypeOffsets.Seeds[typ])
 	if err != nil {
@@ -232,7 +232,7 @@ type linkTensors struct{ *links.Links }
 
 func (k linkTensors) idsOfType(*Drawn, *Batch, int) error { return nil }
 
-// idsOfBatch adds the places of the links in the user's list of them.
+// idsOfBatch adds the positions of the links in the user's list.
 func (k linkTensors) idsOfBatch(d *Drawn, b *Batch) error {
 	return b.addCounts(d.Parts.Schema.EdgeName(k.Options.Relation, "input_id"), d.Request.Inputs)
 }

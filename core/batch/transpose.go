@@ -12,11 +12,11 @@ import (
 // int32[edges], see sample.Subgraph.Transpose. A batch of 2^31 edges or more has none.
 var TransposedNames = [3]string{"source_ptr", "source_target", "source_edge"}
 
-// transposedBytes returns the size of these tensors.
+// transposedBytes returns the size of the transposed tensors.
 func transposedBytes(nodes, edges int64) int64 { return (nodes+1)*8 + edges*8 }
 
-// transposeGraph adds a graph grouped by source, where that was asked for, under names between a prefix and a suffix.
-// It runs in a thread of the loader where the batch is copied out, so that the backward pass finds it ready.
+// transposeGraph adds a graph grouped by source, if requested, under names between a prefix and a suffix. It runs in
+// the thread of the loader that copies out the batch, so that backward passes find it ready.
 func (d *Drawn) transposeGraph(b *Batch, g *sample.Subgraph, prefix, suffix string) error {
 	if edges := int64(len(g.Row)); !d.Parts.Transposed || edges > math.MaxInt32 {
 		return nil

@@ -14,7 +14,7 @@ type Weights interface {
 // windowWeights is the number of weights that are fetched at a time. Arbitrary: they stay in the second-level cache.
 const windowWeights = 1 << 14
 
-// window is some of the weights, and what they say of the list at hand.
+// window holds some of the weights, and their statistics for the current list.
 type window struct {
 	weights Weights
 	end     int64 // of all positions
@@ -22,7 +22,7 @@ type window struct {
 	held    []float64
 	buffer  []float64
 
-	list   int64 // where the list at hand begins, one more: 0 before the first
+	list   int64 // 1 + the start of the current list: 0 before the first
 	chance chance
 }
 
@@ -107,8 +107,8 @@ func (w *window) begin(ctx context.Context, from, to, fanout int64, replace bool
 	return err
 }
 
-// solve finds the rate by Newton's method. The sum is a concave function of it, and the rate begins too low, so it
-// grows at every step and never comes out too high.
+// solve finds the rate by Newton's method. The sum is concave in the rate, and the start is too low, so the rate grows
+// at every step and never exceeds the solution.
 func (w *window) solve(ctx context.Context, from, to int64, k, rate float64) error {
 	largest := w.chance.largest
 	for range mostSteps {

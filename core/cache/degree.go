@@ -42,7 +42,7 @@ func Count[I int64 | uint32](counts []uint32, rows []I) {
 // countsAsHotness turns counts into scores in place: both are four bytes wide,
 // so the result shares its memory with counts. Counts above 2^24 are rounded.
 func countsAsHotness(counts []uint32) Hotness {
-	// unsafe: elements of four bytes and equal alignment on both sides, and as many
+	// unsafe: elements of four bytes with equal alignment, in equal number
 	scores := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(counts))), len(counts))
 	for i, c := range counts {
 		scores[i] = float32(c)

@@ -15,18 +15,17 @@ type Sampling struct {
 	Replace   bool
 }
 
-// Relation is edges that a hop draws from by themselves: those of one type, from
-// nodes Source, Source+1, ... to nodes Target, Target+1, ... of the graph.
+// Relation holds the edges of one type, from which hops draw separately: from nodes Source, Source+1, ... to nodes
+// Target, Target+1, ... of the graph.
 type Relation struct {
 	Edges          Adjacency // sources and targets are numbered within their types
 	Source, Target int64
 	NumSources     int64
-	Fanouts        []int64 // nearest the seeds first, as many for all relations; -1 takes all in-edges, 0 none
+	Fanouts        []int64 // nearest the seeds first, the same number for all relations; -1 takes all in-edges, 0 none
 	Weights        Weights // nil: draws are uniform
 }
 
-// ExpectedBytes returns the memory that Expected takes from the budget while it
-// runs; the result keeps a fifth of it.
+// ExpectedBytes returns the memory that Expected takes from the budget while it runs; its result keeps a fifth.
 func ExpectedBytes(numNodes int64) int64 { return 5 * numNodes * scoreBytes }
 
 // Expected scores a node by the expected number of batches of an epoch that need
@@ -114,8 +113,7 @@ type source struct {
 	drew float32 // the probability that the expansion of the node drew a given edge of the reversed relation
 }
 
-// seed sets the probabilities of being a seed and returns the number of batches.
-// A seed is equally likely in each of them.
+// seed sets the probabilities of being a seed, which are equal in all batches, and returns the number of batches.
 func (e *expectation) seed() float64 {
 	numSeeds := int64(len(e.Seeds))
 	if e.Seeds == nil {
@@ -157,7 +155,7 @@ func (e *expectation) hop(ctx context.Context, hop, hops int) error {
 	return nil
 }
 
-// look says of the sources of a relation what they drew against it in the hop before.
+// look sets for the sources of a relation the draws along it in the previous hop.
 func (e *expectation) look(i, hop int) {
 	r := &e.relations[i]
 	sources := e.sources[r.Source : r.Source+r.NumSources]
@@ -257,7 +255,7 @@ func drawEach(nodes []source, q float32, p float64, sources []int64) {
 	}
 }
 
-// drawWeighted is drawEach where every edge has a probability of its own.
+// drawWeighted is drawEach for edges with individual probabilities.
 func drawWeighted(nodes []source, q float64, c chance, sources []int64, weights []float64) {
 	for i, node := range sources {
 		if p := c.of(weights[i]); p > 0 {

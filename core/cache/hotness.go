@@ -63,8 +63,8 @@ func (h Hotness) Renumber(rowOf []uint32) {
 	}
 }
 
-// ranking takes scores in the order of their rows and tells which belong to the
-// top: those above the threshold and the first ones that equal it.
+// ranking takes scores in the order of their rows and reports which are in the top: scores above the threshold and the
+// first ones equal to it.
 type ranking struct {
 	threshold uint32
 	ties      int64
@@ -83,8 +83,7 @@ func (r *ranking) takes(score float32) bool {
 // negative do, once -0 has lost its sign.
 func rank(score float32) uint32 { return math.Float32bits(score) &^ (1 << 31) }
 
-// ranking finds the k-th largest score and how many rows of exactly that score
-// belong to the top k.
+// ranking finds the k-th largest score and the number of rows of exactly that score in the top k.
 func (h Hotness) ranking(k int64) ranking {
 	if k = min(k, int64(len(h))); k <= 0 {
 		return ranking{threshold: math.MaxUint32}

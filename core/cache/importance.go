@@ -17,11 +17,9 @@ import (
 // kinds: 1 where there is one kind.
 func importance(wanted float32, degree, unit int64) float32 { return wanted / float32(degree*unit) }
 
-// chooser goes through the lists in the order of their rank and takes those that
-// fit. It does not sort all lists: that takes eight bytes a node and most of the
-// time. It finds by histograms the rank down to which all lists fit together,
-// takes those in any order, and sorts only what comes after it and is short
-// enough for the room that is left.
+// chooser takes lists in the order of their rank while they fit. It does not sort all lists, which would take eight
+// bytes a node and most of the time. By histograms it finds the rank down to which all lists fit together, takes these
+// in any order, and sorts only the following lists that are short enough for the remaining room.
 type chooser struct {
 	ctx    context.Context
 	kinds  []kind
@@ -59,8 +57,8 @@ const (
 	chooseStep = 1 << 18
 )
 
-// NeighborScratchBytes returns the memory that NewNeighbors needs while it chooses
-// among numLists lists, beside the address tables.
+// NeighborScratchBytes returns the memory of NewNeighbors for choosing among numLists lists, in addition to the address
+// tables.
 func NeighborScratchBytes(numLists int64) int64 {
 	return max(minSorted, numLists/sortedShare) * int64(unsafe.Sizeof(ranked{})) // unsafe: only a size
 }
@@ -101,8 +99,7 @@ func divisor(a, b int64) int64 {
 	return a
 }
 
-// takeWhatFits takes all candidates down to the highest key whose lists do not
-// all fit, and of those what fits.
+// takeWhatFits takes all candidates above the highest key whose lists do not all fit, and from that key those that fit.
 func (c *chooser) takeWhatFits() error {
 	threshold, above, err := c.threshold(c.room, func(nBytes int64) int64 { return nBytes })
 	if err != nil {
@@ -117,7 +114,7 @@ func (c *chooser) takeWhatFits() error {
 	return c.takeEqual(threshold)
 }
 
-// takeSorted goes through the next candidates, as many as can be sorted.
+// takeSorted takes the next candidates that fit in sorted order, as many as the room for sorting allows.
 func (c *chooser) takeSorted() error {
 	threshold, _, err := c.threshold(int64(len(c.sorted)), func(int64) int64 { return 1 })
 	if err != nil {
@@ -182,9 +179,8 @@ func (c *chooser) candidates(lowest, longest int64, visit func(r ranked, nBytes 
 	return nil
 }
 
-// threshold returns the highest key for which the candidates of this and higher
-// keys weigh more than limit together, and the weight of those above it. Without
-// such a key it returns -1 and the weight of all.
+// threshold returns the highest key for which the candidates of this and higher keys together weigh more than limit,
+// and the weight of the candidates above it. Without such a key it returns -1 and the weight of all.
 func (c *chooser) threshold(limit int64, weight func(nBytes int64) int64) (key, above int64, err error) {
 	for left := keyBits; left > 0; { // bits of the key that are still unknown
 		shift := max(left-digitBits, 0)

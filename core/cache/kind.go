@@ -2,7 +2,7 @@ package cache
 
 import "freshgo/core/mem"
 
-// Kind tells how a cache decides which rows it holds.
+// Kind is the way in which a cache chooses its rows.
 type Kind uint8
 
 const (

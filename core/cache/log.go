@@ -2,9 +2,8 @@ package cache
 
 import "freshgo/core/internal/asm"
 
-// log is an order from the oldest entry to the newest with holes between them. It
-// takes two entries for each slot: when they are used up, the valid ones close
-// ranks, which happens at most once in as many additions as there are slots.
+// log lists entries from the oldest to the newest with holes between them. It has two entries for each slot: when they
+// are used up, the valid ones are compacted, at most once in as many additions as there are slots.
 type log struct {
 	*table
 	start uint32 // no entry before it is valid

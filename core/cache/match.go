@@ -2,11 +2,9 @@ package cache
 
 import "freshgo/core/internal/asm"
 
-// match is FastGL's Match (section 4.2): the cache holds the rows of the previous
-// batch and nothing else. The rows that the next batch shares with it stay in
-// place, so that only its other rows are loaded, where the capacity allows. Where a
-// batch is larger, the shared rows stay first and then the others enter in their
-// order.
+// match is FastGL's Match (section 4.2): the cache holds the rows of the previous batch and nothing else. The rows that
+// the next batch shares with it stay, and its other rows are loaded, as far as the capacity allows. If a batch is
+// larger, the shared rows stay first and then the others enter in order.
 type match struct {
 	*table
 	previous []int32 // the slots of the previous batch; one half of the order

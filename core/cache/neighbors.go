@@ -11,21 +11,17 @@ import (
 	"freshgo/core/mem"
 )
 
-// Neighbors holds the in-edges of the most important nodes in memory while those
-// of the others stay on disk (Ginex, section 3.2): for each cached node its list,
-// whole, in one or more columns (neighbours, edge numbers). All lists of a column
-// lie back to back in the order of their nodes.
+// Neighbors holds the in-edges of the most important nodes in memory while other lists stay on disk (Ginex, section
+// 3.2): for each cached node its whole list, in one or more columns (neighbours, edge numbers). All lists of a column
+// are contiguous in the order of their nodes.
 //
-// The address table is direct, as Ginex's, but takes 4 bits a node instead of 32:
-// a word for every 16 nodes says which of their lists are cached and where the
-// first of these begins. How far a list is from it, and how long it is, follows
-// from indptr, which is in memory anyway. A look-up costs a line of the table and
-// two of indptr, once a target and not once an edge. Rejected: an offset a node,
-// which for a graph of six in-edges a node takes a sixth of what all its lists
-// take; and 2 bits a node by words for 64 nodes, with four times the work.
+// The address table is direct, like Ginex's, but takes 4 bits a node instead of 32: a word for every 16 nodes says
+// which of their lists are cached and where the first of them begins. The distances of the others, and all lengths,
+// follow from indptr, which is in memory anyway. A lookup costs a line of the table and two of indptr, once per target
+// instead of once per edge. Rejected: an offset per node, which for a graph of six in-edges a node takes a sixth of all
+// its lists; and 2 bits a node by words for 64 nodes, with four times the work.
 //
-// It is filled before the first Find. After that it is read-only and safe for
-// concurrent use.
+// It is filled before the first Find. After that it is read-only and safe for concurrent use.
 type Neighbors struct {
 	indptr []int64 // borrowed
 	groups []listGroup
@@ -35,9 +31,8 @@ type Neighbors struct {
 	blocks []*mem.Block
 }
 
-// listGroup is the entry of the address table for 16 nodes: in its lower bits one
-// for each node whose list is cached, above them where the first of these lists
-// begins in a column.
+// listGroup is the entry of the address table for 16 nodes: its lower bits mark the nodes whose lists are cached, and
+// the bits above hold the start of the first of these lists in a column.
 type listGroup uint64
 
 const (
@@ -58,23 +53,21 @@ func NeighborTableBytes(numNodes int64) int64 {
 // Lists are the candidates of NewNeighbors: the in-edges of all nodes of a type, along
 // one relation.
 type Lists struct {
-	// Indptr stays the caller's and must outlive the Neighbors made of it.
+	// Indptr stays the caller's and must outlive its Neighbors.
 	Indptr []int64
-	// Wanted says of each node how often its list is needed, compared with others:
-	// Ginex takes the out-degree. It is not needed once NewNeighbors has returned.
+	// Wanted is the relative frequency at which each node's list is needed: Ginex takes the out-degree. NewNeighbors does
+	// not keep it.
 	Wanted Hotness
 	// EdgeBytes is the size of an in-edge in all columns.
 	EdgeBytes int64
 }
 
-// NewNeighbors chooses the lists to cache and gives what was chosen of each of the
-// arguments: by falling importance, see there, then in the order of the arguments
-// and of the nodes, each list that fits into what is left of nBytes when there is
-// room for the address tables. A list that does not fit is passed over. The columns
-// are still to be added.
+// NewNeighbors chooses the lists to cache and returns the choice for each of the arguments. It takes lists by
+// descending importance, see there, then in the order of the arguments and of the nodes, and skips lists that do not
+// fit into the rest of nBytes, in which the address tables count. The caller then adds the columns.
 //
-// It takes a few passes over the offsets and Wanted, NeighborScratchBytes beside
-// the address tables, and stops when ctx ends.
+// It takes a few passes over the offsets and Wanted, and NeighborScratchBytes in addition to the address tables, and
+// stops when ctx ends.
 func NewNeighbors(ctx context.Context, budget *mem.Budget, of []Lists, nBytes int64) ([]*Neighbors, error) {
 	var chosen []*Neighbors
 	c := chooser{ctx: ctx, room: nBytes}
@@ -135,7 +128,7 @@ func (n *Neighbors) add(v int64) {
 
 func (n *Neighbors) degree(v int64) int64 { return n.indptr[v+1] - n.indptr[v] }
 
-// place sets where each group begins: 48 bits hold as many edges as fit on any disk.
+// place sets where each group begins: 48 bits are enough for the edges on any disk.
 func (n *Neighbors) place() {
 	at := int64(0)
 	for g, group := range n.groups {
@@ -220,7 +213,7 @@ func (n *Neighbors) Close() {
 // begins in every column at At.
 type Run struct{ From, To, At int64 }
 
-// Runs yields what is cached of the positions lo to hi, in order. Runs may touch.
+// Runs yields the cached runs of the positions lo to hi, in order. Runs may touch.
 func (n *Neighbors) Runs(lo, hi int64) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		numNodes := len(n.indptr) - 1
@@ -267,7 +260,7 @@ func (n *Neighbors) AddColumn(width int) (*Column, error) {
 	return c, nil
 }
 
-// Prefetch asks for the memory of these places, such as Find gives.
+// Prefetch prefetches these places, such as Find returns.
 func (c *Column) Prefetch(at []int64) {
 	if c.Narrow != nil {
 		asm.Prefetch(c.Narrow, at)
@@ -276,8 +269,8 @@ func (c *Column) Prefetch(at []int64) {
 	}
 }
 
-// Put copies into the column what is cached of the index array's positions from
-// first on, whose numbers data holds. It may run concurrently for other positions.
+// Put copies into the column the cached part of the index array from position first on, whose numbers data holds. It
+// may run concurrently for other positions.
 func (c *Column) Put(first int64, data []byte) {
 	for r := range c.neighbors.Runs(first, first+int64(len(data))/c.width) {
 		copy(c.bytes[r.At*c.width:], data[(r.From-first)*c.width:(r.To-first)*c.width])

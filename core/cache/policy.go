@@ -11,15 +11,14 @@ import (
 	"freshgo/core/mem"
 )
 
-// Errors of this package wrap one of these, or mem.ErrBudget, or what an
-// Adjacency returned.
+// Errors of this package wrap one of these, mem.ErrBudget, or an error of an Adjacency.
 var (
 	ErrPolicy   = errors.New("unknown cache policy")
 	ErrCapacity = errors.New("invalid cache capacity")
 	ErrHotness  = errors.New("invalid hotness")
 )
 
-// MaxRows is the most rows that a policy can tell apart: their numbers are uint32.
+// MaxRows bounds the rows of a policy, whose numbers are uint32.
 const MaxRows = 1 << 32
 
 // Miss marks a row that is not cached.
@@ -43,11 +42,10 @@ type Step struct {
 // Policy decides residency. Its calls follow the order of the batches, one at a
 // time; the caller applies a step's In before it gathers the next batch.
 type Policy interface {
-	// Step describes the batch of these rows, which are distinct and below the
-	// number of rows that the policy was made for. It reuses the memory of step
-	// and allocates nothing once that is large enough.
+	// Step sets step for the batch with these rows, which are distinct and below the policy's number of rows. It reuses
+	// the memory of step and allocates nothing once that is large enough.
 	Step(rows []uint32, step *Step)
-	// Bytes is the memory that the policy holds, all of it off the heap.
+	// Bytes returns the memory of the policy, all of it off the heap.
 	Bytes() int64
 	// Close frees it. No other call may be running or follow.
 	Close()
@@ -121,8 +119,8 @@ func PolicyBytes(name string, numRows, capacity int64) int64 {
 	return numRows * addressBytes
 }
 
-// Capacity is the largest number of rows whose cost is at most nBytes: the
-// policy's tables (see PolicyBytes) and the rows of these widths.
+// Capacity returns the largest number of rows that take at most nBytes, with the policy's tables (see PolicyBytes) and
+// rows of these widths.
 func Capacity(name string, nBytes, numRows int64, widths []int) int64 {
 	if numRows > MaxRows || len(widths) == 0 {
 		return 0

@@ -6,10 +6,9 @@ import (
 	"freshgo/core/mem"
 )
 
-// Counter counts in how many batches each row is needed. Fed with the batches of
-// K epochs sampled for the purpose, it gives PreSC#K (FGNN, section 6.3); fed with
-// the batches of the epoch that is judged, the optimal static cache (its section
-// 6.2), which no static policy can beat.
+// Counter counts the batches that need each row. Over the batches of K epochs sampled in advance, it gives PreSC#K
+// (FGNN, section 6.3); over the batches of the evaluated epoch, the optimal static cache (its section 6.2), which no
+// static policy exceeds.
 type Counter struct{ vector *Vector }
 
 // NewCounter returns a Counter without batches.

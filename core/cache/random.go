@@ -11,7 +11,7 @@ func Random(budget *mem.Budget, numRows int64, seed uint64) (*Vector, error) {
 	}
 	key := scramble(seed)
 	for row := range v.Hotness {
-		// The upper 24 bits are as many as a float32 of this range can tell apart.
+		// A float32 in this range distinguishes the upper 24 bits.
 		v.Hotness[row] = float32(scramble(key^uint64(row))>>40) / (1 << 24)
 	}
 	return v, nil

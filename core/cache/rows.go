@@ -9,11 +9,10 @@ import (
 	"freshgo/core/mem"
 )
 
-// Rows is the memory of a cache: for every slot one row of each of several
-// tables. A node is cached in all tables or in none, so one look-up serves all of
-// them. Which row a slot holds is the business of a Policy.
+// Rows is the memory of a cache: for every slot one row of each of several tables. A node is cached in all tables or in
+// none, so one lookup serves all of them. A Policy decides which row each slot holds.
 //
-// It has no lock: different slots may be read and written at the same time.
+// It has no lock: different slots may be read and written concurrently.
 type Rows struct {
 	tables [][]byte
 	widths []int

@@ -2,16 +2,13 @@ package cache
 
 import "freshgo/core/mem"
 
-// s3fifo is S3-FIFO (Yang et al., SOSP 2023, algorithm 1): a small queue for a
-// tenth of the rows, which lets only those into the main queue that are accessed
-// more than once while they are in it, and a ghost queue that remembers as many
-// rows as the main queue holds and lets them straight into it when they return.
+// s3fifo is S3-FIFO (Yang et al., SOSP 2023, algorithm 1): a small queue for a tenth of the rows, which passes to the
+// main queue only rows that are accessed more than once in it, and a ghost queue that remembers as many rows as the
+// main queue holds and admits them to it directly when they return.
 //
-// The ghost queue is a ring of rows. Its index is the address table: a row at
-// position g of the ring has the address -2-g. An address is believed only while
-// the ring holds the row there, so what the ring overwrites is forgotten without
-// a look at the table (the paper's section 4.2 does the same with times of
-// insertion).
+// The ghost queue is a ring of rows, indexed by the address table: a row at position g of the ring has the address
+// -2-g. An address is valid only while the ring holds the row there, so overwriting needs no access to the table (the
+// paper's section 4.2 does the same with times of insertion).
 type s3fifo struct {
 	*table
 	small, main ring

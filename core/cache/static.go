@@ -25,10 +25,10 @@ type Static struct {
 	held  int64
 }
 
-// NewStatic gives the slots 0, 1, 2 and so on to these rows, in their order: those
-// of Hotness.Top rise. The caller then fills the slots (see Rows).
+// NewStatic assigns the slots 0, 1, 2 and so on to these rows, in order: Hotness.Top ascends. The caller then fills the
+// slots (see Rows).
 //
-// Errors: ErrCapacity for more than MaxRows rows, mem.ErrBudget.
+// It returns ErrCapacity for more than MaxRows rows, or mem.ErrBudget.
 func NewStatic(budget *mem.Budget, numRows int64, rows iter.Seq[uint32]) (*Static, error) {
 	if numRows < 0 || numRows > MaxRows {
 		return nil, fmt.Errorf("cache: a policy needs a number of rows within [0, %d], got %d: %w",

@@ -28,10 +28,10 @@ const accessed = 1
 // moves on leaves a hole behind.
 type table struct {
 	block     *mem.Block // nil when the capacity is 0
-	addresses []int32    // by row: its slot, Miss, or below that what a policy remembers of it
+	addresses []int32    // by row: its slot, Miss, or below Miss the policy's note of the row
 	nodes     []node     // by slot, and behind them the sentinel of the vacant slots
 	order     []int32    // slots, as the policy arranges them
-	extra     []byte     // what the policy asked for beyond that
+	extra     []byte     // the policy's additional memory
 	capacity  int32
 	step      *Step // of the call that runs
 	undone    bool  // whether some move of the step was taken back
@@ -41,7 +41,7 @@ type table struct {
 type node struct {
 	row   uint32 // in the slot
 	pos   uint32 // of its entry in the order
-	state int32  // vacant, or what the policy knows of the row
+	state int32  // vacant, or the policy's state of the row
 	move  int32  // of the step that filled the slot, if it is the one that runs
 }
 
@@ -62,8 +62,7 @@ type queue interface {
 	touch(slot int32)
 	// evict makes at least one slot vacant, by table.vacate.
 	evict()
-	// insert places a slot that has just been given a row. address is what the
-	// address table held for the row.
+	// insert adds a slot with a new row. address is the row's previous entry in the address table.
 	insert(slot, address int32)
 }
 
@@ -166,8 +165,7 @@ func (t *table) prefetchOrder(pos, end uint32) {
 	asm.Prefetch(t.addresses, rows[:len(next)])
 }
 
-// vacate pushes the row of a slot out; address is what the address table keeps of
-// the row.
+// vacate evicts the row of a slot; address becomes the row's entry in the address table.
 func (t *table) vacate(slot, address int32) {
 	n := &t.nodes[slot]
 	t.addresses[n.row] = address
@@ -213,7 +211,7 @@ func (t *table) run(q queue, rows []uint32, step *Step) {
 	}
 }
 
-// begin decides the hits. Misses may still carry what a policy remembers.
+// begin decides the hits. Entries of misses may still hold the policy's notes.
 func (t *table) begin(rows []uint32, step *Step) {
 	t.step = step
 	step.In = step.In[:0]
@@ -231,11 +229,9 @@ func (t *table) admit(q queue, row uint32, pos, address int32) {
 	q.insert(slot, address)
 }
 
-// readmit takes back a row that was cached before the batch and that an earlier
-// row of it pushed out. It comes back to its slot, home; what has taken its place
-// moves to the slot that is free. That is a row which the batch admitted and
-// which nobody has copied yet: of the rows that were here before only one has
-// this home.
+// readmit restores a row that was cached before the batch and that an earlier row of the batch evicted. It returns to
+// its slot, home; the row there moves to the free slot. That row is one which the batch admitted and which nothing has
+// copied yet, as only one of the earlier rows has this home.
 func (t *table) readmit(q queue, row uint32, home int32) {
 	address := t.addresses[row]
 	slot := t.free(q)

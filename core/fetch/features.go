@@ -27,13 +27,12 @@ type Features struct {
 	Movers      int // that copy rows between one batch and the cache
 }
 
-// Table is a tensor with its rows: in memory as a whole, or on disk with some of
-// them in the cache.
+// Table is a tensor with its rows: completely in memory, or on disk with some of them in the cache.
 type Table struct {
 	draw.Tensor
 	Index  int         // in features.tables and among the tensors
 	Disk   *graph.Rows // nil when memory holds all rows
-	unused bool        // no batch has rows of it
+	unused bool        // no batch has its rows
 	Column int         // its column of the cache, among the node tables on disk of its type
 }
 
@@ -172,7 +171,7 @@ func (f *Features) OpenSlots(m *draw.Sampling, capacity int64) error {
 	return nil
 }
 
-// OpenResident makes the record of what is in the slots.
+// OpenResident makes the record of the rows in the slots.
 func (f *Features) OpenResident(m *draw.Sampling) error {
 	err := f.Resident.open(m.Budget, m.Split.CacheRows)
 	if err == nil {

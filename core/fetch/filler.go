@@ -27,7 +27,7 @@ type Source interface {
 	Fill(f *Filler, i int64, tensors [][]byte) error
 }
 
-// Turns are the turns of an epoch's batches at what they change, in their order.
+// Turns are the turns of an epoch's batches at shared state, in their order.
 type Turns struct {
 	Ctx    context.Context
 	Cache  *Turnstile
@@ -67,7 +67,7 @@ func (f *Filler) Fill(b *batch.Batch) error {
 	return f.finish(tensors)
 }
 
-// finish turns stored rows into those that the batch delivers, and clears those that pruning has left unread.
+// finish widens stored rows to the rows that the batch delivers, and clears rows that pruning has left unread.
 func (f *Filler) finish(tensors [][]byte) error {
 	for i := range f.Features.Tables {
 		t := &f.Features.Tables[i]
@@ -90,9 +90,8 @@ func (f *Filler) finish(tensors [][]byte) error {
 	return nil
 }
 
-// rowTensors appends the tensors of the graph to the batch, and returns where their rows are to be put as they are
-// stored: at the end of each, from where finish spreads those of fewer bytes. It is nil for tensors that the batch goes
-// without.
+// rowTensors appends the tensors of the graph to the batch, and returns the destinations of their stored rows: at the
+// end of each tensor, from where finish widens narrow ones. It is nil for tensors that the batch omits.
 func (f *Filler) rowTensors(b *batch.Batch) ([][]byte, error) {
 	tensors := make([][]byte, len(f.Features.Tables))
 	f.wide = reuse.Slice(f.wide, len(f.Features.Tables))

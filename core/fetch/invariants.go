@@ -5,8 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// deliveries counts how often each row of a batch's tensors of the tables on disk was written: from the cache, from a
-// pack or from the store.
+// deliveries counts the writes of each row of a batch's tensors of tables on disk: from the cache, a pack or the store.
 type deliveries struct{ written map[*Table][]atomic.Int32 }
 
 // begin forgets the batch before.
@@ -20,7 +19,7 @@ func (d *deliveries) begin(f *Filler) {
 // add counts a row of a table's tensor.
 func (d *deliveries) add(t *Table, row int32) { d.written[t][row].Add(1) }
 
-// check panics unless each row was written once and, of a pruned batch, those that are not loaded never.
+// check panics unless each row was written once and, in a pruned batch, rows that are not loaded never.
 func (d *deliveries) check(f *Filler) {
 	for t, written := range d.written {
 		want := make([]int32, len(written))

@@ -19,14 +19,14 @@ type Lookup struct {
 	Delivered         []bool  // by column of the cache and position: found in a pack
 	hitsOfType        []int32 // the hitRows of one type, within its tensors
 	Wanted            []int64 // rows to read
-	From              []int32 // what each of wanted is: a position, or ^index of an extra row
+	From              []int32 // by wanted row: a position, or ^index of an extra row
 }
 
 // LookupBytes is the scratch of a preparer, per row looked up: the fields of
 // lookup, batchRows and step, and the read plan's sort keys, ranges and positions.
 func LookupBytes(rows int64) int64 { return rows * (4 + 4 + 4 + 1 + 8 + 4 + 4 + 4 + 8 + 2*16 + 12) }
 
-// LookUp sorts the rows of a batch into those in slots, by position, and those that are cold, once for all tables.
+// LookUp splits the rows of a batch into rows in slots, by position, and cold rows, once for all tables.
 func (f *Filler) LookUp(slots []int32) error {
 	k := &f.Lookup
 	err := f.Sampling.Compute(f.Turns.Ctx, func() { k.sort(slots, &f.Drawn.BatchRows) })
@@ -97,7 +97,7 @@ func (f *Filler) gather(
 	})
 }
 
-// gatherMemory copies rows out of a table in memory: all of edges, and of nodes those that are loaded.
+// gatherMemory copies rows from a table in memory: all rows of edges, and the loaded rows of nodes.
 func (f *Filler) gatherMemory(dst []byte, t *Table, ids []int64) {
 	if t.ByEdge {
 		f.Features.gatherRows(dst, t.Memory, t.Width, ids)
@@ -131,7 +131,7 @@ func (f *Filler) Deliver(t *Table, dst []byte, at int32, row []byte) {
 	}
 }
 
-// DeliverAll writes rows of a table's tensor, which may be narrower than those that they come from.
+// DeliverAll writes rows of a table's tensor, which may be narrower than the source rows.
 func (f *Filler) DeliverAll(t *Table, dst []byte, to []int32, src []byte, from []int32, width int) {
 	if t.Width != width {
 		for i, row := range to {
@@ -147,7 +147,7 @@ func (f *Filler) DeliverAll(t *Table, dst []byte, to []int32, src []byte, from [
 	}
 }
 
-// ColdOf is the cold positions whose rows a table has: positions rise, and with them the types.
+// ColdOf returns the cold positions of a table's rows: positions ascend, and types with them.
 func (f *Filler) ColdOf(t *Table) []int32 {
 	cold := f.Lookup.Cold
 	before := func(end int64) int {

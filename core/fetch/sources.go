@@ -53,7 +53,7 @@ func OpenFixed(ctx context.Context, m *draw.Sampling, f *Features, c *batch.Coun
 	if err := f.OpenSlots(m, policy.Len()); err != nil {
 		return nil, err
 	}
-	wanted, first := make([]int64, 0, FillChunk), 0 // the slot of the first of wanted
+	wanted, first := make([]int64, 0, FillChunk), 0 // first is the slot of the first of wanted
 	read := func() error {
 		err := f.readAtOpening(ctx, wanted, func(table, at int, row []byte) {
 			copy(f.Slots.Row(f.OnDisk[table].Column, int64(first+at)), row)
@@ -109,7 +109,7 @@ func (c *Online) restart() (err error) {
 	return err
 }
 
-// drop forgets what the policy has decided.
+// drop discards the policy's decisions.
 func (c *Online) drop() {
 	if c.policy != nil {
 		c.policy.Close()

@@ -12,7 +12,7 @@ type Turnstile struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	next    int64 // who may enter; guarded by mu, as is end
-	end     int64 // who enters no more, nor those after it
+	end     int64 // this batch and later ones do not enter
 }
 
 func NewTurnstile(first int64) *Turnstile {
@@ -21,7 +21,7 @@ func NewTurnstile(first int64) *Turnstile {
 	return t
 }
 
-// Enter waits until every batch before i has left. It returns errStopped where i is one that enters no more.
+// Enter waits until every batch before i has left. It returns errStopped if i must not enter any more.
 func (t *Turnstile) Enter(i int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -6,7 +6,7 @@ import "math"
 // updates.
 type judge struct {
 	entries    *entries
-	firsts     []int32  // computed rows of the layer at hand, without those of nodes that came before
+	firsts     []int32  // computed rows of the current layer, each node once
 	olds       []int32  // the slots that their nodes had, or absent
 	keys       []uint32 // of their norms
 	candidates []candidate
@@ -36,8 +36,8 @@ func keyOf(norm float32) uint32 {
 	return b | 1<<31
 }
 
-// smallest returns the k-th smallest key, k > 0, and how many of the keys that equal it are among the k smallest. It
-// counts the keys by one byte after the other from the highest: four passes whatever the keys are.
+// smallest returns the k-th smallest key, k > 0, and the number of keys equal to it among the k smallest. It counts
+// keys by bytes from the highest, in four passes for any keys.
 func smallest(keys []uint32, k int) (kth uint32, ties int) {
 	for shift := 24; shift >= 0; shift -= 8 {
 		var count [256]int
@@ -55,7 +55,7 @@ func smallest(keys []uint32, k int) (kth uint32, ties int) {
 	return kth, k
 }
 
-// update judges the rows of iteration i and gives slots to those that enter.
+// update judges the rows of iteration i and assigns slots to the rows that enter.
 func (j *judge) update(i int64, layers []Observed, out []Admitted) {
 	j.candidates = j.candidates[:0]
 	for l := len(layers); l > 0; l-- {
@@ -66,11 +66,11 @@ func (j *judge) update(i int64, layers []Observed, out []Admitted) {
 	j.admit(i, layers, out)
 }
 
-// judgeLayer collects the rows of a layer that may enter and ends the entries that gradients speak against, and those
-// of all computed rows: what was computed is newer.
+// judgeLayer collects the rows of a layer that may enter. It ends the entries that gradients evict, and the entries of
+// all computed rows, whose new rows are newer.
 //
 // Of n computed rows the k = floor(GradFraction*n + 0.5) with the smallest norms may enter, where a norm that is not
-// finite is above all others and never enters. The k-th norm is the threshold above which hits are evicted: none with k
+// finite exceeds all others and never enters. The k-th norm is the threshold above which hits are evicted: none with k
 // = n, all of them with k = 0 < n.
 func (j *judge) judgeLayer(layer int, o *Observed) {
 	t, all := &j.entries.tables[layer], j.entries.config.Policy == All
@@ -128,8 +128,8 @@ func (j *judge) judgeLayer(layer int, o *Observed) {
 	}
 }
 
-// judgeHits evicts the rows that history gave and whose gradients are above the threshold. An entry that has taken the
-// place of the one that was read is judged as well: it is of the same node and layer.
+// judgeHits evicts hits whose gradients exceed the threshold. If the entry that was read has been replaced, its
+// replacement is judged as well, as it has the same node and layer.
 func (j *judge) judgeHits(layer int, o *Observed, threshold uint32, unbounded bool) {
 	t := &j.entries.tables[layer]
 	for x, norm := range o.HitNorms {
@@ -165,7 +165,7 @@ func (j *judge) admit(i int64, layers []Observed, out []Admitted) {
 					j.entries.counts.RefusedFull++
 					continue // others are written in place
 				}
-				j.refuse(at, int64(len(j.candidates)-x)) // none of the others costs less
+				j.refuse(at, int64(len(j.candidates)-x)) // the others cost at least as much
 				break
 			}
 		}
@@ -177,9 +177,9 @@ func (j *judge) admit(i int64, layers []Observed, out []Admitted) {
 
 // Why place has no slot.
 const (
-	noRoom  = -1 // every entry is of this update
-	refused = -2 // batches rely on every other
-	notDear = -3 // what would have to give way saves more
+	noRoom  = -1 // every entry is from this update
+	refused = -2 // batches rely on every other entry
+	notDear = -3 // the entries to evict save more
 )
 
 func (j *judge) refuse(why int32, n int64) {
@@ -230,8 +230,8 @@ func (j *judge) place(c *candidate, s *sweep) int32 {
 	return s.why()
 }
 
-// sweep goes over the entries that may give way: the lowest bucket first, in it the oldest first, without those of this
-// update and those that batches rely on. Each entry is passed once in an update.
+// sweep visits the entries that may be evicted: the lowest bucket first, in it the oldest first, except entries of this
+// update and entries that batches rely on. Each entry is passed once per update.
 type sweep struct {
 	ring   *ring
 	now    int64
@@ -241,7 +241,7 @@ type sweep struct {
 	pinned bool // some were passed because of pins
 }
 
-// find stops at an entry and tells whether there is one.
+// find moves to the next entry that may be evicted and reports whether there is one.
 func (s *sweep) find() bool {
 	if !s.begun {
 		s.begun = true

@@ -1,6 +1,6 @@
 package history
 
-// What batches on their way take: sizes are counts by hop, of every node type after the other, and of every relation.
+// Memory of batches in preparation: sizes are counts by hop, for one node type after another, and for each relation.
 
 // BatchBytes returns the memory of a Batch for batches up to these sizes, with the copy of the drawn batch that it
 // begins with.
@@ -39,8 +39,8 @@ func (s *Shape) merged(nodesPerHop, edgesPerHop []int64) hops {
 	return h
 }
 
-// LevelBytes returns the size of the tables and layers of the batch at hand as tensors of 8 bytes for each element,
-// with their edges by source if transposed, and the counts of Counts.
+// LevelBytes returns the size of the tables and layers of the current batch as tensors of 8 bytes per element, with
+// their edges by source if transposed, and the counts of Counts.
 func (b *Batch) LevelBytes(transposed bool) int64 {
 	s, total := &b.shape, 8*int64(b.numCounts())
 	if s.Single() {

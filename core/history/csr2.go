@@ -2,19 +2,19 @@ package history
 
 import "freshgo/core/sample"
 
-// CSR2 holds the in-edges of a batch's targets as one layer sees them (FreshGNN, 4.3): the sources of row i are
-// Col[Start[i]:End[i]]. A row is pruned by End[i] = Start[i] and put back by Keep; neither moves an edge nor looks at
-// another row. Start and Col belong to the sampler and are shared by all layers. Each layer has an End of its own.
+// CSR2 holds the in-edges of a batch's targets for one layer (FreshGNN, 4.3): the sources of row i are
+// Col[Start[i]:End[i]]. End[i] = Start[i] prunes a row, and Keep restores it; neither moves an edge nor reads another
+// row. Start and Col belong to the sampler and are shared by all layers. Each layer has its own End.
 //
-// Start has one element more than there are rows, so that it still has the end of a pruned row. The paper prunes rows
-// of a full matrix; here all rows are pruned at first, by one copy, and the computed rows are put back: the rows that
-// nothing reaches any more, which are most, need not be found.
+// Start has one element more than there are rows, so it keeps the end of a pruned row. The paper prunes rows of a full
+// matrix; here one copy prunes all rows, and the computed rows are restored, so the rows that become unreachable, most
+// of them, need not be found.
 type CSR2 struct {
 	Start, End []int64
 	Col        []uint32
 }
 
-// newCSR2 returns the first rows of g, as many as end has elements, all of them pruned.
+// newCSR2 returns the first len(end) rows of g, all pruned.
 func newCSR2(g *sample.Subgraph, end []int64) CSR2 {
 	copy(end, g.Ptr)
 	return CSR2{Start: g.Ptr[:len(end)+1], End: end, Col: g.Row}

@@ -1,18 +1,18 @@
 // Package history decides which embeddings of earlier iterations a training run reuses (FreshGNN, sections 3 to 5).
 //
-// A History knows for each hidden layer and node in which slot of one buffer its embedding lies and when it was
-// admitted; the rows themselves are a tensor of the training framework, which moves them as it is told. A Pruner takes
-// out of a sampled batch what the reused embeddings make needless, before any feature is read.
+// A History records for each hidden layer and node the slot of its embedding in one buffer and the iteration of its
+// admission; the rows themselves are a tensor of the training framework, which copies them as the History says. A
+// Pruner removes from a sampled batch the parts that reused embeddings replace, before any feature is read.
 //
-// It guarantees: an entry admitted at iteration a is found at i only if 1 <= i-a <= Stale. A slot holds what was
-// admitted to it until its entry is gone and no batch that relies on it is pinned. The same node has at most one entry
-// in a layer. Every answer is a function of the arguments and the calls so far: ties go to the lower position, the
-// older entry, the lower slot. A restored History continues as the saved one would have.
+// It guarantees: an entry admitted at iteration a is found at i only if 1 <= i-a <= Stale. A slot keeps its row until
+// its entry has ended and no batch that relies on it is pinned. A node has at most one entry in a layer. Every answer
+// is a function of the arguments and the calls so far: ties go to the lower position, the older entry, the lower slot.
+// A restored History continues as the saved one would have.
 //
-// The loader calls it and serialises all calls; nothing here is locked and nothing waits. A Lookup costs two dependent
-// reads of memory, an Update a few passes over the rows of the batch, without a sort: 50 and 75 ns for a row, of
-// 150,000 in a batch, 1 M nodes and 400,000 slots. Tables by node and by slot are off the heap and counted under
-// mem.History; scratch of the size of a batch is on it.
+// The loader calls it and serialises all calls; nothing here locks or waits. A Lookup costs two dependent memory
+// accesses, an Update a few passes over the rows of the batch, without a sort: 50 to 75 ns a row, for 150,000 rows in a
+// batch, 1 M nodes and 400,000 slots. Tables by node and by slot are off the heap and counted under mem.History;
+// scratch memory of the size of a batch is on it.
 package history
 
 import (
@@ -39,7 +39,7 @@ const (
 	All         = "all"         // everything enters, nothing leaves: the policy of VR-GCN and GNNAutoScale
 )
 
-// What can be wrong. Errors of this package wrap one of these or mem.ErrBudget.
+// Errors of this package wrap one of these or mem.ErrBudget.
 var (
 	ErrConfig = errors.New("invalid configuration")
 	ErrRow    = errors.New("embedding rows do not fit the history")
@@ -51,7 +51,7 @@ var (
 type Config struct {
 	NumNodes int64
 	Layers   int   // hidden layers, numbered from 1
-	Levels   int64 // bit l-1 says that of layer l something is kept; 0: of all
+	Levels   int64 // bit l-1: layer l is kept; 0: all are
 	Bytes    int64 // the buffer
 	// the narrowest embedding for which there are tables for all of the buffer; narrower ones use a part. 0: 256
 	RowBytes int64
@@ -60,7 +60,7 @@ type Config struct {
 	// of the computed rows of a layer that may enter, those with the smallest gradients (p_grad). All has 1
 	GradFraction float64
 	Policy       string
-	// how many updates a batch is pruned ahead of. It only goes into Stats: the order of the calls has the effect
+	// number of updates by which batches are pruned ahead. It appears only in Stats: the order of the calls decides
 	Lag int64
 
 	// Reuse returns the mean number of uses of a node's row at a layer in an iteration, if nothing is pruned. For
@@ -103,7 +103,7 @@ func (c *Config) Keeps(layer int) bool {
 	return c.Levels == 0 || layer < 64 && c.Levels>>(layer-1)&1 != 0
 }
 
-// kept is of how many layers.
+// kept returns the number of kept layers.
 func (c *Config) kept() int64 {
 	if c.Levels == 0 {
 		return int64(c.Layers)
@@ -111,7 +111,7 @@ func (c *Config) kept() int64 {
 	return int64(bits.OnesCount64(uint64(c.Levels)))
 }
 
-// slotLimit is for how many slots there are tables.
+// slotLimit returns the number of slots for which there are tables.
 func (c *Config) slotLimit() int64 {
 	row := c.RowBytes
 	if row == 0 {
@@ -121,7 +121,7 @@ func (c *Config) slotLimit() int64 {
 	return min(perNode, max(c.Bytes/row, min(c.Bytes, fewSlots)), maxSlots)
 }
 
-// tableWidth returns the bytes of a slot number in a table, which has two codes beside the slots.
+// tableWidth returns the bytes of a slot number in a table, which also has two special codes.
 func (c *Config) tableWidth() int { return (bits.Len64(uint64(c.slotLimit()+1)) + 7) / 8 }
 
 // MetadataBytes returns the memory that New takes from the budget: for each node and kept layer a slot number in as few
@@ -130,7 +130,7 @@ func MetadataBytes(c Config) int64 {
 	return c.kept()*tableBytes(c.NumNodes, c.tableWidth()) + slotBytes(c.slotLimit())
 }
 
-// History is the cache's state. The zero value is of no use; see New.
+// History is the state of the cache. New makes one; the zero value is unusable.
 type History struct {
 	config   Config
 	entries  entries
@@ -176,7 +176,7 @@ func New(budget *mem.Budget, c Config) (*History, error) {
 	return h, nil
 }
 
-// SetSpans changes Config.Stale and Config.Start, which must not be negative, for what comes.
+// SetSpans sets Config.Stale and Config.Start, which must not be negative, from now on.
 func (h *History) SetSpans(stale, start int64) {
 	if h.config.Policy == All {
 		stale = Forever
@@ -192,8 +192,8 @@ func (h *History) Close() {
 	h.blocks, h.entries.tables = nil, nil
 }
 
-// SetRow sets the bytes of an embedding, those of the widest layer, and so the number of slots. It returns ErrRow when
-// rows had another size before or when the buffer is smaller than one.
+// SetRow sets the bytes of an embedding of the widest layer, and so the number of slots. It returns ErrRow if rows had
+// another size before or the buffer is smaller than one row.
 func (h *History) SetRow(nBytes int64) error {
 	switch {
 	case h.rowBytes == nBytes && nBytes > 0:
@@ -220,9 +220,9 @@ func (c *Config) numSlots(rowBytes int64) int64 {
 	return min(c.Bytes/rowBytes, c.slotLimit())
 }
 
-// Lookup sets slots to where the rows of nodes at a layer lie for iteration i, or to Miss, and notes that in l.
+// Lookup sets slots to the slots of nodes at a layer for iteration i, or to Miss, and records the result in l.
 //
-// The nodes' places in the table are asked for first, then their slots, so that the memory answers many at a time.
+// It prefetches the nodes' entries in the table, then their slots, so that many cache misses overlap.
 func (h *History) Lookup(i int64, layer int, nodes []int64, slots []int32, l *Lookups) {
 	t := &h.entries.tables[layer]
 	if !h.config.Keeps(layer) {
@@ -258,7 +258,7 @@ func (h *History) Lookup(i int64, layer int, nodes []int64, slots []int32, l *Lo
 	}
 }
 
-// Find is Lookup of one node without a note of it.
+// Find is Lookup for one node, without a record.
 func (h *History) Find(i int64, layer int, node int64) int32 {
 	slot := h.entries.tables[layer].get(node)
 	if slot < 0 {
@@ -278,14 +278,14 @@ func (h *History) Admission(layer int, node int64) int64 {
 	return -1
 }
 
-// Observed is one hidden layer of a batch after its backward pass. A node that comes again in Nodes is judged once, by
-// its first row. Without any norms the layer is not judged: nothing of it enters, and its entries stay as they are.
+// Observed is one hidden layer of a batch after its backward pass. A node that repeats in Nodes is judged once, by its
+// first row. A layer without norms is not judged: none of its rows enter, and its entries stay.
 type Observed struct {
 	Nodes    []int64   // of the computed rows
-	Norms    []float32 // of their gradients. A norm that is not finite keeps the row out, and evicts what is cached of it
+	Norms    []float32 // of their gradients. A norm that is not finite keeps the row out, and evicts the node's entry
 	HitNodes []int64   // of the rows that history gave
 	HitNorms []float32 // or none: they are not judged
-	Saves    []float32 // by computed row: how many reads its entry would have saved in this batch; for Performance
+	Saves    []float32 // by computed row: reads that its entry would have saved in this batch; for Performance
 }
 
 // judged reports whether there are gradients to decide by.
@@ -298,11 +298,11 @@ type Admitted struct {
 	Slots []int32
 }
 
-// Update judges the rows of iteration i (sections 4.1 and 4.2) and says in out, by layer, which of them to keep. The
-// rows are to be written before any batch is pruned that may rely on them. Without layers, only what is too old leaves.
+// Update judges the rows of iteration i (sections 4.1 and 4.2) and sets out, by layer, to the rows to keep. The caller
+// writes them before it prunes a batch that may rely on them. Without layers, only expired entries end.
 //
-// Iterations ascend to at most 2^62; ErrOrder says that they did not, ErrRow that SetRow was not called, ErrConfig that
-// slices do not fit together.
+// Iterations ascend to at most 2^62, or Update returns ErrOrder. It returns ErrRow before SetRow was called, and
+// ErrConfig if slices do not fit together.
 func (h *History) Update(i int64, layers []Observed, out []Admitted) error {
 	if i <= h.updated || i > lastIteration {
 		return fmt.Errorf("history: iteration %d is updated after iteration %d, expected ascending order: %w",

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// check panics unless what holds between two calls holds: slots and tables name each other, the buckets ascend in age,
-// and what is counted is there. It looks at every slot and every node.
+// check panics unless the invariants between two calls hold: slots and tables refer to each other, the buckets ascend
+// in age, and counts are right. It reads every slot and every node.
 func (e *entries) check() {
-	var needs [math.MaxUint8]uint64 // by layer; nothing is allocated, as in what is checked
+	var needs [math.MaxUint8]uint64 // by layer; on the stack, as the checked code allocates nothing
 	entries := int64(0)
 	for b := range numBuckets {
 		previous, age := int32(-1), int64(math.MinInt64)

@@ -5,12 +5,12 @@ import (
 	"freshgo/core/sample"
 )
 
-// A pruned batch by levels.
+// The levels of a pruned batch.
 //
 // Of L hops and L layers, layer l turns rows of level l-1 into rows of level l; level 0 is the features, level L the
-// outputs of the seeds. T_l is the rows of level l that layer l+1 reads, first its targets (each reads itself: root
-// weight, self loop), then its other sources. A row of T_l, 1 <= l < L, is a hit, whose value the history has, or it is
-// computed by layer l. So the targets of a layer come first among its sources, as PyG's bipartite layers want them.
+// outputs of the seeds. T_l lists the rows of level l that layer l+1 reads, first its targets (each reads itself: root
+// weight, self-loop), then its other sources. A row of T_l, 1 <= l < L, is either a hit, whose value is in the history,
+// or computed by layer l. So the targets of a layer come first among its sources, as PyG's bipartite layers require.
 
 // Level is T_l.
 type Level struct {
@@ -21,7 +21,8 @@ type Level struct {
 	Slots    []int32 // what Lookup said of each hit
 }
 
-// Layer is the edges of one layer: those of output i, row i of the level above its inputs, are Ptr[i] to Ptr[i+1].
+// Layer holds the edges of one layer: the edges of output i, row i of the level above its inputs, are Ptr[i] to
+// Ptr[i+1].
 type Layer struct {
 	NumSrc, NumDst int64
 	Ptr            []int64
@@ -29,9 +30,8 @@ type Layer struct {
 	Edge           []int32 // edges of Graph
 }
 
-// Pruned is a batch without what the history makes needless. Its zero value is ready for Prune; its memory is kept from
-// batch to batch, counted under mem.Trace in the Pruner's budget, and its slices are valid until the next Prune or
-// Free.
+// Pruned is a pruned batch. Its zero value is ready for Prune; its memory is kept from batch to batch, counted under
+// mem.Trace in the Pruner's budget, and its slices are valid until the next Prune or Free.
 type Pruned struct {
 	// Graph is the batch: of hops 0 to L-1 the seeds and the nodes needed at any level in their old order, then the
 	// last hop in the order in which its remaining edges name it, which does not depend on edges that are gone. It has
@@ -39,7 +39,7 @@ type Pruned struct {
 	Graph  sample.Subgraph
 	Degree []int32 // by node of Graph: in-edges drawn, those pruned included; 0 in the last hop
 	Kept   []int32 // by node of Graph: its local id in the batch before
-	Loaded []int32 // nodes of Graph whose features are read, ascending: the seeds and those of level 0
+	Loaded []int32 // nodes of Graph whose features are read, ascending: the seeds and the nodes of level 0
 	Levels []Level // of level l at l, 0 <= l < L
 	Layers []Layer // of layer l at l-1, 1 <= l <= L
 
@@ -49,7 +49,7 @@ type Pruned struct {
 	arena arena
 }
 
-// Free gives the memory back. The zero value that is left may be used again.
+// Free frees the memory. The Pruned may be used again.
 func (o *Pruned) Free() {
 	o.arena.free()
 	*o = Pruned{}

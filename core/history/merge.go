@@ -17,7 +17,7 @@ import (
 
 // Shape describes a graph to pruning: its node types and relations.
 type Shape struct {
-	First     []int64 // the global number of the first node of each type; and of all, how many
+	First     []int64 // the global number of the first node of each type, and the total number
 	Relations []Relation
 }
 
@@ -40,13 +40,13 @@ type Table struct {
 	was []int32 // the inverse
 }
 
-// Batch is a flat batch on its way from the sampler to what history leaves of it: Merge, Decide, Build. Its memory is
-// kept from batch to batch, and its results are valid until the next batch. It is not safe for concurrent use.
+// Batch is a flat batch between the sampler and its pruned form: Merge, Decide, Build. Its memory is kept from batch to
+// batch, and its results are valid until the next batch. It is not safe for concurrent use.
 //
-// Cost, with several types or relations, beside that of the Pruner: three passes over the nodes and edges of the batch
-// as it was drawn, one of them with a random access to 4 bytes for each edge, and two over what is left.
+// With several types or relations, it takes, in addition to the Pruner, three passes over the nodes and edges of the
+// drawn batch, one of them with a random access to 4 bytes per edge, and two over the pruned one.
 type Batch struct {
-	Tables []Table // of level l at l, 0 <= l < L. After Decide those of hidden levels are set, with nodes of Merged
+	Tables []Table // of level l at l, 0 <= l < L. After Decide hidden levels are set, with nodes of Merged
 
 	shape  Shape
 	pruner *Pruner
@@ -67,12 +67,12 @@ type Batch struct {
 	number    []int32          // by node of Pruned.Graph: its place in graph
 	of        []int32          // by node of graph: its place in Pruned.Graph
 	leftTypes []int32          // by node of Pruned.Graph
-	edge      []int32          // by edge of Pruned.Graph: its place among those of its relation
+	edge      []int32          // by edge of Pruned.Graph: its position among the edges of its relation
 	reads     []bool           // by node of graph: whether its features are read
 	loaded    []int32          // the nodes whose features are read, ascending
 
 	next  []int64   // by node: where its edges of the relations to come begin
-	layer Layer     // the layer at hand of the relation at hand
+	layer Layer     // the current layer of the current relation
 	byRow []float32 // the savings of a level
 	loops []int32
 }
@@ -103,12 +103,12 @@ func (b *Batch) Merge(drawn *sample.Subgraph) {
 // Merged is the batch as one graph. Its first nodes are the seeds of all types.
 func (b *Batch) Merged() *sample.Subgraph { return b.merged }
 
-// mergeNodes lists the nodes hop by hop, those of a hop type after type.
+// mergeNodes lists the nodes by hop, and within a hop by type.
 func (b *Batch) mergeNodes() {
 	g, w, n := b.drawn, &b.whole, len(b.drawn.Nodes)
 	b.flat, b.place, b.types = reuse.Slice(b.flat, n), reuse.Slice(b.place, n), reuse.Slice(b.types, n)
 	w.Nodes, w.NodesPerHop = reuse.Slice(w.Nodes, n), zeros(w.NodesPerHop, b.hops+1)
-	from := append(b.next[:0], b.plain.nodes...) // the first node of each type in the hop at hand
+	from := append(b.next[:0], b.plain.nodes...) // the first node of each type in the current hop
 	v := int32(0)
 	for hop := range b.hops + 1 {
 		for typ := range b.shape.Types() {
@@ -124,7 +124,7 @@ func (b *Batch) mergeNodes() {
 	b.next = from
 }
 
-// mergeEdges lists the edges target by target, those of a target relation after relation.
+// mergeEdges lists the edges by target, and those of a target by relation.
 func (b *Batch) mergeEdges() {
 	g, w := b.drawn, &b.whole
 	w.Row, w.Pos = reuse.Slice(w.Row, len(g.Row)), reuse.Slice(w.Pos, len(g.Row))
@@ -173,7 +173,7 @@ func (b *Batch) Decide(numSeeds int64, lookup Lookup) error {
 	return nil
 }
 
-// arrange makes the table of a level, whose nodes are of the types in typ, without what is computed and found.
+// arrange makes the table of a level, whose nodes have the types in typ, without computed rows and hits.
 func (b *Batch) arrange(l int, typ []int32) {
 	t, level, targets := &b.Tables[l], &b.out.Levels[l], b.out.Layers[l].NumDst
 	types := b.shape.Types()
@@ -202,7 +202,7 @@ func (b *Batch) arrange(l int, typ []int32) {
 	t.First[0] = 0
 }
 
-// split divides the rows of a table, as those of its level are, into computed ones and hits, in its own order.
+// split divides the rows of a table, like the rows of its level, into computed ones and hits, in the table's order.
 func (t *Table) split(level *Level) {
 	slots := reuse.Slice(t.Slots, len(level.Nodes)) // of all rows at first
 	for i := range slots {

@@ -27,7 +27,7 @@ import "math"
 func bucketOf(rate float32) uint16 { return uint16(math.Float32bits(rate) >> 21) }
 
 const (
-	needUnit = 1 << 30 // of slot.need: sums of it are exact, whatever their order
+	needUnit = 1 << 30 // unit of slot.need: sums are exact in any order
 	memory   = 31. / 32
 )
 
@@ -45,7 +45,7 @@ func (p *prices) init(c *Config) {
 func (p *prices) add(s *slot)    { p.needs[s.layer-1] += uint64(s.need) }
 func (p *prices) forget(s *slot) { p.needs[s.layer-1] -= uint64(s.need) }
 
-// observe averages what a batch has needed.
+// observe updates the averages by the reads of a batch.
 func (p *prices) observe(layers []Observed) {
 	for l := range layers {
 		p.hits[l] = p.hits[l]*memory + float64(len(layers[l].HitNodes))

@@ -18,7 +18,7 @@ import (
 // Lookup sets slots to where the history has the rows of nodes, by their global ids, at a hidden layer, or to Miss.
 type Lookup func(layer int, nodes []int64, slots []int32)
 
-// Each is a Lookup that asks for one node after the other.
+// Each returns a Lookup that calls slot for one node after another.
 func Each(slot func(layer int, node int64) int32) Lookup {
 	return func(layer int, nodes []int64, slots []int32) {
 		for i, node := range nodes {
@@ -55,11 +55,11 @@ type place struct{ row, id int32 }
 const (
 	found = 1 << 31 // above all compact ids
 
-	// inLevel0 and aboveLevel0 say what the lowest level is that a node is in.
+	// inLevel0 and aboveLevel0 are the lowest level of a node.
 	inLevel0, aboveLevel0 = 1, 2
 )
 
-// NewPruner returns a Pruner that takes its memory, and that of what it fills, from budget.
+// NewPruner returns a Pruner that takes its memory, and the memory of its results, from budget.
 func NewPruner(budget *mem.Budget) *Pruner { return &Pruner{budget: budget} }
 
 // Close frees the Pruner's memory. What it filled stays valid.

@@ -10,7 +10,7 @@ type slot struct {
 	admitted   int64 // iteration
 	node       uint32
 	prev, next int32  // in the list of its bucket, or -1
-	need       uint32 // how often it is expected to be needed: see prices
+	need       uint32 // expected number of uses: see prices
 	bucket     uint16 // of the entry's rate, or 0
 	pins       uint16 // batches that rely on the row
 	layer      uint8  // of the entry, or 0: the slot has none
@@ -22,14 +22,14 @@ const slotSize = 32
 // numBuckets is for rates; see bucketOf.
 const numBuckets = 1024
 
-// ring is the embedding side of the buffer (section 4.2): slots 0 to top-1, entries in the order of their admission.
+// ring holds the embeddings of the buffer (section 4.2): slots 0 to top-1, entries in the order of their admission.
 //
-// Entries stand in lists by the bucket of what they save, all in one where the policy does not weigh them; each list is
-// in the order of admission, so that what is too old stands at the heads. When no slot is free and there is no room to
-// grow, the oldest entry of the lowest bucket gives way: with one bucket that is the paper's ring, whose header writes
-// over the oldest rows, without the rows that its reset left behind. A new entry takes the lowest free slot. That is a
-// header that is reset at every iteration: the region ends as low as it can. Rejected: a
-// cursor that continues where it was, which spreads entries over the region.
+// Entries are in lists by the bucket of their savings, or all in one list if the policy does not weigh them; each list
+// is in the order of admission, so expired entries are at the heads. If no slot is free and there is no room to grow,
+// the oldest entry of the lowest bucket is evicted: with one bucket this is the paper's ring, whose header overwrites
+// the oldest rows, without the rows that its reset left behind. A new entry takes the lowest free slot, like a header
+// that is reset at every iteration: the region ends as low as possible. Rejected: a cursor that continues from its last
+// position, which spreads entries over the region.
 type ring struct {
 	slots []slot
 	free  bitset.Set // slots below top that hold nothing and are not pinned
@@ -127,7 +127,7 @@ func (r *ring) reach(top int32) {
 	}
 }
 
-// shrink gives up the free slots at the top.
+// shrink frees the free slots at the top.
 func (r *ring) shrink() {
 	for r.top > 0 && r.isFree(r.top-1) {
 		r.top--
@@ -141,7 +141,7 @@ type pins struct {
 	spare [][]int32
 }
 
-// Pin keeps rows until Unpin of the same iteration, whatever becomes of their entries. It may be called several times.
+// Pin keeps rows until Unpin for the same iteration, even after their entries end. It may be called several times.
 func (h *History) Pin(i int64, slots []int32) {
 	if len(slots) == 0 {
 		return
@@ -156,7 +156,7 @@ func (h *History) Pin(i int64, slots []int32) {
 		if s.pins++; s.pins == 0 {
 			panic("history: 65536 batches rely on one slot")
 		}
-		// Only a restored run pins what has no entry: a slot that was pinned when the state was saved.
+		// Only a restored run pins slots without entries, which were pinned when the state was saved.
 		h.entries.reach(at + 1)
 		if h.entries.isFree(at) {
 			h.entries.claim(at)

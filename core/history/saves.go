@@ -2,22 +2,22 @@ package history
 
 import "fmt"
 
-// Saves estimates how many reads of rows the entry of each computed row would save in a batch like this one:
+// Saves estimates the reads of rows that the entry of each computed row would save in a batch like this one:
 // saves[l-1][i] for output i of hidden layer l, 1 <= l < L, with as many elements as Levels[l].Computed. FreshGNN says
-// only that an estimate of the saving should rank the entries; this one is ours.
+// only that an estimate of the saving should rank the entries; this estimate is ours.
 //
-// Loading row r of level 0 costs cost(its node): 1, or 0 where its type has no features. It is saved when no row that
-// uses it is computed. A row of level l-1 that u computed rows use (each edge counts, and each target's own row) so
-// gives each of them its cost * h^(u-1): that much less is read if this one is a hit and each of the others is one with
-// chance h, the share of the level's rows that history gave in this batch. What a computed row is given is its cost in
-// the next level; a hit costs nothing.
+// Loading row r of level 0 costs cost(its node): 1, or 0 if its type has no features. The load is saved if no row that
+// uses r is computed. A row of level l-1 with u computed users (each edge counts, and each target's own row)
+// contributes its cost * h^(u-1) to each of them: the expected saving if this user is a hit and each other user is one
+// with probability h, the hit rate of the level's rows in this batch. The sum of these is the cost of the computed row
+// in the next level; a hit costs nothing.
 //
-// While there are few hits, only what a row needs for itself counts, which is never more than is saved; an entry's
-// neighbours count as hits become frequent. Rejected: equal shares, cost/u, which expect that all u become hits.
+// While hits are few, only what a row alone needs counts, which never exceeds the true saving; an entry's neighbours
+// count as hits become frequent. Rejected: equal shares, cost/u, which assume that all u become hits.
 //
-// It fails with mem.ErrBudget.
+// It returns mem.ErrBudget if the budget has no room for it.
 //
-// Cost: two passes over the edges of the hidden layers, with a random access each to 4 bytes by row.
+// It takes two passes over the edges of the hidden layers, each with a random access to 4 bytes per row.
 func (p *Pruner) Saves(out *Pruned, cost func(node int64) float32, saves [][]float32) error {
 	layers := len(out.Layers)
 	if len(saves) != layers-1 {

@@ -111,7 +111,7 @@ func (b *Batch) listLoaded() {
 // Graph returns the remaining batch, flat. It has no weights.
 func (b *Batch) Graph() *sample.Subgraph { return b.graph }
 
-// Loaded is the nodes of Graph whose features are read, ascending: seeds and those of level 0.
+// Loaded returns the nodes of Graph whose features are read, ascending: the seeds and the nodes of level 0.
 func (b *Batch) Loaded() []int32 { return b.loaded }
 
 // LoadedOf returns the loaded nodes of node type typ, and the first node of the type.
@@ -143,9 +143,9 @@ func (b *Batch) Places(places []int32) {
 // NumLayers is the number of layers, one for each hop.
 func (b *Batch) NumLayers() int { return len(b.out.Layers) }
 
-// Layer is the edges of layer l, 1 <= l <= NumLayers, along a relation: sources are rows of the table below within
-// their type, edges are places among those of the relation in Graph. The relations of a layer must be asked for in
-// order. What it returns is valid until the next call.
+// Layer returns the edges of layer l, 1 <= l <= NumLayers, along a relation: sources are rows of the table below within
+// their type, edges are positions among the edges of the relation in Graph. Call it for the relations of a layer in
+// order. The result is valid until the next call.
 func (b *Batch) Layer(l, relation int) *Layer {
 	from := &b.out.Layers[l-1]
 	if b.shape.Single() {
@@ -189,9 +189,9 @@ func (b *Batch) Saves(cost func(node int64) float32, saves [][]float32) error {
 	return nil
 }
 
-// Degrees are the in-edges of each node of Graph that were drawn, and how many of those lead from the node to itself,
-// or no elements where none does. They are known of graphs with one node type and one relation alone; ok says whether
-// this is one. The normalization of GCN needs them, which is defined by the edges among the nodes of one type.
+// Degrees returns the drawn in-edges of each node of Graph, and the number of self-loops among them, empty if there are
+// none. ok is false for graphs with several node types or edge types, for which they are unknown. The normalization of
+// GCN needs them, which is defined for edges among nodes of one type.
 func (b *Batch) Degrees() (degrees, loops []int32, ok bool) {
 	if !b.shape.Single() {
 		return nil, nil, false

@@ -10,9 +10,9 @@ import (
 	"freshgo/core/internal/crc"
 )
 
-// A state is little-endian 64-bit words: the magic, the configuration, what is known of rows and rates, the counters,
-// the number of entries, three words for each entry by bucket and age, and a checksum. Pins are no part of it; a slot
-// that only pins keep is free.
+// A state consists of little-endian 64-bit words: the magic, the configuration, rows and rates, the counters, the
+// number of entries, three words for each entry by bucket and age, and a checksum. Pins are not saved; a slot that only
+// pins keep is free.
 
 const (
 	stateMagic = "fghist02"
@@ -29,7 +29,7 @@ func (c *Config) fingerprint() []uint64 {
 	}
 }
 
-// sums are the counters that a state has, beside those by layer and age.
+// sums lists the counters of a state, except those by layer and age.
 func (s *Stats) sums() []*int64 {
 	return []*int64{
 		&s.Replaced, &s.Evicted, &s.Overwritten, &s.Expired,
@@ -110,9 +110,9 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("history: state %s: %w", fmt.Sprintf(format, args...), ErrState)
 }
 
-// Restore takes a state that Save has made, by a history of the same configuration; SetRow is part of it. It returns
-// ErrState when the bytes are anything else, ErrRow when rows have another size here, and ErrOrder while batches pin
-// slots; the history is then as it was.
+// Restore restores a state that Save has made, by a history of the same configuration; SetRow is part of it. It returns
+// ErrState for any other bytes, ErrRow if rows have another size here, and ErrOrder while batches pin slots; the
+// history is then unchanged.
 func (h *History) Restore(state []byte) error {
 	if n := len(h.pinned.held); n > 0 {
 		return fmt.Errorf("history: restored while %d batches rely on slots: %w", n, ErrOrder)

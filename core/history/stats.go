@@ -17,7 +17,7 @@ type Stats struct {
 	RefusedNotFinite int64 `json:"refused_not_finite"` // norms that were not finite, of computed rows and of hits
 	// candidates, because batches rely on the entries that would give way
 	RefusedPinned int64 `json:"refused_pinned"`
-	// because there is nothing that could: every entry is of the same iteration, or stays for ever
+	// because no entry may be evicted: all are from the same iteration, or stay for ever
 	RefusedFull  int64 `json:"refused_full"`
 	RefusedWorth int64 `json:"refused_worth"` // because what would have given way saves more
 
@@ -56,7 +56,7 @@ func NewLookups(layers int) *Lookups {
 	return &Lookups{Hits: make([]int64, layers), Misses: make([]int64, layers)}
 }
 
-// Count adds what was found for a batch to the figures.
+// Count adds the results of a batch's lookups to the counters.
 func (h *History) Count(l *Lookups) {
 	for k := range h.entries.counts.layers {
 		h.entries.counts.layers[k].Hits += l.Hits[k]

@@ -6,8 +6,8 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// table gives the slot of each node in width bytes: 0 is none, 1 a mark, slot+2 a slot. It is zeroed memory with 3
-// bytes to spare, so that an element is one unaligned read of 32 bits.
+// table maps nodes to slots, with width bytes per node: 0 is none, 1 a mark, slot+2 a slot. It is zeroed memory with 3
+// spare bytes, so that an element is one unaligned read of 32 bits.
 type table struct {
 	data  []byte
 	width int64
@@ -33,7 +33,7 @@ func (t *table) get(node int64) int32 {
 	return int32(binary.LittleEndian.Uint32(t.data[node*t.width:])&t.mask) - 2
 }
 
-// prefetch asks for what get reads of at most lookupChunk nodes.
+// prefetch prefetches the entries of at most lookupChunk nodes.
 func (t *table) prefetch(nodes []int64) {
 	var at [lookupChunk]int64
 	for k, node := range nodes {

@@ -7,14 +7,14 @@ import (
 	"unsafe"
 )
 
-// hugeBytes is the size from which a block asks for huge pages: two of them on amd64, below which alignment may leave
-// none whole. They make random access to large tables 1.1 to 1.5 times as fast.
+// hugeBytes is the size from which a block requests huge pages: two of them on amd64, as alignment may leave none whole
+// in smaller ones. They make random access to large tables 1.1 to 1.5 times as fast.
 const hugeBytes = 4 << 20
 
 // Block is a zeroed, page-aligned anonymous map counted in a Budget.
 //
-// Its owner frees it, once every view of it is out of use: an access after Free is a fault that cannot be recovered
-// from. Blocks are not freed by the garbage collector, because views of them (Slice) do not keep them alive.
+// Its owner frees it after the last use of every view: an access after Free is an unrecoverable fault. The garbage
+// collector does not free blocks, because views of them (Slice) do not keep them alive.
 type Block struct {
 	budget  *Budget
 	purpose Purpose

@@ -15,7 +15,7 @@ import (
 type Buffer interface {
 	// Bytes returns the memory, 64-byte aligned. It is valid until Release.
 	Bytes() []byte
-	// Release gives the memory back. It is called exactly once.
+	// Release frees the memory. It is called exactly once.
 	Release()
 }
 
@@ -26,11 +26,11 @@ type Allocator interface {
 	Acquire(nBytes int64) (Buffer, error)
 }
 
-// MapAllocator is the Allocator of pure Go programs. It counts what is live, and keeps the anonymous maps of released
-// buffers for later ones: mapping and unmapping each took two fifths of the system time of small batches.
+// MapAllocator is the Allocator of pure Go programs. It counts live buffers, and keeps the anonymous maps of released
+// ones for reuse: mapping and unmapping each took two fifths of the system time of small batches.
 //
-// With the tag invariants a buffer holds noise when it is acquired and once it is released, so that whoever relies on
-// its contents is found out.
+// With the tag invariants a buffer holds noise after Acquire and after Release, which exposes code that relies on its
+// content.
 type MapAllocator struct {
 	buffers atomic.Int64 // buffers acquired and not released; read by tests for leaks
 	bytes   atomic.Int64 // their size

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adviseHuge asks for huge pages. A kernel without them refuses; the block is then only slower.
+// adviseHuge requests huge pages. A kernel without them refuses; the block is then only slower.
 func adviseHuge(data []byte) { _ = syscall.Madvise(data, syscall.MADV_HUGEPAGE) }
 
 // Populate has the system give zeroed pages their memory before they are used. It says whether it could, which older

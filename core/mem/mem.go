@@ -31,8 +31,8 @@ const (
 	Convert                      // scratch of a conversion
 	// rows set aside for the batch that needs them, and the buffers through which they go to a file
 	Pack
-	History            // the buffer of historical embeddings, and what is known of its rows
-	NumPurposes = iota // how many there are
+	History            // buffer and tables of historical embeddings
+	NumPurposes = iota // number of purposes
 )
 
 var purposeNames = [NumPurposes]string{
@@ -53,7 +53,7 @@ var ErrBudget = errors.New("memory budget exceeded")
 // BudgetError reports a request that the budget could not meet. Nothing was allocated.
 type BudgetError struct {
 	Purpose Purpose
-	Need    int64 // bytes asked for
+	Need    int64 // requested bytes
 	Free    int64 // bytes that were left
 	Limit   int64 // the whole budget
 }
@@ -64,7 +64,7 @@ func (e *BudgetError) Minimum() int64 {
 	return used + min(e.Need, math.MaxInt64-used)
 }
 
-// Error names the purpose, the three sizes, and the budget to give where what is needed is not all of it.
+// Error names the purpose, the three sizes, and the smallest sufficient budget if more is needed for the whole.
 func (e *BudgetError) Error() string {
 	give := ""
 	if least := e.Minimum(); least != e.Need {

@@ -75,7 +75,7 @@ func (d *division) need() int64 {
 	return n
 }
 
-// slicesBytes is the memory for a part: for dividing the columns of its sources, and for adding up those of one slice.
+// slicesBytes returns the memory for a part: for splitting the columns of its sources, and for the sums of one slice.
 func (d *division) slicesBytes(i int) int64 {
 	of := &d.of.parts[i]
 	sources, columns, element := of.sources.Count, int64(of.rows.count), int64(of.rows.elementBytes())
@@ -135,7 +135,7 @@ func (d *division) emitBytes() int64 {
 	return n
 }
 
-// writerChunk is the chunk of the output's writer, which is alike in size to what is written at a time.
+// writerChunk returns the chunk of the output's writer, close to the size of a write.
 func (d *division) writerChunk() int {
 	const smallest, largest = 64 << 10, 1 << 20
 	return int(min(max(ssd.WholePages(min(d.rows, d.of.rows)*int64(d.of.rowBytes())/4), smallest), largest))

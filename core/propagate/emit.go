@@ -73,7 +73,7 @@ func (p *pass) newEmitter() (*emitter, func(), error) {
 	return e, free, nil
 }
 
-// assemble appends some rows to those that are not yet written.
+// assemble appends rows to the rows that are not yet written.
 func (e *emitter) assemble(ctx context.Context, first, n int64) error {
 	var own []byte
 	if e.pass.out.own != nil {
@@ -117,7 +117,7 @@ func (e *emitter) putResults(row []byte, i int64) {
 	}
 }
 
-// putOwn writes the i-th of some own rows and returns what is left of the row.
+// putOwn writes the i-th of the own rows and returns the rest of the row.
 func (e *emitter) putOwn(row, own []byte, i int64, numbers []float64) []byte {
 	from := e.pass.out.own.array
 	bytes := e.pass.out.own.count * e.pass.out.dtype.Size()

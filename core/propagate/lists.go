@@ -33,7 +33,7 @@ type piece struct {
 	begins     bool      // its batch
 	last       bool      // of its batch
 
-	space   []byte // of what is read
+	space   []byte // buffer for reads
 	buffers []int64
 	floats  []float64
 }
@@ -43,7 +43,7 @@ type weights struct {
 	dtype manifest.DType
 	rows  *graph.Rows // by position, or
 	whole []byte      // by the user's number of the edge
-	edges graph.IDs   // which these are of
+	edges graph.IDs   // their edge numbers
 	space []byte
 	ids   []int64
 }
@@ -84,8 +84,8 @@ func (p *pass) openLists(ctx context.Context, of *part) (*lists, error) {
 	return l, nil
 }
 
-// openWeights makes the weights of a part ready: by position where the store has them so, or where positions are the
-// user's numbers; else all of them are put into memory.
+// openWeights opens the weights of a part: by position if the store has them so, or if positions are the user's
+// numbers; else it loads all of them into memory.
 func (p *pass) openWeights(ctx context.Context, of *part) (w *weights, err error) {
 	o, t, ids := &p.r.opened, of.weights, of.edges.EdgeIDs
 	w = &weights{dtype: t.DType}

@@ -21,7 +21,7 @@ type output struct {
 	dtype  manifest.DType
 	own    *column // the node's own row, or nil
 	parts  []part
-	next   *column // what the next hop reads, which is this output; nil: there is no next
+	next   *column // the next hop's input, which is this output; nil: none
 }
 
 // moved reports whether the rows of targets are stored in another order than the nodes.
@@ -30,7 +30,7 @@ func (o *output) moved() bool { return o.target.Order != nil }
 // rowBytes is the size of a row of the output.
 func (o *output) rowBytes() int { return (int(o.ownColumns()) + o.columns()) * o.dtype.Size() }
 
-// resultRowBytes is the size of what is added up for a row.
+// resultRowBytes returns the size of the sums for a row.
 func (o *output) resultRowBytes() int64 { return int64(o.columns() * o.dtype.Size()) }
 
 // rowsPerStep returns the number of rows that the writer takes at a time; it also takes multiples.
@@ -43,7 +43,7 @@ type part struct {
 	sources *store.NodeType
 	rows    *column
 	weights *store.Tensor // nil: edges are not weighted
-	first   int           // column among those of all parts
+	first   int           // column among the columns of all parts
 }
 
 // column is some columns of an array.
@@ -81,7 +81,7 @@ func (c *column) decode(row []byte, lo, hi int, numbers []float64) {
 // maxRows is the most rows of sources, which have numbers of 32 bits.
 const maxRows = math.MaxUint32
 
-// outputs returns the tensors that the options ask for, in the order in which they are made.
+// outputs returns the tensors that the options ask for, in the order of their computation.
 func (r *runner) outputs() ([]output, error) {
 	o := &r.options
 	if err := o.check(); err != nil {

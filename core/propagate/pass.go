@@ -33,7 +33,7 @@ type pass struct {
 
 	sourcesAt int64 // byte of the temporary file where the sources of one part after the other lie
 	done      int64 // rows that were divided, added up or written
-	work      int64 // how many will be
+	work      int64 // total number
 }
 
 // open loads what stays during the pass, and divides the rest of the memory.
@@ -185,7 +185,7 @@ func (p *pass) close() error {
 	return p.temp.Close()
 }
 
-// enough turns an error of the budget into one that names what the whole pass needs.
+// enough converts a budget error into one that names the memory of the whole pass.
 func (p *pass) enough(err error) error {
 	var budget *mem.BudgetError
 	if !errors.As(err, &budget) {

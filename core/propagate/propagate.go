@@ -1,15 +1,14 @@
-// Package propagate computes, for every node, what the rows of all its in-neighbours add up to, and makes that a tensor
-// of the store: mean, sum, or the sum with GCN's coefficients, along each edge type, with or without weights.
+// Package propagate computes, for every node, a reduction of the rows of all its in-neighbours, and stores it as a
+// tensor: mean, sum, or the sum with GCN's coefficients, along each edge type, with or without weights.
 //
-// Rows of sources are needed in any order, so they lie in memory, and with them as few columns as fit at a time: a pass
-// reads the rows once, puts them into a temporary file by slices of columns, and then, for each slice, has that of all
-// sources in memory while it goes through the neighbour lists in order. The slices of the results are put together
-// again when the output is written. So little memory costs one more time of writing and reading features and results,
-// and of reading the lists once for each slice, whatever the graph is like. Where features and results fit, nothing is
-// put aside.
+// Rows of sources are needed in any order, so they are in memory, and therefore as few columns as fit at a time: a pass
+// reads the rows once, writes them to a temporary file by slices of columns, and then, for each slice, holds all
+// sources in memory while it passes over the neighbour lists in order. The slices of the results are joined when the
+// output is written. So too little memory costs writing and reading features and results once more, and reading the
+// lists once for each slice, for any graph. If features and results fit, nothing is spilled.
 //
-// Sums are of float64 and are added in the order of the lists, so the result depends neither on threads nor on memory;
-// it is rounded once.
+// Sums are float64 and in the order of the lists, so the result depends neither on threads nor on memory; it is rounded
+// once.
 //
 // The store gains all of the tensors or none (store.Addition). The C API calls Run.
 package propagate
@@ -42,16 +41,16 @@ var Reductions = []string{Mean, Sum, GCN}
 
 // Options are the choices of Run.
 type Options struct {
-	Tensor     string // of nodes, of floats: what is added up
+	Tensor     string // node tensor of floats: the reduction's input
 	Reduce     string
 	WeightAttr string // edge tensor of numbers; edge types without it are not weighted. "": none is
 	Relations  []int  // places of edge types; nil: all whose sources have the tensor
-	Hops       int    // how often, at least 1; more than once in homogeneous graphs only
-	Name       string // of the tensor that is made; that of hop 2 has a 2 behind it, and so on
+	Hops       int    // at least 1; more than 1 only in homogeneous graphs
+	Name       string // of the result; the result of hop 2 appends a 2, and so on
 	Memory     int64  // bytes to work in; 0 for no limit
 	Overwrite  bool   // replace computed tensors of these names
 	IO         ssd.Kind
-	// Progress, which may be nil, is called with the rows written so far and those that will be.
+	// Progress, which may be nil, is called with the number of rows written so far and their total.
 	Progress func(stage string, done, total int64)
 }
 
@@ -62,12 +61,12 @@ type Report struct {
 	Slices         int   // of columns, over all edge types and hops
 }
 
-// Run computes what the options ask for and adds it to the store at the path of s, which must be opened again to see
-// it. Where a node type has the tensor itself, and the reduction is not GCN, its own row comes first in each row of the
-// first hop, so that one request reads both.
+// Run computes the tensors that the options ask for and adds them to the store at the path of s, which must be opened
+// again to see them. If a node type has the tensor itself, and the reduction is not GCN, its own row comes first in
+// each row of the first hop, so that one request reads both.
 //
-// A budget that is too small is a *mem.BudgetError that names the smallest that works. Other errors: store.ErrInvalid,
-// store.ErrExists, and those of store.BeginAddition and of reading and writing.
+// A budget that is too small is a *mem.BudgetError with the smallest one that works. Other errors are store.ErrInvalid,
+// store.ErrExists, and the errors of store.BeginAddition and of reading and writing.
 func Run(ctx context.Context, s *store.Store, o Options) (Report, error) {
 	return run(ctx, s, o, mem.NewBudget(o.Memory))
 }
@@ -172,7 +171,7 @@ func (r *runner) progress(rows int64) {
 	}
 }
 
-// invalid returns a store.ErrInvalid that says what was expected and what came.
+// invalid returns a store.ErrInvalid that says what was expected and what was given.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("propagate: %s: %w", fmt.Sprintf(format, args...), store.ErrInvalid)
 }

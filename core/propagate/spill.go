@@ -38,8 +38,7 @@ func (s *spill) write(slice int, first int64, data []byte) error {
 	return s.temp.Write(data, s.start[slice]+first*s.width[slice])
 }
 
-// read reads the rows from first on, as many chunks as asked for, of the slices from lo on, each into its
-// buffer.
+// read reads count chunks of rows from first on, of the slices from lo on, each into its buffer.
 func (s *spill) read(ctx context.Context, lo int, first, count int64, buffers [][]byte) error {
 	type place struct {
 		buffer int

@@ -8,7 +8,7 @@ import (
 	"freshgo/core/store"
 )
 
-// spillWriters is the number of slices that are written at the same time. Arbitrary: a disk wants a few writes at once.
+// spillWriters is the number of concurrent writes of slices. Arbitrary: a disk works best with a few writes at once.
 const spillWriters = 4
 
 // addPart makes the results of a part, one slice of columns after the other.
@@ -186,7 +186,7 @@ func (p *pass) newAdder(i, s, lo, hi int) (*adder, func(), error) {
 	return a, free, nil
 }
 
-// addUp adds up the rows of the sources, a batch of targets at a time, those of a target in the order of its list.
+// addUp sums the rows of the sources, a batch of targets at a time, for each target in the order of its list.
 func addUp[T float32 | float64](ctx context.Context, a *adder, table []T) error {
 	err := a.lists.scan(ctx, a.pass.plan.rows, func(c *piece) error {
 		if c.begins {
@@ -256,7 +256,7 @@ func add[T float32 | float64](sums []float64, row []T, by float64) {
 	}
 }
 
-// put turns a target's sums into what the reduction asks for, and puts it where its row is.
+// put converts a target's sums to the result of the reduction, and writes it to its row.
 func (a *adder) put(target int64, sums []float64) {
 	switch l := a.lists; l.kind {
 	case Mean:

@@ -9,13 +9,13 @@ import (
 	"freshgo/core/sample"
 )
 
-// Cut prunes one batch at a time, on its way from Prune to Estimate. It belongs to the preparer of the batch. The zero
-// value serves a loader that prunes nothing.
+// Cut prunes one batch at a time, from Prune to Estimate. It belongs to the preparer of the batch. The zero value
+// serves a loader that prunes nothing.
 type Cut struct {
-	Batch *history.Batch // the batch at hand, where it is pruned
+	Batch *history.Batch // the current batch, if it is pruned
 
 	pruner *Pruner
-	on     bool // whether the batch at hand is pruned
+	on     bool // whether the current batch is pruned
 	i      int64
 	probes []Probe
 	places []int32
@@ -52,7 +52,7 @@ func (c *Cut) Prune(ctx context.Context, index int64, drawn *sample.Subgraph, nu
 	return nil
 }
 
-// begin sets the batch at hand, and whether it is pruned. All batches of an epoch are pruned, or none.
+// begin sets the current batch, and whether it is pruned. All batches of an epoch are pruned, or none.
 func (c *Cut) begin(index int64) {
 	h := c.pruner
 	h.turns.mu.Lock()
@@ -61,16 +61,16 @@ func (c *Cut) begin(index int64) {
 	c.on = h.prunes(c.i)
 }
 
-// On reports whether the batch at hand is pruned.
+// On reports whether the current batch is pruned.
 func (c *Cut) On() bool { return c.on }
 
-// Iteration returns the iteration of the batch at hand.
+// Iteration returns the iteration of the current batch.
 func (c *Cut) Iteration() int64 { return c.i }
 
 // Probes are the rows of each hidden layer to compare; none of a batch that is not left whole.
 func (c *Cut) Probes() []Probe { return c.probes }
 
-// decide finds the rows of the batch that the history has, pins them and notes what the update has to judge.
+// decide finds the rows of the batch in the history, pins them and records the input of the update.
 func (c *Cut) decide(numSeeds int64) error {
 	h, i, g := c.pruner, c.i, c.Batch.Merged()
 	if _, restored := h.decided.restored[i]; restored {
@@ -125,8 +125,8 @@ func narrow(dst []int32, src []int64) []int32 {
 	return dst
 }
 
-// Build returns what is left of the batch at hand after Prune, and where each node that was drawn is in it, or -1 where
-// its features are not read. Of a batch that stays whole it returns the batch and nil.
+// Build returns the rest of the current batch after Prune, and the position of each drawn node in it, or -1 if its
+// features are not read. For a batch that is not pruned it returns the batch and nil.
 func (c *Cut) Build(drawn *sample.Subgraph) (left *sample.Subgraph, places []int32) {
 	if !c.on {
 		return drawn, nil
@@ -137,7 +137,7 @@ func (c *Cut) Build(drawn *sample.Subgraph) (left *sample.Subgraph, places []int
 	return c.Batch.Graph(), c.places
 }
 
-// NumLoaded returns the number of nodes whose features are read, of the given number that the batch at hand has.
+// NumLoaded returns how many of the current batch's nodes, whose number is given, have their features read.
 func (c *Cut) NumLoaded(nodes int) int {
 	if !c.on {
 		return nodes
@@ -145,8 +145,8 @@ func (c *Cut) NumLoaded(nodes int) int {
 	return len(c.Batch.Loaded())
 }
 
-// LoadedRuns yields ranges of rows of a node type's tensors, from and to, ascending: those that are read. Of a batch
-// that stays whole they are all rows.
+// LoadedRuns yields ranges of the rows that are read in a node type's tensors, from and to, ascending: all rows for a
+// batch that is not pruned.
 func (c *Cut) LoadedRuns(typ, rows int) iter.Seq2[int, int] {
 	return func(yield func(from, to int) bool) {
 		if !c.on {
@@ -168,7 +168,7 @@ func (c *Cut) LoadedRuns(typ, rows int) iter.Seq2[int, int] {
 	}
 }
 
-// LevelBytes returns the memory of the level tables of the batch at hand.
+// LevelBytes returns the memory of the level tables of the current batch.
 func (c *Cut) LevelBytes(transposed bool) int64 {
 	if !c.on {
 		return 0
@@ -176,8 +176,8 @@ func (c *Cut) LevelBytes(transposed bool) int64 {
 	return c.Batch.LevelBytes(transposed)
 }
 
-// Estimate computes what each new embedding of the batch at hand would have saved, for the update, if the history's
-// policy asks for it. Loading the rows of a node, by its global number, costs so much.
+// Estimate computes the savings of each new embedding of the current batch for the update, if the history's policy uses
+// them. cost is the cost of loading a node's rows, by its global number.
 func (c *Cut) Estimate(cost func(node int64) float32) error {
 	h := c.pruner
 	if h.config.History.Policy != history.Performance {

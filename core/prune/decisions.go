@@ -8,7 +8,7 @@ import (
 	"freshgo/core/sample"
 )
 
-// decisions holds the history, and what was decided by it for the batches that are pruned and not updated.
+// decisions holds the history, and its decisions for batches that are pruned and not yet updated.
 type decisions struct {
 	config   *Config
 	state    *history.History
@@ -19,7 +19,7 @@ type decisions struct {
 
 // decision holds the lookups of a batch between its pruning and its update.
 type decision struct {
-	layers  []history.Observed // nodes and what they would have saved; the update adds the norms
+	layers  []history.Observed // nodes and estimated savings; the update adds the norms
 	slots   [][]int32          // of the hits, or of the probes
 	probes  []Probe            // of a batch that was left whole to compare; else none
 	lookups *history.Lookups   // counted when the batch is handed over
@@ -106,7 +106,7 @@ func (s *decisions) lookup(i int64, seeds *sample.Subgraph, c *Cut) (history.Loo
 	return func(layer int, nodes []int64, slots []int32) { s.state.Lookup(i, layer, nodes, slots, lookups) }, lookups
 }
 
-// probe finds what the history has of the rows that a layer computes.
+// probe finds the entries of rows that a layer computes.
 func (s *decisions) probe(i int64, layer int, level *history.Level, nodes []int64) (found Probe) {
 	for k, node := range nodes {
 		if slot := s.finds(i, layer, node); slot != history.Miss {
@@ -196,7 +196,7 @@ func (s *decisions) pinRestored(saved map[int64]finding) error {
 	return nil
 }
 
-// dropRestored forgets what batches relied on before this run was restored: they will be pruned anew, or not at all.
+// dropRestored drops the entries that batches relied on before this run was restored: they are pruned again, or never.
 func (s *decisions) dropRestored() {
 	for i := range s.restored {
 		s.state.Unpin(i)

@@ -1,5 +1,5 @@
-// Package prune removes the part of a loader's batches that historical embeddings replace, and keeps the order in which
-// batches are pruned and the history is updated.
+// Package prune removes the part of a loader's batches that historical embeddings replace, and keeps the order of
+// pruned batches and updates of the history.
 //
 // It guarantees that pruning is a function of the history's options and of the batches alone, for any number of
 // threads. Iterations are batches handed over in training epochs, counted over all of them. Batch i is pruned after the
@@ -7,34 +7,33 @@
 //
 //	prune 0 ... lag, update 0, prune lag+1, update 1, ...
 //
-// At the start of an epoch every batch before it has been updated. Slots that a pruned batch relies on are pinned until
+// At the start of an epoch every earlier batch has been updated. Slots that a pruned batch relies on are pinned until
 // its update.
 //
-// The loader calls it: one Cut for each batch that is being prepared, and the methods of Pruner when it hands a batch
-// over and when the caller has trained on it. Those methods may be called from any goroutine. Beside package history it
-// costs a lock for each batch, and the waiting that the order above asks for.
+// The loader calls it: one Cut for each batch in preparation, and the methods of Pruner when it hands a batch over and
+// when the caller has trained on it. Those methods may be called from any goroutine. In addition to package history it
+// costs a lock per batch, and the waits that the order requires.
 //
 // The life of a pruned batch, between sampling and tensors:
 //
-//   - Where a planned loader can tell ahead what will be left of it, it is pruned once more, long before its turn, by a
-//     copy of the history, and planned for that (forecast.go, core/window/forecaster.go).
-//   - It waits for its turn (turns.go). Where neighbour lists are on disk and nothing is planned, the turn comes before
-//     the last hop, whose lists are then read only for rows that are computed (lists.go, core/sample/lasthop.go).
-//   - From the output layer inwards it is decided which rows are kept and which are computed (cut.go, decisions.go,
-//     core/history/prune.go, csr2.go). A batch of several types is merged, pruned as one graph and split again
-//     (core/history/merge.go, split.go).
-//   - What remains is numbered again: a table for each level, a bipartite graph for each layer (core/history/levels.go,
-//     renumber.go). A planned cache does what is left of its step (core/plan/presence.go).
-//   - Rows of level 0 are read that the cache does not have.
-//   - The levels go to Python beside the batch (core/batch/history_tensors.go; python/freshgo/_batch/structure.py,
-//     tables.py, levels.py), where each layer merges computed and kept rows, or what it adds up for them
+//   - If a planned loader can predict the pruned batch, a copy of the history prunes it long before its turn, and the
+//     plan has only the rows that remain (forecast.go, core/window/forecaster.go).
+//   - It waits for its turn (turns.go). With neighbour lists on disk and no plan, the turn comes before the last hop,
+//     whose lists are then read only for computed rows (lists.go, core/sample/lasthop.go).
+//   - From the output layer inwards, rows are kept or computed (cut.go, decisions.go, core/history/prune.go, csr2.go). A
+//     batch of several types is merged, pruned as one graph and split again (core/history/merge.go, split.go).
+//   - The remaining batch is renumbered: a table for each level, a bipartite graph for each layer
+//     (core/history/levels.go, renumber.go). A planned cache carries out the rest of its step (core/plan/presence.go).
+//   - Rows of level 0 that are not in the cache are read.
+//   - The levels go to Python with the batch (core/batch/history_tensors.go; python/freshgo/_batch/structure.py,
+//     tables.py, levels.py), where each layer merges computed and kept rows, or kept aggregates
 //     (python/freshgo/_history/attach.py, layer_call.py, aggregates.py, training_step.py).
-//   - The update takes the norms of the gradients and returns the rows and slots that are admitted (update.go,
+//   - The update takes the norms of the gradients and returns the admitted rows and their slots (update.go,
 //     core/history/admit.go, performance.go, saves.go); PyTorch copies these rows.
 //
-// Go decides and never sees an embedding; PyTorch moves rows and decides nothing. So a decision is a function of the
-// calls in their order, and the state that is saved is that of package history within that of this package (state.go),
-// with the rows beside it (python/freshgo/_history/saved_state.py).
+// Go decides and never reads an embedding; PyTorch moves rows and decides nothing. So a decision is a function of the
+// calls in their order, and the saved state is the state of package history within the state of this package
+// (state.go), with the rows in Python (python/freshgo/_history/saved_state.py).
 package prune
 
 import (
@@ -92,7 +91,7 @@ func (h *Pruner) Close() {
 // Prunes reports whether batches are pruned, and wait for their turn.
 func (h *Pruner) Prunes() bool { return true }
 
-// SetSpans changes how many iterations an entry lives, and how many come before the history is used. Nothing runs.
+// SetSpans sets the life of an entry, and the start of the history, in iterations. No epoch is running.
 func (h *Pruner) SetSpans(stale, start int64) {
 	h.turns.mu.Lock()
 	defer h.turns.mu.Unlock()

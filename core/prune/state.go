@@ -12,13 +12,13 @@ import (
 	"freshgo/core/internal/crc"
 )
 
-// The state of a Pruner: what package history saves, behind the number of batches handed over and what those that are
-// pruned already have found, hits or probes, so that a resumed run uses the same. All numbers are little-endian.
+// The state of a Pruner: the number of batches handed over, the hits and probes of pruned batches without an update, so
+// that a resumed run uses the same, and the state of package history. All numbers are little-endian.
 //
 //	int64 given, int64 batches
-//	of each batch: int64 iteration, ages[63] of its hits; of each hidden layer: int64 hits, misses,
+//	per batch: int64 iteration, ages[63] of its hits; per hidden layer: int64 hits, misses,
 //	    int64 found, int64 nodes[found], int32 slots[found],
-//	    and of one that is left whole to compare: int64 admitted[found]
+//	    and for a batch that is not pruned: int64 admitted[found]
 //	the state of history
 //	uint32 CRC32C of all before
 
@@ -57,8 +57,8 @@ func (h *Pruner) Save() ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(out, crc.Checksum(out)), nil
 }
 
-// Restore takes over a saved state. It calls stop first, which ends the epoch that runs. Bytes that are not the state
-// of such a history change no entry: history.ErrState.
+// Restore restores a saved state. It first calls stop, which ends the running epoch. Bytes that are no state of such a
+// history change no entry: history.ErrState.
 func (h *Pruner) Restore(data []byte, stop func()) error {
 	stop()
 	h.turns.mu.Lock()

@@ -53,8 +53,8 @@ func (t *turns) wait(ctx context.Context, until func() bool) error {
 	return nil
 }
 
-// wake lets those go on who have waited for what holds now. The others sleep on: an update changes the turn of one
-// batch, and a batch is small beside the waking of all that are prepared.
+// wake wakes the waiters whose condition now holds. The others stay asleep: an update changes the turn of one batch,
+// and a batch takes little time compared with waking all that are prepared.
 func (t *turns) wake() {
 	t.waiters = slices.DeleteFunc(t.waiters, func(w *waiter) bool {
 		if !w.until() {
@@ -76,7 +76,7 @@ func (t *turns) awaitTurn(ctx context.Context, index int64) error {
 	return err
 }
 
-// awaitPruned waits until no batch is left that must be pruned before the update of iteration i, unless no more batches
+// awaitPruned waits until all batches are pruned that must be before the update of iteration i, unless no more batches
 // are pruned.
 func (t *turns) awaitPruned(ctx context.Context, i int64) error {
 	last := min(i-t.first+t.lag+1, t.count)

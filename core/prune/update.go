@@ -8,12 +8,11 @@ import (
 	"freshgo/core/history"
 )
 
-// Norms are the gradient norms of a hidden layer of a batch: those of the rows that were computed and of those that the
-// history gave, in the order of the level tables. Without norms of the latter, these are not judged. Of a layer of
-// which nothing is to be kept there are none.
+// Norms are the gradient norms of a hidden layer of a batch: of computed rows and of hits, in the order of the level
+// tables. Without norms of hits, hits are not judged. A layer of which nothing is kept has none.
 type Norms struct{ Computed, Hits []float32 }
 
-// HandOver counts a batch that the consumer takes, and what was found for it.
+// HandOver counts a batch that the consumer takes, and its lookups.
 func (h *Pruner) HandOver() {
 	h.turns.mu.Lock()
 	defer h.turns.mu.Unlock()
@@ -26,9 +25,9 @@ func (h *Pruner) HandOver() {
 	h.turns.given++
 }
 
-// Update judges the embeddings of the batch that was handed over last, that of iteration i: which of the computed rows
-// are kept, and where (FreshGNN, section 4.1). rowBytes is the size of an embedding. It waits until every batch has
-// been pruned that may not know of it yet. What it returns is valid until the next call.
+// Update judges the embeddings of the newest batch, of iteration i, and returns the computed rows to keep, and their
+// slots (FreshGNN, section 4.1). rowBytes is the size of an embedding. It waits until every batch that must not see
+// this update is pruned. The result is valid until the next call.
 func (h *Pruner) Update(ctx context.Context, i, rowBytes int64, norms []Norms) ([]history.Admitted, error) {
 	h.turns.mu.Lock()
 	defer h.turns.mu.Unlock()

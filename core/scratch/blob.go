@@ -61,7 +61,7 @@ func (b *Blob) Write(p []byte) error {
 	return b.stream.failed()
 }
 
-// Seal ends the writing and waits for it: after nil, the blob is in the file and the caller may drop what it has of it.
+// Seal ends the writing and waits for it: after nil, the blob is in the file and the caller may free its copy.
 func (b *Blob) Seal() error {
 	b.gate.Lock()
 	defer b.gate.Unlock()
@@ -69,11 +69,11 @@ func (b *Blob) Seal() error {
 		return ErrClosed
 	}
 	b.sealed = true
-	_ = b.stream.flush() // wait tells more
+	_ = b.stream.flush() // wait returns the error
 	return b.stream.wait(context.Background())
 }
 
-// Finish ends the writing without waiting for it: Load does, and tells what has failed.
+// Finish ends the writing without waiting for it: Load waits, and returns its errors.
 func (b *Blob) Finish() error {
 	b.gate.Lock()
 	defer b.gate.Unlock()
@@ -110,8 +110,8 @@ func (b *Blob) Load(ctx context.Context) (data []byte, release func(), err error
 	return data, block.Free, nil
 }
 
-// Close gives the space back, whatever state the blob is in. It waits for calls under way, and for the one write that
-// may be in flight by each writer. Calls after the first do nothing.
+// Close frees the space in any state of the blob. It waits for running calls, and for at most one write in flight per
+// writer. Repeated calls do nothing.
 func (b *Blob) Close() {
 	b.gate.Lock()
 	defer b.gate.Unlock()

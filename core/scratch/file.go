@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// minQueue and queueShare bound the filled buffers that wait for a writer, beside those being written: minQueue,
-	// and 1/queueShare of all buffers. The rows that a batch sets aside wait there while the next batch is filled.
+	// minQueue and queueShare bound the filled buffers that wait for a writer, without those being written: minQueue, and
+	// 1/queueShare of all buffers. The rows that a batch sets aside wait there while the next batch is filled.
 	minQueue   = 8
 	queueShare = 10
 	// growth is the step by which the file grows, unless more is needed: rarely, and not far ahead of its use.
@@ -21,9 +21,8 @@ const (
 )
 
 // file is the file of a Pool, in chunks that are each a range of the engine. Streams fill buffers, writers write them.
-// A stream has a buffer of its own from its beginning to its end and swaps it, when it is full, for a spare one. So the
-// writers, who need nothing but the disk, always find a way to free one: a stream may wait for them, and nobody waits
-// for ever.
+// A stream has a buffer from its beginning to its end and, when it is full, exchanges it for a spare one. So writers,
+// who need only the disk, can always free one: a stream may wait for them without a deadlock.
 type file struct {
 	pool  *Pool
 	temp  *ssd.Temp
@@ -32,22 +31,22 @@ type file struct {
 	buffers buffers
 	queue   chan job // streams wait when it is full
 	spare   chan *buffer
-	spares  int // one for each write in flight, and those that wait; fewer where there is little memory
+	spares  int // one per write in flight, and those that wait; fewer in little memory
 	writers sync.WaitGroup
 
 	mu      sync.Mutex // guards all below
 	space   space
 	used    int64     // chunks
-	leaving int       // buffers that are on their way to the disk and free afterwards
+	leaving int       // buffers that will be free after their writes
 	left    int64     // the chunks that were
 	changed sync.Cond // leaving and left have
 }
 
-// job is a filled buffer on its way to the disk.
+// job is a filled buffer to be written.
 type job struct {
 	stream *stream
 	index  int // of the chunk in its stream
-	length int // of what is filled
+	length int // bytes filled
 	buffer *buffer
 	last   bool // the stream needs no buffer after this one
 }
@@ -199,7 +198,7 @@ func (f *file) count() {
 	p.stats.FilePeak = max(p.stats.FilePeak, p.stats.File)
 }
 
-// drain is a writer. Whatever becomes of a job, its buffer goes back and its stream hears of it.
+// drain is a writer. In any case the buffer of a job is freed and its stream is informed.
 func (f *file) drain() {
 	writes := f.pool.engine.Writes(f.temp)
 	defer func() {
@@ -230,7 +229,7 @@ func (f *file) drain() {
 	}
 }
 
-// leave counts a buffer that starts on its way to be free, or has ended it.
+// leave counts a buffer whose write starts or has ended.
 func (f *file) leave(change int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -269,7 +268,7 @@ func (f *file) begin(writes *ssd.Writes, j job) {
 	})
 }
 
-// prepare returns what is to be written of a chunk, nil where nobody wants it any more.
+// prepare returns the bytes of a chunk to write, or nil if its stream is closed.
 func (j job) prepare(p *Pool) (padded []byte, err error) {
 	if j.stream.cancelled.Load() {
 		return nil, nil
@@ -284,8 +283,8 @@ func (j job) prepare(p *Pool) (padded []byte, err error) {
 	return padded, nil
 }
 
-// buffer returns a buffer for a new stream, and leaves memory for others of a chunk. Where there is none it waits for
-// those that ended streams are about to free.
+// buffer returns a buffer for a new stream, and leaves memory for others of a chunk. If there is none, it waits for the
+// buffers of streams that have ended.
 func (f *file) buffer(size, others int) (*buffer, error) {
 	f.mu.Lock()
 	waits, left := f.leaving, f.left
@@ -305,7 +304,7 @@ func (f *file) buffer(size, others int) (*buffer, error) {
 	}
 }
 
-// end gives the buffer of a job back and tells its stream.
+// end frees the buffer of a job and informs its stream.
 func (f *file) end(j job, err error) {
 	if j.last {
 		f.buffers.give(j.buffer)

@@ -19,7 +19,7 @@ const (
 	checkRows = 512
 )
 
-// PackBytes returns what a pack takes in memory, and, but for up to a chunk and some per cent of gaps, in the file.
+// PackBytes returns the memory of a pack, and its size in the file up to a chunk and some per cent of gaps.
 func PackBytes(rows, rowBytes int) int64 { return int64(rows) * (posBytes + int64(rowBytes)) }
 
 // Pack is a bag of rows, each with a position. It is filled by Add and AddRows, then sealed, then read. All methods are
@@ -48,7 +48,7 @@ type Positions []byte
 // Len returns the number of positions.
 func (p Positions) Len() int { return len(p) / posBytes }
 
-// At returns that of row i.
+// At returns the position of row i.
 func (p Positions) At(i int) int32 { return int32(binary.LittleEndian.Uint32(p[i*posBytes:])) } // as it was put in
 
 // NewPack returns an empty pack for up to count rows of rowBytes bytes each: in memory while there is room, else in the
@@ -89,10 +89,10 @@ func (p *Pool) NewPack(count, rowBytes int) (*Pack, error) {
 
 func (k *Pack) recordBytes() int { return posBytes + k.rowBytes }
 
-// Add puts a row in, which may be shorter than those of the pack: what is read behind it means nothing. It may wait for
-// a write, never for a read, so it may be called by whoever receives data from the engine. Rows that do not fit are a
-// panic. Whether writing fails is told by Seal and Read, since whoever adds a row can do nothing about it: the only
-// errors here are ErrSealed and ErrClosed.
+// Add adds a row, which may be shorter than the rows of the pack: Read then returns undefined bytes behind it. It may
+// wait for a write, never for a read, so receivers of data from the engine may call it. Rows beyond the capacity panic.
+// Failed writes are returned by Seal and Read, since the caller of Add cannot handle them: its only errors are
+// ErrSealed and ErrClosed.
 func (k *Pack) Add(pos int32, row []byte) error {
 	if len(row) > k.rowBytes {
 		panic(fmt.Sprintf("scratch: a row of %d bytes in a pack of rows of %d", len(row), k.rowBytes))
@@ -117,7 +117,7 @@ func (k *Pack) AddRows(pos []int32, src []byte, width int, from []int32) error {
 	})
 }
 
-// put has write copy the rows lo to hi of those whose positions it gets to where they go.
+// put lets write copy the rows lo to hi of pos to their places.
 func (k *Pack) put(pos []int32, write func(to []byte, lo, hi int)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -143,7 +143,7 @@ func (k *Pack) put(pos []int32, write func(to []byte, lo, hi int)) error {
 	return nil
 }
 
-// part is the part that fills, how many rows it has and how many it may have.
+// part returns the part that fills, its number of rows and their limit.
 func (k *Pack) part() (data []byte, held, most int) {
 	if k.stream == nil {
 		return k.block.Bytes(), int(k.added), int(k.rows)
@@ -166,8 +166,8 @@ func (k *Pack) took(n int) {
 	}
 }
 
-// Seal ends the adding. It hands the rest to the writers without waiting for them, and returns what has failed so far;
-// Read tells the rest.
+// Seal ends the adding. It passes the rest to the writers without waiting for them, and returns errors so far; Read
+// returns later ones.
 func (k *Pack) Seal() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -185,10 +185,10 @@ func (k *Pack) Seal() error {
 	return k.stream.flush()
 }
 
-// Read calls emit with all rows that were added, some of them at a time and in any order: their positions, and the rows
-// one after the other, both valid during the call only. For a pack in the file this happens on threads of the engine
-// and at the same time for different rows, after the checksum of the whole chunk was found right. The first error of
-// emit ends it and is returned as it is, a panic as an error. A sealed pack may be read more than once.
+// Read calls emit with all rows that were added, several at a time and in any order: their positions, and the rows one
+// after another, both valid only during the call. For a pack in the file this happens on threads of the engine and
+// concurrently for different rows, after the checksum of the whole chunk is verified. The first error of emit ends it
+// and is returned as is, a panic as an error. A sealed pack may be read more than once.
 func (k *Pack) Read(ctx context.Context, emit func(pos Positions, rows []byte) error) error {
 	k.gate.RLock()
 	defer k.gate.RUnlock()
@@ -218,7 +218,7 @@ func (k *Pack) Read(ctx context.Context, emit func(pos Positions, rows []byte) e
 	})
 }
 
-// toRead returns how many rows there are to read. They no longer change, nor does where they lie while gate is held.
+// toRead returns the number of rows to read. Neither it nor their places change while gate is held.
 func (k *Pack) toRead() (added int, _ error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -231,8 +231,8 @@ func (k *Pack) toRead() (added int, _ error) {
 	return int(k.added), nil
 }
 
-// Close gives memory and space back, whatever state the pack is in. It waits for calls under way, and for the one write
-// that may be in flight by each writer. Calls after the first do nothing. It is not called from emit.
+// Close frees memory and space in any state of the pack. It waits for running calls, and for at most one write in
+// flight per writer. Repeated calls do nothing. It must not be called from emit.
 func (k *Pack) Close() {
 	k.gate.Lock()
 	defer k.gate.Unlock()

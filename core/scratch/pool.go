@@ -1,19 +1,19 @@
-// Package scratch keeps what a plan of transfers puts aside for a while. A Pack is a bag of rows, each with a position,
-// for the batch that will need them; a Blob is a string of bytes, a sampled batch waiting for its turn. Package loader
-// makes and reads both.
+// Package scratch keeps data of a plan of transfers for a while. A Pack is a bag of rows, each with a position, for the
+// batch that will need them; a Blob is a string of bytes, such as a sampled batch that waits for its turn. Package
+// window makes and reads both.
 //
-// A pack lies in memory while there is room, else in a file. What is read from either is what was put in, or a typed
-// error: every chunk of the file has a CRC32C, kept in memory, and none of its records is given out before it was
-// compared. Packs are never needed to be right, only to be fast: whoever gets an error reads the rows elsewhere. So the
-// first write, or read, that fails puts the file out of use for good (Stats.Why), while packs in memory go on.
+// A pack is in memory while there is room, else in a file. Reads return exactly the data that was added, or a typed
+// error: every chunk of the file has a CRC32C, kept in memory and verified before any record is returned. Packs affect
+// only speed: after an error the rows are read elsewhere. So the first failed write or read disables the file
+// permanently (Stats.Why), while packs in memory continue.
 //
-// The file is made when it is first needed, in a directory of the caller's, and has no name: nothing of it outlives the
-// process. Memory and file space are hard bounds (Options), and all memory is counted in the budget: Pack, and Trace
-// for a blob that is loaded.
+// The file is created on first use, in a directory of the caller's, and has no name: nothing of it outlives the
+// process. Memory and file space are hard bounds (Options), and all memory is counted in the budget: under Pack, and
+// under Trace for a loaded blob.
 //
-// Rows cost a copy past the caches; one that is added alone also costs a lock. The file takes rows in chunks of 64 to
-// 256 KiB, which goroutines of the pool write while others fill, and gives them back in ranges as long through the
-// engine.
+// Rows cost a copy past the caches, and a row that is added alone also a lock. The file takes rows in chunks of 64 to
+// 256 KiB, which goroutines of the pool write while others fill, and reads them in ranges of the same length through
+// the engine.
 package scratch
 
 import (
@@ -31,38 +31,38 @@ var (
 	ErrFull = errors.New("scratch: no room")
 	// ErrBroken is wrapped by every error that is due to a failure of the file, together with the cause.
 	ErrBroken = errors.New("scratch: the file is out of use")
-	// ErrDamaged is wrapped where a chunk of the file is not what was written.
+	// ErrDamaged is wrapped if a chunk of the file differs from the written one.
 	ErrDamaged = errors.New("scratch: checksum differs")
 	// ErrSealed is returned where a row comes after Seal.
 	ErrSealed = errors.New("scratch: sealed")
-	// ErrClosed is returned by what has been closed.
+	// ErrClosed is returned by closed packs, blobs and pools.
 	ErrClosed = errors.New("scratch: closed")
 )
 
 const (
-	// reserveShare and maxReserve are the part of the memory, a divisor, and the most of it, that packs in memory leave
-	// for the buffers of those in the file: 32 MiB are buffers for 500 packs that fill at once. Arbitrary.
+	// reserveShare, a divisor, and maxReserve bound the part of the memory that packs in memory leave for buffers of packs
+	// in the file: 32 MiB are buffers for 500 packs that fill at once. Arbitrary.
 	reserveShare = 4
 	maxReserve   = 32 << 20
-	// beside is the number of buffers that packs leave for blobs, which are written while packs fill: a batch whose pack
-	// is missing reads its rows, but a window whose blobs are missing cannot be planned. They are at most the part
-	// besideShare, a divisor, of all buffers. Both arbitrary.
+	// beside is the number of buffers that packs leave for blobs, which are written while packs fill: a batch without its
+	// pack reads its rows, but a window without its blobs cannot be planned. They are at most 1/besideShare of all
+	// buffers. Both arbitrary.
 	beside, besideShare = 4, 32
 )
 
 // Options of a Pool.
 type Options struct {
-	MemoryBytes int64 // packs in memory, and buffers and tables of what is in the file
+	MemoryBytes int64 // packs in memory, and buffers and tables of the file
 	FileBytes   int64 // the file; 0: there is none
 	// BufferBytes is the part of MemoryBytes that packs in memory leave for the file: for buffers, one for each pack that
 	// fills, and for TableBytes. 0: a quarter, at most 32 MiB, and a small share of that for tables.
 	BufferBytes int64
 }
 
-// PackMemory returns what of MemoryBytes packs in memory may take. With a file, a part is left for its buffers.
+// PackMemory returns the part of MemoryBytes for packs in memory. With a file, some is left for its buffers.
 func (o Options) PackMemory() int64 { return o.MemoryBytes - o.reserve() }
 
-// TableBytes returns the memory of the tables of what a file of this size holds, in chunks of this size.
+// TableBytes returns the memory of the tables for a file of this size, in chunks of this size.
 func TableBytes(fileBytes int64, chunk int) int64 { return fileBytes / int64(chunk) * tableBytes }
 
 // tables returns the part of MemoryBytes that buffers leave for the tables of streams.

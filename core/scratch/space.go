@@ -18,9 +18,9 @@ func newSpace(chunks int64) space {
 	return space{[]extent{{0, chunks}}}
 }
 
-// take returns extents of n chunks in all, in the order of the file, or nil when fewer are free. It is one extent if
-// there is any so long: the smallest of these, so that long ones stay whole. Else it is the longest ones. The lowest
-// comes first among equals: what lies behind the highest chunk ever taken costs no space on the disk.
+// take returns extents of n chunks in total, in file order, or nil if fewer are free: the smallest single extent that
+// is long enough, so that long ones stay whole, or else the longest ones. Of equal ones it takes the lowest: space
+// behind the highest chunk ever used costs nothing on the disk.
 func (s *space) take(n int64) []extent {
 	var taken []extent
 	for n > 0 {
