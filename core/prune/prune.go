@@ -20,8 +20,8 @@
 //     plan has only the rows that remain (forecast.go, core/window/forecaster.go).
 //   - It waits for its turn (turns.go). With neighbour lists on disk and no plan, the turn comes before the last hop,
 //     whose lists are then read only for computed rows (lists.go, core/sample/lasthop.go).
-//   - From the output layer inwards, rows are kept or computed (cut.go, decisions.go, core/history/prune.go, csr2.go). A
-//     batch of several types is merged, pruned as one graph and split again (core/history/merge.go, split.go).
+//   - From the output layer inwards, rows are kept or computed (cut.go, decisions.go, core/history/prune.go, csr2.go).
+//     A batch of several types is merged, pruned as one graph and split again (core/history/merge.go, split.go).
 //   - The remaining batch is renumbered: a table for each level, a bipartite graph for each layer
 //     (core/history/levels.go, renumber.go). A planned cache carries out the rest of its step (core/plan/presence.go).
 //   - Rows of level 0 that are not in the cache are read.
