@@ -12,8 +12,8 @@ type along struct{ leader, row, at uint32 }
 // readAlong finds which step reads which rows along for later ones. Pages that lie in two ranges of rows are read for
 // each.
 func (b *builder) readAlong(ctx context.Context) error {
-	b.cuts = cuts{leaving: uint32(len(b.batches)), early: uint32(len(b.batches))}
-	early := make([]float64, len(b.batches))
+	b.cuts = cuts{leaving: uint32(len(b.w.batches)), early: uint32(len(b.w.batches))}
+	early := make([]float64, len(b.w.batches))
 	err := b.eachLed(ctx, func(batch, _ uint32, _ coldRow) error {
 		early[batch]++
 		return nil
@@ -21,8 +21,8 @@ func (b *builder) readAlong(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.cuts = b.cut(b.method, early, b.room.total())
-	leaders := newHistogram(int64(b.current))
+	b.cuts = b.w.cut(b.method, early, b.w.room.total())
+	leaders := newHistogram(int64(b.w.current))
 	err = b.eachLed(ctx, func(_, leader uint32, _ coldRow) error {
 		leaders.add(leader)
 		return nil
@@ -30,11 +30,11 @@ func (b *builder) readAlong(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b.along, err = newSpread[along](&b.memory, b.storage, &leaders); err != nil {
+	if b.along, err = newSpread[along](&b.memory, b.w.storage, &leaders); err != nil {
 		return err
 	}
 	return b.eachLed(ctx, func(_, leader uint32, r coldRow) error {
-		b.counted(b.dest(r.at & accessMask))
+		b.counted(b.w.dest(r.at & accessMask))
 		return b.along.put(leader, along{leader, r.row, r.at & accessMask})
 	})
 }
@@ -43,12 +43,12 @@ func (b *builder) readAlong(ctx context.Context) error {
 func (b *builder) eachLed(ctx context.Context, visit func(batch, leader uint32, r coldRow) error) error {
 	own := arena{budget: b.memory.budget}
 	defer own.release()
-	rows, err := newSpread[coldRow](&own, b.storage, &b.cold.keys)
+	rows, err := newSpread[coldRow](&own, b.w.storage, &b.w.cold.keys)
 	if err != nil {
 		return err
 	}
 	defer rows.free()
-	err = b.cold.each(ctx, b.horizon, len(b.batches), func(_ int, all []coldRow, _ []uint32) error {
+	err = b.w.cold.each(ctx, len(b.w.batches), func(_ int, all []coldRow, _ []uint32) error {
 		for _, r := range all {
 			if err := rows.put(r.row, r); err != nil {
 				return err
@@ -56,7 +56,7 @@ func (b *builder) eachLed(ctx context.Context, visit func(batch, leader uint32, 
 		}
 		return nil
 	})
-	led := make([]float64, len(b.batches))
+	led := make([]float64, len(b.w.batches))
 	for r := 0; r < len(rows.counts) && err == nil; r++ {
 		err = b.ledIn(ctx, rows, r, led, visit)
 	}
@@ -74,12 +74,12 @@ func (b *builder) ledIn(
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	s := &sample{window: b.window, rows: sortByRow(all), led: led, scale: 1}
+	s := &sample{w: b.w, rows: sortByRow(all), led: led, scale: 1}
 	if s.batch, err = alloc[uint32](&own, len(s.rows)); err != nil {
 		return err
 	}
 	for i, c := range s.rows {
-		s.batch[i] = b.batchOf(c.at & accessMask)
+		s.batch[i] = b.w.batchOf(c.at & accessMask)
 	}
 	s.leaders(b.method, b.cuts, func(i int, leader uint32) {
 		if err == nil {

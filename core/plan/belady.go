@@ -32,7 +32,7 @@ func (k *buckets) push(links []link, slot, use, batch uint32) {
 // belady is MIN at batch granularity over the steps of a superbatch.
 type belady struct {
 	*residency
-	*horizon
+	*index
 	*buckets
 	missed int64 // misses so far
 	leave  *leavers
@@ -85,7 +85,7 @@ func (d *departures) add(row, access, batch uint32, from int32) bool {
 }
 
 // note collects rows that leave at batch now, and empties the block. Those that only batches ahead need have the first
-// such access in the table, as rows have that no batch of the superbatch needs: see residency.settle.
+// such access in the table, as rows have that no batch of the superbatch needs: see nextUses.settle.
 func (l *leavers) note(now uint32, d *departures) {
 	accesses := d.accesses[:d.n]
 	asm.Prefetch(l.rows, d.rows[:d.n])
@@ -166,7 +166,7 @@ func (p *belady) gather(slots []int32) (wanting int64) {
 				}
 				continue
 			case use == none:
-				p.enqueue(uint32(slot))
+				p.queue.push(uint32(slot))
 			default:
 				p.push(p.links, uint32(slot), use, p.batchOf(use))
 			}
@@ -181,7 +181,7 @@ func (p *belady) gather(slots []int32) (wanting int64) {
 // known use first, then whatever is needed farthest in the future, among it the entrants themselves.
 func (p *belady) evict(b uint32, excess int64) {
 	for ; excess > 0; excess-- {
-		s := p.dequeue()
+		s := p.queue.pop()
 		if s == none {
 			break
 		}
@@ -261,7 +261,7 @@ func (p *belady) admit(b uint32, wanting, free int64) []cache.Move {
 		}
 		p.put(s, p.rows[i])
 		if use == none {
-			p.enqueue(s)
+			p.queue.push(s)
 		} else {
 			p.push(p.links, s, use, then)
 		}

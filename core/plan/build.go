@@ -11,7 +11,7 @@ import (
 
 // builder writes a method into the plan.
 type builder struct {
-	*window
+	w *window
 	method
 	cuts   cuts
 	memory arena
@@ -48,9 +48,9 @@ func (w *window) build(ctx context.Context, m method) error {
 	if m == (method{}) {
 		return nil
 	}
-	w.delivered, w.held = nil, w.delivered // nobody asks for the former any more
+	w.cold.delivered, w.held = nil, w.cold.delivered // nobody asks for the former any more
 	clear(w.held)
-	b := builder{window: w, method: m, memory: arena{budget: w.memory.budget}, read: arena{budget: w.memory.budget}}
+	b := builder{w: w, method: m, memory: arena{budget: w.memory.budget}, read: arena{budget: w.memory.budget}}
 	defer b.memory.release()
 	err := b.all(ctx)
 	b.free()
@@ -83,28 +83,28 @@ func (b *builder) free() {
 }
 
 func (b *builder) all(ctx context.Context) error {
-	b.rows = make([]int32, len(b.batches))
-	b.filled = bitset.New(b.config.Capacity)
+	b.rows = make([]int32, len(b.w.batches))
+	b.filled = bitset.New(b.w.config.Capacity)
 	var err error
 	switch {
-	case b.sharesPages(b.method):
+	case b.w.sharesPages(b.method):
 		err = b.readAlong(ctx)
 	case b.scan:
-		early, limit := b.window.scanned(b.method)
-		b.cuts = b.cut(b.method, early, limit)
-		b.scanned, err = newSpread[coldRow](&b.memory, b.storage, &b.cold.keys)
+		early, limit := b.w.scanned(b.method)
+		b.cuts = b.w.cut(b.method, early, limit)
+		b.scanned, err = newSpread[coldRow](&b.memory, b.w.storage, &b.w.cold.keys)
 	default:
-		b.cuts = b.cut(b.method, nil, 0)
+		b.cuts = b.w.cut(b.method, nil, 0)
 	}
 	if err != nil {
 		return err
 	}
-	b.plan.deltas = make([]delta, b.current)
+	b.w.plan.deltas = make([]delta, b.w.current)
 	if b.forward {
-		b.leavers = b.cold.leavers[:b.current].load(ctx, b.storage, loadsAhead(b.widest()))
+		b.leavers = b.w.cold.leavers[:b.w.current].load(ctx, b.w.storage, loadsAhead(b.w.widest()))
 		defer b.leavers.close()
 	}
-	err = b.cold.each(ctx, b.horizon, b.current, func(batch int, rows []coldRow, slots []uint32) error {
+	err = b.w.cold.each(ctx, b.w.current, func(batch int, rows []coldRow, slots []uint32) error {
 		return b.delta(ctx, batch, rows, slots)
 	})
 	if err != nil {
@@ -128,7 +128,7 @@ func (b *builder) delta(ctx context.Context, batch int, rows []coldRow, slots []
 			return err
 		}
 	}
-	if b.forward && b.cold.leavers[batch] != nil {
+	if b.forward && b.w.cold.leavers[batch] != nil {
 		if err := takeFrom(b.leavers, b.setAside); err != nil {
 			return err
 		}
@@ -141,21 +141,21 @@ func (b *builder) delta(ctx context.Context, batch int, rows []coldRow, slots []
 	if len(s.filled)+len(s.forward)+len(s.extra) == 0 {
 		return nil
 	}
-	record, err := b.storage.Put(mem.Bytes(s.filled), mem.Bytes(s.forward), mem.Bytes(s.extra))
-	b.plan.deltas[batch] = delta{record, len(s.filled), len(s.forward), len(s.extra)}
+	record, err := b.w.storage.Put(mem.Bytes(s.filled), mem.Bytes(s.forward), mem.Bytes(s.extra))
+	b.w.plan.deltas[batch] = delta{record, len(s.filled), len(s.forward), len(s.extra)}
 	return err
 }
 
 // atHand reports whether the row of an access, which a batch needs, is set aside earlier.
 func (b *builder) atHand(batch, a uint32) bool {
-	return b.forward && batch < b.cuts.leaving && b.leaving.Has(int64(a))
+	return b.forward && batch < b.cuts.leaving && b.w.cold.atHand.Has(int64(a))
 }
 
 // counted counts a row into the pack of its batch.
 func (b *builder) counted(d Dest) Dest {
 	b.rows[d.Batch]++
-	if int(d.Batch) >= b.current {
-		b.held.Add(int64(b.offsets[d.Batch]) + int64(d.Pos))
+	if int(d.Batch) >= b.w.current {
+		b.w.held.Add(int64(b.w.offsets[d.Batch]) + int64(d.Pos))
 	}
 	return d
 }
@@ -173,11 +173,11 @@ func (b *builder) scanBatch(batch int, rows []coldRow, slots []uint32) error {
 		switch {
 		case b.forward && r.at&flagLeaving != 0 && uint32(batch) < b.cuts.leaving:
 			continue
-		case !fills || b.plan.Early:
+		case !fills || b.w.plan.Early:
 			if uint32(batch) >= b.cuts.early {
 				continue
 			}
-			b.counted(b.dest(a))
+			b.counted(b.w.dest(a))
 			r.at = a
 		default:
 			slot := slots[marked-1]
@@ -195,10 +195,10 @@ func (b *builder) scanBatch(batch int, rows []coldRow, slots []uint32) error {
 // setAside gives a step what it sets aside. What leaves a slot that the prologue fills is set aside before.
 func (b *builder) setAside(leave []leaver) error {
 	for _, e := range leave {
-		if !b.atHand(b.batchOf(e.access), e.access) {
+		if !b.atHand(b.w.batchOf(e.access), e.access) {
 			continue
 		}
-		to := b.counted(b.dest(e.access))
+		to := b.counted(b.w.dest(e.access))
 		if e.from < 0 || !b.filled.Has(int64(e.from)) {
 			b.step.forward = append(b.step.forward, e)
 			continue
@@ -216,21 +216,21 @@ func (b *builder) flushEarly() error {
 	if len(b.early) == 0 {
 		return nil
 	}
-	record, err := b.storage.Put(mem.Bytes(b.early))
+	record, err := b.w.storage.Put(mem.Bytes(b.early))
 	if err != nil {
 		return err
 	}
-	b.plan.Prologue.forwards, b.early = append(b.plan.Prologue.forwards, record), b.early[:0]
+	b.w.plan.Prologue.forwards, b.early = append(b.w.plan.Prologue.forwards, record), b.early[:0]
 	return nil
 }
 
 // sortScanned puts what the prologue reads in the order of the file.
 func (b *builder) sortScanned(ctx context.Context) error {
-	p := &b.plan.Prologue
-	slotPages := int64(max(b.config.SlotBytes/ssd.PageBytes, 1))
+	p := &b.w.plan.Prologue
+	slotPages := int64(max(b.w.config.SlotBytes/ssd.PageBytes, 1))
 	p.HolePages = ssd.DefaultHole
-	if b.priced {
-		p.HolePages = scanPrice(b.config.Device, slotPages).hole(slotPages)
+	if b.w.priced {
+		p.HolePages = scanPrice(b.w.config.Device, slotPages).hole(slotPages)
 	}
 	for r, n := range b.scanned.counts {
 		if n == 0 {
@@ -243,7 +243,7 @@ func (b *builder) sortScanned(ctx context.Context) error {
 		rows, err := b.scanned.take(ctx, r, &own)
 		if err == nil {
 			var record Record
-			if record, err = b.storage.Put(mem.Bytes(sortByRow(rows))); err == nil {
+			if record, err = b.w.storage.Put(mem.Bytes(sortByRow(rows))); err == nil {
 				p.pieces = append(p.pieces, record)
 			}
 		}

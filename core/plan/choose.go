@@ -95,7 +95,7 @@ func mix(x uint32) uint32 {
 
 // sample is cold rows of the window in the order of the file, with the batch of each.
 type sample struct {
-	*window
+	w      *window
 	rows   []coldRow
 	batch  []uint32
 	spans  [][]span  // by table
@@ -175,7 +175,7 @@ func (w *window) sample(ctx context.Context) (*sample, error) {
 	part := 1.
 	for stride := uint32(max(1, min(total/wanted, regions/minRegions))); ; stride /= 2 {
 		rows, part = rows[:0], float64(regions)/float64(max(1, inSample(regions, stride)))
-		err := w.cold.each(ctx, w.horizon, len(w.batches), func(_ int, all []coldRow, _ []uint32) error {
+		err := w.cold.each(ctx, len(w.batches), func(_ int, all []coldRow, _ []uint32) error {
 			for _, r := range all {
 				if sampled(r.row>>w.regionBits, stride) {
 					rows = append(rows, r)
@@ -191,7 +191,7 @@ func (w *window) sample(ctx context.Context) (*sample, error) {
 		}
 	}
 	n := len(rows)
-	s := &sample{window: w, rows: sortByRow(slices.Grow(rows, n)), batch: make([]uint32, n), readAt: make([]int32, n),
+	s := &sample{w: w, rows: sortByRow(slices.Grow(rows, n)), batch: make([]uint32, n), readAt: make([]int32, n),
 		runs: make([]run, len(w.batches)), led: make([]float64, len(w.batches)), scale: 1, part: part}
 	for i, c := range s.rows {
 		s.batch[i] = w.batchOf(c.at & accessMask)
@@ -218,7 +218,7 @@ type counts struct {
 
 // count counts the requests to a table, after assign.
 func (s *sample) count(table int, hole int64, to *counts) {
-	slotPages := int64(s.config.SlotBytes / ssd.PageBytes)
+	slotPages := int64(s.w.config.SlotBytes / ssd.PageBytes)
 	for b := range s.runs {
 		s.runs[b] = noRun
 	}
@@ -231,7 +231,7 @@ func (s *sample) count(table int, hole int64, to *counts) {
 		case b == scanned:
 			prologue.add(p, hole, slotPages, &to.prologue)
 		case b == atHand:
-		case b < s.current:
+		case b < s.w.current:
 			s.runs[b].add(p, ssd.DefaultHole, slotPages, &to.current)
 		default:
 			s.runs[b].add(p, ssd.DefaultHole, slotPages, &to.ahead)
@@ -242,7 +242,7 @@ func (s *sample) count(table int, hole int64, to *counts) {
 
 // price predicts the cost of a method.
 func (s *sample) price(m method) Option {
-	w := s.window
+	w := s.w
 	o := Option{Name: m.String()}
 	cuts, early := s.assign(m)
 	d := w.config.Device
@@ -279,7 +279,7 @@ func (s *sample) price(m method) Option {
 func (s *sample) aheadRows() float64 {
 	rows := 0
 	for _, b := range s.readAt {
-		if int(b) >= s.current {
+		if int(b) >= s.w.current {
 			rows++
 		}
 	}
@@ -288,7 +288,7 @@ func (s *sample) aheadRows() float64 {
 
 // assign says where a method reads each row, how far its packs go, and how many rows by batch it reads early.
 func (s *sample) assign(m method) (cuts, []float64) {
-	w := s.window
+	w := s.w
 	switch {
 	case m.scan:
 		early, limit := w.scanned(m)
@@ -342,18 +342,18 @@ func (s *sample) spanIn(table, i int) span {
 	if s.spans != nil {
 		return s.spans[table][i]
 	}
-	return s.config.span(table, s.rows[i].row)
+	return s.w.config.span(table, s.rows[i].row)
 }
 
 // leaders finds, for every page, the first batch of the superbatch that reads it and does not read mostAlong rows along
 // already, and calls along for the rows of the page that later batches want and whose packs can be ready by then.
 func (s *sample) leaders(m method, c cuts, along func(i int, leader uint32)) {
-	depth := uint32(s.config.Depth)
+	depth := uint32(s.w.config.Depth)
 	skip := func(i int) bool {
 		return m.forward && s.rows[i].at&flagLeaving != 0 && s.batch[i] < c.leaving
 	}
 	page := func(i int) place {
-		for _, t := range s.pages {
+		for _, t := range s.w.pages {
 			if span := s.spanIn(t, i); span.count > 0 {
 				return place{t, span.first}
 			}
@@ -364,7 +364,7 @@ func (s *sample) leaders(m method, c cuts, along func(i int, leader uint32)) {
 		this := page(lo)
 		leader, hi := none, lo
 		for ; hi < len(s.rows) && page(hi) == this; hi++ {
-			if b := s.batch[hi]; int(b) < s.current && s.led[b] < mostAlong && !skip(hi) {
+			if b := s.batch[hi]; int(b) < s.w.current && s.led[b] < mostAlong && !skip(hi) {
 				leader = min(leader, b)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"freshgo/core/cache"
+	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
 
@@ -18,9 +19,17 @@ const (
 	accessMask  = flagLeaving - 1
 )
 
-// cold is the accesses of the window to rows that are neither cached then nor set aside by an earlier plan. Of what is
-// ahead, only first accesses are known to be.
+// cold collects the accesses of a horizon to rows that are neither cached then nor set aside by an earlier plan. Of the
+// batches ahead, only first accesses are known to be such.
 type cold struct {
+	*horizon
+	delivered bitset.Set // accesses that packs of earlier plans hold; until the residency is planned
+	atHand    bitset.Set // accesses whose rows are at hand earlier
+	leave     leavers
+	fillable  bool // moves into slots that nothing needs before are marked
+	sees      bool // whether what is ahead and not cached is of interest
+
+	// nil: nothing is kept
 	records records   // by batch: its cold rows (see packCold), then the slots of those that the prologue could fill
 	leavers records   // by batch: what leaves there
 	without error     // why there are none: no memory, which is no reason to give the plan up
@@ -36,7 +45,7 @@ type cold struct {
 	keys     histogram
 }
 
-// prepare makes room for the widest batch, if there is any.
+// prepare makes room for the widest batch, if cold rows are of interest and there is memory.
 func (c *cold) prepare(w *window) {
 	n := len(w.batches)
 	for _, counts := range []*[]int64{&c.rows, &c.packing, &c.packingF, &c.filling, &c.fillingF, &c.leaving} {
@@ -47,10 +56,13 @@ func (c *cold) prepare(w *window) {
 		return
 	}
 	c.records, c.leavers, c.keys = make(records, n), make(records, n), newHistogram(w.config.NumRows)
-	if c.buffer, c.without = alloc[coldRow](&w.memory, w.widest()); c.without == nil {
-		w.leave.events, c.without = alloc[leaver](&w.memory, w.widest())
+	var err error
+	if c.buffer, err = alloc[coldRow](&w.memory, w.widest()); err == nil {
+		c.leave.events, err = alloc[leaver](&w.memory, w.widest())
 	}
-	w.leave.wanted = w.leave.wanted && c.without == nil
+	if err != nil {
+		c.giveUp(err)
+	}
 }
 
 // fills is the number of rows by batch that the prologue of a method could read into slots.
@@ -61,27 +73,29 @@ func (c *cold) fills(m method) []int64 {
 	return c.filling
 }
 
+// giveUp keeps nothing, since there is no memory.
+func (c *cold) giveUp(why error) {
+	c.free()
+	c.records, c.without, c.leave.wanted = nil, why, false
+}
+
 // keep puts the cold rows, the slots and the leavers of a batch away. Where there is no memory for them, no transfer is
 // planned.
-func (c *cold) keep(w *window, b int, all []coldRow, slots []uint32, leavers []leaver) (err error) {
+func (c *cold) keep(b int, all []coldRow, slots []uint32, leavers []leaver) (err error) {
 	c.rows[b] = int64(len(all))
-	if c.without != nil {
-		return nil
-	}
 	for _, r := range all {
 		c.keys.add(r.row)
 	}
 	if len(all) > 0 {
-		words, rows := packCold(all, w.offsets[b], w.batches[b].Len(), c.words)
-		c.records[b], err = w.storage.Put(mem.Bytes(words), mem.Bytes(rows), mem.Bytes(slots))
+		words, rows := packCold(all, c.offsets[b], c.batches[b].Len(), c.words)
+		c.records[b], err = c.storage.Put(mem.Bytes(words), mem.Bytes(rows), mem.Bytes(slots))
 	}
 	if err == nil && len(leavers) > 0 {
-		c.leavers[b], err = w.storage.Put(mem.Bytes(leavers))
+		c.leavers[b], err = c.storage.Put(mem.Bytes(leavers))
 	}
 	if errors.Is(err, mem.ErrBudget) {
-		c.without, err = err, nil
-		c.free()
-		w.leave.wanted = false
+		c.giveUp(err)
+		return nil
 	}
 	return err
 }
@@ -91,14 +105,27 @@ func (c *cold) free() {
 	c.leavers.freeAll()
 }
 
+// noteLeaving learns of a row that is at hand and could be set aside for an access of a batch, and says whether it will
+// be of use there.
+func (c *cold) noteLeaving(access, batch uint32) bool {
+	if c.delivered.Has(int64(access)) {
+		return false
+	}
+	c.atHand.Add(int64(access))
+	c.leaving[batch]++
+	return true
+}
+
+// mayFill reports whether a prologue may read a row that enters: it may, unless an earlier plan has set the row aside.
+func (c *cold) mayFill(access uint32) bool { return c.fillable && !c.delivered.Has(int64(access)) }
+
 // collect finds the cold accesses of a batch of the superbatch, when its step has been planned. filled has room for the
 // slots of all its moves.
-func (w *window) collect(b int, rows Batch, slots []int32, moves []cache.Move, filled []uint32) error {
-	c := &w.cold
-	if w.plain() || c.without != nil {
+func (c *cold) collect(b int, rows Batch, slots []int32, moves []cache.Move, filled []uint32) error {
+	if c.records == nil {
 		return nil
 	}
-	base, n := w.offsets[b], 0
+	base, n := c.offsets[b], 0
 	filled = filled[:0]
 	var kinds [4]int64 // by flags
 	for i, slot := range slots {
@@ -114,44 +141,43 @@ func (w *window) collect(b int, rows Batch, slots []int32, moves []cache.Move, f
 			moves = moves[1:]
 		}
 		a := base + uint32(i)
-		if w.delivered.Has(int64(a)) {
+		if c.delivered.Has(int64(a)) {
 			continue
 		}
-		flags := uint32(w.leaving.Bit(int64(a))) | filling<<1
+		flags := uint32(c.atHand.Bit(int64(a))) | filling<<1
 		kinds[flags]++
 		c.buffer[n] = coldRow{rows[i], a | flags<<flagShift}
 		n++
 	}
 	c.packing[b], c.packingF[b] = kinds[0]+kinds[1], kinds[0]
 	c.filling[b], c.fillingF[b] = kinds[2]+kinds[3], kinds[2]
-	return c.keep(w, b, c.buffer[:n], filled, w.leave.events)
+	return c.keep(b, c.buffer[:n], filled, c.leave.events)
 }
 
 // collectAhead finds the cold accesses of a batch ahead: among the given positions, those that no pack holds.
-func (w *window) collectAhead(b int, rows Batch, positions []uint32) error {
-	c := &w.cold
-	if c.without != nil || !w.sees {
+func (c *cold) collectAhead(b int, rows Batch, positions []uint32) error {
+	if c.records == nil || !c.sees {
 		return nil
 	}
 	n := 0
 	for _, pos := range positions {
-		if a := w.offsets[b] + pos; !w.delivered.Has(int64(a)) {
-			c.buffer[n] = coldRow{rows[pos], a | uint32(w.leaving.Bit(int64(a)))<<flagShift}
+		if a := c.offsets[b] + pos; !c.delivered.Has(int64(a)) {
+			c.buffer[n] = coldRow{rows[pos], a | uint32(c.atHand.Bit(int64(a)))<<flagShift}
 			n++
 		}
 	}
-	return c.keep(w, b, c.buffer[:n], nil, nil)
+	return c.keep(b, c.buffer[:n], nil, nil)
 }
 
 // each calls visit with what is cold in one batch after the other, in those before one.
 func (c *cold) each(
-	ctx context.Context, h *horizon, before int, visit func(b int, rows []coldRow, slots []uint32) error,
+	ctx context.Context, before int, visit func(b int, rows []coldRow, slots []uint32) error,
 ) error {
-	all := c.records[:before].load(ctx, h.storage, loadsAhead(h.widest()))
+	all := c.records[:before].load(ctx, c.storage, loadsAhead(c.widest()))
 	defer all.close()
 	for b, r := range c.records[:before] {
 		use := func(record []uint32) error {
-			rows, slots := unpackCold(record, h.offsets[b], h.batches[b].Len(), c.buffer)
+			rows, slots := unpackCold(record, c.offsets[b], c.batches[b].Len(), c.buffer)
 			return visit(b, rows, slots)
 		}
 		var err error

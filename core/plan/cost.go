@@ -83,28 +83,28 @@ func (r *run) add(p span, hole, slotPages int64, to *reads) {
 }
 
 // packSeconds returns the time to write and read back rows that are put into packs. The nearest packs are in memory.
-func (w *window) packSeconds(rows float64) (seconds float64) {
-	bytes := max(0, rows-float64(w.transfer.room.memory)) * float64(w.config.recordBytes())
-	if speed := w.config.Device.ReadBytesPerSecond; speed > 0 {
+func (t *transfer) packSeconds(rows float64) (seconds float64) {
+	bytes := max(0, rows-float64(t.room.memory)) * float64(t.config.recordBytes())
+	if speed := t.config.Device.ReadBytesPerSecond; speed > 0 {
 		seconds = bytes / speed
 	}
-	return seconds + w.config.Device.WriteSeconds(bytes)
+	return seconds + t.config.Device.WriteSeconds(bytes)
 }
 
 // packProcessor returns the processor time of rows that are put into packs.
-func (w *window) packProcessor(rows float64) float64 {
-	inFile := max(0, rows-float64(w.transfer.room.memory))
-	return w.packedProcessor(rows, inFile, inFile)
+func (t *transfer) packProcessor(rows float64) float64 {
+	inFile := max(0, rows-float64(t.room.memory))
+	return t.packedProcessor(rows, inFile, inFile)
 }
 
 // packedProcessor returns the processor time to put rows into packs, to write some to the file and to read some back.
-func (w *window) packedProcessor(rows, written, read float64) float64 {
-	d, record := w.config.Device, float64(w.config.recordBytes())
+func (t *transfer) packedProcessor(rows, written, read float64) float64 {
+	d, record := t.config.Device, float64(t.config.recordBytes())
 	if d.PageProcessor == 0 {
 		return 0 // what the processor costs is not known
 	}
 	pages := record / ssd.PageBytes
-	slotPages := float64(max(w.config.SlotBytes/ssd.PageBytes, 1))
+	slotPages := float64(max(t.config.SlotBytes/ssd.PageBytes, 1))
 	return rows*packRowProcessor + written*pages*d.WriteProcessor +
 		read*pages*(d.PageProcessor+d.RequestProcessor/slotPages)
 }

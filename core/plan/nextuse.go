@@ -13,11 +13,20 @@ import (
 // measured within 10 %.
 const block = 128
 
-// scan finds the next access of each access of the horizon and puts it into the storage: one pass from the last batch
-// to the first. Rows that are cached and needed leave the queue for the bucket of their first access.
-func (r *residency) scan(ctx context.Context, h *horizon, k *buckets, buffer []uint32) error {
-	r.compact()
-	needed := r.queue[r.capacity:][:0] // the queue is in the first half
+// nextUses finds the next access of each access of a horizon, in the tables of the residency: a pass backward before
+// the steps are planned, and one forward after them.
+type nextUses struct {
+	cached  *residency
+	horizon *horizon
+	buckets *buckets
+}
+
+// find puts the next access of each access into the storage: one pass from the last batch to the first. Rows that are
+// cached and needed leave the queue for the bucket of their first access. buffer has room for the widest batch.
+func (u nextUses) find(ctx context.Context, buffer []uint32) error {
+	h, queue := u.horizon, &u.cached.queue
+	queue.compact()
+	needed := queue.slots[u.cached.capacity:][:0] // the queue is in the first half
 	trace := h.loadRows(ctx, 0, len(h.batches))
 	slices.Reverse(trace.records)
 	defer trace.close()
@@ -27,7 +36,7 @@ func (r *residency) scan(ctx context.Context, h *horizon, k *buckets, buffer []u
 		}
 		next := buffer[:h.batches[b].Len()]
 		err := takeFrom(trace, func(rows []uint32) (err error) {
-			needed, err = r.scanBatch(h, b, rows, next, needed)
+			needed, err = u.findBatch(b, rows, next, needed)
 			return err
 		})
 		if err != nil {
@@ -41,7 +50,7 @@ func (r *residency) scan(ctx context.Context, h *horizon, k *buckets, buffer []u
 			return err
 		}
 	}
-	r.promote(h, k, needed)
+	u.promote(needed)
 	return nil
 }
 
@@ -60,8 +69,8 @@ func lastUses(next []uint32) set32 {
 	return words
 }
 
-func (r *residency) scanBatch(h *horizon, b int, rows Batch, next, needed []uint32) ([]uint32, error) {
-	base, end := h.offsets[b], h.offsets[b+1]
+func (u nextUses) findBatch(b int, rows Batch, next, needed []uint32) ([]uint32, error) {
+	r, base, end := u.cached, u.horizon.offsets[b], u.horizon.offsets[b+1]
 	var slots [block]uint32
 	asm.Prefetch(r.rows, rows[:min(block, len(rows))])
 	for lo := 0; lo < len(rows)+block; lo += block {
@@ -98,7 +107,8 @@ func (r *residency) scanBatch(h *horizon, b int, rows Batch, next, needed []uint
 }
 
 // promote moves cached rows that are needed from the queue to their buckets.
-func (r *residency) promote(h *horizon, k *buckets, slots []uint32) {
+func (u nextUses) promote(slots []uint32) {
+	r := u.cached
 	for lo := 0; lo < len(slots); lo += block {
 		hi := min(lo+block, len(slots))
 		asm.Prefetch(r.first, slots[hi:min(hi+block, len(slots))])
@@ -106,7 +116,7 @@ func (r *residency) promote(h *horizon, k *buckets, slots []uint32) {
 		for _, s := range slots[lo:hi] {
 			use := r.first[s] - 1
 			r.first[s] = 0
-			k.push(r.links, s, use, h.batchOf(use))
+			u.buckets.push(r.links, s, use, u.horizon.batchOf(use))
 		}
 	}
 }
@@ -118,9 +128,10 @@ func (r *residency) promote(h *horizon, k *buckets, slots []uint32) {
 //
 // Cached rows are met once, at their last access: the order of the queue follows from that. Others are met at their
 // first access, which is in the table.
-func (r *residency) settle(
-	ctx context.Context, h *horizon, positions []uint32, cold func(b int, rows Batch, positions []uint32) error,
+func (u nextUses) settle(
+	ctx context.Context, positions []uint32, cold func(b int, rows Batch, positions []uint32) error,
 ) error {
+	h := u.horizon
 	trace := h.loadRows(ctx, h.current, len(h.batches))
 	uses := h.next[h.current:].load(ctx, h.storage, loadsAhead(h.widest()))
 	defer trace.close()
@@ -129,7 +140,7 @@ func (r *residency) settle(
 		err := takeFrom(trace, func(rows []uint32) error {
 			var first []uint32
 			err := takeFrom(uses, func(last []uint32) error {
-				first = r.settleBatch(rows, set32(last), h.offsets[b], positions[:0])
+				first = u.cached.settleBatch(rows, set32(last), h.offsets[b], positions[:0])
 				return nil
 			})
 			if err != nil {
@@ -167,7 +178,7 @@ func (r *residency) settleBatch(rows Batch, last set32, base uint32, first []uin
 		}
 		for i := max(0, lo-block); i < min(lo, len(rows)); i++ {
 			if last.has(i) && r.rows[rows[i]]&cachedBit != 0 {
-				r.enqueue(before[i-(lo-block)])
+				r.queue.push(before[i-(lo-block)])
 			}
 		}
 	}

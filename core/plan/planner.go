@@ -167,12 +167,12 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Rows)
 
 // residency plans what is cached when, and collects for w what is cold.
 func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *window) error {
-	k := newBuckets(len(h.batches))
-	if err := p.cached.scan(ctx, h, k, p.buffers.next); err != nil {
+	known := nextUses{p.cached, h, newBuckets(len(h.batches))}
+	if err := known.find(ctx, p.buffers.next); err != nil {
 		return err
 	}
 	run := belady{
-		residency: p.cached, horizon: h, buckets: k, leave: &w.leave, fills: w.mayFill,
+		residency: p.cached, index: &h.index, buckets: known.buckets, leave: &w.cold.leave, fills: w.cold.mayFill,
 		misses: p.buffers.misses, queued: p.buffers.queued, freed: p.buffers.freed, moves: p.buffers.moves,
 	}
 	clear(run.queued)
@@ -200,14 +200,14 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 			if s.steps[b], err = p.storage.Put(mem.Bytes(words), mem.Bytes(values)); err != nil {
 				return err
 			}
-			return w.collect(b, rows, slots, moves, p.buffers.freed)
+			return w.cold.collect(b, rows, slots, moves, p.buffers.freed)
 		})
 		if err != nil {
 			return err
 		}
 	}
 	w.missed = run.missed
-	return p.cached.settle(ctx, h, p.buffers.misses, w.collectAhead)
+	return known.settle(ctx, p.buffers.misses, w.cold.collectAhead)
 }
 
 // Reset tells the planner what the cache really holds, after an executor that stopped in the middle of a superbatch or
@@ -228,7 +228,7 @@ func (p *Planner) Reset(resident func(yield func(slot int32, row uint32))) {
 		}
 		held.Add(int64(slot))
 		r.put(uint32(slot), row)
-		r.enqueue(uint32(slot))
+		r.queue.push(uint32(slot))
 		r.freeSlots--
 	})
 	r.slotTop = uint32(r.capacity)

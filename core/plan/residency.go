@@ -25,9 +25,8 @@ type link struct {
 // some for each slot, for a window of any length.
 //
 // Slots whose rows are needed within the horizon are in buckets by the batch that needs them (buckets); all others are
-// in a queue, the longest without a known use first. Entries of the queue are not removed when a use becomes known: an
-// entry counts only while its slot points back at it. So no list is linked both ways, and no step touches the
-// neighbours of a moved entry: these would miss every processor cache.
+// in a queue, the longest without a known use first. No list is linked both ways, and no step touches the neighbours of
+// a moved entry: these would miss every processor cache.
 type residency struct {
 	capacity int64
 
@@ -41,19 +40,13 @@ type residency struct {
 	freeSlot  uint32 // the first of those given back, linked by next, or none
 	freeSlots int64  // how many hold nothing
 
-	queue []uint32 // slots, idle since longest first; head <= tail <= len
-	head  int
-	tail  int
+	queue idleQueue
 
 	touched bitset.Set // by slot: read or written by a step of the plan that is being made
 	before  []uint32   // by slot: its row when the plan that is being made began, or none
 
 	tables *mem.Block // of all
 }
-
-// queueFactor is the number of queue entries for each slot: with 2, moving the valid entries to the front costs two
-// steps for each entry added.
-const queueFactor = 2
 
 func residencyBytes(numRows, capacity int64) int64 {
 	return numRows*4 + capacity*(size[link]()+4*(queueFactor+2)) + bitset.Bytes(capacity)
@@ -73,7 +66,7 @@ func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, erro
 	}
 	r.touched = mem.View[uint64](take(bitset.Bytes(capacity))) // first, so that it is aligned
 	r.links = mem.View[link](take(capacity * size[link]()))
-	r.queue = mem.View[uint32](take(capacity * 4 * queueFactor))
+	r.queue = idleQueue{links: r.links, slots: mem.View[uint32](take(capacity * 4 * queueFactor))}
 	r.first = mem.View[uint32](take(capacity * 4))
 	r.before = mem.View[uint32](take(capacity * 4))
 	r.rows = mem.View[uint32](take(numRows * 4))
@@ -108,45 +101,6 @@ func (r *residency) takeSlot() uint32 {
 	}
 	r.slotTop++
 	return r.slotTop - 1
-}
-
-// enqueue makes a slot idle, as the last of those that are.
-func (r *residency) enqueue(s uint32) {
-	if r.tail == len(r.queue) {
-		r.compact()
-	}
-	l := &r.links[s]
-	l.next, l.use = idle, uint32(r.tail)
-	r.queue[r.tail] = s
-	r.tail++
-}
-
-// compact moves the valid entries of the queue to its front. There are at most capacity of them, half of its length.
-func (r *residency) compact() {
-	n := 0
-	for at := r.head; at < r.tail; at++ {
-		s := r.queue[at]
-		if l := &r.links[s]; l.next == idle && l.use == uint32(at) {
-			r.queue[n] = s
-			l.use = uint32(n)
-			n++
-		}
-	}
-	r.head, r.tail = 0, n
-}
-
-// dequeue returns the slot that has been idle for longest, or none.
-func (r *residency) dequeue() uint32 {
-	for r.head < r.tail {
-		s := r.queue[r.head]
-		l := &r.links[s]
-		r.head++
-		if l.next == idle && l.use == uint32(r.head-1) {
-			return s
-		}
-	}
-	r.head, r.tail = 0, 0
-	return none
 }
 
 // each yields what is cached. Slots that hold nothing are told by their rows.
@@ -191,5 +145,5 @@ func (r *residency) wipe() {
 
 func (r *residency) empty() {
 	r.slotTop, r.freeSlot, r.freeSlots = 0, none, r.capacity
-	r.head, r.tail = 0, 0
+	r.queue.head, r.queue.tail = 0, 0
 }

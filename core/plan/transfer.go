@@ -147,18 +147,13 @@ type window struct {
 	*horizon
 	plan      *Superplan
 	memory    arena
-	delivered bitset.Set // accesses that packs of earlier plans hold; until the residency is planned
-	backlog   int64      // bytes of those packs that lie in the file and are read by this superbatch
-	room      room       // what earlier plans have left of it
-	earlyRoom *room      // and what they leave while the superbatch before is executed; nil: nothing runs then
+	backlog   int64 // bytes of those packs that lie in the file and are read by this superbatch
+	room      room  // what earlier plans have left of it
+	earlyRoom *room // and what they leave while the superbatch before is executed; nil: nothing runs then
 
-	leave    leavers
-	fillable bool       // moves into slots that nothing needs before are marked
-	sees     bool       // whether what is ahead and not cached is of interest
-	held     bitset.Set // accesses of what is ahead that the plan sets aside; in the memory of delivered, see build
-	leaving  bitset.Set // accesses whose rows are at hand earlier
-	missed   int64      // accesses of the superbatch to rows that are not cached
-	cold     cold
+	held   bitset.Set // accesses of what is ahead that the plan sets aside; in the memory of cold.delivered, see build
+	missed int64      // accesses of the superbatch to rows that are not cached
+	cold   cold
 }
 
 func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
@@ -174,39 +169,27 @@ func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 		w.earlyRoom = &left
 	}
 	p.packed.forget(inFlight)
-	w.leave = leavers{
-		rows: p.cached.rows, end: uint32(h.currentEnd()), atHand: w.noteLeaving,
+	c := &w.cold
+	c.horizon = h
+	c.leave = leavers{
+		rows: p.cached.rows, end: uint32(h.currentEnd()), atHand: c.noteLeaving,
 		wanted: w.considers(func(m method) bool { return m.forward }) && w.room.total() > 0,
 		depth:  uint32(p.config.Depth),
 	}
-	w.fillable = w.considers(func(m method) bool { return m.scan })
-	w.sees = w.considers(func(m method) bool { return m.page || m.forward }) && w.room.total() > 0
-	for _, set := range []*bitset.Set{&w.delivered, &w.leaving} {
+	c.fillable = w.considers(func(m method) bool { return m.scan })
+	c.sees = w.considers(func(m method) bool { return m.page || m.forward }) && w.room.total() > 0
+	for _, set := range []*bitset.Set{&c.delivered, &c.atHand} {
 		words, err := alloc[uint64](&w.memory, int(bitset.Words(int64(h.accesses()))))
 		if err != nil {
 			return w, err
 		}
 		*set = words
 	}
-	w.leave.lookups = []bitset.Set{w.delivered, w.leaving}
-	w.cold.prepare(w)
-	p.packed.mark(s.First, h, w.delivered)
+	c.leave.lookups = []bitset.Set{c.delivered, c.atHand}
+	c.prepare(w)
+	p.packed.mark(s.First, h, c.delivered)
 	return w, nil
 }
-
-// noteLeaving learns of a row that is at hand and could be set aside for an access of a batch, and says whether it will
-// be of use there.
-func (w *window) noteLeaving(access, batch uint32) bool {
-	if w.delivered.Has(int64(access)) {
-		return false
-	}
-	w.leaving.Add(int64(access))
-	w.cold.leaving[batch]++
-	return true
-}
-
-// mayFill reports whether a prologue may read a row that enters: it may, unless an earlier plan has set the row aside.
-func (w *window) mayFill(access uint32) bool { return w.fillable && !w.delivered.Has(int64(access)) }
 
 func (w *window) release() {
 	w.memory.release()
