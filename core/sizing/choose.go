@@ -48,7 +48,7 @@ func (z *division) candidates(s *Split) (all []candidate) {
 		}
 	}
 	holdings := []holding{asDivided}
-	if z.graph.OnDisk && z.ask.NeighborCache == Auto && z.topology() > 0 {
+	if z.graph.OnDisk && z.ask.NeighborCache == Auto && z.graph.topology() > 0 {
 		holdings = []holding{asDivided, holdWhole, holdNeighbors, holdSome, holdNone}
 	}
 	weights := []bool{false}
@@ -56,7 +56,7 @@ func (z *division) candidates(s *Split) (all []candidate) {
 		weights = []bool{false, true}
 	}
 	for _, planned := range kinds {
-		for _, w := range z.ways(z.room(s, planned)) {
+		for _, w := range z.ways(z.ask.room(s, planned)) {
 			for _, h := range holdings {
 				for _, unweighted := range weights {
 					all = append(all, candidate{Working: w, holding: h, planned: planned, unweighted: unweighted})
@@ -68,8 +68,8 @@ func (z *division) candidates(s *Split) (all []candidate) {
 }
 
 // room is the memory for the working set and caches that are not sized by name.
-func (z *division) room(s *Split, planned bool) int64 {
-	room := z.ask.Memory - z.explicit()
+func (r *Request) room(s *Split, planned bool) int64 {
+	room := r.Memory - r.explicit()
 	if planned {
 		room -= s.reserved
 	}
@@ -181,12 +181,12 @@ func (z *division) listBytes(s *Split, batches float64) (total float64) {
 			total += pagesRead(expected(lists), float64(z.graph.Weights)/ssd.PageBytes) * ssd.PageBytes * batches
 		}
 	}
-	if s.Neighbors && s.EdgeIDs || z.topology() == 0 {
+	if s.Neighbors && s.EdgeIDs || z.graph.topology() == 0 {
 		return total
 	}
 	// The lists in memory are those of the nodes that batches have most often, and no longer than others.
-	held := float64(s.NeighborLists) / float64(z.topology())
-	size, missed := z.topology(), 1-z.all.fixed(z.all.total()*held)
+	held := float64(s.NeighborLists) / float64(z.graph.topology())
+	size, missed := z.graph.topology(), 1-z.all.fixed(z.all.total()*held)
 	if s.Neighbors {
 		size = z.graph.EdgeIDs
 	}

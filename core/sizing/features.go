@@ -11,7 +11,7 @@ import (
 
 // holdFeatures decides which tensors are held whole and how many rows of the others are cached, by what.
 func (z *division) holdFeatures(s *Split, c *candidate, rest int64) {
-	z.layOut(s)
+	s.layOut(&z.graph)
 	if !z.graph.OnDisk || z.ask.Cache == "none" {
 		return
 	}
@@ -20,7 +20,7 @@ func (z *division) holdFeatures(s *Split, c *candidate, rest int64) {
 		room, shared = rest, 0
 	}
 	room = z.holdTensors(s, c.less, room)
-	z.layOut(s)
+	s.layOut(&z.graph)
 	switch {
 	case len(s.Columns) == 0:
 		s.unplanned("everything is held in memory")
@@ -34,10 +34,14 @@ func (z *division) holdFeatures(s *Split, c *candidate, rest int64) {
 		if z.ask.Memory > 0 && z.costs.Rank > 0 && room+shared+s.Pool < rankingBytes(z) {
 			return
 		}
-		widths := append(slices.Clone(s.Columns), z.residentSlot())
+		state := 0 // of each row
+		if z.ask.mechanism() != "static" {
+			state = z.costs.ResidentSlot
+		}
+		widths := append(slices.Clone(s.Columns), state)
 		// The address table of a cache spans all nodes, whichever types have rows in it.
-		fit := cache.Capacity(z.mechanism(), room, z.graph.Nodes, widths)
-		s.CacheRows = min(fit, z.cacheable(s))
+		fit := cache.Capacity(z.ask.mechanism(), room, z.graph.Nodes, widths)
+		s.CacheRows = min(fit, s.cacheable(&z.graph))
 		if s.CacheRows == 0 && z.ask.Cache == "auto" {
 			s.Cache = "none"
 		}
@@ -56,24 +60,24 @@ func (z *division) holdTensors(s *Split, less, room int64) int64 {
 		return slack >= 0
 	}
 	hold := func(tensors []int) {
-		room -= z.bytesOf(s, tensors)
+		room -= z.graph.bytesOf(s, tensors)
 		for _, i := range tensors {
 			s.Resident[i] = true
 		}
 	}
-	nodes, edges := z.byWidth(false), z.byWidth(true)
+	nodes, edges := z.graph.byWidth(false), z.graph.byWidth(true)
 	for _, i := range nodes {
 		if t := &z.graph.Tensors[i]; t.Width <= smallRow && fits(t.bytes(), 2) {
 			hold([]int{i})
 		}
 	}
 	for _, all := range [][]int{nodes, edges} {
-		if fits(z.bytesOf(s, all), 1) {
+		if fits(z.graph.bytesOf(s, all), 1) {
 			hold(all)
 		}
 	}
-	for _, of := range z.types(s) {
-		if fits(z.bytesOf(s, of), 2) { // what does not fit is worth more than the type that does
+	for _, of := range z.graph.types(s) {
+		if fits(z.graph.bytesOf(s, of), 2) { // what does not fit is worth more than the type that does
 			hold(of)
 		}
 	}
@@ -84,53 +88,53 @@ func (z *division) holdTensors(s *Split, less, room int64) int64 {
 }
 
 // bytesOf returns the bytes of those of the tensors that are not held.
-func (z *division) bytesOf(s *Split, tensors []int) (total int64) {
+func (g *Graph) bytesOf(s *Split, tensors []int) (total int64) {
 	for _, i := range tensors {
 		if !s.Resident[i] {
-			total += z.graph.Tensors[i].bytes()
+			total += g.Tensors[i].bytes()
 		}
 	}
 	return total
 }
 
 // byWidth is the tensors of nodes, or of edges, by rising width.
-func (z *division) byWidth(edges bool) (order []int) {
-	for i := range z.graph.Tensors {
-		if t := &z.graph.Tensors[i]; t.ByEdge == edges && t.Used {
+func (g *Graph) byWidth(edges bool) (order []int) {
+	for i := range g.Tensors {
+		if t := &g.Tensors[i]; t.ByEdge == edges && t.Used {
 			order = append(order, i)
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(z.graph.Tensors[a].Width, z.graph.Tensors[b].Width)
+		return cmp.Compare(g.Tensors[a].Width, g.Tensors[b].Width)
 	})
 	return order
 }
 
 // types returns the tensors that are cached, of each node type, the type with the narrowest rows first: types that come
 // later have slots as narrow as they are themselves.
-func (z *division) types(s *Split) [][]int {
-	types, widths := make([][]int, len(z.graph.Types)), make([]int, len(z.graph.Types))
-	for _, i := range z.cached(s) {
-		t := &z.graph.Tensors[i]
+func (g *Graph) types(s *Split) [][]int {
+	types, widths := make([][]int, len(g.Types)), make([]int, len(g.Types))
+	for _, i := range g.cached(s) {
+		t := &g.Tensors[i]
 		types[t.Type] = append(types[t.Type], i)
 		widths[t.Type] += t.Width
 	}
 	types = slices.DeleteFunc(types, func(of []int) bool { return len(of) == 0 })
 	slices.SortStableFunc(types, func(a, b []int) int {
-		return cmp.Compare(widths[z.graph.Tensors[a[0]].Type], widths[z.graph.Tensors[b[0]].Type])
+		return cmp.Compare(widths[g.Tensors[a[0]].Type], widths[g.Tensors[b[0]].Type])
 	})
 	return types
 }
 
 // cached is the node tensors that are cached row by row, by falling width.
-func (z *division) cached(s *Split) (order []int) {
-	for i := range z.graph.Tensors {
-		if t := &z.graph.Tensors[i]; z.graph.OnDisk && !t.ByEdge && t.Used && !s.Resident[i] {
+func (g *Graph) cached(s *Split) (order []int) {
+	for i := range g.Tensors {
+		if t := &g.Tensors[i]; g.OnDisk && !t.ByEdge && t.Used && !s.Resident[i] {
 			order = append(order, i)
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(z.graph.Tensors[b].Width, z.graph.Tensors[a].Width)
+		return cmp.Compare(g.Tensors[b].Width, g.Tensors[a].Width)
 	})
 	return order
 }
@@ -141,11 +145,11 @@ func (z *division) cached(s *Split) (order []int) {
 // Slots are of one size, so that a node of any type may take the place of any other and plans need not know types.
 // Where the widths of types differ much, the narrow ones waste the difference; types that fit whole are held whole
 // first, the narrow before the wide.
-func (z *division) layOut(s *Split) {
-	s.Columns, s.ColumnOf = nil, slices.Repeat([]int{-1}, len(z.graph.Tensors))
-	next := make([]int, len(z.graph.Types)) // of each type, its next column
-	for _, i := range z.cached(s) {
-		t := &z.graph.Tensors[i]
+func (s *Split) layOut(g *Graph) {
+	s.Columns, s.ColumnOf = nil, slices.Repeat([]int{-1}, len(g.Tensors))
+	next := make([]int, len(g.Types)) // of each type, its next column
+	for _, i := range g.cached(s) {
+		t := &g.Tensors[i]
 		column := next[t.Type]
 		next[t.Type]++
 		if column == len(s.Columns) {
@@ -157,9 +161,9 @@ func (z *division) layOut(s *Split) {
 }
 
 // cacheable returns the number of nodes whose rows are cached.
-func (z *division) cacheable(s *Split) (n int64) {
-	for _, t := range s.cachedTypes(&z.graph) {
-		n += z.graph.Types[t]
+func (s *Split) cacheable(g *Graph) (n int64) {
+	for _, t := range s.cachedTypes(g) {
+		n += g.Types[t]
 	}
 	return n
 }
@@ -175,9 +179,9 @@ func (s *Split) cachedTypes(g *Graph) (types []int) {
 }
 
 // mechanism is the policy that holds the rows of Request.Cache.
-func (z *division) mechanism() string {
-	if slices.Contains(cache.OnlineNames(), z.ask.Cache) {
-		return z.ask.Cache
+func (r *Request) mechanism() string {
+	if slices.Contains(cache.OnlineNames(), r.Cache) {
+		return r.Cache
 	}
 	return "static"
 }
@@ -206,21 +210,13 @@ func moreForRanking(z *division) int64 {
 	return 0
 }
 
-// residentSlot returns the size of the state of each row, in a cache that changes.
-func (z *division) residentSlot() int {
-	if z.mechanism() == "static" {
-		return 0
-	}
-	return z.costs.ResidentSlot
-}
-
 // tableBytes returns the memory of the cache beside its rows.
 func (z *division) tableBytes(s *Split) int64 {
 	switch n := z.graph.Nodes; {
 	case s.Cache == "belady":
 		return 4*s.CacheRows + plan.StateBytes(n, s.CacheRows)
 	case s.CacheRows > 0:
-		return cache.PolicyBytes(z.mechanism(), n, s.CacheRows)
+		return cache.PolicyBytes(z.ask.mechanism(), n, s.CacheRows)
 	}
 	return 0
 }

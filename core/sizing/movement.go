@@ -17,7 +17,7 @@ type movement struct {
 }
 
 func (z *division) movement(s *Split) (m movement) {
-	for _, i := range z.cached(s) {
+	for _, i := range z.graph.cached(s) {
 		t := &z.graph.Tensors[i]
 		m.row += float64(t.Width)
 		m.scan += float64(t.bytes())
@@ -31,10 +31,10 @@ func (z *division) movement(s *Split) (m movement) {
 	m.batches, m.rows = float64(max(1, z.ask.EpochBatches)), byRate(types...)
 	switch {
 	case s.Stored:
-		m.file, m.scratch = float64(z.packsOfUse(s))/2, float64(z.ask.mostScratch())/2
+		m.file, m.scratch = float64(z.graph.packsOfUse(s))/2, float64(z.ask.mostScratch())/2
 		m.records = float64(z.costs.recordBytes()) / 2
 	case s.Packs >= filePacks:
-		of := Split{Scratch: z.scratch(s)}
+		of := Split{Scratch: z.ask.scratch(&z.graph, s)}
 		m.file, m.scratch = float64(of.PackFile())/2, unlimited
 	}
 	return m

@@ -127,7 +127,7 @@ func (z *division) plan(s *Split, c *candidate, room, shared int64) {
 		packs = min(packs, max(packs/2, filePacks)) // what finds no room goes to the file
 	}
 	more(&s.Packs, ask.BufferMemory, min(packs, unlimitedPacks))
-	s.TracesHeld = s.Traces / z.tracesShare()
+	s.TracesHeld = s.Traces / z.ask.tracesShare()
 	z.store(s, total, &room, pot)
 	s.CacheRows = z.plannedRows(s, room)
 	if s.Reorder = ask.Reorder; s.Reorder == Auto {
@@ -137,24 +137,24 @@ func (z *division) plan(s *Split, c *candidate, room, shared int64) {
 		s.Records = s.Superbatch * z.costs.recordBytes()
 		s.WindowRows = z.costs.windowRows(s.Superbatch)
 	}
-	s.Scratch = z.scratch(s)
+	s.Scratch = z.ask.scratch(&z.graph, s)
 	m := z.movement(s)
 	s.EpochBytes = int64(m.planned(s.window(z), s.CacheRows).bytes)
 }
 
 // scratch is the size of the scratch file.
-func (z *division) scratch(s *Split) int64 {
-	if z.ask.Scratch != Auto {
-		return z.ask.Scratch
+func (r *Request) scratch(g *Graph, s *Split) int64 {
+	if r.Scratch != Auto {
+		return r.Scratch
 	}
-	return min(z.packsOfUse(s)+s.Records, z.ask.mostScratch())
+	return min(g.packsOfUse(s)+s.Records, r.mostScratch())
 }
 
 // packsOfUse is the size of the packs in the scratch file, and of traces beside them where plans are in memory, beyond
 // which more are of no use.
-func (z *division) packsOfUse(s *Split) (total int64) {
-	for i := range z.graph.Tensors {
-		if t := &z.graph.Tensors[i]; !t.ByEdge && !s.Resident[i] {
+func (g *Graph) packsOfUse(s *Split) (total int64) {
+	for i := range g.Tensors {
+		if t := &g.Tensors[i]; !t.ByEdge && !s.Resident[i] {
 			total += t.bytes()
 		}
 	}
@@ -236,8 +236,8 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 		}
 		return bytes
 	}
-	buffer := int64(min(z.slot(), mostBuffer))
-	most := storedPacks * z.packsOfUse(s)
+	buffer := int64(min(z.graph.slot(), mostBuffer))
+	most := storedPacks * z.graph.packsOfUse(s)
 	packs := func(n int64) int64 {
 		file := min(most+n*z.costs.recordBytes(), z.ask.mostScratch())
 		return ((2*n+leastBuffers)*buffer + scratch.TableBytes(file, int(buffer))) * (moreBuffers + 1) / moreBuffers
@@ -311,7 +311,7 @@ func (s *Split) PackFile() int64 {
 
 // plannedRows is the largest capacity that room allows: rows, what is kept of each slot, and the planner's tables.
 func (z *division) plannedRows(s *Split, room int64) int64 {
-	nodes, most := z.graph.Nodes, min(z.cacheable(s), math.MaxInt32)
+	nodes, most := z.graph.Nodes, min(s.cacheable(&z.graph), math.MaxInt32)
 	return int64(sort.Search(int(most), func(c int) bool {
 		capacity := int64(c) + 1
 		tables := plan.StateBytes(nodes, capacity) - plan.StateBytes(nodes, 0) // the rest is reserved

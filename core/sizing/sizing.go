@@ -203,7 +203,7 @@ func newDivision(r Request, g Graph, c Costs) *division {
 // Errors: *mem.BudgetError where the memory, or a part of it that the caller sized, is too small.
 func Divide(r Request, g Graph, c Costs) (*Split, error) {
 	z := newDivision(r, g, c)
-	s := Split{Slot: z.slot(), History: r.History.Buffer}
+	s := Split{Slot: z.graph.slot(), History: r.History.Buffer}
 	if err := z.reserve(&s); err != nil {
 		return nil, err
 	}
@@ -225,8 +225,8 @@ func (z *division) with(s Split, c candidate) *Split {
 	rest := int64(unlimited)
 	s.Pool = maxPool
 	if z.ask.Memory > 0 {
-		s.Batches = (inFlight(c.Working) + z.holds()) * z.costs.Batch
-		rest = z.ask.Memory - z.cost(c.Working) - z.explicit() - s.reserved
+		s.Batches = (inFlight(c.Working) + z.ask.holds()) * z.costs.Batch
+		rest = z.ask.Memory - z.cost(c.Working) - z.ask.explicit() - s.reserved
 		s.Pool = min(maxPool, z.ask.Memory/poolShare, s.Batches/batchShare, rest)
 		rest -= s.Pool
 	}
@@ -238,8 +238,8 @@ func (z *division) with(s Split, c candidate) *Split {
 }
 
 // explicit returns the memory that the caller has reserved for caches by name, and the history.
-func (z *division) explicit() int64 {
-	return max(z.ask.FeatureCache, 0) + max(z.ask.NeighborCache, 0) + z.ask.History.Memory
+func (r *Request) explicit() int64 {
+	return max(r.FeatureCache, 0) + max(r.NeighborCache, 0) + r.History.Memory
 }
 
 // sumUp fills in the shares.

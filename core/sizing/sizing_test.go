@@ -161,16 +161,16 @@ func TestColumns(t *testing.T) {
 		{Width: 40, Type: 1}, {Width: 50, ByEdge: true, Used: true}, {Width: 15, Type: 1, Used: true},
 	}}}
 	s := &Split{Resident: make([]bool, 6)}
-	z.layOut(s)
+	s.layOut(&z.graph)
 	require.Equal(t, []int{30, 15}, s.Columns)
 	require.Equal(t, []int{1, 0, 0, -1, -1, 1}, s.ColumnOf)
-	require.EqualValues(t, 5+7, z.cacheable(s))
+	require.EqualValues(t, 5+7, s.cacheable(&z.graph))
 	s.Resident[1] = true
-	z.layOut(s)
+	s.layOut(&z.graph)
 	require.Equal(t, []int{20, 15}, s.Columns)
 	require.Equal(t, []int{0, -1, 0, -1, -1, 1}, s.ColumnOf)
 	s.Resident[0] = true
-	require.EqualValues(t, 7, func() int64 { z.layOut(s); return z.cacheable(s) }())
+	require.EqualValues(t, 7, func() int64 { s.layOut(&z.graph); return s.cacheable(&z.graph) }())
 }
 
 // TestNarrowTypesAreHeldWhole: of types that do not fit together, those that fit, the narrowest first.
@@ -337,7 +337,7 @@ func TestFewMissedListsShareReads(t *testing.T) {
 	c.Nodes, c.NodesOfType, c.Edges, c.Expanded = 300_000, []int64{300_000}, 300_000, []int64{300_000}
 	z := newDivision(auto(1<<30, "belady"), g, c)
 	reads := func(held int64) float64 {
-		return z.listBytes(&Split{NeighborLists: z.topology() / 10 * held, Together: 20 << 20}, 100)
+		return z.listBytes(&Split{NeighborLists: z.graph.topology() / 10 * held, Together: 20 << 20}, 100)
 	}
 	require.Less(t, reads(9), reads(0)/8)
 }

@@ -16,7 +16,7 @@ const (
 	widestEdge = 8 + 8
 )
 
-func (z *division) topology() int64 { return z.graph.Neighbors + z.graph.EdgeIDs }
+func (g *Graph) topology() int64 { return g.Neighbors + g.EdgeIDs }
 
 // holdTopology decides what of the topology stays in memory and returns what is left of rest. Whole arrays come first:
 // sampling then waits for no disk. Where neighbours and edge numbers do not fit together, lists of both are cached.
@@ -45,15 +45,15 @@ func (z *division) holdTopology(s *Split, c *candidate, rest int64) int64 {
 		case holdNone:
 			room, lists = 0, 0
 		}
-		if lists < z.topology()/fewLists {
+		if lists < z.graph.topology()/fewLists {
 			lists = 0
 		}
 	}
 	var held int64
 	switch {
-	case z.topology() <= room && c.holding != holdNeighbors:
+	case z.graph.topology() <= room && c.holding != holdNeighbors:
 		s.Neighbors, s.EdgeIDs = true, true
-		held = z.topology()
+		held = z.graph.topology()
 	case c.holding != holdNeighbors && z.canChoose(s) && lists >= z.graph.ListTables+widestEdge:
 		s.NeighborLists = lists
 		held = lists
@@ -79,7 +79,7 @@ func (z *division) holdTopology(s *Split, c *candidate, rest int64) int64 {
 // runs.
 func (z *division) canChoose(s *Split) bool {
 	choosing := z.graph.ListTables + z.graph.Choosing
-	fits := z.ask.Memory == 0 || z.graph.Fixed+z.graph.Checks+z.engine(s.Depth)+choosing <= z.ask.Memory
+	fits := z.ask.Memory == 0 || z.graph.Fixed+z.graph.Checks+z.graph.engine(s.Depth)+choosing <= z.ask.Memory
 	return fits && z.graph.OnDisk && z.graph.Lists > 0 && z.graph.Nodes <= cache.MaxRows
 }
 

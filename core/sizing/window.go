@@ -68,13 +68,13 @@ func (s *Split) WindowRoom() (room int64, each func(rows int64) int64) {
 func (z *division) traceBytes(n int64) int64 {
 	n = min(n, 1<<32) // far above any memory, far from overflow
 	plans := plan.SuperbatchBytes(0) + heldSuperbatches*n*PlannedBytes(max(1, z.costs.Nodes))
-	return plans + plans/(z.tracesShare()-1)
+	return plans + plans/(z.ask.tracesShare()-1)
 }
 
 // tracesShare is the share, as a divisor, of the memory for traces and plans that traces have: less where they can go
 // to the scratch file, which costs a twentieth of what a batch reads.
-func (z *division) tracesShare() int64 {
-	if z.ask.Scratch != 0 {
+func (r *Request) tracesShare() int64 {
+	if r.Scratch != 0 {
 		return 4
 	}
 	return 2

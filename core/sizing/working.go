@@ -29,13 +29,13 @@ type Working struct {
 func inFlight(w Working) int64 { return int64(max(w.Prefetch, 1)) }
 
 // holds returns the number of batches that the consumer holds at a time.
-func (z *division) holds() int64 { return int64(max(z.ask.Holds, 1)) }
+func (r *Request) holds() int64 { return int64(max(r.Holds, 1)) }
 
 // slot is the size of one buffer of the read engine: it takes the pages of the largest row.
-func (z *division) slot() int {
+func (g *Graph) slot() int {
 	slot := MinSlot
-	for i := range z.graph.Tensors {
-		slot = max(slot, z.graph.Tensors[i].Span)
+	for i := range g.Tensors {
+		slot = max(slot, g.Tensors[i].Span)
 	}
 	return slot
 }
@@ -55,7 +55,7 @@ func (s *Split) AsAsked(r *Request) bool {
 func (z *division) ladder() []Working {
 	w := generous(&z.ask)
 	w.Stamp = int64(w.Workers)*z.graph.Stamp <= z.ask.Memory/modest
-	for w.Depth > minDepth && int64(w.Depth*z.slot()) > z.ask.Memory/modest {
+	for w.Depth > minDepth && int64(w.Depth*z.graph.slot()) > z.ask.Memory/modest {
 		w.Depth /= 2
 	}
 	ladder := []Working{w}
@@ -75,18 +75,18 @@ func (z *division) ladder() []Working {
 }
 
 // workers returns the memory of the sampling workers.
-func (z *division) workers(w Working) int64 {
+func (c *Costs) workers(w Working) int64 {
 	if w.Stamp {
-		return int64(w.Workers) * z.costs.StampWorker
+		return int64(w.Workers) * c.StampWorker
 	}
-	return int64(w.Workers) * z.costs.Worker
+	return int64(w.Workers) * c.Worker
 }
 
 // cost is the working set of a way to work, without caches.
 func (z *division) cost(w Working) int64 {
-	running := z.graph.Order + (inFlight(w)+z.holds())*z.costs.Batch + z.workers(w) + inFlight(w)*z.costs.Prune
+	running := z.graph.Order + (inFlight(w)+z.ask.holds())*z.costs.Batch + z.costs.workers(w) + inFlight(w)*z.costs.Prune
 	// Nodes are scored when the workers are there and nothing runs.
-	running = max(running, z.workers(w)+z.costs.Score)
+	running = max(running, z.costs.workers(w)+z.costs.Score)
 	if !z.graph.OnDisk {
 		return z.graph.Fixed + z.graph.Held + running
 	}
@@ -95,16 +95,16 @@ func (z *division) cost(w Working) int64 {
 		running += int64(w.Workers) * z.costs.Prune // each worker's batch waits to be forecast
 	}
 	// What is loaded whole is loaded before anything runs.
-	return z.graph.Fixed + z.graph.Checks + z.engine(w.Depth) + max(running, z.graph.Loading)
+	return z.graph.Fixed + z.graph.Checks + z.graph.engine(w.Depth) + max(running, z.graph.Loading)
 }
 
 // engine returns the memory of the read engine's buffers.
-func (z *division) engine(depth int) int64 { return int64(depth * z.slot()) }
+func (g *Graph) engine(depth int) int64 { return int64(depth * g.slot()) }
 
 // check returns an error with the smallest memory that works, unless the memory is enough.
 func (z *division) check(s *Split) error {
 	least := slices.MinFunc(z.ladder(), func(a, b Working) int { return cmp.Compare(z.cost(a), z.cost(b)) })
-	s.Smallest = z.cost(least) + z.explicit() + moreForRanking(z)
+	s.Smallest = z.cost(least) + z.ask.explicit() + moreForRanking(z)
 	if z.ask.Cache == "belady" {
 		s.Smallest += s.reserved
 	}
