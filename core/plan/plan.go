@@ -63,6 +63,18 @@ type Superplan struct {
 	deltas []delta // by batch: what the transfer changes; nil: nothing
 }
 
+// Lost returns the plan of n batches of which nothing is planned: their steps are empty.
+func Lost(first int64, n int) *Superplan {
+	s := &Superplan{
+		First: first, Choice: Choice{Chosen: method{}.String(), Why: "the plan is lost"},
+		index: &index{offsets: make([]uint32, n+1)},
+	}
+	for range n {
+		s.steps = append(s.steps, nothing{})
+	}
+	return s
+}
+
 // Len is the number of its batches.
 func (s *Superplan) Len() int { return len(s.steps) }
 
@@ -83,6 +95,10 @@ type Step struct {
 	cache.Step
 	Forward []Forward
 	Extra   []Extra
+}
+
+func (s *Step) empty() {
+	s.Slots, s.In, s.Forward, s.Extra = s.Slots[:0], s.In[:0], s.Forward[:0], s.Extra[:0]
 }
 
 // MoveTo changes the step to a batch with more rows: the row at each position moves to now[position], of rows in all.
@@ -130,22 +146,19 @@ func (s *Superplan) Fetch(ctx context.Context, i int) {
 	}
 }
 
-// Step loads the step of batch i of the superbatch into own, whose memory it uses.
+// Step loads the step of batch i of the superbatch into own, whose memory it uses. With an error the step is empty.
 //
 // Errors: those of the storage.
 func (s *Superplan) Step(ctx context.Context, i int, own *Step) error {
 	n := int(s.index.offsets[i+1] - s.index.offsets[i])
-	own.Slots, own.In, own.Forward, own.Extra = own.Slots[:0], own.In[:0], own.Forward[:0], own.Extra[:0]
+	own.empty()
 	err := loaded(ctx, s.steps[i], func(record []uint32) error {
 		unpackStep(record, n, &own.Step)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	if s.deltas != nil && s.deltas[i].record != nil {
+	if err == nil && s.deltas != nil && s.deltas[i].record != nil {
 		d := &s.deltas[i]
-		err := loaded(ctx, d.record, func(data []byte) error {
+		err = loaded(ctx, d.record, func(data []byte) error {
 			filled := set32(mem.View[uint32](data[:4*d.filled]))
 			data = data[4*d.filled:]
 			forward := d.forward * int(size[leaver]())
@@ -158,9 +171,10 @@ func (s *Superplan) Step(ctx context.Context, i int, own *Step) error {
 			own.fill(filled)
 			return nil
 		})
-		if err != nil {
-			return err
-		}
+	}
+	if err != nil {
+		own.empty()
+		return err
 	}
 	for k, m := range own.In {
 		if m.Slot < 0 { // marked: the prologue could have made it

@@ -59,6 +59,13 @@ func (h held) Load(context.Context) ([]byte, func(), error) { return h.block.Byt
 
 func (h held) Free() { h.block.Free() }
 
+// nothing is an empty record.
+type nothing struct{}
+
+func (nothing) Load(context.Context) ([]byte, func(), error) { return nil, func() {}, nil }
+
+func (nothing) Free() {}
+
 // Rows is a batch of a window: its rows are loaded when the planner comes to it.
 type Rows interface {
 	Len() int // the number of rows

@@ -119,9 +119,6 @@ func (w *Batch) cutToPlan(f *fetch.Filler, places []int32) {
 func (w *Batch) Adapt(f *fetch.Filler, places []int32) error {
 	w.cutToPlan(f, places)
 	presence := w.inspector.cache.presence
-	if w.inspector.isPlanLost(w.number) {
-		return nil
-	}
 	if w.isFirst() { // rows that are read before this batch
 		err := w.super.plan.ReadAhead(f.Turns.Ctx, fetch.FillChunk, func(fills []plan.Fill, _ []plan.Extra) error {
 			presence.Filled(fills)

@@ -189,7 +189,7 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 			*current = (*current)[:half]
 		}
 	}
-	lost := &plan.Superplan{First: first, Choice: plan.Choice{Chosen: "random", Why: "the plan is lost"}}
+	lost := plan.Lost(first, len(*current))
 	return newSuperbatch(in, first, *current, len(*ahead), lost, in.cache.device.Device()), nil
 }
 
@@ -338,9 +338,7 @@ func (in *inspector) fetch(n int64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if s := in.holding(n); s != nil {
-		if !in.isPlanLost(n) {
-			s.plan.Fetch(in.ctx, int(n-s.first))
-		}
+		s.plan.Fetch(in.ctx, int(n-s.first))
 		s.batches[n-s.first].fetch(in.ctx)
 	}
 }

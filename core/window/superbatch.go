@@ -78,16 +78,9 @@ func (s *superbatch) packsFor(n int64) (found []*batchPacks) {
 	return found
 }
 
-// step loads the step of batch n, an empty one when the plan is lost from there on.
+// step loads the step of batch n, an empty one where it is lost.
 func (s *superbatch) step(ctx context.Context, n int64, own *plan.Step) error {
-	var err error
-	if !s.inspector.isPlanLost(n) {
-		err = s.inspector.markPlanLost(n, s.plan.Step(ctx, int(n-s.first), own))
-	}
-	if s.inspector.isPlanLost(n) {
-		own.Slots, own.In, own.Forward, own.Extra = own.Slots[:0], own.In[:0], own.Forward[:0], own.Extra[:0]
-	}
-	return err
+	return s.inspector.markPlanLost(n, s.plan.Step(ctx, int(n-s.first), own))
 }
 
 // run executes the prologue: rows that leave go to their packs, then rows that
@@ -107,7 +100,7 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	s.inspector.cache.idleGate.enter()
 	defer s.inspector.cache.idleGate.leave()
 	if s.early != nil {
-		if s.broken = s.awaitEarly(ctx); s.broken == nil && !s.inspector.isPlanLost(s.first) {
+		if s.broken = s.awaitEarly(ctx); s.broken == nil {
 			s.openPacks(len(s.batches), len(s.packs))
 		}
 		return
