@@ -218,7 +218,7 @@ type counts struct {
 
 // count counts the requests to a table, after assign.
 func (s *sample) count(table int, hole int64, to *counts) {
-	slotPages := int64(s.w.config.SlotBytes / ssd.PageBytes)
+	slotPages, current := int64(s.w.config.SlotBytes/ssd.PageBytes), s.w.current
 	for b := range s.runs {
 		s.runs[b] = noRun
 	}
@@ -231,7 +231,7 @@ func (s *sample) count(table int, hole int64, to *counts) {
 		case b == scanned:
 			prologue.add(p, hole, slotPages, &to.prologue)
 		case b == atHand:
-		case b < s.w.current:
+		case b < current:
 			s.runs[b].add(p, ssd.DefaultHole, slotPages, &to.current)
 		default:
 			s.runs[b].add(p, ssd.DefaultHole, slotPages, &to.ahead)
@@ -348,7 +348,7 @@ func (s *sample) spanIn(table, i int) span {
 // leaders finds, for every page, the first batch of the superbatch that reads it and does not read mostAlong rows along
 // already, and calls along for the rows of the page that later batches want and whose packs can be ready by then.
 func (s *sample) leaders(m method, c cuts, along func(i int, leader uint32)) {
-	depth := uint32(s.w.config.Depth)
+	depth, current := uint32(s.w.config.Depth), s.w.current
 	skip := func(i int) bool {
 		return m.forward && s.rows[i].at&flagLeaving != 0 && s.batch[i] < c.leaving
 	}
@@ -364,7 +364,7 @@ func (s *sample) leaders(m method, c cuts, along func(i int, leader uint32)) {
 		this := page(lo)
 		leader, hi := none, lo
 		for ; hi < len(s.rows) && page(hi) == this; hi++ {
-			if b := s.batch[hi]; int(b) < s.w.current && s.led[b] < mostAlong && !skip(hi) {
+			if b := s.batch[hi]; int(b) < current && s.led[b] < mostAlong && !skip(hi) {
 				leader = min(leader, b)
 			}
 		}

@@ -82,14 +82,12 @@ func (w *Batch) Prologue(f *fetch.Filler, i int64) error {
 // unpack loads the trace of a batch, or samples the batch again.
 func (w *Batch) unpack(f *fetch.Filler, t *sampled) error {
 	ctx := f.Turns.Ctx
-	if t.trace != nil {
-		if t.load(ctx, &f.Drawn.Graph, &f.Drawn.Request) == nil {
-			t.dropTrace()
-			return nil
-		}
-		if ctx.Err() != nil {
-			return draw.ErrStopped
-		}
+	if t.load(ctx, &f.Drawn.Graph, &f.Drawn.Request) == nil {
+		t.dropTrace()
+		return nil
+	}
+	if ctx.Err() != nil {
+		return draw.ErrStopped
 	}
 	return t.again(ctx, &f.Drawn.Request, func(g *sample.Subgraph) { f.Drawn.Graph.CopyFrom(g) })
 }

@@ -195,28 +195,31 @@ func (s *blocks) sampleOne(
 	b := &sampled{
 		cache: c, epoch: int64(s.order.Key.Epoch), index: index,
 		numSeeds: int64(len(own.request.Inputs)), ends: int64(len(own.request.Places.Ends)),
+		rows: lost{}, trace: lost{},
 	}
+	own.batchRows.FillGraph(&c.features.CachedTypes, g)
 	if s.inspector.forecasting {
 		own.drawn.CopyFrom(g)
 		g = &own.drawn
 		giveBack() // training may have to go on before the batch can be forecast
+		if err := s.forecast(b, g, &own.batchRows, inTurn); err != nil {
+			return nil, err
+		}
 	}
 	b.nodes, b.edges = int64(len(g.Nodes)), int64(len(g.Row))
 	b.perHop = hopCounts{g.NodesPerHop, g.EdgesPerHop}
-	own.batchRows.FillGraph(&c.features.CachedTypes, g)
-	if err := s.forecast(b, g, &own.batchRows, inTurn); err != nil {
-		return nil, err
-	}
 	b.numRows = len(own.batchRows.Rows)
-	b.rows, err = s.inspector.cache.storage.Put(mem.Bytes(own.batchRows.Rows))
-	if errors.Is(err, mem.ErrBudget) {
-		b.rows, err = nil, nil // the batch is sampled again where they are needed
-	}
-	if err != nil {
+	rows := own.batchRows.Rows
+	switch kept, err := c.storage.Put(mem.Bytes(rows)); {
+	case err == nil:
+		b.rows = kept
+	case errors.Is(err, mem.ErrBudget):
+		rows = nil // the batch is sampled again where they are needed
+	default:
 		b.free()
 		return nil, err
 	}
-	own.narrow = b.keep(s.inspector.cache, own.batchRows.Rows, g, &own.request, own.narrow)
+	own.narrow = b.keep(c, rows, g, &own.request, own.narrow)
 	return b, nil
 }
 
@@ -249,9 +252,6 @@ func (s *blocks) draw(
 // forecast leaves in the rows of a batch those that it will read, as far as pruning is known ahead.
 func (s *blocks) forecast(b *sampled, g *sample.Subgraph, r *draw.BatchRows, inTurn func(func()) error) (err error) {
 	in := s.inspector
-	if !in.forecasting {
-		return nil
-	}
 	waited := inTurn(func() {
 		drawn := int64(len(r.Rows))
 		places, known := in.forecaster.next(in.ctx, g, b.numSeeds)

@@ -41,7 +41,9 @@ func TestOneOfSeveralFails(t *testing.T) {
 			r := open(t, ssd.OS, o, func(*sizing.Split) {})
 			m := &r.sampling
 			require.Equal(t, 8, cap(m.Workers))
-			in := &inspector{cache: r.cache, ctx: context.Background(), forecasting: true}
+			in := &inspector{
+				cache: r.cache, ctx: context.Background(), forecasting: true, forecaster: forecaster{of: noFollower{}},
+			}
 			s := newBlocks(in, place{})
 			var err error
 			s.order, err = m.NewSeedOrder(in.ctx, m.EpochKey(0))

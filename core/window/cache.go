@@ -46,6 +46,7 @@ type Cache struct {
 	pool        *scratch.Pool // of packs and traces
 	recordStore *recordStore  // traces, and what plans are made of where storage is this
 	storage     plan.Storage  // of plans: memory, or the record store
+	lengths     []int64       // of the first superbatches; the others are as long as they come
 	device      *ssd.Learned  // what reading costs
 	calibrated  ssd.Stats     // what finding that out read
 	windows     windows
@@ -83,8 +84,9 @@ func Open(ctx context.Context, of Config) (*Cache, error) {
 		pool: pool, recordStore: &recordStore{budget: m.Budget, pool: pool, limit: split.TracesHeld, most: split.Traces / 2},
 	}
 	c.timeline.opened = time.Now()
-	if c.storage = plan.Memory(m.Budget); split.Stored {
-		c.storage = c.recordStore
+	c.storage, c.lengths = plan.Memory(m.Budget), firstSuperbatches
+	if split.Stored { // what a short second superbatch reads, the next would read again
+		c.storage, c.lengths = c.recordStore, firstSuperbatches[:1]
 	}
 	if o.History != nil {
 		if c.presence, err = plan.NewPresence(m.Budget, split.CacheRows); err != nil {

@@ -3,6 +3,7 @@ package window
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,7 +11,6 @@ import (
 	"freshgo/core/draw"
 	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
-	"freshgo/core/prune"
 	"freshgo/core/sample"
 )
 
@@ -20,10 +20,27 @@ import (
 // then, and passes over what was planned and it does not need. Once batches need other rows than was forecast, because
 // training left out an update or a row was not finite, the next epoch is forecast and planned anew.
 
-// forecaster predicts for the inspector what the history will keep. Without one, batches are planned as they are drawn.
-// One goroutine at a time uses it.
+// follower is a prune.Forecaster, or noFollower.
+type follower interface {
+	Free() int64
+	Next(ctx context.Context, g *sample.Subgraph, numSeeds int64, cost func(node int64) float32) ([]int32, error)
+	NextEpoch(ctx context.Context, count int64) error
+	Close()
+}
+
+// noFollower follows no history, as where there is no memory for that: batches are planned as they are drawn.
+type noFollower struct{}
+
+func (noFollower) Free() int64 { return math.MaxInt64 }
+func (noFollower) Next(context.Context, *sample.Subgraph, int64, func(int64) float32) ([]int32, error) {
+	return nil, mem.ErrBudget
+}
+func (noFollower) NextEpoch(context.Context, int64) error { return nil }
+func (noFollower) Close()                                 {}
+
+// forecaster predicts for the inspector what the history will keep. One goroutine at a time uses it.
 type forecaster struct {
-	of    *prune.Forecaster // nil: there is none, or no more
+	of    follower
 	cost  func(node int64) float32
 	wrong *atomic.Int64 // counts what was wrong: rows, or that training did not go on as was forecast
 }
@@ -33,9 +50,11 @@ func (c *Cache) forecasting() bool { return c.draw.Split.Reorder == 0 && c.histo
 
 // forecast begins with the epoch that has begun, where that is possible and there is memory for it.
 func (c *Cache) forecast(wrong *atomic.Int64) forecaster {
-	f := forecaster{cost: c.draw.Parts.RowCost(), wrong: wrong}
+	f := forecaster{of: noFollower{}, cost: c.draw.Parts.RowCost(), wrong: wrong}
 	if c.forecasting() {
-		f.of, _ = c.history.Follow(c.draw.Budget) // an error: batches are planned as they are drawn
+		if of, err := c.history.Follow(c.draw.Budget); err == nil {
+			f.of = of
+		}
 	}
 	return f
 }
@@ -46,26 +65,18 @@ func (f *forecaster) end(why error) {
 	if why != nil && !errors.Is(why, mem.ErrBudget) {
 		f.wrong.Add(1)
 	}
-	if f.of != nil {
-		f.of.Close()
-		f.of = nil
-	}
+	f.of.Close()
+	f.of = noFollower{}
 }
 
 // free returns the number of batches, of n, whose pruning can be predicted without waiting for training.
 func (f *forecaster) free(n int64) int64 {
-	if f.of == nil {
-		return n
-	}
 	return min(n, f.of.Free())
 }
 
 // next prunes the next batch, and returns the place of each drawn node, or -1. The slice is nil where the pruning is
 // not known, or where the batch stays whole; known tells these apart.
 func (f *forecaster) next(ctx context.Context, g *sample.Subgraph, numSeeds int64) (places []int32, known bool) {
-	if f.of == nil {
-		return nil, false
-	}
 	places, err := f.of.Next(ctx, g, numSeeds, f.cost)
 	if err != nil {
 		f.end(err)
@@ -75,9 +86,6 @@ func (f *forecaster) next(ctx context.Context, g *sample.Subgraph, numSeeds int6
 
 // nextEpoch goes on with an epoch of count batches.
 func (f *forecaster) nextEpoch(ctx context.Context, count int64) {
-	if f.of == nil {
-		return
-	}
 	if err := f.of.NextEpoch(ctx, count); err != nil {
 		f.end(err)
 	}

@@ -71,16 +71,10 @@ func (in *inspector) number(at place) (int64, bool) {
 // a batch a hundredth of the time of reading it, never waits. Arbitrary beyond.
 var firstSuperbatches = []int64{1, 16, 64, 256, 1024, 4096}
 
-// superbatchLength is the length of superbatch k. Where plans are in the scratch
-// file, the second is as long as they come: what a shorter one reads, the next
-// would read again.
-func (in *inspector) superbatchLength(k int) int64 {
-	c := in.cache
-	if c.draw.Split.Stored && k > 0 {
-		return c.draw.Split.Superbatch
-	}
-	if k < len(firstSuperbatches) {
-		return min(c.draw.Split.Superbatch, firstSuperbatches[k])
+// superbatchLength is the length of superbatch k.
+func (c *Cache) superbatchLength(k int) int64 {
+	if k < len(c.lengths) {
+		return min(c.draw.Split.Superbatch, c.lengths[k])
 	}
 	return c.draw.Split.Superbatch
 }
@@ -109,7 +103,7 @@ func (c *Cache) inspect(at place, t draw.ShareSchedule) *inspector {
 // sampling fails, which ends the stream before the batch that failed.
 func (in *inspector) run() error {
 	defer in.forecaster.end(nil)
-	current := in.sampleAhead(in.superbatchLength(0))
+	current := in.sampleAhead(in.cache.superbatchLength(0))
 	var ahead []*sampled
 	defer func() {
 		freeAll(current)
@@ -117,7 +111,7 @@ func (in *inspector) run() error {
 	}()
 	for k := 0; len(current) > 0; k++ {
 		if k > 0 && len(ahead) == 0 && in.forecaster.free(1) > 0 {
-			ahead = in.sampleAhead(in.superbatchLength(k + 1))
+			ahead = in.sampleAhead(in.cache.superbatchLength(k + 1))
 		}
 		s, err := in.plan(&current, &ahead)
 		if err != nil {
@@ -134,7 +128,7 @@ func (in *inspector) run() error {
 			return nil
 		}
 		if len(current) == 0 {
-			current = in.sampleAhead(in.superbatchLength(k + 1))
+			current = in.sampleAhead(in.cache.superbatchLength(k + 1))
 		}
 		if !in.waitBegun(s.first) {
 			return nil

@@ -88,6 +88,13 @@ func (m *inMemory) Free() {
 	m.Record.Free()
 }
 
+// lost is a record that is no more, or never was.
+type lost struct{}
+
+func (lost) Load(context.Context) ([]byte, func(), error) { return nil, nil, scratch.ErrBroken }
+
+func (lost) Free() {}
+
 // inFile is a record in the scratch file.
 type inFile struct {
 	blob   *scratch.Blob

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"unsafe"
 
 	"freshgo/core/draw"
 	"freshgo/core/mem"
@@ -27,16 +26,19 @@ type sampled struct {
 	nodes    int64
 	edges    int64
 	perHop   hopCounts
-	edgePos  bool         // its edges have positions
-	widePos  bool         // of them some need more than 32 bits
-	weighted bool         // its edges have weights
-	disjoint bool         // its nodes have trees
 	numRows  int          // distinct rows that are planned
-	rows     plan.Record  // these, uint32; until they are planned, or executed where byRows; nil: they are lost
+	rows     plan.Record  // these, uint32; until they are planned, or executed where byRows
 	planned  forecastRows // which of those that were drawn they are; until the batch is executed
-	trace    plan.Record  // nil: it is lost
-	byRows   bool         // the trace leaves nodes out: they are the rows
-	ptrs     int64        // the length of the subgraph's Ptr
+	trace    plan.Record
+	byRows   bool // the trace leaves nodes out: they are the rows
+	lengths  lengths
+}
+
+// lengths are the lengths of the parts of a trace that not all subgraphs have.
+type lengths struct {
+	wide, narrow   int64 // positions of edges: of 64 bits where some need these, else of 32
+	weights, trees int64
+	ptrs           int64
 }
 
 type hopCounts struct{ nodes, edges []int64 }
@@ -46,18 +48,16 @@ func (s *sampled) Len() int { return s.numRows }
 
 // Load returns the rows, as they are planned. Where their record is lost, the batch is sampled again.
 func (s *sampled) Load(ctx context.Context) (plan.Batch, func(), error) {
-	if s.rows != nil {
-		data, release, err := s.rows.Load(ctx)
-		if err == nil {
-			return mem.View[uint32](data), release, nil
-		}
-		if !errors.Is(err, scratch.ErrBroken) {
-			return nil, nil, err
-		}
+	data, release, err := s.rows.Load(ctx)
+	if err == nil {
+		return mem.View[uint32](data), release, nil
+	}
+	if !errors.Is(err, scratch.ErrBroken) {
+		return nil, nil, err
 	}
 	var r draw.Request
 	var found draw.BatchRows
-	err := s.again(ctx, &r, func(g *sample.Subgraph) { found.FillGraph(&s.cache.features.CachedTypes, g) })
+	err = s.again(ctx, &r, func(g *sample.Subgraph) { found.FillGraph(&s.cache.features.CachedTypes, g) })
 	if set := s.planned.set(); err == nil && set != nil {
 		found.Keep(set)
 	}
@@ -91,10 +91,8 @@ func (s *sampled) again(ctx context.Context, r *draw.Request, use func(g *sample
 
 // dropRows frees what only the planner needs.
 func (s *sampled) dropRows() {
-	if s.rows != nil {
-		s.rows.Free()
-		s.rows = nil
-	}
+	s.rows.Free()
+	s.rows = lost{}
 }
 
 func (s *sampled) free() {
@@ -120,29 +118,27 @@ func (s *sampled) fetch(ctx context.Context) {
 
 // dropTrace frees what only the executor needs.
 func (s *sampled) dropTrace() {
-	if s.trace != nil {
-		s.trace.Free()
-		s.trace = nil
-	}
+	s.trace.Free()
+	s.trace = lost{}
 	s.dropRows()
 }
 
-// keep copies a sampled subgraph to the record store, without its nodes where the planned rows are these. Where
-// there is no room, s stays without a trace, which is no error. It uses the memory of narrow and returns it.
+// keep copies a sampled subgraph to the record store, without its nodes where the planned rows, which are kept, are
+// these. Where there is no room, the trace is lost, which is no error. It uses the memory of narrow and returns it.
 func (s *sampled) keep(
 	c *Cache, rows []uint32, g *sample.Subgraph, r *draw.Request, narrow []uint32,
 ) []uint32 {
 	if int64(len(g.Row)) > math.MaxUint32 {
 		return narrow
 	}
-	s.edgePos, s.weighted, s.disjoint = c.draw.Sampler.HasPositions(), c.draw.Parts.Weighted, c.draw.Parts.Disjoint
 	// Where plans are in memory, that is for rows until they are planned.
-	s.byRows = c.draw.Split.Stored && s.rows != nil && sameNodes(rows, g.Nodes)
+	s.byRows = c.draw.Split.Stored && sameNodes(rows, g.Nodes)
 	pieces, narrow := s.pack(g, r, narrow)
-	if trace, err := c.recordStore.tryPut(pieces...); err == nil {
-		s.trace = trace
+	trace, err := c.recordStore.tryPut(pieces...)
+	if err != nil {
+		trace, s.byRows = lost{}, false
 	}
-	s.byRows = s.byRows && s.trace != nil
+	s.trace = trace
 	return narrow
 }
 
@@ -163,13 +159,15 @@ func sameNodes(rows []uint32, nodes []int64) bool {
 func (s *sampled) pack(g *sample.Subgraph, r *draw.Request, narrow []uint32) ([][]byte, []uint32) {
 	narrow = narrow[:0]
 	wide := g.Pos
-	if s.widePos = exceeds32(g.Pos); !s.widePos {
+	if !exceeds32(g.Pos) {
 		wide, narrow = nil, narrowed(narrow, g.Pos)
+	}
+	s.lengths = lengths{
+		int64(len(wide)), int64(len(narrow)), int64(len(g.Weight)), int64(len(g.Tree)), int64(len(g.Ptr)),
 	}
 	if !s.byRows {
 		narrow = narrowed(narrow, g.Nodes)
 	}
-	s.ptrs = int64(len(g.Ptr))
 	narrow = packedSources(narrowed(narrow, g.Ptr), g.Row)
 	return [][]byte{
 		mem.Bytes(r.Inputs), mem.Bytes(r.Places.Ends), mem.Bytes(wide), mem.Bytes(g.Weight), mem.Bytes(g.Tree),
@@ -206,17 +204,15 @@ func (s *sampled) unpack(data, nodes []byte, g *sample.Subgraph, r *draw.Request
 	}
 	r.Inputs = append(r.Inputs[:0], mem.View[int64](take(8*s.numSeeds))...)
 	r.Places.Ends = append(r.Places.Ends[:0], mem.View[int64](take(8*s.ends))...)
-	g.Pos = unpacked[int64](g.Pos, s.edgePos && s.widePos, s.edges, take)
-	g.Weight = unpacked[float32](g.Weight, s.weighted, s.edges, take)
-	g.Tree = unpacked[uint32](g.Tree, s.disjoint, s.nodes, take)
-	if s.edgePos && !s.widePos {
-		g.Pos = widened(g.Pos, mem.View[uint32](take(4*s.edges)))
-	}
+	wide := mem.View[int64](take(8 * s.lengths.wide))
+	g.Weight = append(g.Weight[:0], mem.View[float32](take(4*s.lengths.weights))...)
+	g.Tree = append(g.Tree[:0], mem.View[uint32](take(4*s.lengths.trees))...)
+	g.Pos = append(widened(g.Pos, mem.View[uint32](take(4*s.lengths.narrow))), wide...)
 	if !s.byRows {
 		nodes = take(4 * s.nodes)
 	}
 	g.Nodes = widened(g.Nodes, mem.View[uint32](nodes))
-	g.Ptr = widened(g.Ptr, mem.View[uint32](take(4*s.ptrs)))
+	g.Ptr = widened(g.Ptr, mem.View[uint32](take(4*s.lengths.ptrs)))
 	g.Row = unpackedSources(g.Row, s.edges, mem.View[uint32](data))
 	g.NodesPerHop, g.EdgesPerHop = s.perHop.nodes, s.perHop.edges
 }
@@ -254,15 +250,6 @@ func unpackedSources(dst []uint32, count int64, packed []uint32) []uint32 {
 }
 
 func wordsOf(bits int) int { return (bits + 31) / 32 }
-
-// unpacked returns the attributes of each edge or node of a subgraph, if it has any.
-func unpacked[T any](dst []T, present bool, count int64, take func(n int64) []byte) []T {
-	if !present {
-		return dst[:0]
-	}
-	var zero T
-	return append(dst[:0], mem.View[T](take(count*int64(unsafe.Sizeof(zero))))...) // unsafe: only a size
-}
 
 func exceeds32(values []int64) bool {
 	all := int64(0)

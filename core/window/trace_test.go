@@ -22,8 +22,7 @@ func TestTracesAreUnpackedAsTheyWerePacked(t *testing.T) {
 		}
 		r := draw.Request{Inputs: []int64{1 << 40}}
 		s := sampled{
-			numSeeds: 1, nodes: 3, edges: 3, perHop: hopCounts{g.NodesPerHop, g.EdgesPerHop},
-			edgePos: pos != nil, byRows: i == 4,
+			numSeeds: 1, nodes: 3, edges: 3, perHop: hopCounts{g.NodesPerHop, g.EdgesPerHop}, byRows: i == 4,
 		}
 		pieces, _ := s.pack(&g, &r, nil)
 		data := bytes.Join(pieces, nil)
