@@ -86,13 +86,16 @@ func NewGraph(ctx context.Context, in GraphInput) (*Graph, error) {
 	for _, t := range in.EdgeTypes {
 		edges = append(edges, store.EdgeInput{Source: t.Source, Relation: t.Relation, Target: t.Target})
 	}
-	if !in.unnamed() {
-		if err := store.CheckTypes(nodes, edges); err != nil {
-			return nil, err
+	var names naming = namedTypes{}
+	if in.unnamed() {
+		if names = (oneType{}); in.NodeTypes[0].NumNodes < 1 {
+			return nil, fmt.Errorf("%w: %d nodes, expected at least 1", store.ErrInvalid, in.NodeTypes[0].NumNodes)
 		}
+	} else if err := store.CheckTypes(nodes, edges); err != nil {
+		return nil, err
 	}
 	g := &Graph{Budget: mem.NewBudget(in.Memory)}
-	err := g.build(ctx, in, place)
+	err := g.build(ctx, in, place, names)
 	if err != nil {
 		g.Close()
 		return nil, err
@@ -100,19 +103,15 @@ func NewGraph(ctx context.Context, in GraphInput) (*Graph, error) {
 	return g, nil
 }
 
-func (g *Graph) build(ctx context.Context, in GraphInput, place map[string]int) error {
+func (g *Graph) build(ctx context.Context, in GraphInput, place map[string]int, names naming) error {
 	var err error
 	for _, t := range in.NodeTypes {
-		if t.NumNodes < 0 && t.Name != "" {
+		if t.NumNodes < 0 {
 			return fmt.Errorf("%w: node type %q has %d nodes, expected at least 0", store.ErrInvalid, t.Name, t.NumNodes)
 		}
 		n := graphNodes{name: t.Name, Count: t.NumNodes}
-		label := "" // before names in messages
-		if t.Name != "" {
-			label = t.Name + "."
-		}
 		for _, rows := range t.Tensors {
-			checked, wrong := newTensor(rows, label+rows.Name, false, t.NumNodes)
+			checked, wrong := newTensor(rows, names.full(rows.Name, t.Name), false, t.NumNodes)
 			n.tensors, err = append(n.tensors, checked), errors.Join(err, wrong)
 		}
 		g.Nodes = append(g.Nodes, n)
@@ -121,19 +120,15 @@ func (g *Graph) build(ctx context.Context, in GraphInput, place map[string]int) 
 		e := graphEdges{
 			Source: place[t.Source], Target: place[t.Target], name: [3]string{t.Source, t.Relation, t.Target},
 		}
-		label, wrong := "", error(nil)
-		if in.unnamed() {
-			e.CSC, wrong = store.BuildCSC(ctx, t.EdgeIndex, g.Nodes[0].Count, g.Budget)
-		} else {
-			label = fmt.Sprintf("(%s, %s, %s).", t.Source, t.Relation, t.Target)
-			sources, targets := g.Nodes[e.Source].Count, g.Nodes[e.Target].Count
-			e.CSC, wrong = store.BuildRelation(ctx, t.EdgeIndex, label+"edge_index", sources, targets, g.Budget)
-		}
+		label := fmt.Sprintf("(%s, %s, %s)", t.Source, t.Relation, t.Target)
+		sources, targets := g.Nodes[e.Source].Count, g.Nodes[e.Target].Count
+		var wrong error
+		e.CSC, wrong = store.BuildRelation(ctx, t.EdgeIndex, names.full("edge_index", label), sources, targets, g.Budget)
 		if wrong != nil {
 			return errors.Join(err, wrong)
 		}
 		for _, rows := range t.Tensors {
-			checked, wrong := newTensor(rows, label+rows.Name, true, e.CSC.NumEdges())
+			checked, wrong := newTensor(rows, names.full(rows.Name, label), true, e.CSC.NumEdges())
 			e.tensors, err = append(e.tensors, checked), errors.Join(err, wrong)
 		}
 		g.Edges = append(g.Edges, e)
@@ -156,7 +151,7 @@ func newTensor(t GraphTensor, what string, byEdge bool, numRows int64) (Tensor, 
 			store.ErrInvalid, what, len(t.Rows), numRows, width)
 	}
 	return Tensor{
-		Name: t.Name, DType: t.DType, RowShape: t.RowShape, Width: int(width),
+		Name: t.Name, DType: t.DType, RowShape: t.RowShape, Width: int(width), Stored: t.DType,
 		ByEdge: byEdge, NumRows: numRows, Memory: t.Rows,
 	}, nil
 }
@@ -188,7 +183,7 @@ func (g *Graph) Parts() Parts {
 		p.NumEdges += c.NumEdges()
 		add(e.tensors, i)
 	}
-	types.finish(&p)
+	p.finish()
 	return p
 }
 

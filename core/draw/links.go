@@ -1,6 +1,7 @@
 package draw
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,11 +23,7 @@ const LinkTimeName = "edge_label_time"
 func (p *Parts) LinkedRelation(o *links.Options) (of links.Relation, err error) {
 	s := p.Schema
 	for _, i := range []int{o.Relation, o.Reverse} {
-		switch {
-		case i >= 0 && i < len(s.Relations):
-		case s.Homogeneous():
-			return of, fmt.Errorf("%w: links are of edge type %d, but the graph has no edge types", ErrOption, i)
-		default:
+		if i < 0 || i >= len(s.Relations) {
 			return of, fmt.Errorf("%w: links are of edge type %d, expected 0 to %d", ErrOption, i, len(s.Relations)-1)
 		}
 	}
@@ -40,11 +37,10 @@ func (p *Parts) LinkedRelation(o *links.Options) (of links.Relation, err error) 
 		FirstSource: s.First[r.Source], FirstTarget: s.First[r.Target],
 		NumNodes: p.NumNodes, NumEdges: r.NumEdges, NumRelations: len(s.Relations),
 	}
-	if !s.Homogeneous() {
-		of.Name = r.name
-		of.OfSource = fmt.Sprintf(" of type %q", s.TypeNames[r.Source])
-		of.OfTarget = fmt.Sprintf(" of type %q", s.TypeNames[r.Target])
-	}
+	named := namingOf(s).label
+	of.Name = named(r.name)
+	of.OfSource = named(fmt.Sprintf(" of type %q", s.TypeNames[r.Source]))
+	of.OfTarget = named(fmt.Sprintf(" of type %q", s.TypeNames[r.Target]))
 	return of, nil
 }
 
@@ -278,15 +274,12 @@ func (k LinkRequester) open(ctx context.Context, m *Sampling) error {
 
 func (k LinkRequester) Request(ctx context.Context, m *Sampling, key sample.Key, r *Request) (err error) {
 	edges := m.Sampler.Relation(k.Options.Relation)
-	run := func() { err = k.Links.Request(ctx, edges, key, r.Inputs, &r.Request, &r.Places) }
-	if m.Split.Neighbors || !k.Strict() {
-		if stopped := m.Compute(ctx, run); stopped != nil {
-			return stopped
-		}
-		return err
+	run := m.Compute
+	if k.Strict() {
+		run = m.drawing
 	}
-	run() // mostly waits for the disk, which takes no thread
-	return err
+	stopped := run(ctx, func() { err = k.Links.Request(ctx, edges, key, r.Inputs, &r.Request, &r.Places) })
+	return cmp.Or(stopped, err)
 }
 
 func (k LinkRequester) Linked() *links.Links { return k.Links }

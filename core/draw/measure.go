@@ -34,7 +34,7 @@ type Measured struct {
 func Measure(ctx context.Context, m *Sampling, r *sizing.Request, g *sizing.Graph) (of Measured, err error) {
 	split := sizing.Measuring(r, g)
 	limit := max(r.Memory-g.Fixed, leastTrial)
-	if split.Neighbors && m.Parts.Store != nil {
+	if split.Neighbors {
 		of, err = tryMeasure(ctx, m, split, limit, false)
 		if !errors.Is(err, mem.ErrBudget) {
 			return of, err

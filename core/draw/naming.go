@@ -11,6 +11,7 @@ type naming interface {
 	edges(relation int, name string) string // and of a relation
 	full(name, typ string) string
 	describe(name, typ string) string
+	label(text string) string             // of a type, nothing where types have no names
 	within(label string, err error) error // adds the type to an error
 }
 
@@ -21,6 +22,7 @@ func (oneType) nodes(_ int, name string) string  { return name }
 func (oneType) edges(_ int, name string) string  { return name }
 func (oneType) full(name, _ string) string       { return name }
 func (oneType) describe(name, _ string) string   { return strconv.Quote(name) }
+func (oneType) label(string) string              { return "" }
 func (oneType) within(_ string, err error) error { return err }
 
 // namedTypes names the tensors of a graph whose types have names.
@@ -30,4 +32,5 @@ func (namedTypes) nodes(typ int, name string) string      { return NodeName(typ,
 func (namedTypes) edges(relation int, name string) string { return EdgeName(relation, name) }
 func (namedTypes) full(name, typ string) string           { return typ + "." + name }
 func (namedTypes) describe(name, typ string) string       { return fmt.Sprintf("%q of %s", name, typ) }
+func (namedTypes) label(text string) string               { return text }
 func (namedTypes) within(label string, err error) error   { return fmt.Errorf("%s: %w", label, err) }

@@ -52,10 +52,10 @@ func (o *observer) add(g *sample.Subgraph) {
 
 // addTensors notes on which pages rows of the tensors lie, where these are in the order of the nodes.
 func (o *observer) addTensors(rows []uint32) {
-	types := o.m.Parts.Store.NodeTypes()
+	types := o.m.Parts.stored
 	for i := range o.m.Parts.Tensors {
 		t := &o.m.Parts.Tensors[i]
-		if t.ByEdge || t.OnDisk == nil || types[t.Type].Order != nil {
+		if t.ByEdge || types[t.Type].Order != nil {
 			continue
 		}
 		o.places = o.places[:0]
@@ -71,11 +71,7 @@ func (o *observer) addTensors(rows []uint32) {
 // addLists notes on which pages the lists begin that were drawn from.
 func (o *observer) addLists(g *sample.Subgraph) {
 	s, of := o.m.Parts.Schema, &o.batch.typeOffsets
-	for i := range s.Relations {
-		r := &s.Relations[i]
-		if !r.used || r.OnDisk == nil {
-			continue
-		}
+	for _, r := range s.stored() {
 		o.places = o.places[:0]
 		first := of.Nodes[r.Target]
 		for _, v := range g.Nodes[first : first+of.reached[r.Target]] {

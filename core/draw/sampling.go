@@ -43,6 +43,10 @@ type Sampling struct {
 	seedTimes  []int64             // of the seeds, in the user's order
 	seedSums   []float64           // the running sums of their weights; nil: each comes once in an epoch
 	release    []func()            // what undo undoes, last first
+
+	// Set when the engine and the sampler are opened, by where the graph is:
+	EngineStats func() ssd.Stats
+	drawing     func(ctx context.Context, fn func()) error // runs what draws edges
 }
 
 func New(o Options, src Source) Sampling {
@@ -119,13 +123,13 @@ func (m *Sampling) Close() {
 
 // OpenEngine starts the read engine of a store, and makes the graph ready for reading.
 func (m *Sampling) OpenEngine() error {
-	m.EngineName = "memory"
+	m.EngineName, m.EngineStats = "memory", func() ssd.Stats { return ssd.Stats{} }
 	if m.Parts.Store != nil {
 		engine, err := m.newEngine(&m.Split, m.Budget)
 		if err != nil {
 			return err
 		}
-		m.Engine, m.EngineName, m.EngineWhy = engine, engine.Name(), engine.Why()
+		m.Engine, m.EngineName, m.EngineWhy, m.EngineStats = engine, engine.Name(), engine.Why(), engine.Stats
 		m.OnClose(func() { engine.Close() })
 	}
 	m.Graph = graph.Opened{
@@ -142,20 +146,16 @@ func (m *Sampling) newEngine(s *sizing.Split, budget *mem.Budget) (*ssd.Engine, 
 	}, m.Parts.Store.Path())
 }
 
-func (m *Sampling) EngineStats() ssd.Stats {
-	if m.Engine == nil {
-		return ssd.Stats{}
-	}
-	return m.Engine.Stats()
-}
-
 // OpenSampler makes the sampler and its workers.
 func (m *Sampling) OpenSampler(ctx context.Context) error {
 	if err := m.makeSampler(ctx); err != nil {
 		return err
 	}
 	count, threads := m.Concurrency()
-	m.cpu = make(chan struct{}, count)
+	m.cpu, m.drawing = make(chan struct{}, count), m.Compute
+	if !m.Split.Neighbors { // it mostly waits for the disk, which takes no thread
+		m.drawing = func(_ context.Context, fn func()) error { fn(); return nil }
+	}
 	m.Workers = make(chan *sample.Worker, count)
 	for range count {
 		w, err := m.newWorker(threads)
@@ -254,13 +254,8 @@ func (m *Sampling) Compute(ctx context.Context, fn func()) error {
 func (m *Sampling) Draw(
 	ctx context.Context, worker *sample.Worker, key sample.Key, r *Request, g *sample.Subgraph,
 ) (err error) {
-	run := func() { err = worker.Draw(ctx, key, r.Request, g) }
-	if m.Split.Neighbors {
-		if stopped := m.Compute(ctx, run); stopped != nil {
-			return stopped
-		}
-	} else {
-		run() // mostly waits for the disk, which takes no thread
+	if stopped := m.drawing(ctx, func() { err = worker.Draw(ctx, key, r.Request, g) }); stopped != nil {
+		return stopped
 	}
 	if !m.Parts.Weighted {
 		g.Weight = nil

@@ -2,6 +2,7 @@ package draw
 
 import (
 	"fmt"
+	"iter"
 	"strconv"
 	"unsafe"
 
@@ -70,13 +71,25 @@ func (s *Schema) NumTypes() int { return len(s.First) - 1 }
 
 func (s *Schema) NumNodes(typ int) int64 { return s.First[typ+1] - s.First[typ] }
 
+// stored yields the relations of a store along which batches are drawn.
+func (s *Schema) stored() iter.Seq2[int, *Relation] {
+	return func(yield func(i int, r *Relation) bool) {
+		for i := range s.Relations {
+			if r := &s.Relations[i]; r.OnDisk != nil && r.used && !yield(i, r) {
+				return
+			}
+		}
+	}
+}
+
 func (s *Schema) addNodes(name string, count int64) {
 	s.TypeNames = append(s.TypeNames, name)
 	s.First = append(s.First, s.First[s.NumTypes()]+count)
 }
 
 // finish tells parts and tensors what all types together came to.
-func (s *Schema) finish(p *Parts) {
+func (p *Parts) finish() {
+	s := p.Schema
 	p.NumNodes = s.First[s.NumTypes()]
 	for i := range p.Tensors {
 		if t := &p.Tensors[i]; t.ByEdge {

@@ -104,11 +104,9 @@ func (z Sizes) Graph() sizing.Graph {
 
 // tensorSizes describes a tensor.
 func (p *Parts) tensorSizes(t *Tensor) sizing.Tensor {
-	of := sizing.Tensor{Width: t.Width, Rows: t.NumRows, ByEdge: t.ByEdge, Type: t.Type, Used: p.Reaches(t)}
-	if t.OnDisk != nil {
-		of.Span = int(t.OnDisk.Layout.SpanBytes())
+	return sizing.Tensor{
+		Width: t.Width, Rows: t.NumRows, ByEdge: t.ByEdge, Type: t.Type, Used: p.Reaches(t), Span: t.span,
 	}
-	return of
 }
 
 // graphSizes are the sizes of a graph while they are added up.
@@ -128,11 +126,7 @@ func (g *graphSizes) read(a *store.Array) {
 // topologySizes counts the neighbour lists of a store and what lies beside them.
 func (p *Parts) topologySizes(g *graphSizes) {
 	types := p.Schema
-	for i := range types.Relations {
-		r := &types.Relations[i]
-		if !r.used {
-			continue
-		}
+	for i, r := range types.stored() {
 		g.Fixed += r.OnDisk.Indptr.Bytes
 		g.read(r.OnDisk.Indices)
 		g.Neighbors += r.NumEdges * int64(r.OnDisk.Indices.Layout.RowBytes)
@@ -146,7 +140,7 @@ func (p *Parts) topologySizes(g *graphSizes) {
 		}
 	}
 	ordered := false
-	for _, t := range p.Store.NodeTypes() {
+	for _, t := range p.stored {
 		if t.Order != nil {
 			ordered = true
 			g.Loading = max(g.Loading, t.Order.LoadBytes())
@@ -166,11 +160,11 @@ func (z Sizes) weightSizes(g *graphSizes) {
 		}
 		whole := graph.WeightColumn{Column: t.column()}
 		g.Weights += whole.Bytes()
-		if of := byPosition(m, t); of != nil {
+		if of := t.positions; of != nil {
 			g.Checks += graph.PositionBytes(of)
 			g.read(&of.Array)
 			g.read(&of.Sums)
-		} else if m.Parts.Store != nil { // in the user's order, while they are put into the order of positions
+		} else { // in the user's order, while they are put into the order of positions
 			g.UserWeights = max(g.UserWeights, t.Bytes())
 		}
 	}

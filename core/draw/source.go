@@ -21,7 +21,8 @@ type Source interface {
 // Parts is a source taken apart. What is on disk has a nil memory.
 type Parts struct {
 	NumNodes, NumEdges int64
-	Store              *store.Store   // nil for a Graph
+	Store              *store.Store // nil for a Graph
+	stored             []store.NodeType
 	Tensors            []Tensor       // node tensors, then edge tensors
 	Transposed         bool           // batches bring their edges grouped by source too
 	Held               bool           // batches say where each row is, see PlaceName
@@ -42,8 +43,13 @@ type Tensor struct {
 	Narrow   *store.Narrowed // the coding of rows of fewer bytes; nil: batches have the rows as they are
 	ByEdge   bool            // a row per edge, in the user's order of edges
 	NumRows  int64
-	Memory   []byte        // dense rows, when the user holds them in memory
-	OnDisk   *store.Tensor // else where they are
+	Stored   manifest.DType // the type in which rows are stored
+	Memory   []byte         // dense rows, when the user holds them in memory
+	OnDisk   *store.Tensor  // else where they are
+
+	aggregate *store.Aggregate // how package propagate has computed it; nil: it has not
+	positions *store.Weights   // the weights of edges by position; nil: only by number
+	span      int              // bytes of the pages of a row on disk
 
 	Type  int    // place of its node type, or of its relation
 	First int64  // global number of the first node of its type
@@ -53,16 +59,10 @@ type Tensor struct {
 // Choose leaves out tensors that were computed (package propagate), but for the one of this name: where a node type has
 // it, batches bring it instead of the tensor that it was made from.
 func (p *Parts) Choose(aggregate string) error {
-	computed := func(t *Tensor) *store.Aggregate {
-		if t.OnDisk == nil || t.ByEdge {
-			return nil
-		}
-		return t.OnDisk.Aggregate
-	}
 	replaced := map[int]string{} // by node type
 	for i := range p.Tensors {
 		t := &p.Tensors[i]
-		a := computed(t)
+		a := t.aggregate
 		switch {
 		case a == nil || t.Name != aggregate:
 			continue
@@ -76,7 +76,7 @@ func (p *Parts) Choose(aggregate string) error {
 		return fmt.Errorf("%w: aggregate is %q, expected a tensor that propagate has computed", ErrOption, aggregate)
 	}
 	p.Tensors = slices.DeleteFunc(p.Tensors, func(t Tensor) bool {
-		if computed(&t) != nil {
+		if t.aggregate != nil {
 			return t.Name != aggregate
 		}
 		name, within := replaced[t.Type]
@@ -125,15 +125,7 @@ func (p *Parts) RowCost() func(node int64) float32 {
 
 // column is a tensor of one number for each row as package graph reads it.
 func (t *Tensor) column() graph.Column {
-	return graph.Column{DType: t.StoredDType(), NumRows: t.NumRows, Memory: t.Memory, Disk: t.OnDisk}
-}
-
-// StoredDType is the type in which rows are stored.
-func (t *Tensor) StoredDType() manifest.DType {
-	if t.OnDisk != nil {
-		return t.OnDisk.DType
-	}
-	return t.DType
+	return graph.Column{DType: t.Stored, NumRows: t.NumRows, Memory: t.Memory, Disk: t.OnDisk}
 }
 
 // AsStored makes batches bring rows as they are stored.
@@ -162,22 +154,26 @@ func OpenStore(s *store.Store) Source { return storeSource{s} }
 
 func (s storeSource) Parts() Parts {
 	types := &Schema{First: []int64{0}}
-	p := Parts{Store: s.store, Schema: types}
+	p := Parts{Store: s.store, stored: s.store.NodeTypes(), Schema: types}
 	places := map[string]int{}
-	add := func(tensors []store.Tensor, byEdge bool, typ int) {
+	add := func(tensors []store.Tensor, byEdge bool, typ int, weights *store.Weights) {
 		for i := range tensors {
 			t := &tensors[i]
 			dtype, shape := t.Values()
 			p.Tensors = append(p.Tensors, Tensor{
 				Name: t.Name, DType: dtype, RowShape: shape, Width: t.Layout.RowBytes, Narrow: t.Narrow,
-				ByEdge: byEdge, NumRows: t.Rows, OnDisk: t, Type: typ,
+				ByEdge: byEdge, NumRows: t.Rows, Stored: t.DType, OnDisk: t, Type: typ,
+				aggregate: t.Aggregate, span: int(t.Layout.SpanBytes()),
 			})
+			if weights != nil && weights.Of == t.Name {
+				p.Tensors[len(p.Tensors)-1].positions = weights
+			}
 		}
 	}
-	for i, t := range s.store.NodeTypes() {
+	for i, t := range p.stored {
 		places[t.Name] = i
 		types.addNodes(t.Name, t.Count)
-		add(t.Tensors, false, i)
+		add(t.Tensors, false, i, nil)
 	}
 	for i, e := range s.store.EdgeTypes() {
 		types.Relations = append(types.Relations, Relation{
@@ -185,8 +181,8 @@ func (s storeSource) Parts() Parts {
 			name: e.String(), Relation: e.Relation, OnDisk: &e,
 		})
 		p.NumEdges += e.NumEdges
-		add(e.Tensors, true, i)
+		add(e.Tensors, true, i, e.Weights)
 	}
-	types.finish(&p)
+	p.finish()
 	return p
 }

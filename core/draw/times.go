@@ -90,23 +90,15 @@ func noTimes(m *Sampling, name string) error {
 			nodes = append(nodes, s.fullName(t))
 		}
 	}
-	if s.Homogeneous() {
-		return fmt.Errorf("%w: time_attr %q is no tensor of the graph, the edge tensors are %q and the node tensors are %q",
-			ErrOption, name, edges, nodes)
-	}
-	return fmt.Errorf("%w: time_attr %q is no tensor of any type, the tensors are %q",
-		ErrOption, name, append(nodes, edges...))
+	return fmt.Errorf("%w: time_attr %q is no tensor of the graph, the edge tensors are %q and the node tensors are %q",
+		ErrOption, name, edges, nodes)
 }
 
 // NoSeedTimes returns the error that the seeds of a type have no times.
 func (s *Schema) NoSeedTimes(typ int, name string) error {
-	if s.Homogeneous() {
-		return fmt.Errorf("%w: time_attr %q has times of edges, so input_time must give a time for each input node",
-			ErrOption, name)
-	}
-	return fmt.Errorf("%w: node type %q has no time_attr %q of its own, so input_time must give a time for "+
-		"each input node",
-		ErrOption, s.TypeNames[typ], name)
+	return namingOf(s).within(fmt.Sprintf("node type %q", s.TypeNames[typ]), fmt.Errorf(
+		"%w: time_attr %q has no times of input nodes, so input_time must give a time for each input node",
+		ErrOption, name))
 }
 
 // timed is the tensor that has the times of a relation's edges, or nil.
@@ -212,9 +204,6 @@ func openTimesOfNodes(ctx context.Context, m *Sampling, typ int, t *Tensor, out 
 
 // orderOf is the row of each node of a tensor's type, counted over all types, or nil.
 func orderOf(ctx context.Context, m *Sampling, t *Tensor) ([]uint32, error) {
-	if m.Parts.Store == nil {
-		return nil, nil
-	}
 	if err := NewTopology(m).OpenOrder(ctx); err != nil || m.Order == nil {
 		return nil, err
 	}
@@ -256,7 +245,7 @@ func timesOnDisk(m *Sampling) []*sample.Temporal {
 
 // checkTime says why a tensor holds no times.
 func (t *Tensor) checkTime() error {
-	if one := t.Width == t.StoredDType().Size(); !one || !t.DType.IsInteger() || t.DType == manifest.DType_UINT64 {
+	if one := t.Width == t.Stored.Size(); !one || !t.DType.IsInteger() || t.DType == manifest.DType_UINT64 {
 		return fmt.Errorf("%w: time_attr %q holds %s %v for each node or edge, expected one integer that int64 holds",
 			ErrOption, t.Name, t.DType.Label(), t.RowShape)
 	}

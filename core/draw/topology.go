@@ -21,11 +21,7 @@ func NewTopology(m *Sampling) Topology { return Topology{m} }
 // budget until the size of the working set is known, so that a budget too small is answered with the one that works.
 func (g Topology) OpenIndptr(ctx context.Context) error {
 	m, s := g.sampling, g.sampling.Parts.Schema
-	for i := range s.Relations {
-		r := &s.Relations[i]
-		if r.OnDisk == nil || !r.used {
-			continue
-		}
+	for _, r := range s.stored() {
 		block, err := r.OnDisk.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
 		if err != nil {
 			return err
@@ -43,11 +39,7 @@ func (g Topology) OpenLists(ctx context.Context) error {
 	if !m.Split.Neighbors {
 		g.dropLoaded()
 	}
-	for i := range s.Relations {
-		r := &s.Relations[i]
-		if r.OnDisk == nil || !r.used {
-			continue
-		}
+	for i, r := range s.stored() {
 		var err error
 		if r.Neighbors, err = g.openNeighbors(ctx, i); err != nil {
 			return err
@@ -102,7 +94,7 @@ func (g Topology) dropLoaded() {
 // has found are taken over.
 func (g Topology) OpenOrder(ctx context.Context) error {
 	m := g.sampling
-	if m.Parts.Store == nil || m.Order != nil {
+	if m.Order != nil {
 		return nil
 	}
 	var err error
@@ -114,7 +106,7 @@ func (g Topology) OpenOrder(ctx context.Context) error {
 // counted with the offsets, see openIndptr.
 func (g Topology) rowsOfNodes(ctx context.Context) ([]uint32, error) {
 	m, s := g.sampling, g.sampling.Parts.Schema
-	types := m.Parts.Store.NodeTypes()
+	types := m.Parts.stored
 	if !slices.ContainsFunc(types, func(t store.NodeType) bool { return t.Order != nil }) {
 		return nil, nil
 	}

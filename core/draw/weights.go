@@ -76,11 +76,8 @@ func checkWeights(m *Sampling) error {
 		return nil
 	}
 	known := edgeTensors(m, func(*Tensor) bool { return true }, types.fullName)
-	what := "no edge tensor"
-	if !types.Homogeneous() {
-		what = "no tensor of any edge type"
-	}
-	return fmt.Errorf("%w: weight_attr %q is %s, the edge tensors are %q", ErrOption, m.Options.WeightAttr, what, known)
+	return fmt.Errorf("%w: weight_attr %q is no edge tensor, the edge tensors are %q", ErrOption, m.Options.WeightAttr,
+		known)
 }
 
 // edgeTensors returns what name calls the tensors of edges for which is holds.
@@ -96,7 +93,7 @@ func edgeTensors(m *Sampling, is func(*Tensor) bool, name func(*Tensor) string) 
 
 // checkWeight says why a tensor holds no weights.
 func (t *Tensor) checkWeight() error {
-	if one := t.Width == t.StoredDType().Size(); !one || !t.DType.IsFloat() && !t.DType.IsInteger() {
+	if one := t.Width == t.Stored.Size(); !one || !t.DType.IsFloat() && !t.DType.IsInteger() {
 		return fmt.Errorf("%w: weight_attr %q holds %s %v for each edge, expected one number",
 			ErrOption, t.Name, t.DType.Label(), t.RowShape)
 	}
@@ -147,22 +144,11 @@ func openWeights(ctx context.Context, m *Sampling) ([]*sample.Weights, error) {
 // weightColumn is a tensor of weights as package graph reads it. A trial does not look for bad ones.
 func weightColumn(m *Sampling, t *Tensor) graph.WeightColumn {
 	return graph.WeightColumn{
-		Column: t.column(), ByPosition: byPosition(m, t), InMemory: m.Split.Weights, Unchecked: m.trial,
+		Column: t.column(), ByPosition: t.positions, InMemory: m.Split.Weights, Unchecked: m.trial,
 		Bad: func(edge int64, w float64) error {
 			return fmt.Errorf("%w: weight_attr %q is %v for edge %d, expected a finite number of "+
 				"at least 0 and at most %g",
 				ErrOption, t.Name, w, edge, store.MaxWeight)
 		},
 	}
-}
-
-// byPosition is the weights of a tensor by position, nil where the store does not have them.
-func byPosition(m *Sampling, t *Tensor) *store.Weights {
-	if m.Parts.Store == nil || t.OnDisk == nil {
-		return nil
-	}
-	if w := m.Parts.Store.EdgeTypes()[t.Type].Weights; w != nil && w.Of == t.Name {
-		return w
-	}
-	return nil
 }

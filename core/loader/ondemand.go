@@ -302,12 +302,12 @@ func (p *onDemandWorker) readTimes(ctx context.Context, t *fetch.Table, nodes, o
 	}
 	if t.Disk != nil {
 		return t.Disk.Read(ctx, &p.preparer.filler.Scratch.Merger, rows, func(i int32, row []byte) error {
-			store.DecodeIntegers(t.StoredDType(), row, out[i:i+1])
+			store.DecodeIntegers(t.Stored, row, out[i:i+1])
 			return nil
 		})
 	}
 	for i, row := range rows {
-		store.DecodeIntegers(t.StoredDType(), t.Memory[int(row)*t.Width:][:t.Width], out[i:i+1])
+		store.DecodeIntegers(t.Stored, t.Memory[int(row)*t.Width:][:t.Width], out[i:i+1])
 	}
 	return nil
 }

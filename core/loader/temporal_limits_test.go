@@ -154,7 +154,7 @@ func TestWrongTimes(t *testing.T) {
 		"floats":    {d, func(o *draw.Options) { o.TimeAttr = "weight" }, `time_attr "weight" holds float32 []`},
 		"too large": {d, func(o *draw.Options) { o.TimeAttr = "huge" }, `time_attr "huge" holds uint64 []`},
 		"no input_time": {d, func(o *draw.Options) { o.TimeAttr = "time" },
-			`time_attr "time" has times of edges, so input_time must give a time for each input node`},
+			`time_attr "time" has no times of input nodes, so input_time must give a time for each`},
 		"input_time": {d, func(o *draw.Options) { o.TimeAttr, o.SeedTimes = "time", make([]int64, 99) },
 			`input_time has 99 times, expected one for each of 100 input nodes`},
 		"of seeds": {d, func(o *draw.Options) { o.TimeAttr, o.SeedTimes, o.Seeds = "y", make([]int64, 100), []int64{1, 2} },
@@ -188,13 +188,13 @@ func TestWrongTimesOfTypes(t *testing.T) {
 	d := severalTypes().timed()
 	g := d.graph(t)
 	for message, change := range map[string]func(o *draw.Options){
-		`time_attr "born!" is no tensor of any type, the tensors are ["user.x"`: func(o *draw.Options) {
+		`time_attr "born!" is no tensor of the graph, the edge tensors are [`: func(o *draw.Options) {
 			o.TimeAttr = "born!"
 		},
 		`time_attr "mixed" names tensors of nodes (node type "item") and of edges (edge`: func(o *draw.Options) {
 			o.TimeAttr = "mixed"
 		},
-		`node type "item" has no time_attr "born" of its own, so input_time must give`: func(o *draw.Options) {
+		`node type "item": loader: invalid option: time_attr "born" has no times of input nodes`: func(o *draw.Options) {
 			o.TimeAttr = "born"
 		},
 		`node type "user": loader: invalid option: time_attr "x" holds uint8 [96]`: func(o *draw.Options) {

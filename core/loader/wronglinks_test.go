@@ -103,5 +103,5 @@ func TestWrongLinksOfRelations(t *testing.T) {
 	o := newDataset(100, 2200).forLinks(links.Options{})
 	o.Links.Relation = 1
 	_, err := Open(context.Background(), newDataset(100, 2200).graph(t), o, mem.NewAllocator())
-	require.ErrorContains(t, err, "links are of edge type 1, but the graph has no edge types")
+	require.ErrorContains(t, err, "links are of edge type 1, expected 0 to 0")
 }

@@ -385,7 +385,7 @@ func TestBadInput(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, names)
 			if strings.HasPrefix(tc.want, "edge_index[") && in.NumNodes > 0 {
-				_, err := BuildCSC(context.Background(), in.EdgeIndex, in.NumNodes, mem.NewBudget(0))
+				_, err := buildCSC(context.Background(), in.EdgeIndex, in.NumNodes, mem.NewBudget(0))
 				require.ErrorIs(t, err, ErrInvalid)
 				require.ErrorContains(t, err, tc.want)
 			}

@@ -34,20 +34,12 @@ func (c *CSC) Close() {
 	*c = CSC{Indptr: []int64{0}}
 }
 
-// BuildCSC sorts an edge list in memory by target, stably, into memory counted as Topology. An id that is not in [0,
-// numNodes) is an ErrInvalid that names its place. While it runs, edges that are not sorted need another 6 to 17 bytes
-// each, counted as Convert.
+// BuildRelation sorts an edge list in memory, which messages call name, by target, stably, into memory counted as
+// Topology. An id that is no node of its type is an ErrInvalid that names its place. While it runs, edges that are not
+// sorted need another 6 to 17 bytes each, counted as Convert.
 //
 // It is Convert's sorter with everything in memory. A counting sort straight into the result would need no more than
 // that, but misses the caches four times for each edge and took four times as long.
-func BuildCSC(ctx context.Context, edges EdgeSource, numNodes int64, budget *mem.Budget) (*CSC, error) {
-	if numNodes < 1 {
-		return nil, invalid("%d nodes, expected 1 to %d", numNodes, int64(maxCount))
-	}
-	return BuildRelation(ctx, edges, edgesName, numNodes, numNodes, budget)
-}
-
-// BuildRelation is BuildCSC for edges from one node type to another, which messages call name.
 func BuildRelation(
 	ctx context.Context, edges EdgeSource, name string, numSources, numTargets int64, budget *mem.Budget,
 ) (*CSC, error) {

@@ -51,6 +51,11 @@ func randomEdges(rng *rand.Rand, n int64, e int) (src, dst []int64) {
 	return src, dst
 }
 
+// buildCSC sorts the edges of a homogeneous graph.
+func buildCSC(ctx context.Context, edges EdgeSource, numNodes int64, budget *mem.Budget) (*CSC, error) {
+	return BuildRelation(ctx, edges, edgesName, numNodes, numNodes, budget)
+}
+
 func TestBuildCSC(t *testing.T) {
 	rng := explore.Rand(t, 1, 2)
 	for _, tc := range []struct {
@@ -61,7 +66,7 @@ func TestBuildCSC(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			src, dst := randomEdges(rng, tc.n, tc.e)
 			budget := mem.NewBudget(0)
-			csc, err := BuildCSC(context.Background(), edgesOf(src, dst), tc.n, budget)
+			csc, err := buildCSC(context.Background(), edgesOf(src, dst), tc.n, budget)
 			require.NoError(t, err)
 			indptr, indices, ids := oracle(src, dst, tc.n)
 			require.Equal(t, indptr, csc.Indptr)
@@ -87,7 +92,7 @@ func TestFailedBuildLeavesNothing(t *testing.T) {
 	failures := 0
 	for limit := int64(1); ; limit *= 2 {
 		budget := mem.NewBudget(limit)
-		csc, err := BuildCSC(context.Background(), edges, 500, budget)
+		csc, err := buildCSC(context.Background(), edges, 500, budget)
 		if err == nil {
 			require.EqualValues(t, 20_000, csc.NumEdges())
 			csc.Close()
@@ -103,12 +108,12 @@ func TestFailedBuildLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	budget := mem.NewBudget(0)
-	_, err := BuildCSC(ctx, edges, 500, budget)
+	_, err := buildCSC(ctx, edges, 500, budget)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, budget.Used())
-	_, err = BuildCSC(context.Background(), Source{DType: manifest.DType_INT64, Shape: []int64{2, 1}, File: "e.npy"}, 500,
+	_, err = buildCSC(context.Background(), Source{DType: manifest.DType_INT64, Shape: []int64{2, 1}, File: "e.npy"}, 500,
 		budget)
 	require.ErrorIs(t, err, ErrInvalid)
-	_, err = BuildCSC(context.Background(), edges, 0, budget)
+	_, err = buildCSC(context.Background(), edges, 0, budget)
 	require.ErrorIs(t, err, ErrInvalid)
 }

@@ -486,7 +486,7 @@ def test_a_graph_without_edges() -> None:
             {"time_attr": "when"},
             r"edge type \(paper, written by, author\) has no time_attr 'when' of its own",
         ),
-        (WRITES, {**WHEN, "time_attr": "whenever"}, "no tensor of any type"),
+        (WRITES, {**WHEN, "time_attr": "whenever"}, "no tensor of the graph"),
         (WRITES, {**WHEN, "time_attr": "both"}, "names tensors of nodes .* and of edges"),
         (
             WRITES,

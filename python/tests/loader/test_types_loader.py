@@ -257,7 +257,7 @@ def test_scores_are_over_all_nodes(typed: Graph, typed_path: Path) -> None:
         (
             {"weight_attr": "x"},
             errors.InvalidArgumentError,
-            r"'x' is no tensor of any edge type, .*writes, paper\).weight",
+            r"'x' is no edge tensor, .*writes, paper\).weight",
         ),
         ({"weight_attr": "weigth"}, errors.InvalidArgumentError, r"did you mean 'weight'\?"),
         ({"time_attr": "tiem"}, errors.InvalidArgumentError, r"did you mean 'time'\?"),

@@ -199,7 +199,7 @@ def test_hotness_that_cannot_be_computed(
         (
             lambda g: hotness(g, "expected", num_neighbors=[3], input_nodes="paper", weight_attr="x"),
             InvalidArgumentError,
-            r"'x' is no tensor of any edge type",
+            r"'x' is no edge tensor",
         ),
         (
             lambda _: hotness({"edge_index": np.zeros((2, 1), int)}, "degree", num_neighbors={CITES: [3]}),
