@@ -8,6 +8,7 @@ import (
 	"freshgo/core/graph"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/ssd"
 	"freshgo/core/store"
 )
 
@@ -158,7 +159,7 @@ func newTensor(t GraphTensor, what string, byEdge bool, numRows int64) (Tensor, 
 
 func (g *Graph) Parts() Parts {
 	types := &Schema{First: []int64{0}}
-	p := Parts{Schema: types, inMemory: g.Budget}
+	p := Parts{Schema: types, FS: ssd.OS, CheckCurrent: func() error { return nil }, inMemory: g.Budget}
 	add := func(tensors []Tensor, typ int) {
 		for _, t := range tensors {
 			t.Type = typ

@@ -166,9 +166,13 @@ func openRequester(ctx context.Context, m *Sampling) error {
 	if err != nil {
 		return err
 	}
-	g := &linkGraph{of: m, graph: graph.Opened{Store: m.Parts.Store, Budget: mem.NewBudget(0)}}
+	g := &linkGraph{of: m, graph: graph.Opened{Store: m.Parts.Store, Budget: mem.NewBudget(0)}, stop: func() {}}
 	defer g.close()
-	k, err := links.Open(ctx, mem.NewBudget(0), o, of, m.Options.Trees(), g)
+	var from links.Graph = g
+	if m.Parts.Store != nil {
+		from = storedLinkGraph{g}
+	}
+	k, err := links.Open(ctx, mem.NewBudget(0), o, of, m.Options.Trees(), from)
 	if errors.Is(err, sample.ErrConfig) {
 		return fmt.Errorf("%w: %w", ErrOption, err)
 	}
@@ -184,13 +188,15 @@ func openRequester(ctx context.Context, m *Sampling) error {
 type linkGraph struct {
 	of    *Sampling
 	graph graph.Opened
+	stop  func() // ends the engine
 }
+
+// storedLinkGraph is a linkGraph of a store. Edges starts its engine.
+type storedLinkGraph struct{ *linkGraph }
 
 func (g *linkGraph) close() {
 	g.graph.Close()
-	if g.graph.Engine != nil {
-		g.graph.Engine.Close()
-	}
+	g.stop()
 }
 
 func (g *linkGraph) HasTimes(typ int) bool {
@@ -220,17 +226,33 @@ func (g *linkGraph) linked() *Relation {
 }
 
 func (g *linkGraph) Edges(ctx context.Context) (links.Edges, error) {
+	return g.linked().Lists.Edges(g.graph.Budget), nil
+}
+
+func (g *linkGraph) Numbers(ctx context.Context) (number func(int64) (int64, error), free func(), err error) {
+	return numbersBy(ctx, g.linked().EdgeIDs), func() {}, nil
+}
+
+// numbersBy returns the number of the edge at a position.
+func numbersBy(ctx context.Context, ids graph.IDs) func(pos int64) (int64, error) {
+	one := make([]int64, 1)
+	return func(pos int64) (int64, error) {
+		one[0] = pos
+		err := ids.Gather(ctx, nil, sample.Drawn{Pos: one}, one)
+		return one[0], err
+	}
+}
+
+func (g storedLinkGraph) Edges(ctx context.Context) (links.Edges, error) {
 	l, r := g.of, g.linked()
 	lists := r.Lists
-	if r.OnDisk == nil {
-		return lists.Edges(g.graph.Budget), nil
-	}
 	split := sizing.Reading()
 	engine, err := l.newEngine(&split, g.graph.Budget)
 	if err != nil {
 		return nil, err
 	}
 	g.graph.Engine, g.graph.Slot, g.graph.Checksums = engine, split.Slot, l.Options.Checksums
+	g.stop = func() { engine.Close() }
 	of, limit := r.OnDisk, l.Parts.Schema.NumNodes(r.Source)
 	if lists.Neighbors, err = g.graph.IDs(ctx, of.Indices, false, limit, nil, of.LoadIndices); err != nil {
 		return nil, err
@@ -238,10 +260,10 @@ func (g *linkGraph) Edges(ctx context.Context) (links.Edges, error) {
 	return lists.Edges(g.graph.Budget), nil
 }
 
-func (g *linkGraph) Numbers(ctx context.Context) (number func(int64) (int64, error), free func(), err error) {
+func (g storedLinkGraph) Numbers(ctx context.Context) (number func(int64) (int64, error), free func(), err error) {
 	r, free := g.linked(), func() {}
 	ids := r.EdgeIDs
-	if r.OnDisk != nil && r.OnDisk.EdgeIDs != nil { // else each number is the position
+	if r.OnDisk.EdgeIDs != nil { // else each number is the position
 		block, err := r.OnDisk.LoadEdgeIDs(ctx, g.graph.Budget, mem.Staging)
 		if err != nil {
 			return nil, nil, err
@@ -249,12 +271,7 @@ func (g *linkGraph) Numbers(ctx context.Context) (number func(int64) (int64, err
 		ids.Hold(block, r.OnDisk.EdgeIDs)
 		free = block.Free
 	}
-	one := make([]int64, 1)
-	return func(pos int64) (int64, error) {
-		one[0] = pos
-		err := ids.Gather(ctx, nil, sample.Drawn{Pos: one}, one)
-		return one[0], err
-	}, free, nil
+	return numbersBy(ctx, ids), free, nil
 }
 
 // LinkRequester is the requester of links.

@@ -74,8 +74,8 @@ const countedBytes = 1 << 30
 // countedEvery is the share of the neighbours, as a divisor, that WantedLists reads.
 func (k Lists) countedEvery() int64 {
 	total := int64(0)
-	for i := range k.sampling.Parts.Schema.Relations {
-		if r := &k.sampling.Parts.Schema.Relations[i]; k.sampling.Parts.Schema.leads[i] && r.Neighbors.OnDisk() {
+	for i, r := range k.sampling.Parts.Schema.stored() {
+		if k.sampling.Parts.Schema.leads[i] {
 			total += r.NumEdges * int64(r.OnDisk.Indices.Layout.RowBytes)
 		}
 	}

@@ -142,7 +142,7 @@ func (m *Sampling) OpenEngine() error {
 // newEngine is an engine that reads the store, with the buffers of a split.
 func (m *Sampling) newEngine(s *sizing.Split, budget *mem.Budget) (*ssd.Engine, error) {
 	return ssd.NewEngine(ssd.Options{
-		Kind: m.Options.IO, Depth: s.Depth, SlotBytes: s.Slot, FS: m.Parts.Store.FS(), Budget: budget,
+		Kind: m.Options.IO, Depth: s.Depth, SlotBytes: s.Slot, FS: m.Parts.FS, Budget: budget,
 	}, m.Parts.Store.Path())
 }
 

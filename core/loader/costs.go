@@ -23,6 +23,7 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 		Rank:         draw.RankBytes(m, m.Options.Cache),
 		FetchWorker:  graph.ScratchBytes(d.HopEdges),
 		FetchBatch:   graph.ScratchBytes(d.Edges) + batch.OwningBytes(&m.Options, d),
+		Lookup:       fetch.LookupBytes(max(d.Nodes, fetched(m, d))),
 		ResidentSlot: fetch.ResidentBytes, PlannedSlot: fetch.ResidentBytes,
 	}
 	if of != nil {
@@ -37,16 +38,11 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 		}
 	}
 	if m.Options.Weighs() {
-		c.Score = cache.ExpectedBytes(g.Nodes) - 4*g.Nodes // what expect takes for a while beside its vectors
-		if g.OnDisk {
-			c.Score += min(2*graph.ScanPiece, g.Neighbors+ssd.PageBytes) // see graph.Rows.Scan
-		}
+		// What expect takes for a while beside its vectors, and graph.Rows.Scan.
+		c.Score = cache.ExpectedBytes(g.Nodes) - 4*g.Nodes + min(2*graph.ScanPiece, g.Neighbors+ssd.PageBytes)
 	}
-	if g.OnDisk {
-		c.Lookup = fetch.LookupBytes(max(d.Nodes, fetched(m, d)))
-		if m.Options.Trees() {
-			c.Lookup += draw.NodeIndexBytes(d.Nodes)
-		}
+	if m.Options.Trees() {
+		c.Lookup += draw.NodeIndexBytes(d.Nodes)
 	}
 	return c
 }

@@ -63,10 +63,7 @@ func (l *Loader) open(ctx context.Context) error {
 			return err
 		}
 	}
-	if l.draw.Parts.Store != nil {
-		return l.draw.Parts.Store.CheckCurrent()
-	}
-	return nil
+	return l.draw.Parts.CheckCurrent()
 }
 
 // divide divides the memory, by measured batches where it is limited.
@@ -109,10 +106,10 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 // spaceForScratch returns the bytes that are free where a scratch file would be, or -1 where nothing says them: opening
 // the file will say why.
 func spaceForScratch(m *draw.Sampling) int64 {
-	if m.Parts.Store == nil || m.Options.Scratch == "" {
+	if m.Options.Scratch == "" {
 		return -1
 	}
-	free, err := m.Parts.Store.FS().Space(m.Options.Scratch)
+	free, err := m.Parts.FS.Space(m.Options.Scratch)
 	if err != nil {
 		return -1
 	}

@@ -71,7 +71,7 @@ func Open(ctx context.Context, of Config) (*Cache, error) {
 		return nil, err
 	}
 	limits := scratch.Options{MemoryBytes: split.Packs, FileBytes: split.Scratch, BufferBytes: split.Buffers}
-	pool, err := scratch.Open(m.Parts.Store.FS(), m.Engine, o.Scratch, m.Budget, limits)
+	pool, err := scratch.Open(m.Parts.FS, m.Engine, o.Scratch, m.Budget, limits)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func (c *Cache) calibrate(ctx context.Context) (device ssd.Device, err error) {
 		return device, nil // there is nothing to compare
 	}
 	largest := slices.MaxFunc(c.features.OnDisk, func(a, b *fetch.Table) int { return cmp.Compare(a.Bytes(), b.Bytes()) })
-	handle, fs, path := largest.Disk.Handle(), c.draw.Parts.Store.FS(), c.draw.Options.Calibration
+	handle, fs, path := largest.Disk.Handle(), c.draw.Parts.FS, c.draw.Options.Calibration
 	uuid := c.draw.Parts.Store.UUID()
 	key, err := c.draw.Engine.DeviceKey(hex.EncodeToString(uuid[:]), handle)
 	if err != nil {
