@@ -29,7 +29,7 @@ func (p *Pool) NewBlob(n int64) (*Blob, error) {
 	}
 	b := &Blob{pool: p, size: n}
 	var err error
-	b.stream, err = p.newStream(b, func(chunk int) (int64, int, int) {
+	b.stream, err = p.newStream(b, false, func(chunk int) (int64, int, int) {
 		full := (n - 1) / int64(chunk) // chunks before the last
 		return full + 1, chunk, int(n - full*int64(chunk))
 	})

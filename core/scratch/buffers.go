@@ -44,7 +44,7 @@ type buffer struct {
 // take returns a buffer of at least size bytes, at most a chunk, that leaves memory for as many others of a chunk as
 // given, or ErrFull.
 func (b *buffers) take(size, others int) (*buffer, error) {
-	if others > 0 && b.room() < int64(size+others*b.chunk) {
+	if others > 0 && !b.fit(size, others) {
 		return nil, fmt.Errorf("%w for %d bytes in memory", ErrFull, size)
 	}
 	if size < b.chunk {
@@ -69,15 +69,15 @@ func (b *buffers) take(size, others int) (*buffer, error) {
 	return one, nil
 }
 
-// room returns the bytes that buffers may take.
-func (b *buffers) room() int64 {
+// fit reports whether there is memory for buffers of size bytes, and for as many others of a chunk as given.
+func (b *buffers) fit(size, others int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	free := max(b.left(), 0)
 	for _, s := range b.slabs {
 		free += int64(len(s.free) * b.chunk)
 	}
-	return free
+	return free >= int64(size+others*b.chunk)
 }
 
 // left returns the part of the pool's memory that neither packs nor buffers have, without the share of tables.

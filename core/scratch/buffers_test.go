@@ -45,7 +45,8 @@ func TestBuffers(t *testing.T) {
 		for i := range one.data {
 			one.data[i] = mark
 		}
-		require.Equal(t, roomOf(b), b.room())
+		require.True(t, b.fit(int(roomOf(b)), 0))
+		require.False(t, b.fit(int(roomOf(b))+1, 0))
 		held[mark] = one
 	}
 	for _, one := range held {

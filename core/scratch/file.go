@@ -51,9 +51,11 @@ type job struct {
 	last   bool // the stream needs no buffer after this one
 }
 
-// newStream returns a stream in the file, which it makes when there is none, and has owner registered. The lock is held
-// until then, so that Close either finds the owner or keeps it from coming into being.
-func (p *Pool) newStream(owner closer, size func(chunk int) (chunks int64, payload, last int)) (*stream, error) {
+// newStream returns a stream in the file, which it makes when there is none, and has owner, a pack or a blob,
+// registered. The lock is held until then, so that Close either finds the owner or keeps it from coming into being.
+func (p *Pool) newStream(
+	owner closer, pack bool, size func(chunk int) (chunks int64, payload, last int),
+) (*stream, error) {
 	p.filing.Lock()
 	defer p.filing.Unlock()
 	f, err := p.needFile()
@@ -62,14 +64,14 @@ func (p *Pool) newStream(owner closer, size func(chunk int) (chunks int64, paylo
 	}
 	n, payload, last := size(f.chunk)
 	others := 0
-	if _, pack := owner.(*Pack); pack {
+	if pack {
 		others = min(beside, int(p.options.reserve())/f.chunk/besideShare)
 	}
 	s, err := f.newStream(n, payload, last, others)
 	if err != nil {
 		return nil, err
 	}
-	s.owner = owner
+	s.pack = pack
 	if err := p.enter(owner); err != nil {
 		s.close()
 		return nil, err

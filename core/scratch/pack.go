@@ -70,7 +70,7 @@ func (p *Pool) NewPack(count, rowBytes int) (*Pack, error) {
 	}
 	record := k.recordBytes()
 	var err error
-	k.stream, err = p.newStream(k, func(chunk int) (int64, int, int) {
+	k.stream, err = p.newStream(k, true, func(chunk int) (int64, int, int) {
 		perChunk := int64(chunk / record)
 		if perChunk == 0 {
 			return 0, 0, 0

@@ -180,7 +180,7 @@ func (p *Pool) Fits(packs int) bool {
 	if p.file == nil {
 		return true
 	}
-	return p.file.buffers.room() >= int64(packs+beside)*int64(p.file.chunk)
+	return p.file.buffers.fit(packs*p.file.chunk, beside)
 }
 
 // alloc takes a block of n bytes out of MemoryBytes. For packs in memory less is left than for buffers.

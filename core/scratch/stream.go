@@ -17,7 +17,7 @@ import (
 // sees to it that room, advance and flush are called by one goroutine at a time, read after flush, and close once and
 // last.
 type stream struct {
-	owner   closer
+	pack    bool // it is of a pack, else of a blob
 	file    *file
 	payload int // bytes of a full chunk
 	extents []extent
@@ -201,8 +201,7 @@ func (s *stream) read(ctx context.Context, deliver func(i int, data []byte) erro
 		}
 		return nil
 	})
-	_, pack := s.owner.(*Pack)
-	p.countRead(received.Load(), delivered.Load(), pack)
+	p.countRead(received.Load(), delivered.Load(), s.pack)
 	var receiver *receiverError
 	var path *ssd.PathError
 	switch {
