@@ -159,7 +159,10 @@ func newTensor(t GraphTensor, what string, byEdge bool, numRows int64) (Tensor, 
 
 func (g *Graph) Parts() Parts {
 	types := &Schema{First: []int64{0}}
-	p := Parts{Schema: types, FS: ssd.OS, CheckCurrent: func() error { return nil }, inMemory: g.Budget}
+	p := Parts{
+		Schema: types, FS: ssd.OS, CheckCurrent: func() error { return nil },
+		allocated: g.Budget.Used(), addSizes: (*Parts).addMemory,
+	}
 	add := func(tensors []Tensor, typ int) {
 		for _, t := range tensors {
 			t.Type = typ

@@ -51,8 +51,8 @@ type Sampling struct {
 
 func New(o Options, src Source) Sampling {
 	m := Sampling{Options: o, Parts: src.Parts()}
-	if o.Spare && o.Memory > 0 && m.Parts.inMemory != nil {
-		m.Options.Memory += m.Parts.inMemory.Used()
+	if o.Spare && o.Memory > 0 {
+		m.Options.Memory += m.Parts.allocated
 	}
 	return m
 }

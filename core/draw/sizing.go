@@ -56,7 +56,7 @@ func (z Sizes) historySizes(g *sizing.Graph) (of sizing.History) {
 	if !o.Outside {
 		of.Memory += of.Buffer
 	}
-	if m.Options.Weighs() {
+	if o.Policy == history.Performance { // which weighs what embeddings save
 		for layer := 1; layer <= c.Layers; layer++ {
 			if c.Keeps(layer) {
 				of.Memory += 4 * n // expect's vector
@@ -66,17 +66,12 @@ func (z Sizes) historySizes(g *sizing.Graph) (of sizing.History) {
 	return of
 }
 
-// Weighs reports whether the history's policy weighs what embeddings save.
-func (o *Options) Weighs() bool {
-	return o.History != nil && o.History.Policy == history.Performance
-}
-
 // Graph returns the sizes of the parts of the graph.
 func (z Sizes) Graph() sizing.Graph {
 	m := z.sampling
 	p := &m.Parts
 	g := graphSizes{checksums: m.Options.Checksums, Graph: sizing.Graph{
-		OnDisk: p.Store != nil, Nodes: p.NumNodes, Stamp: sample.StampBytes(p.NumNodes),
+		Nodes: p.NumNodes, Stamp: sample.StampBytes(p.NumNodes),
 		Fixed: m.Seeds.bytes() + seedTimesBytes(m) + 8*int64(len(m.seedSums)),
 	}}
 	for t := range p.Schema.NumTypes() {
@@ -89,17 +84,24 @@ func (z Sizes) Graph() sizing.Graph {
 		g.Order = m.Seeds.Count() * 8
 	}
 	z.weightSizes(&g)
-	if p.Store == nil {
-		g.Fixed += p.inMemory.Used()
-		g.Held, g.Weights, g.UserWeights = g.Weights, 0, 0
-		return g.Graph
-	}
+	p.addSizes(p, &g)
+	return g.Graph
+}
+
+// addMemory adds the sizes of a Graph.
+func (p *Parts) addMemory(g *graphSizes) {
+	g.Fixed += p.allocated
+	g.Held, g.Weights, g.UserWeights = g.Weights, 0, 0
+}
+
+// addStored adds the sizes of a store.
+func (p *Parts) addStored(g *graphSizes) {
+	g.OnDisk = true
 	for i := range p.Tensors {
 		g.read(&p.Tensors[i].OnDisk.Array)
 	}
-	p.topologySizes(&g)
+	p.topologySizes(g)
 	g.Choosing = p.NumNodes*4 + 2*graph.ScanPiece + cache.NeighborScratchBytes(g.Lists) // see chooseLists
-	return g.Graph
 }
 
 // tensorSizes describes a tensor.

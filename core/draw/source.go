@@ -8,7 +8,6 @@ import (
 	"freshgo/core/graph"
 	"freshgo/core/links"
 	"freshgo/core/manifest"
-	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
@@ -22,19 +21,22 @@ type Source interface {
 // Parts is a source taken apart. What is on disk has a nil memory.
 type Parts struct {
 	NumNodes, NumEdges int64
-	Store              *store.Store     // nil for a Graph
-	FS                 ssd.FS           // of the store and of files beside it
-	CheckCurrent       func() error     // whether the store is as it was opened
-	stored             []store.NodeType // how a store has the nodes of each type
-	Tensors            []Tensor         // node tensors, then edge tensors
-	Transposed         bool             // batches bring their edges grouped by source too
-	Held               bool             // batches say where each row is, see PlaceName
-	Weighted           bool             // edges have a weight from the sampler
-	Disjoint           bool             // nodes have a tree, see TreeName
-	Timed              bool             // and seeds a time
-	Links              *links.Options   // nil: batches are drawn for seeds
-	Schema             *Schema          // of a homogeneous graph: one unnamed node type, one unnamed relation
-	inMemory           *mem.Budget      // what a Graph has allocated; nil for a store
+	Store              *store.Store   // nil for a Graph
+	Tensors            []Tensor       // node tensors, then edge tensors
+	Transposed         bool           // batches bring their edges grouped by source too
+	Held               bool           // batches say where each row is, see PlaceName
+	Weighted           bool           // edges have a weight from the sampler
+	Disjoint           bool           // nodes have a tree, see TreeName
+	Timed              bool           // and seeds a time
+	Links              *links.Options // nil: batches are drawn for seeds
+	Schema             *Schema        // of a homogeneous graph: one unnamed node type, one unnamed relation
+
+	// What is as the graph lies:
+	FS           ssd.FS                        // of the store and of files beside it
+	CheckCurrent func() error                  // whether the store is as it was opened
+	stored       []store.NodeType              // how a store has the nodes of each type
+	allocated    int64                         // bytes of a Graph
+	addSizes     func(p *Parts, g *graphSizes) // adds the sizes of its arrays
 }
 
 // Tensor is a named table of rows, one per node or one per edge.
@@ -158,7 +160,8 @@ func OpenStore(s *store.Store) Source { return storeSource{s} }
 func (s storeSource) Parts() Parts {
 	types := &Schema{First: []int64{0}}
 	p := Parts{
-		Store: s.store, FS: s.store.FS(), CheckCurrent: s.store.CheckCurrent, stored: s.store.NodeTypes(), Schema: types,
+		Schema: types, Store: s.store, FS: s.store.FS(), CheckCurrent: s.store.CheckCurrent, stored: s.store.NodeTypes(),
+		addSizes: (*Parts).addStored,
 	}
 	places := map[string]int{}
 	add := func(tensors []store.Tensor, byEdge bool, typ int, weights *store.Weights) {

@@ -6,6 +6,7 @@ import (
 	"freshgo/core/draw"
 	"freshgo/core/fetch"
 	"freshgo/core/graph"
+	"freshgo/core/history"
 	"freshgo/core/links"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
@@ -30,16 +31,16 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 		demand := m.Parts.Schema.SamplerDemand(d)
 		c.Worker, c.StampWorker = of.WorkerBytes(demand, false), of.WorkerBytes(demand, true)
 	}
-	if m.Options.History != nil {
+	if h := m.Options.History; h != nil {
 		c.PlannedSlot += plan.PresenceBytes
 		if shape := m.Parts.Schema.Shape(); len(d.EdgesPerHop) > 0 { // else nothing was measured
 			c.Batch += shape.LevelBytes(d.NodesPerHop, d.EdgesPerHop, m.Parts.Transposed)
 			c.Prune = shape.BatchBytes(d.NodesPerHop, d.EdgesPerHop)
 		}
-	}
-	if m.Options.Weighs() {
-		// What expect takes for a while beside its vectors, and graph.Rows.Scan.
-		c.Score = cache.ExpectedBytes(g.Nodes) - 4*g.Nodes + min(2*graph.ScanPiece, g.Neighbors+ssd.PageBytes)
+		if h.Policy == history.Performance {
+			// What expect takes for a while beside its vectors, and graph.Rows.Scan.
+			c.Score = cache.ExpectedBytes(g.Nodes) - 4*g.Nodes + min(2*graph.ScanPiece, g.Neighbors+ssd.PageBytes)
+		}
 	}
 	if m.Options.Trees() {
 		c.Lookup += draw.NodeIndexBytes(d.Nodes)

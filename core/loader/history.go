@@ -42,6 +42,8 @@ type pruner interface {
 // historyCache is the history of a loader: what prunes by it, and its memory.
 type historyCache struct {
 	pruner      pruner
+	stale       draw.Span
+	start       draw.Span
 	embeddings  mem.Buffer      // nil: there is none, or the caller has it
 	reuse       []*cache.Vector // by hidden layer: how often a node is needed in an epoch
 	sparesLists bool            // lists on disk that would be pruned are not read
@@ -54,6 +56,7 @@ func (h *historyCache) open(ctx context.Context, m *draw.Sampling, alloc mem.All
 	if o == nil {
 		return nil
 	}
+	h.stale, h.start = o.Stale, o.Start
 	c := prune.Config{
 		History: m.Options.HistoryConfig(&m.Parts, m.Split.History, m.NumBatches()),
 		Shape:   m.Parts.Schema.Shape(), ProbeEvery: o.ProbeEvery,

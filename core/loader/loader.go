@@ -154,10 +154,8 @@ func (l *Loader) Take(s draw.Share) error {
 	}
 	l.Stop()
 	l.taken = s
-	if h := l.draw.Options.History; h != nil {
-		count := s.BatchesOf(l.NumBatches())
-		l.history.pruner.SetSpans(h.Stale.Iterations(count), h.Start.Iterations(count))
-	}
+	h, count := &l.history, s.BatchesOf(l.NumBatches())
+	h.pruner.SetSpans(h.stale.Iterations(count), h.start.Iterations(count))
 	return nil
 }
 

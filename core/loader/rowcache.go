@@ -109,6 +109,7 @@ func (c plannedRows) begin(e *epoch) (drawer, error) {
 	d.take = d.takeWhole
 	if e.pruner.Prunes() {
 		d.take = d.takePruned
+		c.cache.Prune()
 	}
 	return d, nil
 }

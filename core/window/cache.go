@@ -111,11 +111,11 @@ func (c *Cache) Begin(epoch, position int64, t draw.ShareSchedule) *Epoch {
 	at := place{epoch, position}
 	in := c.inspectorAt(at, t)
 	n, _ := in.number(at)
-	if c.presence != nil {
-		c.presence.Begin(c.features.Resident.All)
-	}
 	return &Epoch{inspector: in, first: n - position, count: t.Count}
 }
+
+// Prune begins an epoch whose batches are pruned.
+func (c *Cache) Prune() { c.presence.Begin(c.features.Resident.All) }
 
 // inspectorAt returns the inspector whose next batch is at a place: the one that works already, when the place
 // continues its stream, or a new one.

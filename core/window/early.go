@@ -63,9 +63,6 @@ type earlyPrologue struct {
 func (s *superbatch) runEarly(ctx context.Context) {
 	a, in := s.early, s.inspector
 	defer close(a.over)
-	if in.isPlanLost(s.first) {
-		return
-	}
 	s.awaitBuffers(ctx)
 	s.openPacks(0, len(s.batches))
 	work := earlyWork{superbatch: s}
