@@ -60,8 +60,8 @@ func scoreAll(ctx context.Context, m *Sampling, scores []float32) error {
 		return err
 	}
 	m.BoundBatch()
-	g := NewSizes(m).Graph()
-	r := NewSizes(m).Request(&g)
+	g := SizesOf(m)
+	r := RequestOf(m, &g)
 	m.Split = sizing.Scoring(&r, &g)
 	if err := m.ReserveFixed(&g); err != nil {
 		return err

@@ -15,21 +15,15 @@ import (
 // What package sizing is told of a loader: what the options ask for, how large the arrays of the graph are, and what
 // batches cost.
 
-// Sizes tells package sizing of a sampling.
-type Sizes struct{ sampling *Sampling }
-
-func NewSizes(m *Sampling) Sizes { return Sizes{m} }
-
-// Request returns the memory that the options ask for.
-func (z Sizes) Request(g *sizing.Graph) sizing.Request {
-	m := z.sampling
+// RequestOf returns the memory that the options ask for.
+func RequestOf(m *Sampling, g *sizing.Graph) sizing.Request {
 	o := &m.Options
 	r := sizing.Request{
 		Memory: o.Memory, FeatureCache: o.FeatureCache, NeighborCache: o.NeighborCache, Cache: o.Cache,
 		Workers: min(cmp.Or(o.Workers, runtime.NumCPU()), most), Prefetch: min(o.Prefetch, most), Holds: o.Holds,
 		EpochBatches: m.Seeds.Count()/o.BatchSize + 1, Superbatch: o.Superbatch, Reorder: o.Reorder,
 		TraceMemory: o.TraceMemory, BufferMemory: o.BufferMemory,
-		History: z.historySizes(g),
+		History: historySizes(m, g),
 	}
 	if o.Scratch != "" {
 		r.Scratch = o.ScratchBytes
@@ -41,8 +35,7 @@ func (z Sizes) Request(g *sizing.Graph) sizing.Request {
 }
 
 // historySizes returns the memory of the history.
-func (z Sizes) historySizes(g *sizing.Graph) (of sizing.History) {
-	m := z.sampling
+func historySizes(m *Sampling, g *sizing.Graph) (of sizing.History) {
 	o, n := m.Options.History, m.Parts.NumNodes
 	if o == nil {
 		return of
@@ -66,9 +59,8 @@ func (z Sizes) historySizes(g *sizing.Graph) (of sizing.History) {
 	return of
 }
 
-// Graph returns the sizes of the parts of the graph.
-func (z Sizes) Graph() sizing.Graph {
-	m := z.sampling
+// SizesOf returns the sizes of the parts of the graph.
+func SizesOf(m *Sampling) sizing.Graph {
 	p := &m.Parts
 	g := graphSizes{checksums: m.Options.Checksums, Graph: sizing.Graph{
 		Nodes: p.NumNodes, Stamp: sample.StampBytes(p.NumNodes),
@@ -83,7 +75,7 @@ func (z Sizes) Graph() sizing.Graph {
 	if m.Options.reorders() {
 		g.Order = m.Seeds.Count() * 8
 	}
-	z.weightSizes(&g)
+	weightSizes(m, &g)
 	p.addSizes(p, &g)
 	return g.Graph
 }
@@ -154,8 +146,7 @@ func (p *Parts) topologySizes(g *graphSizes) {
 }
 
 // weightSizes counts the weights or times that edges are drawn by.
-func (z Sizes) weightSizes(g *graphSizes) {
-	m := z.sampling
+func weightSizes(m *Sampling, g *graphSizes) {
 	for _, t := range weightTensors(m) {
 		if t == nil {
 			continue

@@ -19,9 +19,8 @@ func TestMeasuredBatchesAreObserved(t *testing.T) {
 	o := plain()
 	o.Fanouts, o.BatchSize, o.Shuffle, o.Seeds, o.Memory = []int64{-1}, size, false, nil, 64<<20
 	l := open(t, draw.OpenStore(d.store(t, ssd.OS)), o)
-	sizes := draw.NewSizes(&l.draw)
-	g := sizes.Graph()
-	r := sizes.Request(&g)
+	g := draw.SizesOf(&l.draw)
+	r := draw.RequestOf(&l.draw, &g)
 	of, err := draw.Measure(context.Background(), &l.draw, &r, &g)
 	require.NoError(t, err)
 

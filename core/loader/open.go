@@ -69,9 +69,8 @@ func (l *Loader) open(ctx context.Context) error {
 // divide divides the memory, by measured batches where it is limited.
 func (l *Loader) divide(ctx context.Context) (err error) {
 	l.draw.BoundBatch()
-	sizes := draw.NewSizes(&l.draw)
-	g := sizes.Graph()
-	r := sizes.Request(&g)
+	g := draw.SizesOf(&l.draw)
+	r := draw.RequestOf(&l.draw, &g)
 	free := spaceForScratch(&l.draw)
 	if r.Scratch == sizing.Auto && free >= 0 {
 		if r.Free = free; free == 0 {

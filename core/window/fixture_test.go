@@ -98,8 +98,8 @@ func open(t *testing.T, fs ssd.FS, o draw.Options, change func(*sizing.Split)) *
 		m.OpenSeeds,
 		func(context.Context) error {
 			m.BoundBatch()
-			g := draw.NewSizes(m).Graph()
-			split, err := sizing.Divide(draw.NewSizes(m).Request(&g), g, sizing.Costs{
+			g := draw.SizesOf(m)
+			split, err := sizing.Divide(draw.RequestOf(m, &g), g, sizing.Costs{
 				Nodes: 1000, NodesOfType: []int64{1000}, Edges: 1000, PlannedSlot: fetch.ResidentBytes,
 			})
 			if err == nil {
