@@ -44,6 +44,7 @@ type historyCache struct {
 	pruner      pruner
 	stale       draw.Span
 	start       draw.Span
+	tensors     int             // the most that it adds to a batch
 	embeddings  mem.Buffer      // nil: there is none, or the caller has it
 	reuse       []*cache.Vector // by hidden layer: how often a node is needed in an epoch
 	sparesLists bool            // lists on disk that would be pruned are not read
@@ -57,6 +58,7 @@ func (h *historyCache) open(ctx context.Context, m *draw.Sampling, alloc mem.All
 		return nil
 	}
 	h.stale, h.start = o.Stale, o.Start
+	h.tensors = 3 + (7+(3+len(batch.TransposedNames))*len(m.Parts.Schema.Relations))*m.Options.Hops()
 	c := prune.Config{
 		History: m.Options.HistoryConfig(&m.Parts, m.Split.History, m.NumBatches()),
 		Shape:   m.Parts.Schema.Shape(), ProbeEvery: o.ProbeEvery,
@@ -202,9 +204,4 @@ func (l *Loader) HistoryBuffer() (mem.Buffer, error) {
 }
 
 // HistoryTensors returns the most tensors that a history adds to a batch.
-func (l *Loader) HistoryTensors() int {
-	if !l.history.pruner.Prunes() {
-		return 0
-	}
-	return 3 + (7+(3+len(batch.TransposedNames))*len(l.draw.Parts.Schema.Shape().Relations))*l.draw.Options.Hops()
-}
+func (l *Loader) HistoryTensors() int { return l.history.tensors }
