@@ -24,15 +24,15 @@ func fg_history_buffer(h *C.fg_loader, versioned C.int32_t, out *C.fg_tensor, er
 			if err != nil || buffer == nil {
 				return err
 			}
-			return giveBytes(buffer, "history", versioned, out)
+			return giveBytes(buffer, versioned, out)
 		})
 	})
 }
 
 // giveBytes makes a tensor of a buffer, which it then holds too.
-func giveBytes(buffer mem.Buffer, name string, versioned C.int32_t, out *C.fg_tensor) error {
+func giveBytes(buffer mem.Buffer, versioned C.int32_t, out *C.fg_tensor) error {
 	shape := []int64{int64(len(buffer.Bytes()))}
-	t, err := buffer.(*csrc.Buffer).Tensor(name, csrc.DType{Code: C.kDLUInt, Bits: 8}, shape, versioned != 0)
+	t, err := buffer.(*csrc.Buffer).Tensor("history", csrc.DType{Code: C.kDLUInt, Bits: 8}, shape, versioned != 0)
 	if err == nil {
 		*out = C.fg_tensor{name: (*C.char)(t.Name), managed: t.Managed}
 	}
@@ -126,7 +126,7 @@ func fg_history_save(h *C.fg_loader, versioned C.int32_t, out *C.fg_tensor, err 
 		}
 		defer buffer.Release()
 		copy(buffer.Bytes(), state)
-		return giveBytes(buffer, "history", versioned, out)
+		return giveBytes(buffer, versioned, out)
 	})
 }
 

@@ -225,7 +225,7 @@ func (g *linkGraph) linked() *Relation {
 	return &g.of.Parts.Schema.Relations[g.of.Options.Links.Relation]
 }
 
-func (g *linkGraph) Edges(ctx context.Context) (links.Edges, error) {
+func (g *linkGraph) Edges(context.Context) (links.Edges, error) {
 	return g.linked().Lists.Edges(g.graph.Budget), nil
 }
 

@@ -25,7 +25,7 @@ func (z *division) holdFeatures(s *Split, c *candidate, rest int64) {
 	case len(s.Columns) == 0:
 		s.unplanned("everything is held in memory")
 	case s.Cache == "belady":
-		z.plan(s, c, room, shared)
+		z.plan(s, room, shared)
 	default:
 		if s.Cache = z.ask.Cache; s.Cache == "auto" {
 			s.Cache = "oracle" // of batches to come, which takes no memory but the table

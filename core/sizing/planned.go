@@ -95,7 +95,7 @@ func (s *Split) unplanned(why string) {
 
 // plan sizes a planned loader. Of room for the features and of shared, what the caller's own sizes leave beside them,
 // more is given to traces and packs.
-func (z *division) plan(s *Split, c *candidate, room, shared int64) {
+func (z *division) plan(s *Split, room, shared int64) {
 	ask := &z.ask
 	pot := &room // what they are taken from
 	if ask.FeatureCache != Auto {
