@@ -278,7 +278,7 @@ SEVERAL = {"author": AUTHORS, "paper": PAPERS}
         ({"time_attr": "x"}, INVALID, r"node type 'paper'.*one integer"),
         ({"time_attr": "both", "input_time": [1] * 180}, INVALID, r"names tensors of nodes .* and of edges"),
         ({"time_attr": "when"}, INVALID, r"node type 'paper': .*time_attr 'when' has no times .*input_time must give"),
-        ({"time_attr": "born", "input_nodes": "author"}, INVALID, r"node type 'author': .*time_attr 'born' has no times"),
+        ({"time_attr": "born", "input_nodes": "author"}, INVALID, r"node type 'author': .*'born' has no times"),
         ({"time_attr": "when", "input_time": [1]}, INVALID, r"input_time has 1 times, expected one for each of 180"),
         ({"time_attr": "when", "input_time": {"paper": [1]}}, INVALID, r"input_time\['paper'\] has 1 .* each of 180"),
         ({"time_attr": "when", "input_time": {"author": [1]}}, INVALID, r"times of 'author', expected .*'paper'"),
