@@ -63,7 +63,7 @@ func (b *builder) eachLed(ctx context.Context, visit func(batch, leader uint32, 
 	return err
 }
 
-// ledIn is eachLed for a range of rows, after ranges in which batches lead as many rows.
+// ledIn is eachLed for a range of rows, after ranges in which batches already lead some rows.
 func (b *builder) ledIn(
 	ctx context.Context, rows *spread[coldRow], r int, led []float64,
 	visit func(batch, leader uint32, r coldRow) error,
@@ -89,7 +89,7 @@ func (b *builder) ledIn(
 	return err
 }
 
-// readBy gives a step what it reads along.
+// readBy adds to a step the rows that it reads along.
 func (b *builder) readBy(ctx context.Context, step uint32) error {
 	if r := int(b.along.rangeOf[step>>b.along.shift]); r >= b.taken {
 		b.read.release()

@@ -6,11 +6,11 @@ import (
 	"freshgo/core/internal/bitset"
 )
 
-// buckets are the slots whose rows are needed within the horizon, by the batch that needs them. A bucket is a stack:
-// the last to come is the first to be evicted, so that what was cached before stays on ties.
+// buckets holds the slots whose rows are needed within the horizon, by the batch that needs them. A bucket is a stack:
+// the last to enter is the first to be evicted, so that earlier cached rows stay on ties.
 type buckets struct {
 	heads    []uint32 // by batch: a slot, or none
-	entrants []uint32 // by batch: a position of the batch at hand whose row wants to enter, or none
+	entrants []uint32 // by batch: a position of the current batch whose row wants to enter, or none
 	used     maxset   // batches with either
 }
 
@@ -38,7 +38,7 @@ type belady struct {
 	leave  *leavers
 	fills  func(access uint32) bool // whether the prologue could read an access's row into its slot
 
-	// Of the batch at hand, in memory for the widest.
+	// For the current batch, in memory for the widest.
 	rows   Batch
 	next   []uint32     // of each row the next access, or none
 	misses []uint32     // positions that are not cached, rising
@@ -50,15 +50,15 @@ type belady struct {
 // rejected marks, in belady.queued, an entrant that is needed later than all that is cached.
 const rejected = none - 1
 
-// leavers collects what leaves the cache, or is not admitted, with a known next use.
+// leavers collects rows that leave the cache, or are not admitted, with a known next use.
 type leavers struct {
 	rows    []uint32                        // of the residency
-	end     uint32                          // the first access of what is ahead
-	atHand  func(access, batch uint32) bool // told of those that can be set aside; false: they are not wanted
+	end     uint32                          // the first access of the batches ahead
+	atHand  func(access, batch uint32) bool // reports whether a row that can be set aside will be of use
 	lookups []bitset.Set                    // of accesses, by atHand
 	wanted  bool
 	depth   uint32
-	events  []leaver // of the batch at hand; there is room for all rows of the widest
+	events  []leaver // for the current batch; with room for all rows of the widest
 }
 
 // leaver is such a row: the access that needs it, and where it is now (as Forward.From).
@@ -67,8 +67,8 @@ type leaver struct {
 	from   int32
 }
 
-// departures lists rows that leave at a batch and are needed again, up to a block of them. Their entries in other
-// tables are prefetched together.
+// departures lists rows that leave at a batch and are needed again, up to a block. Their entries in other tables are
+// prefetched together.
 type departures struct {
 	n        int
 	rows     [block]uint32
@@ -108,7 +108,7 @@ func (l *leavers) note(now uint32, d *departures) {
 	}
 }
 
-// prefetchBits asks for the words of up to a block of numbers.
+// prefetchBits prefetches the words of up to a block of numbers.
 func prefetchBits(set bitset.Set, numbers []uint32) {
 	var words [block]uint32
 	for i, n := range numbers {
@@ -130,8 +130,8 @@ func (p *belady) step(b uint32, rows Batch, next []uint32, slots []int32) []cach
 	return p.admit(b, wanting, free)
 }
 
-// gather resolves the rows of a batch, gives hits their next use, and collects misses. It returns how many of them have
-// a next use.
+// gather resolves the rows of a batch, gives hits their next use, and collects misses. It returns the number of misses
+// with a next use.
 func (p *belady) gather(slots []int32) (wanting int64) {
 	n := len(p.rows)
 	p.misses = p.misses[:0]
@@ -178,7 +178,7 @@ func (p *belady) gather(slots []int32) (wanting int64) {
 }
 
 // evict finds slots for the misses of the batch that have a next use, as far as they are worth it: slots without a
-// known use first, then whatever is needed farthest in the future, among it the entrants themselves.
+// known use first, then the rows with the farthest next use, including the misses themselves.
 func (p *belady) evict(b uint32, excess int64) {
 	for ; excess > 0; excess-- {
 		s := p.queue.pop()

@@ -15,22 +15,22 @@ type builder struct {
 	method
 	cuts   cuts
 	memory arena
-	rows   []int32    // by batch: what is put into its pack
-	filled bitset.Set // slots that the prologue fills for the step at hand
+	rows   []int32    // by batch: the rows of its pack
+	filled bitset.Set // slots that the prologue fills for the current step
 
-	scanned *spread[coldRow] // what the prologue reads
+	scanned *spread[coldRow] // the rows that the prologue reads
 	along   *spread[along]   // what steps read along
-	extra   []along          // of those, a range by step
+	extra   []along          // the rows of these, a range by step
 	taken   int              // the ranges of along that were
 	read    arena            // of extra
-	early   []Forward        // what the prologue sets aside
+	early   []Forward        // the rows that the prologue sets aside
 	leavers *loads           // of the superbatch, where they are set aside
 	step    built
 }
 
-// built is the delta of the step at hand.
+// built is the delta of the current step.
 type built struct {
-	filled  set32 // of the moves that are marked, those that the prologue makes
+	filled  set32 // of the marked moves, those that the prologue makes
 	forward []leaver
 	extra   []coldRow
 }
@@ -43,12 +43,12 @@ func (s *built) fill(marked int) {
 	s.filled.add(marked)
 }
 
-// build writes a method into the plan. Where there is no memory for what it needs, the plan is left as it was.
+// build writes a method into the plan. Without memory for it, the plan is left unchanged.
 func (w *window) build(ctx context.Context, m method) error {
 	if m == (method{}) {
 		return nil
 	}
-	w.cold.delivered, w.held = nil, w.cold.delivered // nobody asks for the former any more
+	w.cold.delivered, w.held = nil, w.cold.delivered // the former is no longer used
 	clear(w.held)
 	b := builder{w: w, method: m, memory: arena{budget: w.memory.budget}, read: arena{budget: w.memory.budget}}
 	defer b.memory.release()
@@ -119,7 +119,7 @@ func (b *builder) all(ctx context.Context) error {
 	return nil
 }
 
-// delta makes that of a step.
+// delta makes the delta of a step.
 func (b *builder) delta(ctx context.Context, batch int, rows []coldRow, slots []uint32) error {
 	s := &b.step
 	s.filled, s.forward, s.extra = s.filled[:0], s.forward[:0], s.extra[:0]
@@ -160,7 +160,8 @@ func (b *builder) counted(d Dest) Dest {
 	return d
 }
 
-// scanBatch takes from a step what the prologue reads for it: rows for its slots, which slots lists, and for its pack.
+// scanBatch moves from a step to the prologue the rows that the prologue reads for it: for its slots, which slots
+// lists, and for its pack.
 func (b *builder) scanBatch(batch int, rows []coldRow, slots []uint32) error {
 	clear(b.filled)
 	marked := 0
@@ -192,7 +193,8 @@ func (b *builder) scanBatch(batch int, rows []coldRow, slots []uint32) error {
 	return nil
 }
 
-// setAside gives a step what it sets aside. What leaves a slot that the prologue fills is set aside before.
+// setAside adds to a step the rows that it sets aside. A row that leaves a slot which the prologue fills is set aside
+// before.
 func (b *builder) setAside(leave []leaver) error {
 	for _, e := range leave {
 		if !b.atHand(b.w.batchOf(e.access), e.access) {
@@ -224,7 +226,7 @@ func (b *builder) flushEarly() error {
 	return nil
 }
 
-// sortScanned puts what the prologue reads in the order of the file.
+// sortScanned sorts the rows of the prologue in file order.
 func (b *builder) sortScanned(ctx context.Context) error {
 	p := &b.w.plan.Prologue
 	slotPages := int64(max(b.w.config.SlotBytes/ssd.PageBytes, 1))

@@ -15,8 +15,8 @@ type Choice struct {
 	Forced bool   `json:"forced"`
 	Why    string `json:"why"`
 
-	// The floor of a plan that knows the whole superbatch: one scan of the files, where that is less than the pages of
-	// all rows that are not cached, and each of these rows written and read once.
+	// The least bytes of a plan that knows the whole superbatch: one scan of the files, or fewer pages if the rows that
+	// are not cached are on fewer, and one write and one read of each of these rows.
 	FloorBytes   int64   `json:"floor_bytes"`
 	FloorSeconds float64 `json:"floor_seconds"` // at the device's rates in sequence; 0 where these are not known
 
@@ -35,7 +35,7 @@ type Choice struct {
 	BytesRead        int64   `json:"predicted_bytes_read"` // of tables, not of packs
 }
 
-// Option is a way to transfer, with its costs over the whole window: the superbatch, and the first accesses of what is
+// Option is a transfer, with its costs over the whole window: the superbatch, and the first accesses of the batches
 // ahead to rows that are not cached.
 type Option struct {
 	Name         string  `json:"name"`
@@ -55,14 +55,14 @@ type Option struct {
 }
 
 const (
-	// The costs are told from a share of the cold rows, within limits: eight methods then cost about 10 ns per cold
-	// row. Requests depend on how dense the rows of a batch lie, so that whole regions of the file are taken or left,
-	// never single rows.
+	// Costs are estimated from a share of the cold rows, within limits: eight methods then cost about 10 ns per cold row.
+	// Requests depend on the density of a batch's rows, so the sample consists of whole regions of the file, never of
+	// single rows.
 	sampleShare          = 16
 	sampleMin, sampleMax = 1 << 11, 1 << 14
 
-	// regionPages is the size of a region: large against the longest hole. minRegions is how many a sample has at
-	// least. Both arbitrary.
+	// regionPages is the size of a region: large compared with the longest hole. minRegions is the least number of regions
+	// in a sample. Both arbitrary.
 	regionPages = 256
 	minRegions  = 64
 
@@ -70,14 +70,14 @@ const (
 	// differ.
 	worthwhile = 0.98
 
-	// hardlyMore is the factor by which a method may move more bytes than the one that moves the fewest. Beyond it, a
+	// hardlyMore is the factor by which a method may move more bytes than the method that moves the fewest. Beyond it, a
 	// method must save a quarter of the device's time, or its bytes in sequence must take less than a quarter of it: then
 	// requests bound the device, not bytes.
 	hardlyMore = 1.2
 
-	// mostAlong is the most rows that a batch reads along for later ones. Each takes about 48 bytes while the batch is
-	// read, 12 MB in all, whatever the window. Where a page has many rows, the first batches would lead nearly all of
-	// them otherwise: 7M rows for a batch of 290,000, measured with 32 rows on a page and windows of 78 batches.
+	// mostAlong bounds the rows that a batch reads along for later ones. Each takes about 48 bytes while the batch is
+	// read, 12 MB in all, for any window. Where a page has many rows, the first batches would otherwise lead nearly all of
+	// them: 7M rows for a batch of 290,000, measured with 32 rows on a page and windows of 78 batches.
 	mostAlong = 1 << 18
 )
 
@@ -102,16 +102,16 @@ type sample struct {
 	readAt []int32   // where a method reads each: a batch, atHand, scanned
 	runs   []run     // by batch; scratch
 	led    []float64 // by batch: rows that it reads along; of leaders
-	scale  float64   // how many cold rows each stands for
-	part   float64   // how many requests, and pages, one of the sample stands for
+	scale  float64   // cold rows that each represents
+	part   float64   // requests, and pages, that one of the sample represents
 }
 
 const (
-	atHand  = -1 // not read: it is at hand earlier
+	atHand  = -1 // not read: available earlier
 	scanned = -2 // by the prologue
 )
 
-// choose prices every method and returns the cheapest of those whose bytes are few, with the reason.
+// choose prices every method and returns the cheapest of those with few bytes, with the reason.
 func (w *window) choose(ctx context.Context) (method, string, error) {
 	s, err := w.sample(ctx)
 	if err != nil {
@@ -139,7 +139,7 @@ func (w *window) choose(ctx context.Context) (method, string, error) {
 		c.Options[best].Cost, c.Options[0].Cost, c.Options[0].Name), nil
 }
 
-// cheapest returns the option of least cost among those that may be taken, of about equal ones the first.
+// cheapest returns the allowed option of least cost, and among nearly equal ones the first.
 func cheapest(options []Option, may func(o *Option) bool) int {
 	best := -1
 	for i := range options {
@@ -162,8 +162,8 @@ func inSample(regions int, stride uint32) (n int) {
 	return n
 }
 
-// sample takes a part of the cold rows: all of some regions. Requests are as many as all regions have for each of
-// these, however many rows one of them has, for where rows crowd they share requests.
+// sample takes a part of the cold rows: all rows of some regions. It scales requests by the number of regions, however
+// many rows a region has, as dense rows share requests.
 func (w *window) sample(ctx context.Context) (*sample, error) {
 	total := 0
 	for _, n := range w.cold.rows {
@@ -186,7 +186,7 @@ func (w *window) sample(ctx context.Context) (*sample, error) {
 		if err != nil {
 			return nil, err
 		}
-		if stride == 1 || len(rows) >= wanted/2 { // else the rows crowd into regions that were left
+		if stride == 1 || len(rows) >= wanted/2 { // else the rows are concentrated in other regions
 			break
 		}
 	}
@@ -211,9 +211,9 @@ func (w *window) sample(ctx context.Context) (*sample, error) {
 
 // counts are the requests to the device.
 type counts struct {
-	current, ahead reads // by batches of the superbatch, and of what is ahead
+	current, ahead reads // by batches of the superbatch, and of the batches ahead
 	prologue       reads
-	aheadScan      reads // what the prologue of the next superbatch would read in place of ahead
+	aheadScan      reads // reads of the next superbatch's prologue in place of ahead
 }
 
 // count counts the requests to a table, after assign.
@@ -258,7 +258,7 @@ func (s *sample) price(m method) Option {
 	o.prologue = min(seconds(inOrder, n.prologue), seconds(anywhere, n.prologue))
 	o.AheadSeconds, o.processorAhead = seconds(anywhere, n.ahead), seconds(processor, n.ahead)
 	if rows := s.aheadRows(); rows <= float64(w.transfer.room.total()) {
-		// What is saved there is worth no more than what the next prologue would need, with the packs that it fills.
+		// The saving there is at most what the next prologue would need, with the packs that it fills.
 		if scan := seconds(inOrder, n.aheadScan) + w.packSeconds(rows); scan < o.AheadSeconds {
 			o.AheadSeconds, o.processorAhead = scan, seconds(processor, n.aheadScan)+w.packProcessor(rows)
 		}
@@ -286,7 +286,8 @@ func (s *sample) aheadRows() float64 {
 	return float64(rows) * s.scale
 }
 
-// assign says where a method reads each row, how far its packs go, and how many rows by batch it reads early.
+// assign decides where a method reads each row and how far its packs extend, and counts the rows by batch that it reads
+// early.
 func (s *sample) assign(m method) (cuts, []float64) {
 	w := s.w
 	switch {
@@ -345,8 +346,8 @@ func (s *sample) spanIn(table, i int) span {
 	return s.w.config.span(table, s.rows[i].row)
 }
 
-// leaders finds, for every page, the first batch of the superbatch that reads it and does not read mostAlong rows along
-// already, and calls along for the rows of the page that later batches want and whose packs can be ready by then.
+// leaders finds, for every page, the first batch of the superbatch that reads it and does not yet read mostAlong rows
+// along, and calls along for the rows of the page that later batches need and whose packs can be ready by then.
 func (s *sample) leaders(m method, c cuts, along func(i int, leader uint32)) {
 	depth, current := uint32(s.w.config.Depth), s.w.current
 	skip := func(i int) bool {

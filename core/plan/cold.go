@@ -24,28 +24,28 @@ const (
 type cold struct {
 	*horizon
 	delivered bitset.Set // accesses that packs of earlier plans hold; until the residency is planned
-	atHand    bitset.Set // accesses whose rows are at hand earlier
+	atHand    bitset.Set // accesses whose rows are available earlier
 	leave     leavers
 	fillable  bool // moves into slots that nothing needs before are marked
-	sees      bool // whether what is ahead and not cached is of interest
+	sees      bool // whether cold rows of the batches ahead are collected
 
 	// nil: nothing is kept
 	records records   // by batch: its cold rows (see packCold), then the slots of those that the prologue could fill
-	leavers records   // by batch: what leaves there
+	leavers records   // by batch: the rows that leave there
 	without error     // why there are none: no memory, which is no reason to give the plan up
 	buffer  []coldRow // of the widest batch
 	words   []uint32  // bits of the widest batch, for three sets
 
 	rows     []int64 // by batch: accesses in all
 	packing  []int64 // of those of the superbatch, rows that a prologue could only set aside
-	packingF []int64 // and that are not at hand earlier
+	packingF []int64 // and that are not available earlier
 	filling  []int64 // rows that it could read into slots
-	fillingF []int64 // and that are not at hand earlier
-	leaving  []int64 // accesses whose rows are at hand earlier
+	fillingF []int64 // and that are not available earlier
+	leaving  []int64 // accesses whose rows are available earlier
 	keys     histogram
 }
 
-// prepare makes room for the widest batch, if cold rows are of interest and there is memory.
+// prepare makes room for the widest batch, if cold rows are collected and there is memory.
 func (c *cold) prepare(w *window) {
 	n := len(w.batches)
 	for _, counts := range []*[]int64{&c.rows, &c.packing, &c.packingF, &c.filling, &c.fillingF, &c.leaving} {
@@ -105,8 +105,8 @@ func (c *cold) free() {
 	c.leavers.freeAll()
 }
 
-// noteLeaving learns of a row that is at hand and could be set aside for an access of a batch, and says whether it will
-// be of use there.
+// noteLeaving records a row that could be set aside for an access of a batch, and reports whether it will be of use
+// there.
 func (c *cold) noteLeaving(access, batch uint32) bool {
 	if c.delivered.Has(int64(access)) {
 		return false
@@ -169,7 +169,7 @@ func (c *cold) collectAhead(b int, rows Batch, positions []uint32) error {
 	return c.keep(b, c.buffer[:n], nil, nil)
 }
 
-// each calls visit with what is cold in one batch after the other, in those before one.
+// each calls visit with the cold rows of one batch after another, up to a batch.
 func (c *cold) each(
 	ctx context.Context, before int, visit func(b int, rows []coldRow, slots []uint32) error,
 ) error {

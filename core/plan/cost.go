@@ -14,8 +14,8 @@ type price struct{ request, page float64 }
 
 func (p price) of(requests, pages float64) float64 { return requests*p.request + pages*p.page }
 
-// scanPrice is the price in the order of the file: that of a single page as anywhere, that of a whole slot as measured
-// in sequence, in between as the straight line between the two; or the price anywhere where that is lower for a slot.
+// scanPrice returns the price in file order: of a single page as for random reads, of a whole slot as measured in
+// sequence, and linear in between; or the price of random reads if that is lower for a slot.
 func scanPrice(d ssd.Device, slotPages int64) price {
 	anywhere := price{d.RequestSeconds, d.PageSeconds}
 	slot := float64(slotPages) * ssd.PageBytes / d.ReadBytesPerSecond
@@ -59,8 +59,7 @@ func spanOf(l ssd.Layout, row uint32) span {
 	return span{first, int32((offset+int64(l.RowBytes)-1)/ssd.PageBytes - first + 1)}
 }
 
-// run is a list of rows that become requests as by ssd.Merger: what was counted, and the request that is being put
-// together.
+// run is a list of rows that become requests as in ssd.Merger: the counts so far, and the current request.
 type run struct{ begin, end int64 }
 
 // noRun is far before the first page.
@@ -101,7 +100,7 @@ func (t *transfer) packProcessor(rows float64) float64 {
 func (t *transfer) packedProcessor(rows, written, read float64) float64 {
 	d, record := t.config.Device, float64(t.config.recordBytes())
 	if d.PageProcessor == 0 {
-		return 0 // what the processor costs is not known
+		return 0 // the processor's costs are unknown
 	}
 	pages := record / ssd.PageBytes
 	slotPages := float64(max(t.config.SlotBytes/ssd.PageBytes, 1))
@@ -142,7 +141,7 @@ func (w *window) addPacks(o *Option, m method, c cuts, early []float64) {
 	}
 }
 
-// floor tells the least that a plan could move which knows the superbatch alone.
+// floor sets the least that a plan could move which knows the superbatch alone.
 func (w *window) floor(c *Choice) {
 	c.MissedRows = w.missed
 	scan, rows, d := int64(0), w.missed*int64(w.config.RowBytes), w.config.Device

@@ -3,25 +3,26 @@
 //
 // It guarantees:
 //
-//   - Residency is Belady's MIN at batch granularity (Ginex, section 4.3): after batch i the cache holds those
-//     capacity members of C_i and the rows of batch i that are needed soonest. No other policy reads fewer rows.
+//   - Residency is Belady's MIN at batch granularity (Ginex, section 4.3): after batch i the cache holds, of its own
+//     rows and the rows of batch i, the ones that are needed soonest, up to its capacity. No other policy reads fewer
+//     rows.
 //   - A plan is complete: it gives the place of each row of each batch when that batch is gathered, the rows that enter
 //     slots afterwards, and the rows that are set aside in packs of later batches. It replays to the planner's state,
 //     and it is a pure function of the batches and the planner's past.
-//   - Packs are an optimisation. Whoever runs a plan may lose any of them and reads those rows instead.
+//   - Packs are an optimisation. An executor may lose any of them and reads those rows instead.
 //
 // Beyond Ginex: residency carries over from one superbatch to the next; cached rows stay on ties, so that less is
 // copied; the planner looks ahead to the batches of the next superbatch; and the rows that no cache can have (the cold
-// ones) are transferred in the cheapest of several ways, by a model of the device at hand (see Choice).
+// ones) are transferred in the cheapest of several ways, by a model of the device (see Choice).
 //
-// The reads of a prologue may run while the superbatch before is executed (Superplan.Early).
+// The reads of a prologue may run while the previous superbatch is executed (Superplan.Early).
 //
 // Planning makes passes over the batches: next use backward, residency forward, then the transfer. One batch at a time
-// is in memory; a pass leaves its results for the next in records of a Storage. So where the storage is a file, memory
-// is in proportion to the rows of the graph and of the widest batch, for a window of any length (StateBytes,
-// StoredBytes); where it is memory, records come on top (SuperbatchBytes).
+// is in memory; a pass leaves its results for the next in records of a Storage. So if the storage is a file, memory is
+// in proportion to the rows of the graph and of the widest batch, for a window of any length (StateBytes, StoredBytes);
+// if it is memory, records are added (SuperbatchBytes).
 //
 // The loader calls New once and Plan once per superbatch, one call at a time. A Plan costs O(accesses): on one core,
-// five to twelve times what two prefetched loads per access from tables of the same size cost (BenchmarkLimit), the
-// least where nothing is ahead and the transfer is given.
+// five to twelve times two prefetched loads per access from tables of the same size (BenchmarkLimit), the least if
+// nothing is ahead and the transfer is given.
 package plan

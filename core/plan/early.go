@@ -13,8 +13,8 @@ func (p *Planner) mayBeEarly(first int64) bool {
 	return p.config.Early && p.previous >= 0 && first-p.previous > int64(p.config.Depth)
 }
 
-// runEarly decides whether the prologue of a method runs early: where there is room for its packs, and writing and
-// reading those that take the place of slots costs less than it hides.
+// runEarly decides whether the prologue of a method runs early: if there is room for its packs, and writing and reading
+// packs in place of slots costs less than it hides.
 func (w *window) runEarly(m method) bool {
 	if w.earlyRoom == nil || !m.file {
 		return false

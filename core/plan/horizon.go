@@ -12,12 +12,12 @@ const MaxAccesses = 1 << 30
 type horizon struct {
 	index
 	batches []Rows
-	current int     // the first of those ahead
+	current int     // the first batch ahead
 	next    records // by batch: of each access the next one to its row, or none
 	storage Storage
 }
 
-// index tells the batch of an access.
+// index maps accesses to batches.
 type index struct {
 	offsets []uint32 // access number of the first row of each batch, and the end
 

@@ -12,7 +12,7 @@ type idleQueue struct {
 // steps for each entry added.
 const queueFactor = 2
 
-// push makes a slot idle, as the last of those that are.
+// push appends a slot to the idle ones.
 func (q *idleQueue) push(s uint32) {
 	if q.tail == len(q.slots) {
 		q.compact()

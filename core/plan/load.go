@@ -38,5 +38,5 @@ func (l Load) cost(device, processor float64, batches int) float64 {
 }
 
 // packRowProcessor is the processor time of a row that goes through a pack, in seconds, measured for rows of 512 bytes
-// beside a loop: 0.11e-6 to put it in, 0.08e-6 to take it out.
+// beside a loop: 0.11e-6 to add it, 0.08e-6 to read it.
 const packRowProcessor = 0.2e-6

@@ -8,9 +8,9 @@ import (
 	"freshgo/core/mem"
 )
 
-// Loads are under way before they are needed. On a busy disk a load waits behind the requests of others, so that one
-// after the other they would take longer than the plan. Small loads wait for requests, and mostLoads of them are under
-// way; large ones wait for bytes, and as many are as have aheadBytes, at least leastLoads. All arbitrary.
+// Loads start before they are needed. On a busy disk a load waits behind other requests, so loading one record after
+// another would take longer than the plan. Small loads wait for requests, and mostLoads of them are in flight; large
+// ones wait for bytes, and as many are in flight as have aheadBytes, at least leastLoads. All arbitrary.
 const (
 	mostLoads, leastLoads = 8, 2
 	aheadBytes            = 16 << 20
@@ -21,7 +21,7 @@ func loadsAhead(widest int) int {
 	return min(max(aheadBytes/max(widest*loadedBytes, 1), leastLoads), mostLoads)
 }
 
-// loads is loads of records in a known order, a few of them under way. It belongs to one goroutine.
+// loads loads records in a known order, a few of them ahead. It belongs to one goroutine.
 type loads struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -66,7 +66,7 @@ func (r records) load(ctx context.Context, storage Storage, depth int) *loads {
 	return newLoads(ctx, storage, all, depth)
 }
 
-// takeFrom calls use with what the next load has brought.
+// takeFrom calls use with the values of the next load.
 func takeFrom[T any](l *loads, use func(values []T) error) error {
 	data, release, err := l.take()
 	return during(data, release, err, use)
@@ -94,25 +94,25 @@ func Begin(ctx context.Context, r loadable) *Coming {
 			c.data, c.release, err = r.Load(ctx)
 			return err
 		})
-	}, func(*guard.PanicError) {}) // Run has told
+	}, func(*guard.PanicError) {}) // Run returns the panic
 	return c
 }
 
-// Take waits for the load and returns what it has brought, until release is called.
+// Take waits for the load and returns its data, valid until release is called.
 func (c *Coming) Take() (data []byte, release func(), err error) {
 	<-c.over
 	return c.data, c.release, c.err
 }
 
-// Drop waits for the load and gives back what it has brought.
+// Drop waits for the load and frees its data.
 func (c *Coming) Drop() {
 	if _, release, err := c.Take(); err == nil {
 		release()
 	}
 }
 
-// newLoads returns loads of records, up to depth of them ahead of their turn where the storage is not memory. The
-// caller takes them in order and closes.
+// newLoads returns loads of records, up to depth of them ahead of their turn if the storage is a file. The caller takes
+// them in order and closes.
 func newLoads(ctx context.Context, storage Storage, records []loadable, depth int) *loads {
 	l := &loads{records: records, depth: depth}
 	if _, inMemory := storage.(memory); inMemory {
@@ -137,7 +137,7 @@ func (l *loads) take() (data []byte, release func(), err error) {
 	return one.Take()
 }
 
-// close gives back what was loaded and not taken. Idempotent.
+// close frees loads that were not taken. Idempotent.
 func (l *loads) close() {
 	l.cancel()
 	for _, one := range l.pending {

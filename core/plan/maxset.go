@@ -6,8 +6,8 @@ import (
 	"freshgo/core/internal/bitset"
 )
 
-// maxset is a set of small numbers that knows its largest one: bits over the words that are not zero, level upon level.
-// Each call costs as many steps as the range has digits in base 64.
+// maxset is a set of small numbers with fast access to the largest: bits over the nonzero words, level upon level. Each
+// call takes as many steps as the range has digits in base 64.
 type maxset struct{ levels []bitset.Set }
 
 func newMaxset(n int) maxset {

@@ -9,8 +9,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// block is the number of accesses that a loop handles while the memory for the next block is on its way. 64 to 256
-// measured within 10 %.
+// block is the number of accesses that a loop handles while the next block is prefetched. 64 to 256 measured within 10
+// %.
 const block = 128
 
 // nextUses finds the next access of each access of a horizon, in the tables of the residency: a pass backward before
@@ -121,13 +121,13 @@ func (u nextUses) promote(slots []uint32) {
 	}
 }
 
-// settle ends a plan. What is ahead and not cached is forgotten, and what is cached and needed by it goes back to the
-// queue, since the next plan sees farther. (Rows that nothing ahead needs have been forgotten, or have got to the
-// queue, at their last access.) It calls cold for each batch ahead with the rising positions of its rows that are not
-// cached and that no batch ahead needs before. positions has room for the widest batch.
+// settle ends a plan. It forgets next uses of rows ahead that are not cached, and returns cached rows that are needed
+// ahead to the queue, since the next plan sees farther. (Rows without a use ahead were forgotten, or entered the queue,
+// at their last access.) It calls cold for each batch ahead with the ascending positions of its rows that are not
+// cached and that no earlier batch ahead needs. positions has room for the widest batch.
 //
-// Cached rows are met once, at their last access: the order of the queue follows from that. Others are met at their
-// first access, which is in the table.
+// Cached rows are met once, at their last access: this gives the order of the queue. Others are met at their first
+// access, which is in the table.
 func (u nextUses) settle(
 	ctx context.Context, positions []uint32, cold func(b int, rows Batch, positions []uint32) error,
 ) error {

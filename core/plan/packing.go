@@ -8,7 +8,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// Records of batches have a bit for each row in place of what is the same for many. They are in the order of the batch.
+// Records of batches have a bit for each row in place of fields that many rows share. They are in the order of the
+// batch.
 
 // set32 is a set of small numbers, in words for which records are aligned.
 type set32 []uint32
@@ -32,7 +33,7 @@ func (s set32) all() iter.Seq[int] {
 	}
 }
 
-// cut returns the sets of numbers below n at the beginning of a record, and the rest of it.
+// cut returns the sets of numbers below n at the start of a record, and the rest of it.
 func cut(record []uint32, n int, sets ...*set32) (rest []uint32) {
 	for _, set := range sets {
 		*set, record = record[:bitWords(n)], record[bitWords(n):]
@@ -77,9 +78,8 @@ func unpackStep(record []uint32, n int, own *cache.Step) {
 	}
 }
 
-// packCold returns the cold rows of a batch of n rows, whose accesses begin at base, as two pieces of a record: which
-// rows they are and which of them have each flag, and the rows. It uses the memory of words, and that of all for the
-// rows.
+// packCold returns the cold rows of a batch of n rows, whose accesses begin at base, as two pieces of a record: sets of
+// the cold rows and of the rows with each flag, and the rows. It uses the memory of words, and of all for the rows.
 func packCold(all []coldRow, base uint32, n int, words []uint32) ([]uint32, []uint32) {
 	var cold, leaving, filling set32
 	words = words[:3*bitWords(n)]

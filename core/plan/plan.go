@@ -10,7 +10,7 @@ import (
 	"freshgo/core/ssd"
 )
 
-// Errors of this package wrap one of these, or mem.ErrBudget, or the error of a context.
+// Errors of this package wrap one of these, mem.ErrBudget, or a context error.
 var (
 	ErrConfig = errors.New("invalid plan configuration")
 	ErrBatch  = errors.New("invalid batch")
@@ -30,7 +30,7 @@ type Config struct {
 	// "forward": then nothing is predicted.
 	Transfer   string
 	Tables     []ssd.Layout // of each cached table
-	First      []int64      // of each table, its first row among those of the graph; nil: every table has all rows
+	First      []int64      // by table: its first row among the rows of the graph; nil: every table has all rows
 	RowBytes   int          // of a row in all tables together
 	Device     ssd.Device
 	PackMemory int64 // bytes that packs may take in memory
@@ -43,7 +43,7 @@ type Config struct {
 	// Early lets prologues run while the superbatch before is executed, where that is worth it (Superplan.Early).
 	Early bool
 
-	// Storage keeps what a plan is made of, and the plan. Nil: memory of the budget, in proportion to accesses (see
+	// Storage keeps the inputs of a plan, and the plan. Nil: in memory of the budget, in proportion to accesses (see
 	// SuperbatchBytes); else a plan takes memory for a batch at a time (see StoredBytes).
 	Storage Storage
 }
@@ -60,10 +60,10 @@ type Superplan struct {
 
 	index  *index
 	steps  records // by batch, see packStep
-	deltas []delta // by batch: what the transfer changes; nil: nothing
+	deltas []delta // by batch: changes by the transfer; nil: none
 }
 
-// Lost returns the plan of n batches of which nothing is planned: their steps are empty.
+// Lost returns the plan of n batches without a plan: their steps are empty.
 func Lost(first int64, n int) *Superplan {
 	s := &Superplan{
 		First: first, Choice: Choice{Chosen: method{}.String(), Why: "the plan is lost"},
@@ -146,9 +146,8 @@ func (s *Superplan) Fetch(ctx context.Context, i int) {
 	}
 }
 
-// Step loads the step of batch i of the superbatch into own, whose memory it uses. With an error the step is empty.
-//
-// Errors: those of the storage.
+// Step loads the step of batch i of the superbatch into own, whose memory it reuses. After an error, which is the
+// storage's, the step is empty.
 func (s *Superplan) Step(ctx context.Context, i int, own *Step) error {
 	n := int(s.index.offsets[i+1] - s.index.offsets[i])
 	own.empty()
@@ -184,7 +183,7 @@ func (s *Superplan) Step(ctx context.Context, i int, own *Step) error {
 	return nil
 }
 
-// fill makes hits of the rows that the prologue has read into their slots: they enter no more.
+// fill turns rows that the prologue has read into their slots into hits: they do not enter again.
 func (s *Step) fill(filled set32) {
 	if len(filled) == 0 {
 		return
@@ -206,11 +205,11 @@ func (s *Step) fill(filled set32) {
 
 // Dest is a place in the pack of a later batch.
 type Dest struct {
-	Batch int32 // relative to the plan's First; it may lie in what is ahead
+	Batch int32 // relative to the plan's First; it may be ahead of the superbatch
 	Pos   int32 // position in that batch
 }
 
-// Forward copies a row that is at hand to the pack of the batch that needs it next.
+// Forward copies an available row to the pack of the batch that needs it next.
 type Forward struct {
 	From int32 // a slot, or ^position in this batch where negative
 	Dest
@@ -242,7 +241,7 @@ func (p *Prologue) free() {
 	p.forwards.freeAll()
 }
 
-// Forwards yields what leaves slots that the prologue fills.
+// Forwards yields the rows that leave slots which the prologue fills.
 func (s *Superplan) Forwards(ctx context.Context, yield func([]Forward)) error {
 	for _, r := range s.Prologue.forwards {
 		err := loaded(ctx, r, func(forwards []Forward) error {
@@ -293,7 +292,7 @@ type PackSize struct {
 	Rows int32
 }
 
-// posBytes is the size of a row's position, which the pack of each table has beside the row.
+// posBytes is the size of a row's position, which the pack of each table stores with the row.
 const posBytes = 4
 
 // recordBytes returns the size of a row in packs.

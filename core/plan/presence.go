@@ -18,7 +18,7 @@ type Presence struct {
 
 const (
 	resides  = 1 << iota // the slot will hold its row
-	entering             // another row enters it with the batch at hand
+	entering             // another row enters it with the current batch
 )
 
 // PresenceBytes is the cost of a slot.
@@ -36,13 +36,13 @@ func NewPresence(budget *mem.Budget, capacity int64) (*Presence, error) {
 // Close frees the memory.
 func (r *Presence) Close() { r.block.Free() }
 
-// Begin starts from what is really in the cache: held calls its argument with every slot that holds a row.
+// Begin starts from the actual content of the cache: held calls its argument with every slot that holds a row.
 func (r *Presence) Begin(held func(yield func(slot int32, row uint32))) {
 	clear(r.slots)
 	held(func(slot int32, _ uint32) { r.slots[slot] = resides })
 }
 
-// Filled records that rows were read into the cache before the batch at hand.
+// Filled records that rows were read into the cache before the current batch.
 func (r *Presence) Filled(fills []Fill) {
 	for _, f := range fills {
 		r.slots[f.Slot] = resides

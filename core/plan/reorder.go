@@ -7,7 +7,7 @@ import (
 	"freshgo/core/mem"
 )
 
-// sketchBins is the size of a sketch: overlaps are then told to within about 0.03 (one standard deviation).
+// sketchBins is the size of a sketch: overlaps are then estimated to within about 0.03 (one standard deviation).
 const (
 	sketchBits = 8
 	sketchBins = 1 << sketchBits
@@ -29,7 +29,7 @@ func (s *sketch) of(rows Batch) {
 	}
 }
 
-// matchDegree estimates |a and b| / min(|a|, |b|) (FastGL, section 4.2) of two sets of these sizes.
+// matchDegree estimates |a and b| / min(|a|, |b|) (FastGL, section 4.2) for two sets of these sizes.
 func matchDegree(a, b *sketch, sizeA, sizeB int) float64 {
 	same, either := 0, 0
 	for i, x := range a {
@@ -50,13 +50,13 @@ func matchDegree(a, b *sketch, sizeA, sizeB int) float64 {
 }
 
 // Reorder returns the order in which to run batches so that neighbours share rows (FastGL, section 4.2): the first one
-// first, then always the one that matches the last one best, the earlier of equals. It is kept only where a cache of
-// this capacity, planned with the whole of it known and empty at first, reads fewer rows than in the given order; else
-// the given order is returned. Always a permutation; a pure function of its arguments.
+// first, then always the batch that matches the last one best, on ties the earlier. It keeps this order only if a cache
+// of the given capacity, initially empty and planned over the whole of it, reads fewer rows than in the given order;
+// else it returns the given order. The result is always a permutation, and a pure function of the arguments.
 //
-// It costs O(batches^2) comparisons of sketches, 0.1 us each, a kilobyte a batch, and two plans of the whole.
+// It costs O(batches^2) comparisons of sketches, 0.1 us each, a kilobyte a batch, and two plans of all batches.
 //
-// Errors: ErrBatch, ErrConfig, mem.ErrBudget, the error of ctx.
+// It returns ErrBatch, ErrConfig, mem.ErrBudget, or the error of ctx.
 func Reorder(ctx context.Context, budget *mem.Budget, batches []Batch, numRows, capacity int64) ([]int32, error) {
 	order, err := greedyOrder(ctx, budget, batches)
 	if err != nil {

@@ -37,8 +37,8 @@ type residency struct {
 
 	links     []link // by slot
 	slotTop   uint32 // slots from here on were never used
-	freeSlot  uint32 // the first of those given back, linked by next, or none
-	freeSlots int64  // how many hold nothing
+	freeSlot  uint32 // the first free slot, linked by next, or none
+	freeSlots int64  // free slots
 
 	queue idleQueue
 
@@ -86,7 +86,7 @@ func (r *residency) slotOf(row uint32) (uint32, bool) {
 	return v &^ cachedBit, v&cachedBit != 0
 }
 
-// put makes a row that of a slot.
+// put assigns a row to a slot.
 func (r *residency) put(s, row uint32) {
 	r.rows[row] = cachedBit | s
 	r.links[s].row = row
@@ -103,7 +103,7 @@ func (r *residency) takeSlot() uint32 {
 	return r.slotTop - 1
 }
 
-// each yields what is cached. Slots that hold nothing are told by their rows.
+// each yields all slots and their rows. Empty slots have an empty row.
 func (r *residency) each(yield func(slot int32, row uint32)) {
 	for s := range r.slotTop {
 		row := r.links[s].row
@@ -113,7 +113,7 @@ func (r *residency) each(yield func(slot int32, row uint32)) {
 	}
 }
 
-// remember keeps what is cached for restore.
+// remember keeps a copy of the cached rows for restore.
 func (r *residency) remember() {
 	for s := range r.before {
 		r.before[s] = none
@@ -121,7 +121,7 @@ func (r *residency) remember() {
 	r.each(func(slot int32, row uint32) { r.before[slot] = row })
 }
 
-// remembered yields what was cached when remember was called.
+// remembered yields the rows that were cached when remember was called.
 func (r *residency) remembered(yield func(slot int32, row uint32)) {
 	for s, row := range r.before {
 		if row != none {

@@ -30,11 +30,11 @@ type Counts struct {
 	Swaps int64 // rows that others took the place of
 }
 
-// Simulate runs a trace through a cache that is empty at first, and calls each for every batch in order. fill is what a
-// static cache reads before the first batch; other caches fill themselves with what batches read.
+// Simulate runs a trace through an initially empty cache, and calls each for every batch in order. fill is the number
+// of rows that a static cache reads before the first batch; other caches fill themselves with the rows of batches.
 //
-// Errors: ErrBatch, ErrConfig, those of cache.New for a policy or capacity that does not exist, mem.ErrBudget, the
-// error of ctx.
+// It returns ErrBatch, ErrConfig, mem.ErrBudget, the error of ctx, or the error of cache.New for an unknown policy or
+// an impossible capacity.
 func Simulate(
 	ctx context.Context, budget *mem.Budget, trace []Batch, s Simulation, each func(batch int, c Counts),
 ) (fill int64, err error) {

@@ -5,8 +5,8 @@ const (
 	digits    = 1 << digitBits
 )
 
-// sortByRow sorts by row, and leaves those of the same row in their order: by counting digits, the lowest first. rows
-// has room for as many again; the result lies in either half.
+// sortByRow sorts by row, stably, by counting digits, the lowest first. rows has room for twice its length; the result
+// is in either half.
 func sortByRow(rows []coldRow) []coldRow {
 	n := len(rows)
 	from, to := rows[:n:n], rows[n:2*n]

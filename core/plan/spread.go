@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// pieceRows is the number of cold rows that are sorted at a time, unless more than mostRanges ranges would be
-	// needed: 2 MiB of them, which stays in the second-level cache, and twice that to sort. spreadBytes is the size up
-	// to which the rows of a range collect before they are stored: a chunk of a scratch file. Arbitrary.
+	// pieceRows is the number of cold rows that are sorted at a time, unless more than mostRanges ranges would be needed:
+	// 2 MiB of them, which stays in the second-level cache, and twice that for sorting. spreadBytes is the size up to
+	// which the rows of a range collect before they are stored: a chunk of a scratch file. Arbitrary.
 	pieceRows   = 1 << 18
 	mostRanges  = 256
 	spreadBytes = 64 << 10
@@ -47,7 +47,7 @@ type spread[T any] struct {
 	counts  []int
 }
 
-// newSpread returns a spread for up to as many entries as the histogram counts. Its memory comes from a.
+// newSpread returns a spread for up to as many entries as the histogram counts. It allocates from a.
 func newSpread[T any](a *arena, storage Storage, keys *histogram) (*spread[T], error) {
 	total := int64(0)
 	for _, n := range keys.counts {
@@ -98,7 +98,7 @@ func (s *spread[T]) flush(r int) error {
 	return nil
 }
 
-// take returns the entries of a range in the order in which they came, and has done with it. They are in the first half
+// take returns the entries of a range in the order in which they came, and frees the range. They are in the first half
 // of memory for twice as many.
 func (s *spread[T]) take(ctx context.Context, r int, a *arena) ([]T, error) {
 	all, err := alloc[T](a, 2*s.counts[r])

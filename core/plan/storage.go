@@ -7,8 +7,8 @@ import (
 	"freshgo/core/mem"
 )
 
-// Storage keeps what a plan is made of, a record for each batch and stage, so that memory holds a few batches at a time
-// and not the whole window: see Config.Storage. One goroutine puts at a time; records are loaded by any.
+// Storage keeps the inputs of a plan, a record for each batch and stage, so that memory holds a few batches at a time
+// and not the whole window: see Config.Storage. One goroutine puts at a time; any may load records.
 type Storage interface {
 	// Put stores the bytes of the pieces, one after the other. Plan returns its error.
 	Put(pieces ...[]byte) (Record, error)
@@ -22,10 +22,10 @@ type Record interface {
 	Free()
 }
 
-// Fetcher is a Record that may be told to begin loading. Who loads it then, once, waits only for what is left of that.
+// Fetcher is a Record whose load can start early. A load after that, once, waits only for the rest.
 type Fetcher interface{ Fetch(ctx context.Context) }
 
-// Fetch tells a record to begin loading, where it can be told. Nil cannot.
+// Fetch starts loading a record, if it is a Fetcher. A nil record is ignored.
 func Fetch(ctx context.Context, r Record) {
 	if f, ok := r.(Fetcher); ok {
 		f.Fetch(ctx)
@@ -72,13 +72,13 @@ type Rows interface {
 	Load(ctx context.Context) (rows Batch, release func(), err error)
 }
 
-// Len makes a Batch one whose rows are at hand.
+// Len makes a Batch one whose rows are in memory.
 func (b Batch) Len() int { return len(b) }
 
 // Load returns the batch itself.
 func (b Batch) Load(context.Context) (Batch, func(), error) { return b, func() {}, nil }
 
-// InMemory is batches that are at hand.
+// InMemory returns batches whose rows are in memory.
 func InMemory(batches []Batch) []Rows {
 	rows := make([]Rows, len(batches))
 	for i, b := range batches {
@@ -87,13 +87,13 @@ func InMemory(batches []Batch) []Rows {
 	return rows
 }
 
-// loaded calls use with what a record holds.
+// loaded calls use with the values of a record.
 func loaded[T any](ctx context.Context, r Record, use func(values []T) error) error {
 	data, release, err := r.Load(ctx)
 	return during(data, release, err, use)
 }
 
-// during calls use with what a load has brought, if it did, and releases that.
+// during calls use with the data of a load, if it succeeded, and releases the data.
 func during[T any](data []byte, release func(), err error, use func(values []T) error) error {
 	if err != nil {
 		return fmt.Errorf("plan: %w", err)
@@ -105,7 +105,7 @@ func during[T any](data []byte, release func(), err error, use func(values []T) 
 // records is a record for each batch, or nil.
 type records []Record
 
-// free gives back the record of batch b.
+// free frees the record of batch b.
 func (r records) free(b int) {
 	if r[b] != nil {
 		r[b].Free()

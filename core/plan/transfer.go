@@ -14,10 +14,10 @@ import (
 
 // method is a way to transfer cold rows.
 type method struct {
-	page    bool // rows of a page that later batches want are taken along
+	page    bool // rows of a page that later batches need are read along
 	scan    bool // a prologue reads the superbatch's rows in the order of the file
 	file    bool // and sets them aside in the scratch file too, not in memory only
-	forward bool // rows at hand that are needed again are set aside
+	forward bool // available rows that are needed again are set aside
 }
 
 // methods in the order in which they are preferred where they cost the same: the simplest first.
@@ -69,10 +69,10 @@ type transfer struct {
 	forced  *method // nil: the cheapest
 	methods []method
 	room    room
-	// the tables whose pages rows share: of those that have the same rows, the widest that has several on a page
+	// the tables whose rows share pages: of those with the same rows, the widest that has several on a page
 	pages      []int
-	priced     bool // costs can be told
-	load       Load // what they are weighed by
+	priced     bool // costs can be estimated
+	load       Load // the weights of costs
 	regionBits uint // of row numbers within a region (see sample)
 }
 
@@ -147,11 +147,11 @@ type window struct {
 	*horizon
 	plan      *Superplan
 	memory    arena
-	backlog   int64 // bytes of those packs that lie in the file and are read by this superbatch
-	room      room  // what earlier plans have left of it
-	earlyRoom *room // and what they leave while the superbatch before is executed; nil: nothing runs then
+	backlog   int64 // bytes of earlier plans' packs in the file that this superbatch reads
+	room      room  // room that earlier plans have left
+	earlyRoom *room // room while the previous superbatch is executed; nil: none is
 
-	held   bitset.Set // accesses of what is ahead that the plan sets aside; in the memory of cold.delivered, see build
+	held   bitset.Set // accesses ahead that the plan sets aside; in the memory of cold.delivered, see build
 	missed int64      // accesses of the superbatch to rows that are not cached
 	cold   cold
 }
@@ -196,8 +196,7 @@ func (w *window) release() {
 	w.cold.free()
 }
 
-// finish chooses the method and writes what it needs into the plan. Where there is no memory for that, every batch
-// reads its own rows.
+// finish chooses the method and writes it into the plan. Without memory for it, every batch reads its own rows.
 func (w *window) finish(ctx context.Context) error {
 	chosen := method{}
 	if w.forced != nil {
@@ -249,7 +248,7 @@ func (w *window) finish(ctx context.Context) error {
 	return err
 }
 
-// took records the method of the plan, and what it is predicted to cost.
+// took records the method of the plan, and its predicted cost.
 func (w *window) took(m method, why string) {
 	c := &w.plan.Choice
 	c.Chosen, c.Why = m.String(), why
@@ -262,15 +261,15 @@ func (w *window) took(m method, why string) {
 	}
 }
 
-// cuts says up to which batch a method sets rows aside, nearest first: those at hand (leaving), and those that it reads
-// early. Room is counted as though all packs of a plan were open from its start.
+// cuts gives the batch up to which a method sets rows aside, nearest first: rows that are available (leaving), and rows
+// that it reads early. Room is counted as if all packs of a plan were open from its start.
 type cuts struct {
 	leaving, early uint32
 	fits           bool // nothing was left out
 }
 
-// cut finds how far the room goes. early has the rows, by batch, that would be read early, and limit of them find room;
-// rows that are set aside take from total.
+// cut finds the batch up to which the room suffices. early has the rows by batch that would be read early, of which
+// limit find room; rows that are set aside take from total.
 func (w *window) cut(m method, early []float64, limit int64) cuts {
 	c := cuts{leaving: uint32(len(w.batches)), early: uint32(len(w.batches)), fits: true}
 	used := 0.0
@@ -299,7 +298,7 @@ func (w *window) cut(m method, early []float64, limit int64) cuts {
 	return c
 }
 
-// scanned is the number of rows by batch that a scan would set aside, and how many find room.
+// scanned returns the number of rows by batch that a scan would set aside, and the number that find room.
 func (w *window) scanned(m method) (early []float64, limit int64) {
 	rows := w.cold.packing
 	if m.forward {

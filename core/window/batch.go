@@ -22,7 +22,7 @@ func (e *Epoch) Awaits(i int64) (arrived func()) {
 	return func() { e.inspector.cache.timeline.add(spanWaiting, e.first+i, start) }
 }
 
-// Abandon tells that no more batches will be asked for.
+// Abandon says that no more batches will be requested.
 func (e *Epoch) Abandon() { e.inspector.abandon() }
 
 // End ends the inspection where the epoch was left in the middle: it was for the epoch's batches. Nobody executes one
@@ -43,7 +43,7 @@ type Batch struct {
 	super     *superbatch
 	planned   plan.Step
 	adapted   plan.Adapted
-	moved     bool    // positions are not those of the plan:
+	moved     bool    // positions differ from the plan's:
 	now       []int32 // where each of the plan is
 }
 
@@ -113,7 +113,7 @@ func (w *Batch) cutToPlan(f *fetch.Filler, places []int32) {
 	}
 }
 
-// Adapt makes the planned step what the batch does of it after pruning: see cutToPlan. Batches call it in their order.
+// Adapt reduces the planned step to the batch after pruning: see cutToPlan. Batches call it in their order.
 func (w *Batch) Adapt(f *fetch.Filler, places []int32) error {
 	w.cutToPlan(f, places)
 	presence := w.inspector.cache.presence

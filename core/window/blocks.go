@@ -109,7 +109,7 @@ func (s *blocks) fillBlock() error {
 		batches[from] = nil
 		next = place + 1
 	}
-	freeAll(compact(batches)) // other ranks', and those that were yielded before the run was resumed
+	freeAll(compact(batches)) // of other ranks, and yielded before the run was resumed
 	return nil
 }
 
@@ -128,8 +128,8 @@ func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
 	return plan.Reorder(ctx, c.draw.Budget, lists, c.draw.Parts.NumNodes, s.inspector.cache.ReorderRows())
 }
 
-// sample samples count batches of these numbers. With an error it returns those
-// before the first that failed.
+// sample samples count batches with the given numbers. After an error it returns the batches before the first that
+// failed.
 func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, error) {
 	wanted := s.readShared(count, number)
 	defer freeWanted(wanted)
@@ -145,7 +145,7 @@ func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, er
 	turn := fetch.NewTurnstile(0)
 	broken := guard.All(min(len(s.scratch), int(count)), func(i int) error {
 		at := int64(0)
-		defer func() { turn.EndAt(at) }() // those after one that fails, or panics, wait for it no more
+		defer func() { turn.EndAt(at) }() // after a failure or panic, later batches wait no more for this one
 		for at = next.Add(1) - 1; at < count; at = next.Add(1) - 1 {
 			batches[at], errs[at] = s.sampleOne(number(at), wanted[at], &s.scratch[i], func(forecast func()) error {
 				if err := turn.Enter(at); err != nil {
@@ -181,7 +181,7 @@ func compact(batches []*sampled) (present []*sampled) {
 }
 
 // sampleOne samples a batch of the current epoch; some of its neighbours may have been read. The function that it
-// passes to inTurn is called after those of all batches before.
+// passes to inTurn is called after the functions of all previous batches.
 func (s *blocks) sampleOne(
 	index int64, wanted *graph.Wanted, own *samplerScratch, inTurn func(func()) error,
 ) (*sampled, error) {
@@ -249,7 +249,7 @@ func (s *blocks) draw(
 	return giveBack, nil
 }
 
-// forecast leaves in the rows of a batch those that it will read, as far as pruning is known ahead.
+// forecast reduces the rows of a batch to those that it will read, as far as pruning is known in advance.
 func (s *blocks) forecast(b *sampled, g *sample.Subgraph, r *draw.BatchRows, inTurn func(func()) error) (err error) {
 	in := s.inspector
 	waited := inTurn(func() {

@@ -41,7 +41,7 @@ func (q *idleGate) leave() {
 	}
 }
 
-// busy returns what is closed when nothing is being filled any more; nil: nothing is.
+// busy returns a channel that is closed when no batch is being filled; nil: none is.
 func (q *idleGate) busy() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -74,8 +74,8 @@ func (s *superbatch) runEarly(ctx context.Context) {
 	work.pause()
 }
 
-// awaitBuffers waits until the packs that are opened early find buffers, or the superbatch begins: what the superbatch
-// before has not executed holds some.
+// awaitBuffers waits until the packs that are opened early find buffers, some of which the previous superbatch holds,
+// or the superbatch begins.
 func (s *superbatch) awaitBuffers(ctx context.Context) {
 	packs := len(s.packSizes(0, len(s.batches))) * len(s.inspector.cache.features.Columns)
 	again := time.NewTicker(buffersPause)

@@ -49,8 +49,7 @@ func (w *Batch) Fill(f *fetch.Filler, i int64, tensors [][]byte) error {
 	})
 }
 
-// readPacks copies what the packs of a batch hold into its tensors. A pack that fails has not brought its rows, which
-// are then read from the store.
+// readPacks copies the rows of a batch's packs into its tensors. If a pack fails, its rows are read from the store.
 func (w *Batch) readPacks(f *fetch.Filler, tensors [][]byte) error {
 	k, rows := &f.Lookup, len(f.Drawn.BatchRows.Rows)
 	k.Delivered = reuse.Slice(k.Delivered, len(f.Features.Columns)*rows)
@@ -79,7 +78,7 @@ func (w *Batch) readPacks(f *fetch.Filler, tensors [][]byte) error {
 	return nil
 }
 
-// takeFrom copies rows of a pack, which are so wide, into the tensors of the batch, but for those that are delivered.
+// takeFrom copies the rows of a pack, of the given width, into the tensors of the batch, except for delivered ones.
 func (w *Batch) takeFrom(f *fetch.Filler, column, width int, tensors [][]byte, delivered []bool,
 	pos scratch.Positions, data []byte) {
 	var to, from [256]int32 // on the stack; a chunk of wide rows has fewer
@@ -115,8 +114,8 @@ func (w *Batch) takeFrom(f *fetch.Filler, column, width int, tensors [][]byte, d
 	}
 }
 
-// readRows reads the cold rows of a table that the packs of the batch did not bring, and along with them rows of the
-// same pages for later batches.
+// readRows reads the cold rows of a table that the batch's packs did not have, and along with them rows of the same
+// pages for later batches.
 func (w *Batch) readRows(f *fetch.Filler, t *fetch.Table, dst []byte) error {
 	k, s := &f.Lookup, w.super
 	cold, base, delivered := f.ColdOf(t), f.Drawn.FirstRow(t.Type), k.DeliveredTo(t.Column, len(f.Drawn.BatchRows.Rows))
@@ -127,7 +126,7 @@ func (w *Batch) readRows(f *fetch.Filler, t *fetch.Table, dst []byte) error {
 			k.From = append(k.From, pos)
 		}
 	}
-	if t.Column == 0 { // a row counts once, whatever tables it is in
+	if t.Column == 0 { // a row counts once for all its tables
 		f.Counters.Misses.Add(int64(len(k.Wanted)))
 		f.Counters.Packed.Add(int64(len(cold) - len(k.Wanted)))
 	}

@@ -14,11 +14,11 @@ import (
 	"freshgo/core/sample"
 )
 
-// Where it is known ahead what a history will keep (prune.Pruner.Follows), the inspector prunes the batches that it
-// samples, one after the other, with a copy of the history. Plans are then made for the rows that batches will read.
-// That is no condition of anything: each batch is pruned by the history itself when it is its turn, reads what it needs
-// then, and passes over what was planned and it does not need. Once batches need other rows than was forecast, because
-// training left out an update or a row was not finite, the next epoch is forecast and planned anew.
+// If the rows that a history will keep are known in advance (prune.Pruner.Follows), the inspector prunes the sampled
+// batches, one after another, with a copy of the history. Plans are then made for the rows that batches will read.
+// Nothing depends on it: each batch is pruned by the history itself in its turn, reads its rows then, and skips planned
+// rows that it does not need. Once batches need other rows than forecast, because training omitted an update or a row
+// was not finite, the next epoch is forecast and planned again.
 
 // follower is a prune.Forecaster, or noFollower.
 type follower interface {
@@ -38,11 +38,11 @@ func (noFollower) Next(context.Context, *sample.Subgraph, int64, func(int64) flo
 func (noFollower) NextEpoch(context.Context, int64) error { return nil }
 func (noFollower) Close()                                 {}
 
-// forecaster predicts for the inspector what the history will keep. One goroutine at a time uses it.
+// forecaster predicts for the inspector the rows that the history will keep. One goroutine at a time uses it.
 type forecaster struct {
 	of    follower
 	cost  func(node int64) float32
-	wrong *atomic.Int64 // counts what was wrong: rows, or that training did not go on as was forecast
+	wrong *atomic.Int64 // counts deviations: of rows, or of training from the forecast
 }
 
 // forecasting reports whether the epoch that has begun is one whose pruning is known ahead.
@@ -59,8 +59,7 @@ func (c *Cache) forecast(wrong *atomic.Int64) forecaster {
 	return f
 }
 
-// end gives its memory back; the other batches are planned as they are drawn. Where that was for want of memory, it
-// would be so again.
+// end frees its memory; the other batches are planned as they are drawn. A lack of memory is taken to be permanent.
 func (f *forecaster) end(why error) {
 	if why != nil && !errors.Is(why, mem.ErrBudget) {
 		f.wrong.Add(1)
@@ -74,8 +73,8 @@ func (f *forecaster) free(n int64) int64 {
 	return min(n, f.of.Free())
 }
 
-// next prunes the next batch, and returns the place of each drawn node, or -1. The slice is nil where the pruning is
-// not known, or where the batch stays whole; known tells these apart.
+// next prunes the next batch, and returns the place of each drawn node, or -1. The slice is nil if the pruning is
+// unknown, or if the batch is not pruned; known distinguishes these.
 func (f *forecaster) next(ctx context.Context, g *sample.Subgraph, numSeeds int64) (places []int32, known bool) {
 	places, err := f.of.Next(ctx, g, numSeeds, f.cost)
 	if err != nil {
@@ -107,10 +106,10 @@ type forecasts struct {
 	epochs []EpochForecast // by rising epoch
 }
 
-// keptEpochs is of how many epochs that are over. Arbitrary.
+// keptEpochs is the number of past epochs whose forecasts are kept. Arbitrary.
 const keptEpochs = 16
 
-// begin forgets what was forecast of an epoch and those after it: another inspector does so.
+// begin discards the forecasts of an epoch and later ones, which another inspector makes.
 func (k *forecasts) begin(epoch int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -150,8 +149,8 @@ type forecastRows struct {
 	known bool       // whether the batch will read exactly these
 }
 
-// planForecast reduces the rows of a batch to those that it will read, and returns their positions. Where there is
-// no memory for that, they are all.
+// planForecast reduces the rows of a batch to those that it will read, and returns their positions. Without memory for
+// them, it keeps all rows.
 func planForecast(r *draw.BatchRows, budget *mem.Budget, places []int32, known bool) (forecastRows, error) {
 	if places == nil {
 		return forecastRows{known: known}, nil
@@ -171,7 +170,7 @@ func planForecast(r *draw.BatchRows, budget *mem.Budget, places []int32, known b
 			read++
 		}
 	}
-	if read == len(r.Rows) { // so that what it takes is less than what it saves, 84 bytes of plans for each row
+	if read == len(r.Rows) { // so that it takes less than it saves, 84 bytes of plans per row
 		of.free()
 		return of, nil
 	}

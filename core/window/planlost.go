@@ -9,8 +9,8 @@ import (
 )
 
 // A part of a plan may be lost with the scratch file. From the first batch without its part on, the contents of the
-// cache are no longer known ahead, so these batches do not change it. They read their rows, except for rows that really
-// are in the slots where they expect them. The next epoch is planned anew, from the cached rows.
+// cache are no longer known in advance, so these batches do not change it. They read their rows, except for rows that
+// are in the slots where they expect them. The next epoch is planned again, from the cached rows.
 
 // nonePlanLost is the number of the first batch without a plan where no plan is lost.
 const nonePlanLost = math.MaxInt64

@@ -17,7 +17,7 @@ type recordStore struct {
 	budget *mem.Budget
 	pool   *scratch.Pool
 	limit  int64
-	most   int64        // bytes in memory where the file takes none: what is planned with them needs as much
+	most   int64        // bytes in memory if the file takes none: plans over them need as much
 	held   atomic.Int64 // bytes in memory
 }
 
@@ -88,7 +88,7 @@ func (m *inMemory) Free() {
 	m.Record.Free()
 }
 
-// lost is a record that is no more, or never was.
+// lost is a record that no longer exists, or never did.
 type lost struct{}
 
 func (lost) Load(context.Context) ([]byte, func(), error) { return nil, nil, scratch.ErrBroken }
@@ -108,8 +108,8 @@ func (f *inFile) Fetch(ctx context.Context) {
 	}
 }
 
-// Load waits for what was fetched. Where that failed, it may have been for want of memory, or for a context that has
-// ended: it tries again.
+// Load waits for the fetched data. If fetching failed, for instance without memory or after a context ended, it tries
+// again.
 func (f *inFile) Load(ctx context.Context) ([]byte, func(), error) {
 	if c := f.coming.Swap(nil); c != nil {
 		if data, release, err := c.Take(); err == nil {

@@ -27,8 +27,8 @@ type Outcome struct {
 	Batches int   `json:"batches"`
 	plan.Choice
 	Early bool `json:"early"` // its prologue could run while the window before was executed
-	// What it took from the first read to the last, with what was read and written then for the plan of the next
-	// window, but not by its prologue. An early prologue is counted here, its time is not in WallSeconds.
+	// The time from the first read to the last, including reads and writes meanwhile for the plan of the next window, but
+	// not by its prologue. The work of an early prologue is counted here, its time is not in WallSeconds.
 	MeasuredSeconds float64 `json:"measured_seconds"` // the engine was busy with rows, see moved.busy
 	WallSeconds     float64 `json:"wall_seconds"`
 	WaitedSeconds   float64 `json:"waited_seconds"` // of WallSeconds: by the consumer, for batches
@@ -53,11 +53,11 @@ type windows struct {
 	mu      sync.Mutex
 	last    []Outcome
 	early   moved     // by prologues that ran early
-	running *moved    // what had moved when the one that runs early now went on; nil: none does
+	running *moved    // counts when the window that runs early now continued; nil: none does
 	ratios  []float64 // measured by predicted seconds, of the last windows
 }
 
-// Bounds of what is kept. Arbitrary.
+// Bounds of the kept reports. Arbitrary.
 const (
 	keptWindows = 64
 	keptRatios  = 1024
@@ -66,7 +66,7 @@ const (
 // moved counts the work that plans predict: the rows read from their tables and from the scratch file, and the time.
 // The engine may also have read neighbour lists, edge tensors, and plans in the scratch file.
 type moved struct {
-	engine  time.Duration // it was busy, with whatever
+	engine  time.Duration // time with requests in flight, of any kind
 	all     requested
 	rows    requested // of all
 	written int64     // bytes to the scratch file
@@ -96,7 +96,7 @@ func (c *Cache) moved() moved {
 	return moved{reads.Busy, requested{reads.Requests, reads.Bytes}, rows, kept.Written}
 }
 
-// learn looks at what the device does. It costs little beside a batch.
+// learn updates the rates of the device. It costs little compared with a batch.
 func (c *Cache) learn() {
 	c.device.Observe(c.draw.Engine.Stats().Full, c.pool.Stats().Written)
 }
@@ -183,17 +183,17 @@ func withLast(values []float64, another float64) []float64 {
 const (
 	// loadWindows is the number of windows by which the loop is measured: few, since it changes. Arbitrary.
 	loadWindows = 5
-	// paceUnproven is for how many seconds of the processor reading is taken to be late by a share of them, beside what
-	// windows have shown. Arbitrary.
+	// paceUnproven is the weight, in seconds of the processor, of the assumption that reading is delayed by a fixed share
+	// of the processor's time, against the measured windows. Arbitrary.
 	paceUnproven = 0.25
 	// muchShorter is by which factor. Arbitrary.
 	muchShorter = 16
 )
 
 // load measures the loop by the last windows that are not much shorter than the coming window of the given number of
-// batches: the median of its time for a batch, and the delay of reading in all of them, on the device as it is known
-// now. The first window is a single batch, read while nothing is warm, and tells nothing about windows that are a
-// hundred times as long.
+// batches: the median of its time per batch, and the delay of reading over all of them, with the current rates of the
+// device. The first window is a single batch, read while nothing is warm, and not representative of windows a hundred
+// times as long.
 func (w *windows) load(batches int, now ssd.Device) plan.Load {
 	w.mu.Lock()
 	defer w.mu.Unlock()

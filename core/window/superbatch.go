@@ -54,7 +54,7 @@ func newSuperbatch(
 
 func (s *superbatch) end() int64 { return s.first + int64(len(s.batches)) }
 
-// free releases what the superbatch holds. Nobody executes it any more.
+// free frees the memory of the superbatch, which is no longer executed.
 func (s *superbatch) free() {
 	for _, p := range s.packs {
 		p.close()
@@ -63,8 +63,7 @@ func (s *superbatch) free() {
 	s.plan.Release()
 }
 
-// packsFor returns what this superbatch and the one before it hold for batch n,
-// sealed.
+// packsFor returns the sealed packs of this superbatch and the one before it for batch n.
 func (s *superbatch) packsFor(n int64) (found []*batchPacks) {
 	for _, from := range []*superbatch{s.inspector.before(s), s} {
 		if from == nil || n-from.first >= int64(len(from.packs)) {
@@ -83,13 +82,12 @@ func (s *superbatch) step(ctx context.Context, n int64, own *plan.Step) error {
 	return s.inspector.markPlanLost(n, s.plan.Step(ctx, int(n-s.first), own))
 }
 
-// run executes the prologue: rows that leave go to their packs, then rows that
-// several batches of the window want are read in the order of the file. All
-// batches before the superbatch have been committed.
+// run executes the prologue: rows that leave go to their packs, then rows that several batches of the window need are
+// read in file order. All batches before the superbatch have been committed.
 func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	c := s.inspector.cache
 	s.inspector.forget(s)
-	if from := s.inspector.before(s); from != nil { // it leaves no more rows, and they need no buffers
+	if from := s.inspector.before(s); from != nil { // no more rows leave, so they need no buffers
 		for _, p := range from.packs[len(from.batches):] {
 			p.seal()
 		}

@@ -39,7 +39,7 @@ type spans struct {
 
 const keptSpans = 2048 // arbitrary: some epochs of batches
 
-// add records what has been done for batch number first since start.
+// add records an activity since start for the batch number first.
 func (t *timeline) add(a activity, first int64, start time.Time) {
 	end := time.Now()
 	t.mu.Lock()

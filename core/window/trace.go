@@ -28,7 +28,7 @@ type sampled struct {
 	perHop   hopCounts
 	numRows  int          // distinct rows that are planned
 	rows     plan.Record  // these, uint32; until they are planned, or executed where byRows
-	planned  forecastRows // which of those that were drawn they are; until the batch is executed
+	planned  forecastRows // positions of the rows that will be read among the drawn ones; until the batch is executed
 	trace    plan.Record
 	byRows   bool // the trace leaves nodes out: they are the rows
 	lengths  lengths
@@ -101,7 +101,7 @@ func (s *sampled) free() {
 	s.dropTrace()
 }
 
-// endPlanning frees what the executor does not need.
+// endPlanning frees memory that only planning needs.
 func (s *sampled) endPlanning() {
 	if !s.byRows {
 		s.dropRows()
@@ -175,7 +175,7 @@ func (s *sampled) pack(g *sample.Subgraph, r *draw.Request, narrow []uint32) ([]
 	}, narrow
 }
 
-// load reads a trace back into a subgraph and what the request has of inputs and links, reusing their memory.
+// load reads a trace into a subgraph, and its inputs and links into the request, reusing their memory.
 func (s *sampled) load(ctx context.Context, g *sample.Subgraph, r *draw.Request) error {
 	data, release, err := s.trace.Load(ctx)
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *sampled) load(ctx context.Context, g *sample.Subgraph, r *draw.Request)
 	return nil
 }
 
-// unpack is load with the trace, and where it leaves them out the nodes, at hand.
+// unpack is load for a trace in memory, and nodes if the trace omits them.
 func (s *sampled) unpack(data, nodes []byte, g *sample.Subgraph, r *draw.Request) {
 	take := func(n int64) []byte {
 		piece := data[:n]
