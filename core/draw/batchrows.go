@@ -8,7 +8,7 @@ import (
 	"freshgo/core/sizing"
 )
 
-// Where the lists of each type and relation lie in a flat batch, what it takes, and which rows on disk it needs.
+// The lists of each type and relation in a flat batch, the memory of the batch, and the rows on disk that it needs.
 
 // TypeOffsets holds the offsets of the lists of each type and relation in a flat batch.
 type TypeOffsets struct {
@@ -61,8 +61,8 @@ func (c *TypeOffsets) NodesOfTypes() (counts []int64) {
 	return counts
 }
 
-// Demanded returns the offsets of a batch that needs no less of any type and relation than those measured, and in all
-// no more than the demand says.
+// Demanded returns the offsets of a batch that needs at least as much of every type and relation as the measured ones,
+// and at most the demand in total.
 func (s *Schema) Demanded(d *sizing.Demand) *TypeOffsets {
 	c := &TypeOffsets{Nodes: []int64{0}, Rows: []int64{0}, Ptr: []int64{0}, Edges: []int64{0}}
 	g := sample.Subgraph{NodesPerHop: d.NodesPerHop, EdgesPerHop: d.EdgesPerHop, Rooms: d.Rooms}
@@ -119,7 +119,7 @@ type repeat struct{ Row, Of int32 }
 type CachedTypes struct {
 	types   *Schema
 	Listed  []bool   // node types whose rows are needed
-	Order   []uint32 // as of sampling
+	Order   []uint32 // as in Sampling
 	held    []int32  // as Options.Held
 	trees   bool     // a node may be in several
 	Repeats bool     // a seed may be there twice
@@ -230,8 +230,7 @@ func (r *BatchRows) fillMissed(l *CachedTypes, nodes []int64, c *TypeOffsets) {
 	c.Rows = r.bases
 }
 
-// Delivered returns the nodes of a type whose rows a batch delivers, of all its nodes: those that the consumer does not
-// hold.
+// Delivered returns the nodes of a type whose rows a batch delivers: all but those that the consumer holds.
 func (r *BatchRows) Delivered(typ int, nodes []int64) []int64 {
 	if len(r.bases) == 0 {
 		return nodes
@@ -267,10 +266,9 @@ func (r *BatchRows) MoveTo(at []int32) {
 	}
 }
 
-// CutToPlan reduces the batch rows to the rows that are planned or go anywhere: of the positions so far, those in
-// planned are (nil: all). It returns where each planned position is now, in the memory of own; whether the positions
-// are others than those of the plan; how many rows go anywhere; and how many do so and are not planned, or the other
-// way round.
+// CutToPlan reduces the batch rows to the rows that are planned or used: of the current positions, the planned ones
+// (nil: all). It returns the new place of each planned position, in the memory of own; whether positions differ from
+// the plan's; the number of used rows; and the number of rows that are used and not planned, or planned and not used.
 func (r *BatchRows) CutToPlan(planned bitset.Set, own []int32) (now []int32, moved bool, needed, wrong int64) {
 	whole := len(r.At) == 0
 	now = own[:0]
@@ -303,7 +301,7 @@ func (r *BatchRows) CutToPlan(planned bitset.Set, own []int32) (now []int32, mov
 	return now, moved || len(now) != n, needed, wrong
 }
 
-// Keep leaves the rows at some positions. It is for who wants the rows alone.
+// Keep keeps the rows at some positions, for callers that need only the rows.
 func (r *BatchRows) Keep(set bitset.Set) {
 	n := 0
 	for pos := range set.Within(0, int64(len(r.Rows))) {

@@ -7,7 +7,7 @@ import (
 	"freshgo/core/sample"
 )
 
-// asks returns what the options ask of a sampler.
+// asks returns the capabilities that the options require of a sampler.
 func (o *Options) asks(s *Schema) (asked sample.Capability) {
 	for capability, is := range map[sample.Capability]bool{
 		sample.CanWeights:       o.Weighted(),
@@ -32,7 +32,7 @@ func (o *Options) asks(s *Schema) (asked sample.Capability) {
 	return asked | hotnessOf(o.Cache).needs
 }
 
-// chooseKind finds the sampler that the options imply, and returns an error unless it can do all that they ask.
+// chooseKind finds the sampler that the options imply, or returns an error if it lacks a capability.
 func chooseKind(m *Sampling) (err error) {
 	o := &m.Options
 	asked := o.asks(m.Parts.Schema)

@@ -10,8 +10,8 @@ import (
 // Expected visits (FGNN, section 6.2, by calculation): what core/cache makes of neighbours, fanouts
 // and weights, wherever these lie.
 
-// ExpectedVisits scores the nodes by the expected number of batches that have them within their first
-// hops: all hops for what rows of features serve, hops-layer for those of a hidden layer.
+// ExpectedVisits scores the nodes by the expected number of batches that have them within their first hops: all hops
+// for rows of features, hops-layer for rows of a hidden layer.
 func ExpectedVisits(ctx context.Context, m *Sampling, hops int) (*cache.Vector, error) {
 	o, types := &m.Options, m.Parts.Schema
 	s := cache.Sampling{Seeds: o.Seeds, BatchSize: o.BatchSize, Replace: o.Replace}

@@ -17,7 +17,7 @@ import (
 // PlaceName is the tensor that Options.Held adds to a batch.
 const PlaceName = "place"
 
-// validateHeld checks what the consumer says that he holds.
+// validateHeld validates the rows that the consumer holds.
 func (o *Options) validateHeld(numNodes int64) error {
 	if o.Holds < 0 {
 		return fmt.Errorf("%w: holds must be at least 0 batches, got %d", ErrOption, o.Holds)

@@ -7,7 +7,7 @@ import (
 	"freshgo/core/history"
 )
 
-// HistoryOptions ask for a cache of historical embeddings (FreshGNN, section 3).
+// HistoryOptions are the options of a cache of historical embeddings (FreshGNN, section 3).
 type HistoryOptions struct {
 	GradFraction float64 `option:"p_grad"`
 	Stale, Start Span    // t_stale, and when the cache begins
@@ -17,7 +17,7 @@ type HistoryOptions struct {
 	Outside bool  `option:"outside"`
 	Levels  int64 `option:"levels"` // bit l-1 says that of hidden level l something is kept; 0: of all
 	Lag     int   `option:"lag"`    // pruning sees the cache of Lag iterations ago
-	// ProbeEvery is after how many iterations one is not pruned, and its embeddings are compared; 0: never.
+	// ProbeEvery: every ProbeEvery-th iteration is not pruned, and its embeddings are compared; 0: never
 	ProbeEvery int64 `option:"probe_every"`
 }
 
@@ -39,7 +39,7 @@ func (s Span) Iterations(perEpoch int64) int64 {
 	return int64(math.Round(n))
 }
 
-// validate checks the options of a history, and what cannot be beside one.
+// validate validates the options of a history, and their combination with others.
 func (o *HistoryOptions) validate(beside *Options) error {
 	switch hops := beside.Hops(); {
 	case !(o.GradFraction >= 0 && o.GradFraction <= 1):

@@ -27,7 +27,7 @@ var hotnesses = []hotness{
 	{name: "random", score: func(_ context.Context, m *Sampling, _ *CachedTypes) (*cache.Vector, error) {
 		return cache.Random(m.Budget, m.Parts.NumNodes, m.Options.HotnessSeed)
 	}},
-	// Epochs of another seed, so that what is counted is not what will run (FGNN, section 6.3).
+	// With another seed, so that the counted epochs differ from the training epochs (FGNN, section 6.3).
 	{name: "presc", score: func(ctx context.Context, m *Sampling, rows *CachedTypes) (*cache.Vector, error) {
 		o := &m.Options
 		return countEpochs(ctx, m, o.Seed^preSamplingSeed, o.PreSCEpochs, rows)
@@ -61,10 +61,10 @@ var hotnesses = []hotness{
 	}},
 }
 
-// preSamplingSeed sets the epochs of PreSC apart from those of training. Arbitrary.
+// preSamplingSeed separates the epochs of PreSC from the training epochs. Arbitrary.
 const preSamplingSeed = 0x5ca1ab1e0ddba115
 
-// Metrics are the kinds of hotness that are computed: caches of these names rank nodes by them.
+// Metrics lists the kinds of hotness that are computed: caches with these names rank nodes by them.
 var Metrics = metrics()
 
 func metrics() (names []string) {

@@ -14,12 +14,12 @@ import (
 	"freshgo/core/sizing"
 )
 
-// What core/links needs of a loader: which relation links are of, what is read of the graph, and the names of tensors.
+// The inputs of core/links: the relation of the links, the data of their graph, and the names of tensors.
 
-// LinkTimeName is the tensor with the time of each link and negative that pairs bring in place of SeedTimeName.
+// LinkTimeName is the tensor with the time of each link and negative that pairs have in place of SeedTimeName.
 const LinkTimeName = "edge_label_time"
 
-// LinkedRelation is the relation that links are of.
+// LinkedRelation returns the relation of the links.
 func (p *Parts) LinkedRelation(o *links.Options) (of links.Relation, err error) {
 	s := p.Schema
 	for _, i := range []int{o.Relation, o.Reverse} {
@@ -81,8 +81,8 @@ func (o *Options) validateLinks(p *Parts) error {
 	return nil
 }
 
-// validateLinkTimes checks what links, which may be every edge, have to do with times: those of t, which is the links'
-// own where that is of edges.
+// validateLinkTimes validates times for links, which may be all edges: of t, which holds the links' own times if it is
+// an edge tensor of their relation.
 func (o *Options) validateLinkTimes(p *Parts, t *Tensor, own bool) error {
 	k := o.Links
 	of, err := p.LinkedRelation(k)
@@ -125,7 +125,7 @@ func (p *Parts) LinkName(n links.Name) string {
 	return p.Schema.EdgeName(p.Links.Relation, n.Name)
 }
 
-// TimesNames are the tensors of times that batches of links bring in place of SeedTimeName.
+// TimesNames returns the tensors of times that batches of links have in place of SeedTimeName.
 func (p *Parts) TimesNames() (names []string) {
 	of, _ := p.LinkedRelation(p.Links) // its error was looked at
 	for _, name := range p.Links.TimeNames(&of, LinkTimeName, SeedTimeName) {
@@ -220,7 +220,7 @@ func (g *linkGraph) NodeTimes(ctx context.Context, typ int, times []int64) error
 	return nil
 }
 
-// linked is the relation that links are of.
+// linked returns the relation of the links.
 func (g *linkGraph) linked() *Relation {
 	return &g.of.Parts.Schema.Relations[g.of.Options.Links.Relation]
 }

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// naming tells types apart in batches and in messages.
+// naming distinguishes types in batches and in messages.
 type naming interface {
 	nodes(typ int, name string) string      // a tensor of a node type in batches
 	edges(relation int, name string) string // and of a relation

@@ -24,7 +24,8 @@ type observer struct {
 	full   bool      // nothing more is noted: there was no room, or only a part of a batch was drawn
 }
 
-// onPages counts the pages of an array that batches want, which may repeat, that they read, and that there are.
+// onPages counts the pages of an array that batches need, repeatedly if they do, the pages that they read, and all
+// pages.
 type onPages struct{ wanted, read, pages float64 }
 
 func newObserver(m *Sampling) *observer {
@@ -106,7 +107,7 @@ func (p *onPages) spread(batches float64) float64 {
 	return sizing.SpreadOf(p.wanted/batches, p.read/batches, p.pages/batches)
 }
 
-// forget gives the memory back, and notes nothing more. It reports whether there was any.
+// forget frees the memory and stops the notes. It reports whether there were any.
 func (o *observer) forget() bool {
 	held := o.reserved
 	o.m.Budget.Release(mem.Trace, held)
@@ -114,7 +115,7 @@ func (o *observer) forget() bool {
 	return held > 0
 }
 
-// observed returns what the batches had, and forgets it.
+// observed returns the observations of the batches, and frees them.
 func (o *observer) observed() (of sizing.Observed) {
 	defer o.forget()
 	if o.full || len(o.batches) == 0 {
@@ -128,7 +129,7 @@ func (o *observer) observed() (of sizing.Observed) {
 	return of
 }
 
-// counts returns how many rows of each type were in one batch, in two, and so on.
+// counts returns the number of rows of each type that were in one batch, in two, and so on.
 func (o *observer) counts() [][]int64 {
 	s := o.m.Parts.Schema
 	seen := make([][]int64, s.NumTypes())

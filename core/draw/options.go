@@ -22,7 +22,7 @@ var (
 // for the memory of each.
 const most = 1024
 
-// Auto asks the loader to choose a size or a count itself.
+// Auto lets the loader choose a size or a count.
 const Auto = -1
 
 // CacheKinds are the values of Options.Cache.
@@ -38,8 +38,8 @@ type Options struct {
 	Seeds     []int64 `option:"seeds"`      // global node ids in the user's order; nil: every node
 	BatchSize int64   `option:"batch_size"` // seeds, or links, per batch
 	Shuffle   bool    `option:"shuffle"`    // a new permutation of the seeds every epoch, keyed by Seed and epoch
-	// SeedWeights is a number for each seed, or link: an epoch draws as many as there are, in proportion to these and
-	// with replacement. nil: each comes once.
+	// SeedWeights has a number for each seed, or link: an epoch draws as many as there are, with replacement and in
+	// proportion to these. nil: each comes once.
 	SeedWeights []float64 `option:"input_weight"`
 	DropLast    bool      `option:"drop_last"` // leave out a last batch that is not full
 	Seed        uint64    `option:"seed"`      // all random numbers come from it
@@ -50,8 +50,8 @@ type Options struct {
 	Prefetch int `option:"prefetch"`
 
 	Memory int64 `option:"memory"` // bytes for everything the loader allocates; 0: unlimited
-	// Spare means that Memory is free memory beside a graph in memory, whose index comes on top. Batches are then
-	// measured only where the most that they may need is more.
+	// Spare means that Memory excludes a graph in memory and its index. Batches are then measured only if their worst case
+	// may exceed it.
 	Spare         bool   `option:"spare"`
 	FeatureCache  int64  `option:"feature_cache"`  // bytes of it for cached feature rows, or Auto
 	NeighborCache int64  `option:"neighbor_cache"` // bytes of it for neighbour lists held in memory, or Auto
@@ -68,7 +68,7 @@ type Options struct {
 
 	// Reorder is the number of batches in a block that may change places (FastGL, section 4.1); 0: none, or Auto.
 	Reorder int64 `option:"reorder"`
-	// ReorderRows is the rows of the cache that an order is judged with, or Auto: as many as there are.
+	// ReorderRows is the capacity of the cache by which orders are compared, or Auto: the capacity of this loader's cache.
 	ReorderRows int64 `option:"reorder_rows"`
 
 	// Transfer is the way to read cold rows: "auto", "random", "page-once", "scan", "pack", "forward", or one of
@@ -78,7 +78,7 @@ type Options struct {
 	BufferMemory int64  `option:"buffer_memory"` // bytes of Memory for packs, or Auto
 	Scratch      string `option:"scratch"`       // directory of the scratch file; "": there is none
 	ScratchBytes int64  `option:"scratch_size"`  // what the file may take, or Auto; 0: there is none
-	// Calibration: file that keeps the calibration of the device; "": calibrate anew
+	// Calibration: file that keeps the calibration of the device; "": calibrate at each opening
 	Calibration string `option:"calibration"`
 
 	IO        ssd.Kind `option:"io,auto"`   // the read engine; ssd.Auto probes
@@ -92,7 +92,7 @@ type Options struct {
 	WeightAttrs  []string      // the same by relation, where tensors have several names
 	Sampler      sample.Named  // a sampler that is chosen by name; nil: the one that other options imply
 	NoEdgeWeight bool          `option:"no_edge_weight"` // batches bring no weights that the sampler gives edges
-	Walks        []sample.Walk // for each hop, random walks that find neighbours; Fanouts bounds how many are kept
+	Walks        []sample.Walk // random walks that find neighbours, by hop; Fanouts bounds the neighbours kept
 
 	// FeatureDType is the delivered form of floats that are stored in fewer bytes (see store.Narrowed): "float32", or
 	// "stored".
@@ -108,7 +108,7 @@ type Options struct {
 	Holds int     `option:"holds"` // batches that the consumer holds at a time; 0: one
 
 	Subgraph sample.SubgraphType `option:"subgraph_type"` // which edges between its nodes a batch has
-	// Disjoint: every seed has a tree of its own; always so with TimeAttr
+	// Disjoint: one tree per seed; always so with TimeAttr
 	Disjoint bool `option:"disjoint"`
 	// TimeAttr is the tensor of times: nothing later than its seed is drawn; "": there are no times.
 	TimeAttr     string `option:"time_attr"`
@@ -122,7 +122,7 @@ type Options struct {
 	// RelationFanouts is Fanouts of each edge type of a heterogeneous graph; 0 takes none. nil: Fanouts for all.
 	RelationFanouts [][]int64
 	// Metapaths are random walks over a heterogeneous graph that find neighbours in place of its edge types.
-	// RelationFanouts is then of each metapath, and a batch has the edges of each. nil: none.
+	// RelationFanouts is then by metapath, and a batch has the edges of each. nil: none.
 	Metapaths []sample.Metapath
 }
 
@@ -190,7 +190,7 @@ func (o Options) validate(numNodes int64) error {
 	return nil
 }
 
-// validatePlan checks what a planned loader is asked for.
+// validatePlan validates the options of plans.
 func (o *Options) validatePlan() error {
 	for _, size := range []struct {
 		name  string

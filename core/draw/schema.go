@@ -17,10 +17,10 @@ import (
 // draws flat batches (see core/sample). A homogeneous graph has one node type and one relation, both without
 // names. So node types are the business of few files, and of the places where a row number becomes a place in a file.
 
-// Schema is the node types and relations of a source, and what the options ask of them.
+// Schema holds the node types and relations of a source, and their options.
 type Schema struct {
 	TypeNames []string // of node types
-	First     []int64  // global number of the first node of each type; and of all, how many
+	First     []int64  // global number of the first node of each type, and the total number
 	Relations []Relation
 	Edges     []edgeType // of batches
 	Hops      int
@@ -29,9 +29,9 @@ type Schema struct {
 	reverse   []int  // as sample.Config.Reverse
 	reached   []bool // types whose nodes may be in a batch
 	read      []bool // relations whose lists a batch may read
-	leads     []bool // and those whose sources may then be asked for theirs
+	leads     []bool // relations whose sources may then be expanded
 	Walked    bool   // edges of batches come from walks and are no edges of the graph: they have no number
-	atOnce    int64  // edges that a hop fetches at a time; 0: all of them
+	atOnce    int64  // edges that a hop fetches at a time; 0: all
 }
 
 // Relation is the edges of one type, in memory or on disk.
@@ -56,7 +56,7 @@ type SeedRun struct {
 	From, To int64 // places in the list
 }
 
-// namingOf returns how the types of a graph are told apart in batches and in messages.
+// namingOf returns the naming of the types of a graph.
 func namingOf(s *Schema) naming {
 	if s.Homogeneous() {
 		return oneType{}
@@ -87,7 +87,7 @@ func (s *Schema) addNodes(name string, count int64) {
 	s.First = append(s.First, s.First[s.NumTypes()]+count)
 }
 
-// finish tells parts and tensors what all types together came to.
+// finish completes parts and tensors after all types are known.
 func (p *Parts) finish() {
 	s := p.Schema
 	p.NumNodes = s.First[s.NumTypes()]
@@ -125,10 +125,10 @@ func (s *Schema) NodeName(typ int, name string) string { return namingOf(s).node
 // EdgeName returns the name in batches of a tensor of a relation or, with metapaths, of a metapath.
 func (s *Schema) EdgeName(relation int, name string) string { return namingOf(s).edges(relation, name) }
 
-// ofType tells of an error which type the tensor belongs to, where types have names.
+// ofType adds the tensor's type to an error, if types have names.
 func (s *Schema) ofType(t *Tensor, err error) error { return namingOf(s).within(s.typeLabel(t), err) }
 
-// fullName is the name of a tensor with that of its type, where types have names.
+// fullName returns the name of a tensor with the name of its type, if types have names.
 func (s *Schema) fullName(t *Tensor) string { return namingOf(s).full(t.Name, s.typeOf(t)) }
 
 // typeLabel is typeOf for messages.
@@ -142,7 +142,7 @@ func (s *Schema) typeLabel(t *Tensor) string {
 // Describe is a tensor in messages.
 func (s *Schema) Describe(t *Tensor) string { return namingOf(s).describe(t.Name, s.typeOf(t)) }
 
-// OfRelation tells of an error which edge type it is of, where they have names.
+// OfRelation adds the edge type to an error, if types have names.
 func (s *Schema) OfRelation(relation int, err error) error {
 	return namingOf(s).within("edge type "+s.Relations[relation].name, err)
 }

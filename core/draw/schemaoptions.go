@@ -7,7 +7,7 @@ import (
 	"freshgo/core/sample"
 )
 
-// What the options ask of the node types and relations of a graph.
+// Options by node type and by relation.
 
 // checkTypes checks the options against the types of the graph.
 func checkTypes(m *Sampling) error {
@@ -34,7 +34,7 @@ type schemaOptions struct {
 	options *Options
 }
 
-// validate checks what the options ask of each type, and finds the seeds of each.
+// validate validates the options of each type, and finds the seeds of each.
 func (a schemaOptions) validate() error {
 	s, o := a.schema, a.options
 	if o.Walks != nil && !s.Homogeneous() {

@@ -25,7 +25,7 @@ type Requester interface {
 // Inputs lists the seeds or links of batches: of the loader, or of an Ask.
 type Inputs struct {
 	Requester
-	Runs  []SeedRun // of nodes, those of each type
+	Runs  []SeedRun // by type for nodes
 	Times []int64   // by place; none without times
 }
 
@@ -56,7 +56,7 @@ type Request struct {
 	Places links.Places // of links
 }
 
-// inputNodes is the requester of nodes: those of a list, or the first of all.
+// inputNodes makes requests for nodes: for the nodes of a list, or for the first nodes.
 type inputNodes struct {
 	list []int64 // nil: every node
 	num  int64

@@ -12,10 +12,9 @@ import (
 	"freshgo/core/store"
 )
 
-// What package sizing is told of a loader: what the options ask for, how large the arrays of the graph are, and what
-// batches cost.
+// The inputs of package sizing: the memory options, the sizes of the graph's arrays, and the costs of batches.
 
-// RequestOf returns the memory that the options ask for.
+// RequestOf returns the memory options.
 func RequestOf(m *Sampling, g *sizing.Graph) sizing.Request {
 	o := &m.Options
 	r := sizing.Request{
@@ -117,7 +116,7 @@ func (g *graphSizes) read(a *store.Array) {
 	}
 }
 
-// topologySizes counts the neighbour lists of a store and what lies beside them.
+// topologySizes counts the neighbour lists of a store and their accompanying arrays.
 func (p *Parts) topologySizes(g *graphSizes) {
 	types := p.Schema
 	for i, r := range types.stored() {

@@ -32,7 +32,7 @@ type Parts struct {
 	Schema             *Schema        // of a homogeneous graph: one unnamed node type, one unnamed relation
 
 	// What is as the graph lies:
-	FS           ssd.FS                        // of the store and of files beside it
+	FS           ssd.FS                        // of the store and its other files
 	CheckCurrent func() error                  // whether the store is as it was opened
 	stored       []store.NodeType              // how a store has the nodes of each type
 	allocated    int64                         // bytes of a Graph
@@ -58,7 +58,7 @@ type Tensor struct {
 
 	Type  int    // place of its node type, or of its relation
 	First int64  // global number of the first node of its type
-	Label string // what batches call it
+	Label string // name in batches
 }
 
 // Choose leaves out tensors that were computed (package propagate), but for the one of this name: where a node type has
@@ -90,8 +90,8 @@ func (p *Parts) Choose(aggregate string) error {
 	return nil
 }
 
-// CheckRows refuses rows on disk that 32 bits do not number, or that a plan cannot tell apart. Those of types are
-// numbered one after the other.
+// CheckRows returns an error for rows on disk whose numbers exceed 32 bits, or the rows of a plan. Rows of types are
+// numbered consecutively.
 func (p *Parts) CheckRows(kind cache.Kind) error {
 	read := slices.ContainsFunc(p.Tensors, func(t Tensor) bool { return t.OnDisk != nil && !t.ByEdge })
 	if read && p.NumNodes > cache.MaxRows {
@@ -104,7 +104,7 @@ func (p *Parts) CheckRows(kind cache.Kind) error {
 	return nil
 }
 
-// unplannable says why batches of this graph cannot be planned: a plan marks an empty slot with a number of its own.
+// unplannable returns an error if batches of this graph cannot be planned: a plan marks empty slots with a number.
 func (p *Parts) unplannable() error {
 	const most = cache.MaxRows - 1
 	if p.NumNodes <= most {

@@ -8,8 +8,7 @@ import (
 	"freshgo/core/sizing"
 )
 
-// What a batch of bidirectional or induced edges asks of the loader beside what the sampler makes of it: little, for to
-// caches, plans and traces it is a batch like any other.
+// The loader's part in bidirectional and induced batches, which to caches, plans and traces are like any others.
 
 // Complete adds to the measured demand what edges take that were not drawn: all edges of a batch are read at once where
 // edge numbers are on disk, and whole lists where neighbours are.
@@ -25,9 +24,9 @@ func (o *Options) Complete(d *sizing.Demand) {
 // reversed is the prefix that PyG gives to the name of a reverse relation.
 const reversed = "rev_"
 
-// Reverses finds the relation whose edges go against those of each, as PyG's to_bidirectional does:
-// the one that is named after it, "rev_x" for "x" and the other way round; else itself, where its
-// edges begin and end at the same type; else the only one that leads back; else none, -1.
+// Reverses finds the reverse of each relation, like PyG's to_bidirectional: the one named after it, "rev_x" for "x" and
+// conversely; else itself, if its edges begin and end at the same type; else the only one in the opposite direction;
+// else none, -1.
 func (s *Schema) Reverses() []int {
 	of := make([]int, len(s.Relations))
 	for i := range s.Relations {
@@ -54,9 +53,8 @@ func (s *Schema) Reverses() []int {
 	return of
 }
 
-// Numbered reports whether the edges of a relation in a batch are edges of it in the graph, with
-// numbers and tensors: not where a batch has edges against those of another relation, or of walks, or where nobody
-// wants the numbers.
+// Numbered reports whether the edges of a relation in a batch are edges of the graph with numbers and tensors: they are
+// not if a batch has reverses of another relation's edges, or edges of walks, or if the numbers are not needed.
 func (s *Schema) Numbered(relation int) bool {
 	return !s.Walked && !s.Relations[relation].unnumbered &&
 		(s.reverse == nil || s.reverse[relation] < 0 || s.reverse[relation] == relation)

@@ -155,7 +155,7 @@ func openTimes(ctx context.Context, m *Sampling) ([]*sample.Temporal, error) {
 	return out, nil
 }
 
-// openTimesOfEdges makes ready what has the times of a relation: its edges, and links that are these.
+// openTimesOfEdges opens the times of a relation: of its edges, and of links that are its edges.
 func openTimesOfEdges(ctx context.Context, m *Sampling, i int, t *Tensor) (*sample.Temporal, error) {
 	s := m.Parts.Schema
 	rows, err := m.Graph.Times(ctx, t.column(), m.Split.Weights, nil, 0)
@@ -171,7 +171,7 @@ func openTimesOfEdges(ctx context.Context, m *Sampling, i int, t *Tensor) (*samp
 	return temporal(ctx, m, i, rows, &s.Relations[i].EdgeIDs)
 }
 
-// openTimesOfNodes makes ready what has the times of a node type: its seeds, and the edges that begin at it.
+// openTimesOfNodes opens the times of a node type: of its seeds, and of edges whose sources it has.
 func openTimesOfNodes(ctx context.Context, m *Sampling, typ int, t *Tensor, out []*sample.Temporal) error {
 	s := m.Parts.Schema
 	order, err := orderOf(ctx, m, t)
@@ -272,8 +272,8 @@ func allocSeedTimes(m *Sampling) error {
 	return nil
 }
 
-// readSeedTimes makes the time of each seed of a run that of the node, whose type begins with this
-// node; of links, which then are every edge, that of the edge.
+// readSeedTimes sets the time of each seed of a run to the time of the node, whose type begins at firstNode; or, for
+// links, which then are all edges, to the time of the edge.
 func readSeedTimes(ctx context.Context, m *Sampling, rows *graph.TimeRows, run SeedRun, firstNode int64) error {
 	buffer, scratch := make([]int64, graph.ScanIDs), new(graph.Scratch)
 	for first := run.From; first < run.To; first += graph.ScanIDs {

@@ -14,10 +14,10 @@ const (
 	SeedTimeName = "seed_time"
 )
 
-// Trees reports whether every seed has a tree of its own.
+// Trees reports whether every seed has its own tree.
 func (o *Options) Trees() bool { return o.Disjoint || o.TimeAttr != "" }
 
-// validateTrees checks what is asked for of trees and times.
+// validateTrees validates the options of trees and times.
 func (o *Options) validateTrees(numNodes int64) error {
 	numSeeds := int64(len(o.Seeds))
 	if o.Seeds == nil {
@@ -36,9 +36,9 @@ func (o *Options) validateTrees(numNodes int64) error {
 	return nil
 }
 
-// checkTreeNames refuses tensors that batches would call as they call those of trees: of node
-// types, which have the trees and times of seeds; of relations, which have the times of links; and
-// all of a homogeneous graph, which has one name for both.
+// checkTreeNames returns an error for tensors whose names collide with tensors of trees: of node types, which have the
+// trees and times of seeds; of relations, which have the times of links; and all tensors of a homogeneous graph, which
+// has one name for both.
 func checkTreeNames(m *Sampling) error {
 	clash := func(name string) bool {
 		return slices.ContainsFunc(m.Parts.Tensors, func(t Tensor) bool {

@@ -10,14 +10,13 @@ import (
 	"freshgo/core/store"
 )
 
-// The weights that edges are drawn by: relations with a tensor of the name that Options.WeightAttr, or WeightAttrs,
-// gives draw by it, the others uniformly. The tensor has a number for each edge, in the user's
-// order of edges. The sampler wants them in its own, by target. In memory they are put into that
-// order at opening, with sums of blocks so that a long list need not be added up. On disk they stay
-// where the store has them: by position, see positionWeights, or else by number only. Then a hop
-// needs the weights of whole lists, so their edge numbers are read, and then the weights with these
-// numbers. Where the user's edges are sorted by target those of a list lie together; else each is a
-// read of its own, but for those on a page that several are on.
+// Edge weights: relations with a tensor of the name in Options.WeightAttr, or WeightAttrs, draw by it, the others
+// uniformly. The tensor has a number for each edge, in the user's order of edges. The sampler needs them by position,
+// grouped by target. In memory they are brought into that order at opening, with sums of blocks so that a long list
+// need not be summed. On disk they stay as the store has them: by position, see positionWeights, or else only by
+// number. Then a hop needs the weights of whole lists, so it reads their edge numbers, and then the weights with these
+// numbers. If the user's edges are sorted by target, the weights of a list are contiguous; else each is a separate
+// read, except for those that share a page.
 
 // EdgeWeightName is the tensor of the weights that a sampler gives edges.
 const EdgeWeightName = "edge_weight"

@@ -38,7 +38,7 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 			c.Prune = shape.BatchBytes(d.NodesPerHop, d.EdgesPerHop)
 		}
 		if h.Policy == history.Performance {
-			// What expect takes for a while beside its vectors, and graph.Rows.Scan.
+			// Temporary memory of expect in addition to its vectors, and of graph.Rows.Scan.
 			c.Score = cache.ExpectedBytes(g.Nodes) - 4*g.Nodes + min(2*graph.ScanPiece, g.Neighbors+ssd.PageBytes)
 		}
 	}
@@ -76,7 +76,7 @@ func fetched(m *draw.Sampling, d *sizing.Demand) int64 {
 	return n
 }
 
-// roomy reports whether there is memory for any batches, worked at as the options ask.
+// roomy reports whether there is memory for the worst case of batches under the options.
 func roomy(m *draw.Sampling, r *sizing.Request, g *sizing.Graph) bool {
 	of, err := draw.SamplerOnDisk(m)
 	if err != nil {

@@ -34,7 +34,7 @@ type epoch struct {
 	done   sync.WaitGroup
 	gate   *gate
 	turns  fetch.Turns
-	ask    chan struct{} // a token for each batch that may be begun
+	ask    chan struct{} // a token for each batch that may be started
 	ticket atomic.Int64  // the next batch to begin
 	slots  []chan result // by index modulo their number
 
@@ -79,7 +79,7 @@ func newEpoch(l *Loader, index, first int64, mode Mode) (*epoch, error) {
 		e.pruner = prune.None{}
 		e.drawer, err = drawTraces(e)
 	} else {
-		l.history.pruner.Begin(e.first, e.count, mode == Plain) // before the inspector forecasts what it prunes
+		l.history.pruner.Begin(e.first, e.count, mode == Plain) // before the inspector forecasts pruned batches
 		e.drawer, err = l.cache.begin(e)
 	}
 	if err != nil {
@@ -152,7 +152,7 @@ func (e *epoch) next(ctx context.Context) (*batch.Batch, error) {
 	slot := e.slots[e.yielded%int64(len(e.slots))]
 	var r result
 	select {
-	case r = <-slot: // before ctx, so that who only looks gets what is there
+	case r = <-slot: // before ctx, so that polls get a finished batch
 	default:
 		select {
 		case r = <-slot:
@@ -188,7 +188,7 @@ func (e *epoch) abandon() {
 	e.pruner.Abandon()
 }
 
-// stop ends the work, waits for the preparers and frees what they made.
+// stop ends the work, waits for the preparers and frees their batches.
 func (e *epoch) stop() {
 	e.abandon()
 	whole := e.yielded == e.count

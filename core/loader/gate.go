@@ -9,11 +9,11 @@ import (
 )
 
 // gate admits batches to memory in their order and within a limit. A batch that finds no room waits until earlier ones
-// have been consumed, so a slow consumer causes back-pressure, not growth.
+// have been consumed, so a slow consumer causes back-pressure instead of growth.
 //
-// It cannot deadlock: all batches before a waiting one have been admitted, they are finished without further memory,
-// and consuming them makes room. A batch that finds no room even then is larger than any that was measured. It gets
-// what the budget has left, and where that is not enough, acquire returns an error.
+// It cannot deadlock: all batches before a waiting one have been admitted, they finish without further memory, and
+// consuming them makes room. A batch that finds no room even then is larger than all measured ones. It gets the rest of
+// the budget, and if that is not enough, acquire returns an error.
 type gate struct {
 	mu      sync.Mutex
 	changed sync.Cond
@@ -21,7 +21,7 @@ type gate struct {
 	limit   int64 // of the budget, for batches; 0: unlimited
 	used    int64
 	turn    int64 // the batch that may acquire next
-	wanted  int64 // the batch that the consumer is waiting for, or -1
+	wanted  int64 // the batch for which the consumer waits, or -1
 	shut    bool
 	holds   int     // batches that the consumer holds at most
 	held    []int64 // bytes of each batch that the consumer holds
@@ -56,8 +56,8 @@ func (g *gate) acquire(i, n int64) error {
 	}
 }
 
-// reserve counts n bytes where they fit. The limit is what measured batches need. A batch that is due, for which
-// nothing else makes room, may take what the rest of the budget has left.
+// reserve counts n bytes if they fit. The limit is the need of measured batches. A batch that is due, for which nothing
+// else makes room, may take the rest of the budget.
 func (g *gate) reserve(n int64, due bool) bool {
 	if !due && g.limit != 0 && g.used+n > g.limit || g.budget.Reserve(mem.Batch, n) != nil {
 		return false
@@ -71,8 +71,8 @@ func (g *gate) release(n int64) {
 	g.budget.Release(mem.Batch, n)
 }
 
-// want records that the consumer waits for batch i and so will not make more room for it. A second call for the same
-// batch changes nothing.
+// want records that the consumer waits for batch i and so frees nothing before it. Repeated calls for a batch change
+// nothing.
 func (g *gate) want(i int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -103,7 +103,7 @@ func (g *gate) shutdown() {
 	g.changed.Broadcast()
 }
 
-// drain gives back what is still counted. Nobody acquires any more.
+// drain releases all counted bytes. No batch acquires any more.
 func (g *gate) drain() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

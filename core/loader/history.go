@@ -13,7 +13,7 @@ import (
 	"freshgo/core/prune"
 )
 
-// pruner takes out of batches what the history makes needless: a prune.Pruner, or prune.None where there is no history.
+// pruner removes from batches the parts that the history replaces: a prune.Pruner, or prune.None without a history.
 type pruner interface {
 	Prunes() bool // whether batches are pruned, and wait for their turn
 	SetSpans(stale, start int64)
@@ -46,7 +46,7 @@ type historyCache struct {
 	start       draw.Span
 	tensors     int             // the most that it adds to a batch
 	embeddings  mem.Buffer      // nil: there is none, or the caller has it
-	reuse       []*cache.Vector // by hidden layer: how often a node is needed in an epoch
+	reuse       []*cache.Vector // by hidden layer: the number of times that a node is needed in an epoch
 	sparesLists bool            // lists on disk that would be pruned are not read
 }
 
@@ -102,8 +102,8 @@ func (h *historyCache) openBuffer(m *draw.Sampling, alloc mem.Allocator, bytes i
 	return nil
 }
 
-// openReuse computes how often rows are needed, for the policy that weighs them: the expected number of times in an
-// iteration that a node is within the hops in which a layer is computed.
+// openReuse computes the uses of rows, for the policy that weighs them: the expected number of times in an iteration
+// that a node is within the hops for which a layer is computed.
 func (h *historyCache) openReuse(ctx context.Context, m *draw.Sampling, c *history.Config) error {
 	perIteration := 1 / float32(m.NumBatches())
 	c.Reuse = func(layer int, node int64) float32 { return h.reuse[layer-1].Hotness[node] * perIteration }
@@ -176,11 +176,11 @@ func (l *Loader) SkipHistory(ctx context.Context, i int64) error {
 // SaveHistory is prune.Pruner.Save.
 func (l *Loader) SaveHistory() ([]byte, error) { return l.history.pruner.Save() }
 
-// RestoreHistory takes over a saved state, and ends the epoch that runs: see prune.Pruner.Restore.
+// RestoreHistory restores a saved state, and ends the running epoch: see prune.Pruner.Restore.
 func (l *Loader) RestoreHistory(data []byte) error {
 	return l.history.pruner.Restore(data, func() {
 		l.Stop()
-		l.cache.stop() // it has forecast what the history would keep
+		l.cache.stop() // it has forecast the history's decisions
 	})
 }
 

@@ -31,7 +31,7 @@ type Loader struct {
 
 	cache    rowCache
 	history  historyCache
-	forecast *forecast  // of what it will do; nil: none has begun
+	forecast *forecast  // of the history's work; nil: none has begun
 	taken    draw.Share // of the epochs that start; the zero value is all batches
 
 	counters batch.Counters
@@ -43,8 +43,8 @@ type Loader struct {
 	closed   bool
 }
 
-// PoolBytes is the part of the memory that the allocator may use to keep buffers that came back, and the part that is
-// reserved for batches: what these do not use of it may be kept as well.
+// PoolBytes returns the part of the memory that the allocator may use to keep released buffers, and the part that is
+// reserved for batches, of which the unused rest may be kept as well.
 func (l *Loader) PoolBytes() (kept, reserved int64) {
 	return l.draw.Split.Pool, l.draw.Split.Batches
 }
@@ -61,9 +61,8 @@ const (
 	Plain             // the batches as if there were no history
 )
 
-// Start ends the epoch that runs, if any, and begins another. Of it the batches
-// before a number of the caller's choice have been made, by whatever ranks; what
-// follows is shared as Take says. Batch.Index counts the loader's own.
+// Start ends the running epoch, if any, and starts another, after the first firstBatch of its batches, whichever ranks
+// have made them; the rest is shared as Take says. Batch.Index counts the loader's own batches.
 func (l *Loader) Start(epochIndex, firstBatch int64, mode Mode) error {
 	if err := l.usable(); err != nil {
 		return err
@@ -114,7 +113,7 @@ func (l *Loader) Next(ctx context.Context) (*batch.Batch, error) {
 	return b, err
 }
 
-// Stop ends the running epoch and frees what was prepared. Idempotent.
+// Stop ends the running epoch and frees its prepared batches. Idempotent.
 func (l *Loader) Stop() {
 	l.mu.Lock()
 	e := l.running
@@ -143,8 +142,8 @@ func (l *Loader) Close() error {
 	return nil
 }
 
-// Take makes the epochs that start from now on those of a share. Another share than the one so far ends the epoch that
-// runs. A history counts epochs as the share has them.
+// Take sets the share of epochs that start after this call. A share that differs from the current one ends the running
+// epoch. A history counts the share's epochs.
 func (l *Loader) Take(s draw.Share) error {
 	if err := s.Check(); err != nil {
 		return err

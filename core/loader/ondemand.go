@@ -30,8 +30,8 @@ type OnDemand struct {
 	Times []int64 `option:"times"`
 }
 
-// onDemandWorkers makes batches on demand. It has a worker and scratch of its own, and no memory
-// of the loader's budget. So epochs that run have all that they were opened with.
+// onDemandWorkers makes batches on demand. It has its own worker and scratch, and uses no memory of the loader's
+// budget, so running epochs keep all of theirs.
 type onDemandWorkers struct {
 	loader *Loader
 	mu     sync.Mutex      // guards idle
@@ -52,12 +52,12 @@ type onDemandWorker struct {
 // seeds.
 const keptOnDemand = 64 << 20
 
-// Sample makes one batch on demand: the first batch of a loader over the seeds of ask, in their order, without pruning
-// by a history. It may be called from any goroutine and changes nothing of a running epoch: it reads rows that are not
-// in memory for good, and its memory, in proportion to the batch, comes on top of the loader's budget. Close waits for
-// it.
+// Sample makes one batch on demand: the first batch of a loader over the seeds of ask, in their order, not pruned by a
+// history. It may be called from any goroutine and does not affect a running epoch: it reads rows that are not
+// permanently in memory, and its memory, in proportion to the batch, comes on top of the loader's budget. Close waits
+// for it.
 //
-// Errors: ErrOption and sample.ErrSeed for wrong seeds, ErrClosed, and the errors of Next.
+// It returns ErrOption and sample.ErrSeed for wrong seeds, ErrClosed, and the errors of Next.
 func (l *Loader) Sample(ctx context.Context, ask OnDemand) (b *batch.Batch, err error) {
 	if err := l.onDemand.begin(); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (l *Loader) Sample(ctx context.Context, ask OnDemand) (b *batch.Batch, err 
 	return nil, err
 }
 
-// begin counts a batch that is asked for, unless the loader is closed.
+// begin counts a requested batch, unless the loader is closed.
 func (a *onDemandWorkers) begin() error {
 	l := a.loader
 	if err := l.usable(); err != nil {
@@ -101,7 +101,7 @@ func (a *onDemandWorkers) begin() error {
 	return nil
 }
 
-// end waits until nobody makes a batch that was asked for; the loader is marked as closed.
+// end waits until no requested batch is being made; the loader is marked as closed.
 func (a *onDemandWorkers) end() {
 	a.cancel()
 	a.asked.Wait()
@@ -163,7 +163,7 @@ func (a *onDemandWorkers) lease() (*onDemandWorker, error) {
 	p = &onDemandWorker{memory: mem.NewBudget(0)}
 	p.preparer.open(l, &p.cachedTypes, new(prune.Cut), l.cache.readOnly())
 	p.cachedTypes = l.rows.CachedTypes
-	p.cachedTypes.Repeats = slices.Contains(l.rows.CachedTypes.Listed, true) // any may be asked for twice
+	p.cachedTypes.Repeats = slices.Contains(l.rows.CachedTypes.Listed, true) // any may be requested twice
 	var err error
 	p.worker, err = l.draw.Sampler.NewWorker(p.memory, false, 1)
 	return p, err
@@ -183,7 +183,7 @@ func (a *onDemandWorkers) giveBack(p *onDemandWorker, failed bool) {
 	}
 }
 
-// take sets the preparer's inputs to the seeds of ask, all of them in one batch.
+// take sets the preparer's inputs to the seeds of ask, all in one batch.
 func (p *onDemandWorker) take(ctx context.Context, ask *OnDemand) (err error) {
 	l := p.preparer.loader
 	p.preparer.drawn.SetInputs(l.draw.Inputs())
@@ -256,7 +256,7 @@ func (p *onDemandWorker) takeNodes(ctx context.Context, ask *OnDemand) (err erro
 	return err
 }
 
-// timesAsked are the times of the nodes that are asked for.
+// timesAsked returns the times of the requested nodes.
 func (p *onDemandWorker) timesAsked(ctx context.Context, ask *OnDemand) ([]int64, error) {
 	l, s := p.preparer.loader, p.preparer.loader.draw.Parts.Schema
 	switch {

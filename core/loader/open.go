@@ -12,13 +12,11 @@ import (
 	"freshgo/core/store"
 )
 
-// Open makes a loader: it loads indptr, samples a few batches to learn their
-// size, divides the memory, loads or opens the rest and fills the cache. It may
-// take long and stops promptly when ctx ends.
+// Open makes a loader: it loads indptr, samples a few batches to learn their size, divides the memory, loads or opens
+// the rest and fills the cache. It may take long and stops promptly when ctx ends.
 //
-// Errors: ErrOption, sample.ErrSeed and sample.ErrFanout for arguments;
-// *mem.BudgetError that names the smallest memory that works; what the store and
-// the read engine report.
+// It returns ErrOption, sample.ErrSeed and sample.ErrFanout for arguments, *mem.BudgetError with the smallest memory
+// that works, and errors of the store and the read engine.
 func Open(ctx context.Context, src draw.Source, o draw.Options, alloc mem.Allocator) (*Loader, error) {
 	l := &Loader{draw: draw.New(o, src), alloc: alloc}
 	if err := l.draw.Parts.Choose(o.Aggregate); err != nil {

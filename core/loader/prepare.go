@@ -23,7 +23,7 @@ type preparer struct {
 	window window.Batch // of a planned batch
 }
 
-// open readies a preparer that lists the rows of these types, prunes with cut and takes rows from a source.
+// open prepares a preparer that lists the rows of these types, prunes with cut and takes rows from a source.
 func (p *preparer) open(l *Loader, cached *draw.CachedTypes, cut *prune.Cut, rows fetch.Source) {
 	p.loader = l
 	p.drawn = batch.Drawn{Parts: &l.draw.Parts, Counters: &l.counters, CachedTypes: cached, Cut: cut}
@@ -32,7 +32,7 @@ func (p *preparer) open(l *Loader, cached *draw.CachedTypes, cut *prune.Cut, row
 	}
 }
 
-// begin makes the batches to come those of an epoch.
+// begin assigns the following batches to an epoch.
 func (p *preparer) begin(e *epoch) { p.epoch, p.filler.Turns = e, e.turns }
 
 // prepare takes the next ticket and makes that batch. Past the end of the epoch
@@ -72,7 +72,7 @@ func (p *preparer) takeWhole(g *sample.Subgraph) error {
 	})
 }
 
-// makeTensors waits for room and copies what was sampled into tensors.
+// makeTensors waits for room and copies the sampled batch into tensors.
 func (p *preparer) makeTensors(b *batch.Batch) error {
 	parts := &p.loader.draw.Parts
 	b.NumSeeds = int64(len(p.drawn.Request.Inputs))
@@ -105,13 +105,13 @@ type drawer interface {
 	make(p *preparer, b *batch.Batch, worker *sample.Worker) error
 	// awaits records that the consumer waits for a batch, until it calls the result.
 	awaits(i int64) (arrived func())
-	// abandon tells that no more batches will be asked for.
+	// abandon says that no more batches will be requested.
 	abandon()
-	// end frees what the batches were drawn from. whole: the consumer has taken all of them. Nobody makes one any more.
+	// end frees the inputs of the batches. whole: the consumer has taken all of them. No batch is being made any more.
 	end(whole bool)
 }
 
-// drawNow returns the drawer that draws each batch when a preparer asks for it.
+// drawNow returns the drawer that draws each batch on a preparer's request.
 func drawNow(e *epoch) (drawer, error) {
 	order, err := e.loader.draw.NewSeedOrder(context.Background(), e.loader.draw.EpochKey(e.index))
 	if err != nil {
@@ -124,7 +124,7 @@ func drawNow(e *epoch) (drawer, error) {
 	return &d, nil
 }
 
-// nowDrawer draws each batch when a preparer asks for it.
+// nowDrawer draws each batch on a preparer's request.
 type nowDrawer struct {
 	epoch *epoch
 	order *draw.SeedOrder
@@ -173,11 +173,11 @@ func (d *nowDrawer) draw(p *preparer, b *batch.Batch, worker *sample.Worker, las
 	return use(&drawn)
 }
 
-// pruningDrawer draws each batch when a preparer asks for it, and takes out of it what the history makes needless.
+// pruningDrawer draws each batch on a preparer's request, and removes the part that the history replaces.
 type pruningDrawer struct{ nowDrawer }
 
-// make copies what was drawn, so that the worker is given back: batches that come later may have to be pruned before
-// there is room for this one.
+// make copies the drawn batch, so that the worker is free: later batches may have to be pruned before there is room for
+// this one.
 func (d *pruningDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker) error {
 	var lastHop sample.LastHop
 	if p.loader.history.sparesLists {
@@ -261,7 +261,7 @@ func (d *windowDrawer) takeWhole(p *preparer, _ *batch.Batch) error {
 	return p.takeWhole(&p.drawn.Graph)
 }
 
-// takePruned prunes a batch and adapts its step of the plan in the batch's turn: what the cache will hold depends on
+// takePruned prunes a batch and adapts its step of the plan in the batch's turn, as the content of the cache depends on
 // it, batch by batch.
 func (d *windowDrawer) takePruned(p *preparer, b *batch.Batch) error {
 	var failed error

@@ -8,8 +8,8 @@ import (
 	"freshgo/core/window"
 )
 
-// rowCache is the cache of a loader: it has the sources of rows, and chooses how an epoch is drawn. A loader has one,
-// which openCache chooses; nothing asks afterwards which it is.
+// rowCache is the cache of a loader: it has the sources of rows, and chooses how an epoch is drawn. openCache chooses
+// the one rowCache of a loader; nothing checks afterwards which it is.
 type rowCache interface {
 	// begin returns the drawer of the batches of an epoch.
 	begin(e *epoch) (drawer, error)
@@ -53,7 +53,7 @@ func (l *Loader) openCache(ctx context.Context) (err error) {
 	return err
 }
 
-// passive is a cache that runs nothing ahead of the batches, and changes with none of them.
+// passive is a cache that does nothing ahead of the batches, and that no batch changes.
 type passive struct{ rows fetch.Source }
 
 func (c passive) begin(e *epoch) (drawer, error)    { return drawNow(e) }

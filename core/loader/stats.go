@@ -102,9 +102,8 @@ func byPurpose(bytes [mem.NumPurposes]int64) map[string]int64 {
 	return named
 }
 
-// Plan explains how a loader works: how it divided the memory, and for the
-// windows planned last what each way to read would have cost, which was chosen,
-// and what it took.
+// Plan explains how a loader works: the division of its memory, and for the last planned windows the predicted cost of
+// each way to read, the chosen one, and the measured cost.
 type Plan struct {
 	Cache        string                 `json:"cache"`
 	Why          string                 `json:"why,omitempty"`

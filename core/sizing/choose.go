@@ -8,11 +8,11 @@ import (
 	"freshgo/core/ssd"
 )
 
-// How Divide chooses among ways to divide. Each way to work, with batches planned or not, with lists read together or
-// not, and with each way to hold neighbour lists and rows, is a candidate whose epochs move fewer bytes the more memory
-// it has. What a smaller memory chooses from, a larger one does too, so that the best candidate never gets worse.
-// Candidates are ordered by how willingly they are taken: of those that move hardly more bytes than the best, Divide
-// takes the first that costs hardly more than the cheapest.
+// How Divide chooses among divisions. Each way to work, with batches planned or not, with lists read together or not,
+// and with each way to hold neighbour lists and rows, is a candidate whose epochs move fewer bytes the more memory it
+// has. A larger memory has all candidates of a smaller one, so that the best candidate never gets worse. Candidates are
+// in order of preference: of those that move hardly more bytes than the best, Divide takes the first that costs hardly
+// more than the cheapest.
 
 // hardlyMore is the factor by which an epoch may move more bytes, and cost more, than with the best candidate, window
 // or way to move rows. Arbitrary: more batches in flight hide more waiting, but bytes that are not moved are certain.
@@ -23,7 +23,7 @@ type holding int
 
 const (
 	asDivided     holding = iota // see holdTopology
-	holdWhole                    // all of them, where there is room
+	holdWhole                    // all of them, if there is room
 	holdNeighbors                // all neighbours, where there is room, and no edge numbers
 	holdSome                     // single lists
 	holdNone
@@ -77,8 +77,8 @@ func (r *Request) room(s *Split, planned bool) int64 {
 }
 
 // ways lists the ways to work that fit into room: from the most generous one that leaves half of it to the caches, or
-// else from the most generous one of all, to the smallest. Each is followed by itself with frugal id maps, and with
-// half as many reads in flight, which a slightly smaller memory would have.
+// else from the most generous one of all, to the smallest. Each is followed by its variants with frugal id maps, and
+// with half the reads in flight, which a slightly smaller memory would have.
 func (z *division) ways(room int64) (ways []Working) {
 	ladder := z.ladder()
 	from := slices.IndexFunc(ladder, func(w Working) bool { return z.cost(w) <= room/2 })
@@ -143,7 +143,7 @@ func nearBest(all []moved, fewest float64) func(of moved) bool {
 	return func(of moved) bool { return of.bytes <= hardlyMore*best.bytes && of.cost <= hardlyMore*best.cost }
 }
 
-// predict returns what an epoch is predicted to move.
+// predict predicts the bytes that an epoch moves.
 func (z *division) predict(s *Split) moved {
 	if !z.graph.OnDisk {
 		return moved{}
@@ -169,8 +169,8 @@ func (z *division) predict(s *Split) moved {
 	return moved{apart + rows.bytes, byPage*apart + rows.cost + each*m.taken(s.CacheRows)}
 }
 
-// listBytes predicts the bytes of neighbour lists, and of weights beside them, that an epoch reads. Planned batches
-// share their reads as far as they have room.
+// listBytes predicts the bytes of neighbour lists, and of their weights, that an epoch reads. Planned batches share
+// their reads as far as they have room.
 func (z *division) listBytes(s *Split, batches float64) (total float64) {
 	hops := z.costs.Expanded
 	if hops == nil {
@@ -184,7 +184,7 @@ func (z *division) listBytes(s *Split, batches float64) (total float64) {
 	if s.Neighbors && s.EdgeIDs || z.graph.topology() == 0 {
 		return total
 	}
-	// The lists in memory are those of the nodes that batches have most often, and no longer than others.
+	// The lists in memory are those of the most frequent nodes, and of average length.
 	held := float64(s.NeighborLists) / float64(z.graph.topology())
 	size, missed := z.graph.topology(), 1-z.all.fixed(z.all.total()*held)
 	if s.Neighbors {
@@ -211,13 +211,13 @@ func readBytes(rows float64, t *Tensor, spread float64) float64 {
 	return pagesRead(rows*pages, spread*float64(t.bytes())/ssd.PageBytes) * ssd.PageBytes
 }
 
-// pagesRead returns the number of pages that are read for wanted pages anywhere, which may repeat, among all pages. It
-// counts the pages in holes that are read rather than skipped.
+// pagesRead returns the number of pages that are read for the given number of random pages, which may repeat, among all
+// pages. It includes pages in holes that are read along.
 func pagesRead(wanted, all float64) float64 {
 	if all < 1 {
 		return max(0, min(wanted, 1))
 	}
-	far := math.Exp(-max(0, wanted) / all) // the share of pages that are not wanted
+	far := math.Exp(-max(0, wanted) / all) // the share of pages that are not needed
 	const hole = ssd.DefaultHole + 1
 	return max(0, all*(1-math.Pow(far, hole)*(hole*(1-far)+far)))
 }

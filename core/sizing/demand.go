@@ -9,7 +9,7 @@ const margin = 10 // 1.25
 // Demand is the most that one of the measured batches needed.
 type Demand struct {
 	Nodes    int64 // nodes
-	Rows     int64 // rows of node tensors: those of nodes that the consumer does not hold
+	Rows     int64 // rows of node tensors: of nodes that the consumer does not hold
 	Edges    int64 // edges that the sampler makes room for
 	HopEdges int64 // edges that are looked up at once
 
@@ -27,7 +27,7 @@ func (d *Demand) Add(other Demand) {
 	d.Rooms = most(d.Rooms, other.Rooms)
 }
 
-// Multiplied is d times so much, with rooms for edges times as much again as given, but no more than most in any place.
+// Multiplied returns d times by, with rooms for edges also times rooms, bounded by most in each place.
 func (d *Demand) Multiplied(by, rooms float64, most *Demand) Demand {
 	one := func(n, limit int64, by float64) int64 { return int64(min(math.Ceil(float64(n)*by), float64(limit))) }
 	all := func(counts, limits []int64, by float64) []int64 {

@@ -9,7 +9,7 @@ import (
 	"freshgo/core/plan"
 )
 
-// holdFeatures decides which tensors are held whole and how many rows of the others are cached, by what.
+// holdFeatures decides which tensors are held whole and how many rows of the others are cached, and by which policy.
 func (z *division) holdFeatures(s *Split, c *candidate, rest int64) {
 	s.layOut(&z.graph)
 	if !z.graph.OnDisk || z.ask.Cache == "none" {
@@ -48,11 +48,11 @@ func (z *division) holdFeatures(s *Split, c *candidate, rest int64) {
 	}
 }
 
-// holdTensors holds tensors whole as if there were less room by the given bytes, and returns the room that is left. It
-// notes the slack: by how much less room it would hold others.
+// holdTensors holds tensors whole as if there were less room by the given bytes, and returns the remaining room. It
+// sets slack to the bytes by which less room would hold other tensors.
 func (z *division) holdTensors(s *Split, less, room int64) int64 {
 	s.slack = math.MaxInt64
-	fits := func(bytes, share int64) bool { // where it takes no more than a share of the room
+	fits := func(bytes, share int64) bool { // if it takes at most a share of the room
 		slack := (room - less) - share*bytes
 		if slack >= 0 && bytes > 0 {
 			s.slack = min(s.slack, slack)
@@ -87,7 +87,7 @@ func (z *division) holdTensors(s *Split, less, room int64) int64 {
 	return room
 }
 
-// bytesOf returns the bytes of those of the tensors that are not held.
+// bytesOf returns the bytes of the given tensors that are not held.
 func (g *Graph) bytesOf(s *Split, tensors []int) (total int64) {
 	for _, i := range tensors {
 		if !s.Resident[i] {
@@ -139,12 +139,11 @@ func (g *Graph) cached(s *Split) (order []int) {
 	return order
 }
 
-// layOut lays out a slot of the cache, which holds a node's rows of all tensors that are cached: a column for the
-// widest tensors of all types, one for the second widest, and so on.
+// layOut lays out a slot of the cache, which holds a node's rows of all cached tensors: a column for the widest tensors
+// of all types, one for the second widest, and so on.
 //
-// Slots are of one size, so that a node of any type may take the place of any other and plans need not know types.
-// Where the widths of types differ much, the narrow ones waste the difference; types that fit whole are held whole
-// first, the narrow before the wide.
+// Slots have one size, so that a node of any type can replace any other and plans need not know types. If the widths of
+// types differ much, narrow rows waste the difference; types that fit whole are held whole first, narrow before wide.
 func (s *Split) layOut(g *Graph) {
 	s.Columns, s.ColumnOf = nil, slices.Repeat([]int{-1}, len(g.Tensors))
 	next := make([]int, len(g.Types)) // of each type, its next column
@@ -192,8 +191,8 @@ func rankingBytes(z *division) int64 {
 	return z.costs.Rank + cache.PolicyBytes("static", z.graph.Nodes, 1)
 }
 
-// moreForRanking returns what a ranking that was asked for takes beyond the cache by name. Where there is room for all
-// rows, nothing is ranked.
+// moreForRanking returns the temporary memory of a requested ranking beyond the cache. If there is room for all rows,
+// nothing is ranked.
 func moreForRanking(z *division) int64 {
 	if z.costs.Rank == 0 || !z.graph.OnDisk || z.ask.FeatureCache == 0 {
 		return 0
@@ -210,7 +209,7 @@ func moreForRanking(z *division) int64 {
 	return 0
 }
 
-// tableBytes returns the memory of the cache beside its rows.
+// tableBytes returns the memory of the cache without its rows.
 func (z *division) tableBytes(s *Split) int64 {
 	switch n := z.graph.Nodes; {
 	case s.Cache == "belady":

@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// How often batches draw the rows of a graph. A few batches are sampled before memory is divided. How many rows were in
-// one of them, in two, and so on, tells how unequal the rows are: with equal rows hardly any would come twice.
+// How frequently batches draw the rows of a graph. A few batches are sampled before memory is divided. The numbers of
+// rows in one of them, in two, and so on, show how unequal the rows are: equal rows would hardly repeat.
 
-// Observed holds what the sampled batches drew. The zero value is unknown: all rows are then taken to be drawn alike,
-// and to lie anywhere.
+// Observed holds the draws of the sampled batches. The zero value is unknown: all rows are then assumed to be drawn
+// alike and to be anywhere.
 type Observed struct {
 	Batches int64
 	Rows    [][]int64 // by node type: at k-1, the number of rows that k of the batches had
-	Spread  []float64 // by tensor: the share of its pages that a batch draws rows from, all of them alike; 0: unknown
-	Lists   float64   // the same of neighbour lists
+	Spread  []float64 // by tensor: the share of its pages from which a batch draws rows evenly; 0: unknown
+	Lists   float64   // the same for neighbour lists
 }
 
 // spread returns the share of the pages of a tensor of nodes that a batch draws rows from.
@@ -26,7 +26,7 @@ func (o *Observed) spread(tensor int) float64 {
 	return known(o.Spread[tensor])
 }
 
-// known returns a share of pages, all of them where it is unknown.
+// known returns a share of pages, 1 if it is unknown.
 func known(share float64) float64 {
 	if share == 0 {
 		return 1
@@ -46,19 +46,19 @@ const (
 	nearRates = 1.5
 	fitRounds = 1000
 
-	// leastDraws is the number of epochs, as a divisor, in which a row is drawn once that is ever drawn. A batch that has
-	// the seed whose neighbour it is draws it, but for what the fanouts leave out. Arbitrary: with rarer draws caches that
-	// had room for nearly all rows were predicted to miss three times as often as they did.
+	// leastDraws is the least rate of rows that are drawn at all: one draw in this many epochs, as a divisor. A batch with
+	// a seed draws its neighbours, unless the fanouts omit them. Arbitrary: with lower rates, caches with room for nearly
+	// all rows were predicted to miss three times as often as they did.
 	leastDraws = 4
 
-	// undrawn is the weight of rows that are never drawn, beside 1 for rows of the mean rate, before the first round.
-	// Arbitrary: of 0, 0.1 and 1 it came nearest to the caches of a web graph and of the demo.
+	// undrawn is the initial weight of rows that are never drawn, compared with 1 for rows of the mean rate. Arbitrary: of
+	// 0, 0.1 and 1 it came nearest to the caches of a web graph and of the demo.
 	undrawn = 0.1
 
-	// strayDraws is the share of draws of rows that are hardly ever drawn: so few batches tell nothing of them. Arbitrary.
+	// strayDraws is the share of draws of very rare rows, about which a few batches tell nothing. Arbitrary.
 	strayDraws = 0.01
 
-	// fewRows is the share of all draws below which the rows of a rate are counted with those of the next. Arbitrary.
+	// fewRows is the share of all draws below which the rows of a rate are merged with the next rate. Arbitrary.
 	fewRows = 1e-3
 )
 
@@ -82,9 +82,9 @@ func (o *Observed) frequenciesOf(typ int, rows, drawn, epochBatches float64) fre
 // alike returns rows that are all drawn alike.
 func alike(rows, drawn float64) frequencies { return frequencies{{rows, drawn / max(1, rows)}} }
 
-// fit finds the rates that explain best how often rows were drawn, the most likely mixture of binomial distributions,
-// by expectation maximization. It starts from rates around the mean: where the batches have few of the rows, rows are
-// alike unless the batches tell otherwise. Rates are at least the given one, but for the rows of strayDraws.
+// fit finds the most likely mixture of binomial distributions for the observed counts, by expectation maximization. It
+// starts from rates around the mean: if batches have few of the rows, rows are alike unless the batches show otherwise.
+// Rates are at least the given one, except for the rows of strayDraws.
 func fit(seen []int64, batches int64, rows, least float64) frequencies {
 	counts, draws := make([]float64, batches+1), 0.0
 	counts[0] = rows
@@ -144,7 +144,7 @@ func binomial(n, k float64) float64 {
 	return of
 }
 
-// merged counts the rows of a rate that few draws have with those of the next, so that their draws stay.
+// merged merges the rows of a rate with few draws into the next rate, and keeps their draws.
 func (f frequencies) merged() (all frequencies) {
 	few := fewRows * f.drawn()
 	var rest frequency // rows, and their draws
@@ -206,7 +206,7 @@ func (f frequencies) planned(cached, ahead float64) float64 {
 	if cached >= f.total() {
 		return 1
 	}
-	room := func(near float64) (rows, rising float64) { // the rows that are wanted so soon
+	room := func(near float64) (rows, rising float64) { // the rows needed by then
 		for _, of := range f {
 			x := of.rate * near
 			far := math.Exp(-x)
@@ -259,10 +259,10 @@ func share(part, whole float64) float64 {
 	return min(1, part/whole)
 }
 
-// SpreadOf returns a share of the pages of an array: batches whose wanted pages lie evenly over that share read as many
-// pages as was measured, holes included. Where two shares do, it returns the larger.
+// SpreadOf returns a share of the pages of an array: batches whose pages lie evenly over that share read the measured
+// number of pages, including holes. If two shares do, it returns the larger.
 func SpreadOf(wanted, read, pages float64) float64 {
-	// The most is read where every fourth page is wanted. On fewer pages more of them are wanted twice, on more pages
+	// Most pages are read if every fourth page is needed. With fewer pages more of them are needed twice, with more pages
 	// more holes are skipped.
 	const densest = 4
 	least, most := read, min(densest*wanted, pages)

@@ -9,7 +9,7 @@ const (
 	leastHistory = 1 << 20
 )
 
-// HistoryBuffer is the bytes of the buffer of historical embeddings, of the size that the caller asked for, or Auto.
+// HistoryBuffer returns the bytes of the buffer of historical embeddings, for the caller's size, or Auto.
 func HistoryBuffer(asked int64, tensors []Tensor) int64 {
 	if asked != Auto {
 		return asked

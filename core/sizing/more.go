@@ -6,9 +6,9 @@ type Offer struct {
 	EpochBytes int64 `json:"epoch_bytes"` // of the rows that are not held whole, read and written
 }
 
-// Offers predicts what an epoch of planned batches moves with the memory of the request, and with a tenth more of it at
-// a time, up to twice as much. It stops where nothing is left to move. Without a limit, or where this memory is too
-// small or has no planned cache, there are none.
+// Offers predicts the bytes of an epoch of planned batches with the memory of the request, and with steps of a tenth
+// more, up to twice as much. It stops when nothing is left to move. It returns none without a limit, or if this memory
+// is too small or has no planned cache.
 func Offers(r Request, g Graph, c Costs) (offers []Offer) {
 	const steps = 10
 	if r.Memory == 0 {

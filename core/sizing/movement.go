@@ -2,17 +2,17 @@ package sizing
 
 import "freshgo/core/ssd"
 
-// movement predicts the bytes that an epoch moves of the rows that may be cached. It holds the quantities that
-// determine them, beside windows and the rows in the cache.
+// movement predicts the bytes that an epoch moves of the cacheable rows. It holds the quantities that determine them,
+// except for windows and the rows in the cache.
 type movement struct {
 	row, scan float64     // bytes of the rows of a node in the cache, and of all rows
 	rows      frequencies // that may be cached
 	batches   float64     // of an epoch
-	file      float64     // bytes of the scratch file for the packs of a window that are of use, and
+	file      float64     // useful bytes of the scratch file for the packs of a window, and
 	scratch   float64     // for packs and records of a window, which has
 	records   float64     // bytes of records for a batch
 	tables    []*Tensor   // the tensors of these rows, and
-	wanted    []float64   // the rows that a batch has of each,
+	wanted    []float64   // the rows that a batch needs of each,
 	spread    []float64   // and the share of its pages that these lie on
 }
 
@@ -58,8 +58,8 @@ func (m movement) taken(cached int64) float64 {
 	return min(float64(cached), m.rows.distinct(m.batches)) * max(m.row, ssd.PageBytes) / trainedEpochs
 }
 
-// planned predicts what an epoch of planned batches moves, by the batches of a window and the rows in the cache. Plans
-// move rows by packs, or on demand where packs would move notably more bytes.
+// planned predicts the movement of an epoch of planned batches, by the batches of a window and the rows in the cache.
+// Plans move rows by packs, or on demand if packs would move notably more bytes.
 func (m movement) planned(window, cached int64) moved {
 	missed := m.missed(window, cached)
 	packed, onDemand := m.packed(window, missed), m.onDemand(missed)
@@ -69,9 +69,9 @@ func (m movement) planned(window, cached int64) moved {
 	return moved{packed, packed}
 }
 
-// packed predicts the bytes of packs by the share of rows that the cache does not have: a scan for each window, no more
-// of it than the pages of its cold rows, and each cold row written and read. One window fills packs while the packs of
-// another are read; rows that have no room in the scratch file then are read by the page.
+// packed predicts the bytes of packs by the share of rows that the cache does not have: a scan for each window, at most
+// of the pages of its cold rows, and one write and one read of each cold row. One window fills packs while the packs of
+// another are read; rows without room in the scratch file are read by the page.
 func (m movement) packed(window int64, missed float64) float64 {
 	n := m.window(window)
 	missed *= m.rows.drawn()

@@ -12,28 +12,28 @@ import (
 	"freshgo/core/scratch"
 )
 
-// How a planned loader divides what topology and batches leave (Ginex, section 3.5, sizes the superbatch by the room
-// for its runtime files). Of the room for features
+// How a planned loader divides the memory that topology and batches leave (Ginex, section 3.5, sizes the superbatch by
+// the room for its runtime files). Of the room for features
 //
-//   - traces and plans get what superbatches of an epoch need, where that is at most half, for how far a plan looks
-//     ahead decides more than how many rows it can keep. Measured on 2 GB of features with a tenth of that to divide,
-//     epochs of 16 batches: with 32 MB for traces 355k rows are cached and an epoch reads 1050 MB, with 64 MB 304k rows
-//     and 770 MB, with 110 MB 230k rows and 155 MB, and nothing less with 140 MB. Where an epoch is far from fitting
-//     they get a quarter;
-//   - an eighth is for packs in memory, a sixteenth where a scratch file takes the others, which may be as large as the
+//   - traces and plans get the need of superbatches of an epoch, up to half, as the length of a plan matters more than
+//     the number of rows that it can keep. Measured on 2 GB of features with a tenth of that to divide, epochs of 16
+//     batches: with 32 MB for traces 355k rows are cached and an epoch reads 1050 MB, with 64 MB 304k rows and 770 MB,
+//     with 110 MB 230k rows and 155 MB, and nothing less with 140 MB. If an epoch is far from fitting, they get a
+//     quarter;
+//   - an eighth is for packs in memory, a sixteenth if a scratch file takes the others, which may be as large as the
 //     features;
-//   - the planner's tables take what they need;
+//   - the planner's tables take their need;
 //   - the rest is for cached rows.
 const (
 	mostTraces, someTraces = 2, 4 // shares, as divisors
 	packShare              = 8
-	filePacks              = 80 * MinSlot // the least beside a scratch file: a quarter is for its buffers
+	filePacks              = 80 * MinSlot // the least with a scratch file: a quarter is for its buffers
 
 	// reorderBatches is the number of batches in a block that may change places, where Divide chooses. Arbitrary:
 	// greedy ordering compares all pairs.
 	reorderBatches = 64
 
-	// unlimitedTraces and unlimitedPacks bound what a loader without a limit takes.
+	// unlimitedTraces and unlimitedPacks bound the traces and packs of a loader without a limit.
 	unlimitedTraces, unlimitedPacks = 1 << 30, 1 << 30
 
 	// mostBuffer is the largest buffer of the scratch file: see ssd.Engine.TempChunk.
@@ -44,8 +44,7 @@ const (
 	worthBatches = 8
 )
 
-// reserve decides whether batches are planned, and how much that takes at least, which is set aside before anything
-// else is given room.
+// reserve decides whether batches are planned, and reserves the least memory for that before anything else.
 func (z *division) reserve(s *Split) error {
 	ask := &z.ask
 	s.Cache = "none"
@@ -72,7 +71,7 @@ func (z *division) reserve(s *Split) error {
 // notBetter is why batches are not planned where they could be.
 const notBetter = "a fixed cache is predicted to move fewer bytes"
 
-// worthwhile reports whether a division that plans batches, and need not, plans enough of them at a time.
+// worthwhile reports whether a division that plans batches by choice plans enough of them at a time.
 func (z *division) worthwhile(s *Split) bool {
 	return z.ask.Cache != "auto" || s.Cache != "belady" || s.window(z) >= z.ask.worthBatches()
 }
@@ -93,11 +92,11 @@ func (s *Split) unplanned(why string) {
 	s.Traces, s.Packs, s.Together, s.reserved = 0, 0, 0, 0
 }
 
-// plan sizes a planned loader. Of room for the features and of shared, what the caller's own sizes leave beside them,
-// more is given to traces and packs.
+// plan sizes a planned loader. It gives more of the room for the features, and of shared, the rest beside the caller's
+// own sizes, to traces and packs.
 func (z *division) plan(s *Split, room, shared int64) {
 	ask := &z.ask
-	pot := &room // what they are taken from
+	pot := &room // the source of their memory
 	if ask.FeatureCache != Auto {
 		pot = &shared
 	}
@@ -118,7 +117,7 @@ func (z *division) plan(s *Split, room, shared int64) {
 	if ask.Superbatch != Auto {
 		s.Superbatch = ask.Superbatch
 	}
-	if ask.Memory == 0 { // batches have not been measured
+	if ask.Memory == 0 { // batches were not measured
 		ideal = unlimitedTraces
 	}
 	more(&s.Traces, ask.TraceMemory, min(ideal, unlimitedTraces))
@@ -150,8 +149,8 @@ func (r *Request) scratch(g *Graph, s *Split) int64 {
 	return min(g.packsOfUse(s)+s.Records, r.mostScratch())
 }
 
-// packsOfUse is the size of the packs in the scratch file, and of traces beside them where plans are in memory, beyond
-// which more are of no use.
+// packsOfUse returns the size of the packs in the scratch file, and of traces if plans are in memory, beyond which more
+// is of no use.
 func (g *Graph) packsOfUse(s *Split) (total int64) {
 	for i := range g.Tensors {
 		if t := &g.Tensors[i]; !t.ByEdge && !s.Resident[i] {
@@ -175,7 +174,7 @@ func (r *Request) mostScratch() int64 {
 	return unlimited
 }
 
-// MostScratch is the most that the scratch file of a division is of use for.
+// MostScratch returns the largest useful size of the scratch file of a division.
 func MostScratch(g *Graph, s *Split) (total int64) {
 	for i := range g.Tensors {
 		if t := &g.Tensors[i]; !t.ByEdge {
@@ -195,28 +194,28 @@ const (
 	// have not gone there.
 	heldShare = 16
 
-	// mostHeld bounds the memory of records and traces; beyond it they go to the file. leastBuffers is the number of
-	// the scratch file's buffers that are not for packs: 24 that are written or wait for that, and those of records that
-	// are being put. All arbitrary.
+	// mostHeld bounds the memory of records and traces; further ones go to the file. leastBuffers is the number of the
+	// scratch file's buffers that are not for packs: 24 that are written or wait for that, and those of records that are
+	// being put. All arbitrary.
 	leastStored  = 16 // batches of a window
 	mostHeld     = 64 << 20
 	leastBuffers = 40
 
-	// moreBuffers is the part of them, a divisor, that there is beside them for what a batch sets aside at once.
+	// moreBuffers is the part of them, a divisor, that is added for rows that a batch sets aside at once.
 	moreBuffers = 8
 
 	// nearWindows is the share of a window, as a divisor, by which the next one that is compared is longer, where that is
 	// more than a batch. Arbitrary.
 	nearWindows = 64
 
-	// loadedBytes is the size of a batch's plan and trace in memory, for each of its rows: 16, and an edge or two of 4 to
-	// 8. They are loaded ahead for as many batches as are in flight.
+	// loadedBytes is the size of a batch's plan and trace in memory per row: 16, and an edge or two of 4 to 8. They are
+	// loaded ahead for as many batches as are in flight.
 	loadedBytes = 28
 )
 
-// store gives plans to the scratch file, where that allows for longer windows: they then take memory for a few batches,
-// and little for each of a window (see plan.StoredBytes). Of total, what is more than traces and packs have comes from
-// pot, which may be room, what rows have. Of all windows that fit, it takes the best (see bestWindow).
+// store moves plans to the scratch file if that allows longer windows: they then take memory for a few batches, and
+// little for each of a window (see plan.StoredBytes). Of total, the part beyond traces and packs comes from pot, which
+// may be room, the memory of rows. Of all windows that fit, it takes the best (see bestWindow).
 func (z *division) store(s *Split, total int64, room, pot *int64) {
 	ask, nodes := &z.ask, max(1, z.costs.Nodes)
 	if ask.Scratch == 0 || ask.Memory == 0 || ask.Reorder > 0 || ask.Reorder == Auto {
@@ -309,7 +308,7 @@ func (s *Split) PackFile() int64 {
 	return s.Scratch * 3 / 4
 }
 
-// plannedRows is the largest capacity that room allows: rows, what is kept of each slot, and the planner's tables.
+// plannedRows returns the largest capacity for room: rows, records of slots, and the planner's tables.
 func (z *division) plannedRows(s *Split, room int64) int64 {
 	nodes, most := z.graph.Nodes, min(s.cacheable(&z.graph), math.MaxInt32)
 	return int64(sort.Search(int(most), func(c int) bool {

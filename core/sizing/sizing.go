@@ -1,15 +1,15 @@
-// Package sizing decides how a loader divides its memory. Divide takes the sizes that the caller asked for, the bytes
-// of the graph's arrays and what the parts of a loader cost, and returns how many threads and batches in flight there
-// are, what is held in memory and how much each cache, trace and pool may take.
+// Package sizing decides how a loader divides its memory. Divide takes the caller's sizes, the bytes of the graph's
+// arrays and the costs of a loader's parts, and returns the number of threads and batches in flight, the arrays in
+// memory and the size of each cache, trace and pool.
 //
-// It guarantees that the parts never add up to more than the memory, and that an error names the smallest memory that
-// works: with it Divide succeeds, with a byte less it does not. It is arithmetic alone: it opens, reads and allocates
-// nothing, and the same numbers always give the same division. core/loader gathers the numbers and calls it once for
-// each loader that is opened.
+// It guarantees that the parts never exceed the memory together, and that an error has the smallest memory that works:
+// with it Divide succeeds, with a byte less it does not. It is arithmetic alone: it opens, reads and allocates nothing,
+// and the same numbers always give the same division. core/loader collects the numbers and calls it once for each
+// loader that is opened.
 //
 // Ginex (section 3.5) gives the order: offsets and the working set are given, neighbours come before features, features
-// take the rest. Divide departs from it where another division moves fewer bytes in an epoch (see best). The working
-// set is measured, not bounded: the worst case of a batch is the product of the fanouts, which no real one comes near.
+// take the rest. Divide departs from it if another division moves fewer bytes in an epoch (see best). The working set
+// is measured, not bounded: the worst case of a batch is the product of the fanouts, which no real one comes near.
 package sizing
 
 // Auto is the value of a size or a count that Divide chooses.
@@ -18,8 +18,8 @@ const Auto = -1
 // Request holds the options of a loader that bear on memory.
 type Request struct {
 	Memory        int64  // bytes for everything; 0: unlimited
-	FeatureCache  int64  // bytes of it for cached rows, or Auto
-	NeighborCache int64  // bytes of it for neighbour lists, edge numbers and weights, or Auto
+	FeatureCache  int64  // of Memory, for cached rows, or Auto
+	NeighborCache int64  // of Memory, for neighbour lists, edge numbers and weights, or Auto
 	Cache         string // which rows are cached: "auto", "none", "belady", a policy of cache.OnlineNames, or a ranking
 
 	Workers  int // sampling threads
@@ -41,13 +41,13 @@ type Request struct {
 // History holds the sizes of a cache of historical embeddings. The zero value is none.
 type History struct {
 	Buffer int64 // bytes of the embeddings' buffer, wherever it is
-	Memory int64 // what the history takes of Request.Memory, the buffer included where that is part of it
+	Memory int64 // the history's part of Request.Memory, including the buffer if it is part of it
 	Ahead  int64 // the tables of a copy, which forecasts what planned batches will read; 0: there is none
 }
 
 // Graph holds the sizes of arrays and tensors, in bytes unless said otherwise.
 type Graph struct {
-	OnDisk  bool    // a store: what is not held is read; else all is in the user's memory
+	OnDisk  bool    // a store, which is read; else all is in the user's memory
 	Nodes   int64   // of all types
 	Types   []int64 // nodes of each type
 	Tensors []Tensor
@@ -65,7 +65,7 @@ type Graph struct {
 	UserWeights int64 // and in the user's order, for a while
 	Lists       int64 // number of lists that may be cached one by one
 	ListTables  int64 // their address tables
-	Choosing    int64 // what choosing among them takes for a while, beside the tables
+	Choosing    int64 // temporary memory of choosing among them, without the tables
 
 	Stamp int64 // an id map of the fast kind
 }
@@ -76,13 +76,13 @@ type Tensor struct {
 	Rows   int64 // number of rows
 	ByEdge bool
 	Type   int  // of its nodes
-	Used   bool // batches may have rows of it
+	Used   bool // batches may have its rows
 	Span   int  // bytes of the pages of one row on disk, at most
 }
 
 func (t *Tensor) bytes() int64 { return t.Rows * int64(t.Width) }
 
-// Costs holds the memory of the parts of a loader, in bytes. Batches are of the expected demand (see Demand).
+// Costs holds the memory of the parts of a loader, in bytes. Batches have the expected demand (see Demand).
 type Costs struct {
 	Nodes       int64   // number of nodes of a batch
 	NodesOfType []int64 // and of each type
@@ -99,14 +99,14 @@ type Costs struct {
 	FetchBatch   int64 // and while the edge numbers of a batch are looked up
 	Score        int64 // scoring nodes for a history, for a while before anything else runs but the workers
 	Rank         int64 // ranking rows for a cache, for a while before it has memory, beyond its address table
-	ResidentSlot int   // the state of each row in a cache that changes, beside its policy
-	PlannedSlot  int   // the state of each row in a planned cache, beside the planner
+	ResidentSlot int   // state of each row in an online cache, without its policy
+	PlannedSlot  int   // state of each row in a planned cache, without the planner
 
-	Observed  Observed // what the measured batches drew
+	Observed  Observed // of the measured batches
 	Estimated bool     // batches were too large to be measured within the memory: these costs are an upper estimate
 }
 
-// Split is the division: a way to work, and what is held in memory.
+// Split is a division: a way to work, and the arrays in memory.
 type Split struct {
 	Working
 	Slot int // bytes of a buffer of the read engine
@@ -114,7 +114,7 @@ type Split struct {
 	Neighbors     bool  // neighbour lists are held whole
 	EdgeIDs       bool  // edge numbers are held whole
 	Weights       bool  // weights or times of edges are held whole
-	NeighborLists int64 // bytes for single lists of those of the first two that are on disk; 0: none
+	NeighborLists int64 // bytes for single lists of the first two if they are on disk; 0: none
 	Together      int64 // bytes for reading the lists of planned batches together; 0: each reads its own
 
 	Resident  []bool // by tensor: held whole
@@ -130,11 +130,11 @@ type Split struct {
 	Traces     int64 // bytes for traces and plans
 	Packs      int64 // bytes for packs in memory
 	Stored     bool  // plans are made in the scratch file, for windows as long as the epoch if it has room
-	WindowRows int64 // rows that a window has at most where Stored; 0: as many as a plan can number
+	WindowRows int64 // the most rows of a window if Stored; 0: as many as a plan can number
 	TracesHeld int64 // bytes of Traces for traces in memory, the rest is for plans; with Stored, for these as well
-	Buffers    int64 // bytes of Packs for what is on its way to the scratch file; 0: as that chooses
+	Buffers    int64 // bytes of Packs for pending writes to the scratch file; 0: chosen by it
 	Scratch    int64 // bytes of the scratch file
-	Records    int64 // bytes of it that traces and plans take at most where Stored; the rest is for packs
+	Records    int64 // its bytes for traces and plans if Stored; the rest is for packs
 	EpochBytes int64 // that an epoch is predicted to move, for comparing divisions
 
 	History int64 // bytes of the history's buffer
@@ -145,12 +145,12 @@ type Split struct {
 	Shares   Shares
 
 	reserved  int64   // what planning takes at least, set aside before shares are given out
-	predicted moved   // what an epoch is predicted to move in all, see predict
+	predicted moved   // the predicted movement of an epoch, see predict
 	beyond    float64 // bytes of it that a shorter window would save, see bestWindow
 	slack     int64   // the room beyond which other tensors would be held whole, see holdTensors; -1: none would
 }
 
-// Shares are the bytes of the parts of a Split that are not fields of it, for reports.
+// Shares holds the bytes of the parts of a Split that are not its fields, for reports.
 type Shares struct{ Topology, NeighborCache, Held, FeatureCache, Working int64 }
 
 const (
@@ -162,9 +162,9 @@ const (
 	// reading eight bytes costs a page.
 	smallRow = 64
 
-	// maxPool, poolShare and batchShare bound what the allocator may keep of the buffers that came back, beside what
-	// batches leave of their memory: a sixteenth of the memory, and a quarter of that of batches, which is what sizes
-	// are rounded up by. The first two are arbitrary.
+	// maxPool, poolShare and batchShare bound the released buffers that the allocator keeps, in addition to the unused
+	// memory of batches: a sixteenth of the memory, and a quarter of the memory of batches, by which sizes are rounded up.
+	// The first two are arbitrary.
 	maxPool    = 512 << 20
 	poolShare  = 16
 	batchShare = 4
@@ -198,9 +198,10 @@ func newDivision(r Request, g Graph, c Costs) *division {
 	return z
 }
 
-// Divide divides the memory, or says which is the smallest that works.
+// Divide divides the memory.
 //
-// Errors: *mem.BudgetError where the memory, or a part of it that the caller sized, is too small.
+// It returns a *mem.BudgetError with the smallest memory that works if the memory, or a part that the caller sized, is
+// too small.
 func Divide(r Request, g Graph, c Costs) (*Split, error) {
 	z := newDivision(r, g, c)
 	s := Split{Slot: z.graph.slot(), History: r.History.Buffer}

@@ -19,8 +19,8 @@ func (s *Split) window(z *division) int64 {
 	return max(1, min(s.Superbatch, s.SuperbatchRoom()/PlannedBytes(max(1, z.costs.Nodes))))
 }
 
-// windowRows returns the room that is made for the rows of a window: the margin of a batch, and a small one for each of
-// the others, since their sum hardly differs from what measured batches tell.
+// windowRows returns the room for the rows of a window: the margin of a batch, and a small one for each of the others,
+// since their sum hardly differs from the measured batches.
 func (c *Costs) windowRows(batches int64) int64 {
 	return c.Nodes + int64(float64(batches)*inWindow(max(1, c.Nodes)))
 }
@@ -28,9 +28,9 @@ func (c *Costs) windowRows(batches int64) int64 {
 // inWindow is a count of a batch with the margin of a window.
 func inWindow(n int64) float64 { return expected(n) * (1 + 1./windowMargin) }
 
-// recordBytes returns the room in the scratch file for a batch of a window, for what is sampled and planned: a window
-// is executed, one planned, and one sampled ahead. A trace has a word for each row and at most two for each edge, a
-// plan four words for each row.
+// recordBytes returns the room in the scratch file for a batch of a window, for its trace and its plan: one window is
+// executed, one planned, and one sampled ahead. A trace has a word per row and at most two per edge, a plan four words
+// per row.
 func (c *Costs) recordBytes() int64 {
 	nodes, edges := inWindow(c.Nodes), inWindow(c.Edges)
 	trace, plan := 4*nodes+8*edges, 16*nodes
@@ -63,8 +63,8 @@ func (s *Split) WindowRoom() (room int64, each func(rows int64) int64) {
 	return s.SuperbatchRoom(), PlannedBytes
 }
 
-// traceBytes returns the memory of superbatches of n batches: the planned one, and the ones sampled and executed beside
-// it.
+// traceBytes returns the memory of superbatches of n batches: the planned one, and those sampled and executed
+// meanwhile.
 func (z *division) traceBytes(n int64) int64 {
 	n = min(n, 1<<32) // far above any memory, far from overflow
 	plans := plan.SuperbatchBytes(0) + heldSuperbatches*n*PlannedBytes(max(1, z.costs.Nodes))
