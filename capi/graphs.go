@@ -31,7 +31,7 @@ func convertInput(in *C.fg_convert_input) (out store.Input, err error) {
 	for _, e := range list[C.fg_edge_type](&t, in.edge_types, int64(in.num_edge_types), "edge types") {
 		edge := store.EdgeInput{
 			Source: text(e.source, ""), Relation: text(e.relation, ""), Target: text(e.target, ""),
-			WeightsOf: text(e.weights, ""),
+			WeightsOf: text(e.weights, ""), Unnumbered: e.unnumbered != 0,
 		}
 		label := edgeLabel(edge.Source, edge.Relation, edge.Target)
 		if edge.EdgeIndex, err = source(&e.edge_index, label+"edge_index"); err != nil {

@@ -47,6 +47,9 @@ type Relation struct {
 	graph.Lists // of a store, once these are open
 }
 
+// withoutNumbers reports whether the relation is of a store that has no numbers of its edges.
+func (r *Relation) withoutNumbers() bool { return r.OnDisk != nil && r.OnDisk.Unnumbered }
+
 // edgeType is the ends of a type of edges in batches: a relation or, with Options.Metapaths, a metapath.
 type edgeType struct{ Source, target int }
 

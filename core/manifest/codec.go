@@ -20,8 +20,9 @@ import (
 const (
 	// Name is the file of a store that holds its manifest.
 	Name = "manifest.pb"
-	// Version is the format version that Encode writes, and the newest that Decode reads.
-	Version = 1
+	// Version is the newest format version. Encode writes the oldest that has all that a manifest uses, so that older
+	// programs read what they can.
+	Version = 2
 	// HeaderBytes is the size of the header: magic (8 bytes), version, payload length, checksum (uint32 each).
 	HeaderBytes = 20
 	// MaxPayloadBytes bounds what a reader allocates for a manifest. A tensor takes about a hundred bytes, so it is out
@@ -53,7 +54,7 @@ func Encode(m *Manifest) ([]byte, error) {
 	}
 	file := make([]byte, HeaderBytes, HeaderBytes+len(payload))
 	copy(file, magic)
-	binary.LittleEndian.PutUint32(file[8:], Version)
+	binary.LittleEndian.PutUint32(file[8:], VersionOf(m))
 	binary.LittleEndian.PutUint32(file[12:], uint32(len(payload)))
 	file = append(file, payload...)
 	binary.LittleEndian.PutUint32(file[16:], checksum(file))
@@ -68,8 +69,9 @@ func Decode(file []byte) (*Manifest, error) {
 	if len(file) < HeaderBytes {
 		return nil, fmt.Errorf("manifest: %w: header of %d bytes, expected %d", ErrCorrupt, len(file), HeaderBytes)
 	}
-	if v := binary.LittleEndian.Uint32(file[8:]); v != Version {
-		return nil, fmt.Errorf("manifest: %w: version %d, expected %d", ErrVersion, v, Version)
+	version := binary.LittleEndian.Uint32(file[8:])
+	if version < 1 || version > Version {
+		return nil, fmt.Errorf("manifest: %w: version %d, expected 1 to %d", ErrVersion, version, Version)
 	}
 	length := binary.LittleEndian.Uint32(file[12:])
 	if int64(len(file)-HeaderBytes) != int64(length) {
@@ -86,7 +88,20 @@ func Decode(file []byte) (*Manifest, error) {
 	if err := proto.Unmarshal(file[HeaderBytes:], m); err != nil {
 		return nil, fmt.Errorf("manifest: %w: %w", ErrCorrupt, err)
 	}
+	if needs := VersionOf(m); version != needs {
+		return nil, fmt.Errorf("manifest: %w: version %d, expected %d for what it describes", ErrCorrupt, version, needs)
+	}
 	return m, nil
+}
+
+// VersionOf returns the oldest format version whose readers do not misread a manifest.
+func VersionOf(m *Manifest) uint32 {
+	for _, e := range m.GetEdgeTypes() {
+		if e.GetUnnumbered() {
+			return 2
+		}
+	}
+	return 1
 }
 
 // HasMagic reports whether file begins as a manifest file does, damaged or not.

@@ -79,6 +79,25 @@ func TestChecksummedGarbage(t *testing.T) {
 	require.ErrorIs(t, err, ErrCorrupt)
 }
 
+// TestVersionIsTheOldest: a manifest has the version of what it describes, so that older programs read what they can
+// and refuse what they would misread.
+func TestVersionIsTheOldest(t *testing.T) {
+	m := sample()
+	for version, unnumbered := range map[uint32]bool{1: false, 2: true} {
+		m.EdgeTypes[0].Unnumbered = unnumbered
+		file, err := Encode(m)
+		require.NoError(t, err)
+		require.Equal(t, version, binary.LittleEndian.Uint32(file[8:]))
+		got, err := Decode(file)
+		require.NoError(t, err)
+		require.Equal(t, unnumbered, got.EdgeTypes[0].Unnumbered)
+		binary.LittleEndian.PutUint32(file[8:], 3-version)
+		binary.LittleEndian.PutUint32(file[16:], checksum(file))
+		_, err = Decode(file)
+		require.ErrorIs(t, err, ErrCorrupt)
+	}
+}
+
 func TestTooLarge(t *testing.T) {
 	_, err := Encode(&Manifest{Generator: string(make([]byte, MaxPayloadBytes+1))})
 	require.Error(t, err)
@@ -88,7 +107,7 @@ func TestTooLarge(t *testing.T) {
 func sealed(payload []byte) []byte {
 	file := make([]byte, HeaderBytes, HeaderBytes+len(payload))
 	copy(file, magic)
-	binary.LittleEndian.PutUint32(file[8:], Version)
+	binary.LittleEndian.PutUint32(file[8:], 1)
 	binary.LittleEndian.PutUint32(file[12:], uint32(len(payload)))
 	file = append(file, payload...)
 	binary.LittleEndian.PutUint32(file[16:], checksum(file))

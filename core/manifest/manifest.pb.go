@@ -752,7 +752,10 @@ type EdgeType struct {
 	// Absent without weights.
 	WeightSums *Array `protobuf:"bytes,12,opt,name=weight_sums,json=weightSums,proto3" json:"weight_sums,omitempty"`
 	// Name of the tensor that weights has by position.
-	WeightsOf     string `protobuf:"bytes,13,opt,name=weights_of,json=weightsOf,proto3" json:"weights_of,omitempty"`
+	WeightsOf string `protobuf:"bytes,13,opt,name=weights_of,json=weightsOf,proto3" json:"weights_of,omitempty"`
+	// The edges were stored without their numbers, which are not the positions: neither edge_ids nor tensors. Since
+	// version 2.
+	Unnumbered    bool `protobuf:"varint,14,opt,name=unnumbered,proto3" json:"unnumbered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -876,6 +879,13 @@ func (x *EdgeType) GetWeightsOf() string {
 		return x.WeightsOf
 	}
 	return ""
+}
+
+func (x *EdgeType) GetUnnumbered() bool {
+	if x != nil {
+		return x.Unnumbered
+	}
+	return false
 }
 
 // Change says how one version of a store came about. It is for people: no reader depends on it.
@@ -1106,7 +1116,7 @@ const file_manifest_proto_rawDesc = "" +
 	"\atensors\x18\x03 \x03(\v2\x1b.freshgo.manifest.v1.TensorR\atensors\x122\n" +
 	"\x06splits\x18\x04 \x03(\v2\x1a.freshgo.manifest.v1.SplitR\x06splits\x120\n" +
 	"\x05times\x18\x05 \x01(\v2\x1a.freshgo.manifest.v1.ArrayR\x05times\x120\n" +
-	"\x05order\x18\x06 \x01(\v2\x1a.freshgo.manifest.v1.ArrayR\x05order\"\xbc\x04\n" +
+	"\x05order\x18\x06 \x01(\v2\x1a.freshgo.manifest.v1.ArrayR\x05order\"\xdc\x04\n" +
 	"\bEdgeType\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1a\n" +
 	"\brelation\x18\x02 \x01(\tR\brelation\x12\x16\n" +
@@ -1123,7 +1133,10 @@ const file_manifest_proto_rawDesc = "" +
 	"\vweight_sums\x18\f \x01(\v2\x1a.freshgo.manifest.v1.ArrayR\n" +
 	"weightSums\x12\x1d\n" +
 	"\n" +
-	"weights_of\x18\r \x01(\tR\tweightsOf\"q\n" +
+	"weights_of\x18\r \x01(\tR\tweightsOf\x12\x1e\n" +
+	"\n" +
+	"unnumbered\x18\x0e \x01(\bR\n" +
+	"unnumbered\"q\n" +
 	"\x06Change\x12\x16\n" +
 	"\x06action\x18\x01 \x01(\tR\x06action\x12\x18\n" +
 	"\adetails\x18\x02 \x01(\tR\adetails\x12\x17\n" +

@@ -99,7 +99,7 @@ func (c growthCheck) check(more Growth) error {
 	}
 	c.dropStale()
 	c.markGrown()
-	return nil
+	return checkNodeCount(c.grower.graph.nodes)
 }
 
 func (c growthCheck) checkNodes(t NodeInput) error {
@@ -115,9 +115,6 @@ func (c growthCheck) checkNodes(t NodeInput) error {
 	stored := &c.grower.src.nodeTypes[i]
 	added := max(part.count, 0)
 	part.before, part.count, part.file = stored.Count, stored.Count+added, stored.file
-	if part.count > maxCount {
-		return invalid("%s%d nodes, expected at most %d", part.label, part.count, int64(maxCount))
-	}
 	if stored.Order != nil && part.count > maxOrdered {
 		return invalid("%s%d nodes, expected at most %d where rows are stored in another order", part.label, part.count,
 			int64(maxOrdered))
@@ -133,7 +130,7 @@ func (c growthCheck) checkEdges(t EdgeInput) error {
 		return err
 	}
 	i := slices.IndexFunc(c.grower.src.edgeTypes, func(e EdgeType) bool { return e.Indptr == stored.Indptr })
-	t.WeightsOf = ""
+	t.WeightsOf, t.Unnumbered = "", stored.Unnumbered
 	part, err := t.check(c.grower.fs)
 	if err != nil {
 		return err

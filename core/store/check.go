@@ -132,6 +132,9 @@ func (c *checker) edgeType(edge *manifest.EdgeType, counts map[string]int64, het
 	if edge.GetEdgeIds() != nil {
 		t.EdgeIDs = c.column(edge.GetEdgeIds(), "edge_ids", e, edgeIDType(e))
 	}
+	if t.Unnumbered = edge.GetUnnumbered(); t.Unnumbered && (t.EdgeIDs != nil || len(edge.GetTensors()) > 0) {
+		return t, c.corrupt("%sedges without numbers have edge_ids or tensors", c.label)
+	}
 	t.Tensors = c.tensors(edge.GetTensors(), e)
 	t.Weights = c.weights(edge, t.Tensors, e)
 	return t, c.err

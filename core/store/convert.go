@@ -288,7 +288,7 @@ func (c *conversion) writeTopology(ctx context.Context, s *edgeSorter, file stri
 	out := topologySinks{indptr: open("indptr", manifest.DType_INT64), indices: open("indices", indicesType(s.sources))}
 	if s.sorted {
 		s.plan.number = 0
-	} else {
+	} else if !s.edges.unnumbered {
 		out.edgeIDs = open("edge_ids", edgeIDType(s.edges.count))
 	}
 	if err != nil {
@@ -303,12 +303,11 @@ func (c *conversion) writeTopology(ctx context.Context, s *edgeSorter, file stri
 	if edge.Indices, err = writers[1].finish(s.edges.count); err != nil {
 		return err
 	}
-	if !s.sorted {
-		if edge.EdgeIds, err = writers[2].finish(s.edges.count); err != nil {
-			return err
-		}
+	if out.edgeIDs != nil {
+		edge.EdgeIds, err = writers[2].finish(s.edges.count)
 	}
-	return nil
+	edge.Unnumbered = !s.sorted && s.edges.unnumbered
+	return err
 }
 
 // newUUID returns 16 random bytes, as a version 4 UUID.

@@ -25,6 +25,7 @@ type Description struct {
 	EdgeTensors []ArrayDescription `json:"edge_tensors"`
 	Splits      []ArrayDescription `json:"splits"`
 	WeightsOf   string             `json:"weights_of"` // the edge tensor that topology has by position; empty: none
+	Unnumbered  bool               `json:"unnumbered"` // the numbers of edges were left out
 	NodeTypes   []NodeDescription  `json:"node_types"`
 	EdgeTypes   []EdgeDescription  `json:"edge_types"`
 	Attachments []ArrayDescription `json:"attachments"`
@@ -55,7 +56,9 @@ type EdgeDescription struct {
 	NumEdges  int64              `json:"num_edges"`
 	Topology  []ArrayDescription `json:"topology"`
 	Tensors   []ArrayDescription `json:"tensors"`
-	WeightsOf string             `json:"weights_of"` // as of Description
+	WeightsOf string             `json:"weights_of"` // as of Description, as is Unnumbered
+
+	Unnumbered bool `json:"unnumbered"`
 }
 
 // ArrayDescription describes one file.
@@ -107,7 +110,7 @@ type NarrowError struct {
 func (s *Store) Describe() Description {
 	id := s.UUID()
 	d := Description{
-		Path: s.path, UUID: hex.EncodeToString(id[:]), Version: manifest.Version,
+		Path: s.path, UUID: hex.EncodeToString(id[:]), Version: int(manifest.VersionOf(s.manifest)),
 		Created:   time.Unix(0, s.manifest.GetCreatedUnixNs()).UTC().Format(time.RFC3339),
 		Generator: s.manifest.GetGenerator(),
 		Topology:  describeAll(nil), Tensors: describeAll(nil), EdgeTensors: describeAll(nil), Splits: describeAll(nil),
@@ -132,7 +135,7 @@ func (s *Store) Describe() Description {
 		node, edge := d.NodeTypes[0], d.EdgeTypes[0]
 		d.Topology, d.EdgeTensors = edge.Topology, edge.Tensors
 		d.Order, d.Tensors, d.Splits = node.Order, node.Tensors, node.Splits
-		d.WeightsOf = edge.WeightsOf
+		d.WeightsOf, d.Unnumbered = edge.WeightsOf, edge.Unnumbered
 		d.NodeTypes, d.EdgeTypes = d.NodeTypes[:0], d.EdgeTypes[:0]
 	}
 	return d
@@ -150,7 +153,8 @@ func (t *NodeType) describe() NodeDescription {
 func (e *EdgeType) describe() EdgeDescription {
 	d := EdgeDescription{
 		Source: e.Source, Relation: e.Relation, Target: e.Target, NumEdges: e.NumEdges, Tensors: describeAll(e.Tensors),
-		Topology: []ArrayDescription{describe("indptr", e.Indptr), describe("indices", e.Indices)},
+		Unnumbered: e.Unnumbered,
+		Topology:   []ArrayDescription{describe("indptr", e.Indptr), describe("indices", e.Indices)},
 	}
 	if e.EdgeIDs != nil {
 		d.Topology = append(d.Topology, describe("edge_ids", e.EdgeIDs))

@@ -93,6 +93,11 @@ func (l edgeList) bad(b *firstBad, numSources, numTargets int64) error {
 // changed is the error for an edge list that is not what it was when its ids were counted.
 func (l edgeList) changed() error { return invalid("%s changed while it was being read", l.name) }
 
+// needsNumbers is the error for a tensor of edges that have no numbers.
+func needsNumbers(name string) error {
+	return invalid("%s has its rows by the numbers of edges, which edge_ids=False leaves out", name)
+}
+
 // edgeReader reads both ends of edges. It belongs to one goroutine.
 type edgeReader struct {
 	sources numberReader

@@ -65,7 +65,7 @@ func (p *edgeGrowth) edges() edgeList {
 	}
 	none := Dense(manifest.DType_INT64, []int64{0}, nil)
 	none.Strides = denseStrides(none.Shape, none.DType)
-	return edgeList{name: p.part.label + edgesName, sources: none, targets: none}
+	return edgeList{name: p.part.label + edgesName, sources: none, targets: none, unnumbered: p.stored.Unnumbered}
 }
 
 // besideEdges is the memory of merging edges beside that of sorting them.
@@ -125,12 +125,12 @@ func (p *edgeGrowth) writeTopology(ctx context.Context, edge *manifest.EdgeType)
 	if err := s.count(ctx); err != nil {
 		return err
 	}
-	sorted, err := p.sorted(ctx, s, g.budget)
+	numbered, err := p.numbered(ctx, s, g.budget)
 	if err != nil {
 		return err
 	}
 	numbers := int64(0)
-	if p.stored.EdgeIDs == nil && !sorted {
+	if p.stored.EdgeIDs == nil && numbered {
 		made := columnOf("", edgeIDType(edge.Count), edge.Count)
 		numbers = storedBytes(&made)
 	}
@@ -177,7 +177,7 @@ func (p *edgeGrowth) writeTopology(ctx context.Context, edge *manifest.EdgeType)
 		}
 		c.meter = &meter{report: g.progress, stage: s.stage("merging"), total: p.stored.NumEdges}
 	}
-	if p.merged && !sorted {
+	if p.merged && numbered {
 		file := p.part.file + "edge_ids"
 		if p.stored.EdgeIDs != nil {
 			file = g.fileOf(p.stored.EdgeIDs)
@@ -208,20 +208,20 @@ func (p *edgeGrowth) writeTopology(ctx context.Context, edge *manifest.EdgeType)
 	return nil
 }
 
-// sorted reports whether positions stay the numbers of edges: the new ones are sorted, and none of their targets comes
-// before one that has edges.
-func (p *edgeGrowth) sorted(ctx context.Context, s *edgeSorter, budget *mem.Budget) (bool, error) {
-	if p.stored.EdgeIDs != nil || !s.sorted {
-		return false, nil
+// numbered reports whether the numbers of edges are written. They are not where they are not known, nor where positions
+// stay the numbers: the new edges are sorted, and none of their targets comes before one that has edges.
+func (p *edgeGrowth) numbered(ctx context.Context, s *edgeSorter, budget *mem.Budget) (bool, error) {
+	if p.stored.EdgeIDs != nil || p.stored.Unnumbered || !s.sorted {
+		return !p.stored.Unnumbered, nil
 	}
 	if s.first < 0 || s.first >= p.stored.NumNodes {
-		return true, nil
+		return false, nil
 	}
 	row, err := p.stored.Indptr.LoadRows(ctx, s.first+1, 1, budget)
 	if err != nil {
 		return false, err
 	}
-	return mem.View[int64](aligned(row))[0] == p.stored.NumEdges, nil
+	return mem.View[int64](aligned(row))[0] != p.stored.NumEdges, nil
 }
 
 // writeWeights merges the weights of new edges with those that are stored, and sums them. The topology is written.

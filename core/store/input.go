@@ -13,8 +13,11 @@ import (
 	"freshgo/core/ssd"
 )
 
-// maxCount bounds nodes and edges, so that sizes computed from them fit an int64.
+// maxCount bounds edges, and what a store that is read may hold, so that sizes computed from them fit an int64.
 const maxCount = 1 << 48
+
+// maxNodes bounds the nodes of all types together: loaders number them one type after the other, in four bytes.
+const maxNodes = 1<<32 - 1
 
 // Input is a graph to convert. It is heterogeneous, or homogeneous and then the other fields describe it.
 type Input struct {
@@ -23,6 +26,7 @@ type Input struct {
 	NodeTensors []NamedSource
 	EdgeTensors []NamedSource     // rows in the order of EdgeIndex
 	WeightsOf   string            // as of EdgeInput
+	Unnumbered  bool              // as of EdgeInput
 	Splits      map[string]Source // node ids, or a bool for each node
 
 	NodeTypes []NodeInput // empty in a homogeneous graph
@@ -47,6 +51,8 @@ type EdgeInput struct {
 	Tensors                  []NamedSource
 	// the tensor whose numbers are stored by position too, with sums: see Weights; empty: none
 	WeightsOf string
+	// Unnumbered leaves the numbers of edges out, unless they are the positions. There are then no Tensors.
+	Unnumbered bool
 }
 
 // graph is a checked Input.
@@ -114,22 +120,30 @@ func (in Input) check(ctx context.Context, fs ssd.FS) (g graph, err error) {
 	if err := g.countNodes(ctx, fs); err != nil {
 		return g, err
 	}
-	for _, t := range g.nodes {
-		switch {
-		case t.count == 0 && !g.heterogeneous:
-			return g, invalid("the graph has no nodes")
-		case t.count > maxCount:
-			return g, invalid("%s%d nodes, expected at most %d", t.label, t.count, int64(maxCount))
-		}
+	if g.nodes[0].count == 0 && !g.heterogeneous {
+		return g, invalid("the graph has no nodes")
 	}
-	return g, nil
+	return g, checkNodeCount(g.nodes)
+}
+
+// checkNodeCount returns an error where there are more nodes than loaders can number.
+func checkNodeCount(nodes []nodePart) error {
+	total := int64(0)
+	for _, t := range nodes {
+		if t.count > maxNodes-total {
+			return invalid("%s%d nodes, expected at most %d: a graph has at most 2^32 - 1", t.label, t.count, maxNodes-total)
+		}
+		total += t.count
+	}
+	return nil
 }
 
 // types lists the types, one of each without a name for a homogeneous graph. It checks names.
 func (in Input) types() ([]NodeInput, []EdgeInput, error) {
 	if len(in.NodeTypes) == 0 && len(in.EdgeTypes) == 0 {
 		return []NodeInput{{NumNodes: in.NumNodes, Tensors: in.NodeTensors, Splits: in.Splits}},
-			[]EdgeInput{{EdgeIndex: in.EdgeIndex, Tensors: in.EdgeTensors, WeightsOf: in.WeightsOf}}, nil
+			[]EdgeInput{{EdgeIndex: in.EdgeIndex, Tensors: in.EdgeTensors, WeightsOf: in.WeightsOf,
+				Unnumbered: in.Unnumbered}}, nil
 	}
 	return in.NodeTypes, in.EdgeTypes, CheckTypes(in.NodeTypes, in.EdgeTypes)
 }
@@ -243,6 +257,9 @@ func (t EdgeInput) check(fs ssd.FS) (p edgePart, err error) {
 	}
 	if p.tensors, err = checkTensors(fs, t.Tensors, p.label); err != nil {
 		return p, err
+	}
+	if p.edges.unnumbered = t.Unnumbered; t.Unnumbered && len(p.tensors) > 0 {
+		return p, needsNumbers(p.label + p.tensors[0].Name)
 	}
 	for _, tensor := range p.tensors {
 		if tensor.rows() != p.edges.count {

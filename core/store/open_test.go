@@ -234,7 +234,7 @@ func TestNewerVersion(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, data, 0o600))
 	_, err = Open(ssd.OS, path)
 	require.ErrorIs(t, err, ErrVersion)
-	require.ErrorContains(t, err, "version 2, expected 1")
+	require.ErrorContains(t, err, "version 3, expected 1 to 2")
 }
 
 // TestHostileIDs puts wrong numbers into arrays whose checksums are right: they must not reach memory.

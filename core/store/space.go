@@ -113,7 +113,7 @@ func (c *conversion) takeSpace(ctx context.Context, later int64) error {
 	var all []*edgeSorter
 	for i, of := range c.sorters {
 		p := &c.graph.edges[i]
-		if !of.edges.sorted {
+		if !of.edges.sorted && !p.edges.unnumbered {
 			numbers := columnOf(p.file+"edge_ids", edgeIDType(p.edges.count), p.edges.count)
 			arrays = append(arrays, &numbers)
 		}

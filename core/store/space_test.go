@@ -52,11 +52,11 @@ func requireNoSpace(t *testing.T, err error, dir string, free int64) *SpaceError
 // TestSpaceIsCheckedBeforeTheFirstByte: of a graph with far more nodes than the disk has room for, nothing is written.
 func TestSpaceIsCheckedBeforeTheFirstByte(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "g")
-	in := Input{EdgeIndex: edgesOf([]int64{0, 1}, []int64{1, 2}), NumNodes: 1 << 40}
-	fs := faultfs.New(little{ssd.OS, 50 << 30})
+	in := Input{EdgeIndex: edgesOf([]int64{0, 1}, []int64{1, 2}), NumNodes: maxNodes}
+	fs := faultfs.New(little{ssd.OS, 30 << 30})
 	err := Convert(context.Background(), fs, in, path, ConvertOptions{})
-	short := requireNoSpace(t, err, path+partialSuffix, 50<<30)
-	require.GreaterOrEqual(t, short.Need, int64(8<<40))
+	short := requireNoSpace(t, err, path+partialSuffix, 30<<30)
+	require.GreaterOrEqual(t, short.Need, int64(8*maxNodes))
 	require.NoDirExists(t, path+partialSuffix)
 	require.LessOrEqual(t, fs.Calls(faultfs.Write), 1) // the mark in the lock file
 }

@@ -303,8 +303,8 @@ func TestBadTypes(t *testing.T) {
 			in.NodeTypes[1].Splits = map[string]Source{"train": Dense(manifest.DType_INT64, []int64{2},
 				int64Bytes([]int64{2, 3}))}
 		}, `element 1 of split "item.train" is 3, expected an id in [0, 3)`},
-		"too many nodes": {func(in *Input) { in.NodeTypes[1].NumNodes = maxCount + 1 },
-			"item.281474976710657 nodes, expected at most"},
+		"too many nodes": {func(in *Input) { in.NodeTypes[1].NumNodes = maxNodes - 1 },
+			"item.4294967294 nodes, expected at most 4294967293: a graph has at most 2^32 - 1"},
 		"too many types": {func(in *Input) {
 			for i := range maxTypes {
 				in.NodeTypes = append(in.NodeTypes, NodeInput{Name: fmt.Sprint(i)})

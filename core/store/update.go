@@ -100,6 +100,9 @@ func (u *updater) check(changes Changes) error {
 		if part.tensors, err = checkTensors(u.fs, c.Tensors, part.label); err != nil {
 			return err
 		}
+		if e.Unnumbered && len(part.tensors) > 0 {
+			return needsNumbers(part.label + part.tensors[0].Name)
+		}
 		for _, t := range part.tensors {
 			if t.rows() != e.NumEdges {
 				return invalid("%s has %d rows, expected %d, the number of edges", part.label+t.Name, t.rows(), e.NumEdges)

@@ -44,6 +44,7 @@ def convert(
     memory: int | str = "1GiB",
     relayout: Order | Mapping[str, Any] | None = None,
     weight_attr: str | Mapping[EdgeType, str] | None = None,
+    edge_ids: bool | Mapping[EdgeType, bool] = True,
     node_level: Sequence[str] = (),
     edge_level: Sequence[str] = (),
     graph_level: Sequence[str] = (),
@@ -60,8 +61,8 @@ def convert(
     at all. What a killed conversion left behind is removed by the next one to the same path.
 
     The disk space is checked before the first byte is written. Beside the store, edges that are not sorted by target
-    take at most 13 bytes each while they are sorted (below 2^40 edges and 2^32 nodes), and nothing where the disk is
-    short or where reading them again within ``memory`` is cheaper.
+    take at most 13 bytes each while they are sorted (below 2^40 edges and 2^32 nodes; 8 with ``edge_ids=False``), and
+    nothing where the disk is short or where reading them again within ``memory`` is cheaper.
 
     Graphs that other programs keep are recognised by what they are: data sets and directories of OGB, of its MAG240M,
     of IGB and of GraphBolt, ``.npz`` archives, NetworkX, sparse matrices; and files of MatrixMarket (by SciPy) and of
@@ -125,6 +126,10 @@ def convert(
             edge: if weights do not fit into memory, a draw reads a few pages of a long list instead of the whole list.
             In a heterogeneous graph, the tensor of this name of every edge type that has it, or a mapping from edge
             types to names. Batches are the same with and without it.
+        edge_ids: False leaves out the numbers of edges, 4 bytes each (8 from 2^32 edges on): the conversion sorts fewer
+            bytes, and a loader needs ``return_edge_id=False``, for batches have no ``e_id``. Edges with tensors need
+            their numbers, and edges that come sorted by target take none in any case. A mapping from edge types to
+            bools says it for some of them.
         node_level, edge_level, graph_level: names of tensors that belong to nodes, to edges, or to the graph as a
             whole, where their rows do not decide it: in a graph with as many edges as nodes, or where a tensor of the
             whole graph happens to have a row for each. A tensor that ``weight_attr`` names belongs to edges.
@@ -151,7 +156,8 @@ def convert(
         InvalidArgumentError: shapes that do not fit together, ids out of range (the message names file, type and
             position), rows without columns, an empty graph, a
             ``num_nodes`` that needs ``isolated_nodes``, an edge type whose node types do not exist, a
-            ``weight_attr`` that is not an edge tensor or holds values that cannot be weights, a tensor that may belong
+            ``weight_attr`` that is not an edge tensor or holds values that cannot be weights, tensors of edges with
+            ``edge_ids=False``, more than 2^32 - 1 nodes, a tensor that may belong
             to nodes or to edges (the message names it and the option that decides), a ``dtype`` that cannot
             hold a number (the message names row and column) or the tensor; a pickle that nobody allowed; a ``source``
             that ``data`` are not.
@@ -181,6 +187,7 @@ def convert(
     with progress_of(progress) as report, Opening(path, allowed, overwrite, report, n_bytes) as opening:
         graph = graph_of(data, opening, source)
         parts = graph_parts(graph.data, levels)
+        _leave_out_numbers(parts, edge_ids)
         if not flag("isolated_nodes", isolated_nodes):
             _check_isolated(parts)
         attachments = {
@@ -268,6 +275,17 @@ def _check_isolated(parts: GraphParts) -> None:
                 f"{label}num_nodes is {count}, but edges name at most {ends} nodes and no tensor has a row for each: "
                 "give isolated_nodes=True if this many nodes without edges are meant"
             )
+
+
+def _leave_out_numbers(parts: GraphParts, edge_ids: bool | Mapping[EdgeType, bool]) -> None:
+    """Note the edge types whose edges are stored without their numbers."""
+    if not isinstance(edge_ids, Mapping):
+        edge_ids = dict.fromkeys(parts.edges, flag("edge_ids", edge_ids))
+    for edge_type, numbered in edge_ids.items():
+        if edge_type not in parts.edges:
+            known = among(edge_type, parts.edges)
+            raise InvalidArgumentError(f"edge_ids has the unknown edge type {edge_type!r}, expected {known}")
+        parts.edges[edge_type].numbered = flag(f"edge_ids[{edge_type!r}]", numbered)
 
 
 def _put_in_order(draft: NativeStore | None, wanted: Relayout | None, memory: int, report: Progress | None) -> None:

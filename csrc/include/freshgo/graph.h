@@ -26,7 +26,9 @@ typedef struct fg_edge_type {
   fg_array edge_index; /* integers, [2, edges] */
   FG_IN fg_array *tensors;
   int32_t num_tensors;
-  int32_t reserved;    /* zero */
+  /* for stores only: not 0 leaves out the numbers of edges that are not their positions; batches then have no e_id, and
+   * there are no tensors */
+  int32_t unnumbered;
   FG_IN char *weights; /* for stores only: the tensor that is also stored by position, with prefix sums, so that
                           weighted draws do not read whole lists from disk; NULL: none */
 } fg_edge_type;

@@ -24,14 +24,14 @@ def describe(info: dict[str, Any]) -> str:
         lines.append("  order    rows of node tensors are stored in the order of their use")
     if not info["node_types"]:
         lines += _tensors("node", info["tensors"]) + _tensors("edge", info["edge_tensors"])
-        return "\n".join(lines + _weights(info) + _splits(info) + _attached(info))
+        return "\n".join(lines + _by_target(info) + _splits(info) + _attached(info))
     lines += _attached(info)
     for nodes in info["node_types"]:
         lines.append(f"  nodes of type {nodes['name']!r}: {nodes['num_nodes']:,}")
         lines += ["  " + line for line in _tensors("node", nodes["tensors"]) + _splits(nodes)]
     for edges in info["edge_types"]:
         lines.append(f"  edges of type {(edges['source'], edges['relation'], edges['target'])}: {edges['num_edges']:,}")
-        lines += ["  " + line for line in _tensors("edge", edges["tensors"]) + _weights(edges)]
+        lines += ["  " + line for line in _tensors("edge", edges["tensors"]) + _by_target(edges)]
     return "\n".join(lines)
 
 
@@ -58,7 +58,9 @@ def _item_size(dtype: str) -> int:
     return int(bits[0]) // 8 if bits else 1
 
 
-def _weights(edges: dict[str, Any]) -> list[str]:
+def _by_target(edges: dict[str, Any]) -> list[str]:
+    if edges["unnumbered"]:
+        return ["  e_id     none: converted with edge_ids=False"]
     return [f"  weights  {edges['weights_of']} by target, with sums"] if edges["weights_of"] else []
 
 

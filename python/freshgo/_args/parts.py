@@ -56,6 +56,8 @@ class EdgeParts:
     edge_index: Array
     tensors: dict[str, Array]
     whole: dict[str, Any] = dataclasses.field(default_factory=dict)
+    numbered: bool = True
+    """Whether the numbers of edges are stored where they are not the positions."""
     links: dict[str, Array] = dataclasses.field(default_factory=dict)
     """Labelled links, which are no edges: see :mod:`freshgo._args.labelled`."""
 
@@ -325,7 +327,7 @@ def edge_parts(edge_type: EdgeType, value: object, levels: Levels | None = None)
     arrays, others = sorted_values(items, label)
     if links is None:
         arrays, links = labelled.take(arrays, label)
-    parts, levels = EdgeParts(edge_index, {}, others, links), levels or Levels()
+    parts, levels = EdgeParts(edge_index, {}, others, links=links), levels or Levels()
     levels.check_lists(others, (int(edge_index.shape[1]),), label)
     for name, array in arrays.items():
         _check_ptr(name, array, -1, label)

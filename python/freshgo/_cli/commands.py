@@ -60,6 +60,8 @@ def convert(options: argparse.Namespace) -> Answer:
     if options.tables is not None:
         if options.isolated_nodes:
             raise UsageError("--isolated-nodes cannot be used with --tables, which name every node")
+        if options.no_edge_ids:
+            raise UsageError("--no-edge-ids cannot be used with --tables, whose edges are sorted by target")
         if options.kind is not None or options.allow_pickle is not None:
             raise UsageError("--source and --allow-pickle cannot be used with --tables")
         from freshgo._tables.spec import read_spec
@@ -74,6 +76,7 @@ def convert(options: argparse.Namespace) -> Answer:
         source=options.kind,
         allow_pickle=options.allow_pickle,
         isolated_nodes=options.isolated_nodes,
+        edge_ids=not options.no_edge_ids,
         **common,
     )
     return _written(store)

@@ -130,6 +130,9 @@ class _Commands:
             "--weight-attr", metavar="NAME", help="the edge tensor with sampling weights, to store in sampling order"
         )
         command.add_argument(
+            "--no-edge-ids", action="store_true", help="leave out the numbers of edges, so that batches have no e_id"
+        )
+        command.add_argument(
             "--dtype",
             metavar="NAME=DTYPE",
             type=dtype,

@@ -145,6 +145,7 @@ class Epochs:
             [-1] * (1 if layer < 0 else self._layers[layer].hops),
             inputs,
             batch_size=self._task.batch_size,
+            return_edge_id=False,
             memory=int(self._task.memory * LOADED),
             disk=Disk(checksums=True),
             device=self._task.device,

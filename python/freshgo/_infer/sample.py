@@ -66,6 +66,9 @@ class _Found:
             return torch.zeros(shape, dtype=info.dtype)
         return there[torch.randint(there.size(0), (count,), generator=generator)]
 
+    def _loader(self, nodes: Any, memory: int) -> Loader:
+        return Loader(self._store, [4], nodes, batch_size=_READ * 64, return_edge_id=False, memory=memory, cache=None)
+
     def _read(self, key: Any) -> Any:
         store = self._store
         if self._batch is None:
@@ -73,9 +76,9 @@ class _Found:
             if store.node_types:
                 nodes = {of: range(min(_READ, count)) for of, count in store.num_nodes_dict.items() if count}
             try:
-                loader = Loader(store, [4], nodes, batch_size=_READ * 64, memory=self._memory, cache=None)
+                loader = self._loader(nodes, self._memory)
             except BudgetError as error:
-                loader = Loader(store, [4], nodes, batch_size=_READ * 64, memory=error.minimum, cache=None)
+                loader = self._loader(nodes, error.minimum)
             with loader:
                 self._batch = next(iter(loader))
         batch = self._batch

@@ -59,6 +59,7 @@ def raw_types(
         edge.source, edge.relation, edge.target = (name.encode() for name in names)
         edge.edge_index = arrays.one("edge_index", of_edges.edge_index)
         edge.tensors, edge.num_tensors = arrays.many(of_edges.tensors, forms.get(names))
+        edge.unnumbered = not of_edges.numbered
         if weights and names in weights:
             edge.weights = weights[names].encode()
     return {"node_types": nodes, "edge_types": edges}
