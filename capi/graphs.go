@@ -37,6 +37,13 @@ func convertInput(in *C.fg_convert_input) (out store.Input, err error) {
 		if edge.EdgeIndex, err = source(&e.edge_index, label+"edge_index"); err != nil {
 			return out, err
 		}
+		for _, more := range list[C.fg_array](&t, e.more_edges, int64(e.num_more_edges), label+"more edges") {
+			part, err := source(&more, label+"edge_index")
+			if err != nil {
+				return out, err
+			}
+			edge.More = append(edge.More, part)
+		}
 		if edge.Tensors, err = sources(e.tensors, e.num_tensors, cmp.Or(label, "edge ")+"tensor"); err != nil {
 			return out, err
 		}

@@ -164,7 +164,7 @@ func testRecords[I int32 | int64, E uint32 | int64](t *testing.T) {
 	}
 	src, dst := randomEdges(rand.New(rand.NewPCG(1, 1)), n, e)
 	indptr, indices, ids := oracle(src, dst, n)
-	edges, err := checkEdges(ssd.OS, edgesOf(src, dst), edgesName)
+	edges, err := checkEdges(ssd.OS, []Source{edgesOf(src, dst)}, edgesName)
 	require.NoError(t, err)
 	for _, inMemory := range []bool{true, false} {
 		dir := t.TempDir()

@@ -46,7 +46,7 @@ func BuildRelation(
 	if edges.File != "" {
 		return nil, invalid("%s is the file %s, expected memory", name, edges.File)
 	}
-	list, err := checkEdges(nil, edges, name)
+	list, err := checkEdges(nil, []Source{edges}, name)
 	if err != nil {
 		return nil, err
 	}

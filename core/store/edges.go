@@ -21,8 +21,31 @@ type edgeList struct {
 // edgesName is the name of the edge list in messages, as in PyG.
 const edgesName = "edge_index"
 
-// checkEdges validates an edge list of shape [2, edges], which messages call name.
-func checkEdges(fs ssd.FS, edges Source, name string) (edgeList, error) {
+// checkEdges validates an edge list that is divided into parts of shape [2, edges], which messages call name.
+func checkEdges(fs ssd.FS, parts []Source, name string) (edgeList, error) {
+	list := edgeList{name: name}
+	var sources, targets []Source
+	for _, edges := range parts {
+		part, err := checkEdgePart(fs, edges, name)
+		if err != nil {
+			return edgeList{}, err
+		}
+		if edges.DType != parts[0].DType {
+			return edgeList{}, invalid("%s holds %s in %s and %s in %s, expected one dtype", name,
+				parts[0].DType.Label(), parts[0].File, edges.DType.Label(), edges.File)
+		}
+		if part.count > maxCount-list.count {
+			return edgeList{}, invalid("%s has more than %d edges", name, int64(maxCount))
+		}
+		list.count += part.count
+		sources, targets = append(sources, part.sources), append(targets, part.targets)
+	}
+	list.sources, list.targets = joined(sources), joined(targets)
+	return list, nil
+}
+
+// checkEdgePart is checkEdges of one part.
+func checkEdgePart(fs ssd.FS, edges Source, name string) (edgeList, error) {
 	if !edges.DType.IsInteger() {
 		return edgeList{}, invalid("%s holds %s, expected integers", name, edges.DType.Label())
 	}
@@ -53,9 +76,9 @@ func checkEdges(fs ssd.FS, edges Source, name string) (edgeList, error) {
 // outOfRange names the first end of an edge that is no node.
 func (l edgeList) outOfRange(edge, source, target, numSources, numTargets int64) error {
 	if uint64(source) >= uint64(numSources) {
-		return outOfRange(l.sources, fmt.Sprintf("%s[0, %d]", l.name, edge), source, numSources)
+		return outOfRange(l.sources, fmt.Sprintf("%s[0, %d]", l.name, edge), edge, source, numSources)
 	}
-	return outOfRange(l.targets, fmt.Sprintf("%s[1, %d]", l.name, edge), target, numTargets)
+	return outOfRange(l.targets, fmt.Sprintf("%s[1, %d]", l.name, edge), edge, target, numTargets)
 }
 
 // firstBad is the first edge of a list with an end that is no node. Threads read different segments of the list, and

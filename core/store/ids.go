@@ -88,12 +88,10 @@ func (r *idReader) read(first, n int64) ([]int64, error) {
 	return ids, nil
 }
 
-// outOfRange is the error for an id that is not in [0, limit). An uint64 that is no int64 arrives negative and is named
-// as what it was.
-func outOfRange(src Source, position string, id, limit int64) error {
-	if src.File != "" {
-		position += " in " + src.File
-	}
+// outOfRange is the error for an id that is not in [0, limit), in a row of a source. An uint64 that is no int64 arrives
+// negative and is named as what it was.
+func outOfRange(src Source, position string, row, id, limit int64) error {
+	position += src.where(row)
 	if src.DType == manifest.DType_UINT64 {
 		return invalid("%s is %d, expected an id in [0, %d)", position, uint64(id), limit)
 	}

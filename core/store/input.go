@@ -21,8 +21,9 @@ const maxNodes = 1<<32 - 1
 
 // Input is a graph to convert. It is heterogeneous, or homogeneous and then the other fields describe it.
 type Input struct {
-	NumNodes    int64  // -1: as many as the node-level tensors have rows or, without any, the highest id plus one
-	EdgeIndex   Source // integers of shape [2, edges]; row 0 the sources, row 1 the targets
+	NumNodes    int64    // -1: as many as the node-level tensors have rows or, without any, the highest id plus one
+	EdgeIndex   Source   // integers of shape [2, edges]; row 0 the sources, row 1 the targets
+	More        []Source // as of EdgeInput
 	NodeTensors []NamedSource
 	EdgeTensors []NamedSource     // rows in the order of EdgeIndex
 	WeightsOf   string            // as of EdgeInput
@@ -48,6 +49,7 @@ type NodeInput struct {
 type EdgeInput struct {
 	Source, Relation, Target string
 	EdgeIndex                Source
+	More                     []Source // edges that follow those of EdgeIndex, of its type and shape
 	Tensors                  []NamedSource
 	// the tensor whose numbers are stored by position too, with sums: see Weights; empty: none
 	WeightsOf string
@@ -142,7 +144,7 @@ func checkNodeCount(nodes []nodePart) error {
 func (in Input) types() ([]NodeInput, []EdgeInput, error) {
 	if len(in.NodeTypes) == 0 && len(in.EdgeTypes) == 0 {
 		return []NodeInput{{NumNodes: in.NumNodes, Tensors: in.NodeTensors, Splits: in.Splits}},
-			[]EdgeInput{{EdgeIndex: in.EdgeIndex, Tensors: in.EdgeTensors, WeightsOf: in.WeightsOf,
+			[]EdgeInput{{EdgeIndex: in.EdgeIndex, More: in.More, Tensors: in.EdgeTensors, WeightsOf: in.WeightsOf,
 				Unnumbered: in.Unnumbered}}, nil
 	}
 	return in.NodeTypes, in.EdgeTypes, CheckTypes(in.NodeTypes, in.EdgeTypes)
@@ -249,7 +251,7 @@ func namedSplits(splits map[string]Source) (all []NamedSource) {
 func (t EdgeInput) check(fs ssd.FS) (p edgePart, err error) {
 	p = edgePart{source: t.Source, relation: t.Relation, target: t.Target,
 		label: edgeLabel(t.Source, t.Relation, t.Target)}
-	if p.edges, err = checkEdges(fs, t.EdgeIndex, p.label+edgesName); err != nil {
+	if p.edges, err = checkEdges(fs, append([]Source{t.EdgeIndex}, t.More...), p.label+edgesName); err != nil {
 		return p, err
 	}
 	if p.edges.count > maxCount {
@@ -356,7 +358,8 @@ func (l edgeList) highest(ctx context.Context, fs ssd.FS, row int, ids Source) (
 		}
 		for i, id := range part {
 			if id < 0 {
-				return 0, outOfRange(ids, fmt.Sprintf("%s[%d, %d]", l.name, row, at+int64(i)), id, maxCount)
+				bad := at + int64(i)
+				return 0, outOfRange(ids, fmt.Sprintf("%s[%d, %d]", l.name, row, bad), bad, id, maxCount)
 			}
 			highest = max(highest, id)
 		}

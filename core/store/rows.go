@@ -20,12 +20,26 @@ type rowReader struct {
 	file    ssd.File // nil for memory and for a pipe
 	taken   int64    // rows that came through the pipe
 	scratch *mem.Block
+	part    *partReader // of a source that has parts; else nil
+}
+
+// partReader reads the rows of a source with parts. One part is open at a time: there may be more than descriptors.
+type partReader struct {
+	fs      ssd.FS
+	maxRows int64
+	budget  *mem.Budget
+	first   int64      // row of the open part
+	open    *rowReader // nil: none is
 }
 
 // newRowReader returns a reader of at most maxRows rows at a time; the source has been checked. It charges scratchBytes
 // to the budget until close.
 func newRowReader(fs ssd.FS, src Source, name string, maxRows int64, budget *mem.Budget) (*rowReader, error) {
 	r := &rowReader{src: src, name: name}
+	if src.parts != nil {
+		r.part = &partReader{fs: fs, maxRows: maxRows, budget: budget}
+		return r, nil
+	}
 	scratch, err := budget.Alloc(mem.Convert, src.scratchBytes(maxRows))
 	if err != nil {
 		return nil, err
@@ -43,7 +57,13 @@ func newRowReader(fs ssd.FS, src Source, name string, maxRows int64, budget *mem
 
 // scratchBytes is the memory that a reader of at most maxRows rows at a time needs of its own.
 func (s Source) scratchBytes(maxRows int64) int64 {
+	most := int64(0)
+	for _, part := range s.parts {
+		most = max(most, part.scratchBytes(maxRows))
+	}
 	switch {
+	case s.parts != nil:
+		return most
 	case s.File == "" || s.dense() || maxRows == 0 || s.sparse():
 		return 0
 	case s.rowsContiguous():
@@ -62,6 +82,10 @@ func (s Source) dense() bool {
 func (s Source) sparse() bool { return s.rowsContiguous() && s.Strides[0] > maxGap*s.rowBytes() }
 
 func (r *rowReader) close() {
+	if r.part != nil {
+		r.part.close()
+		return
+	}
 	if r.file != nil {
 		r.file.Close() // nothing was written
 	}
@@ -76,6 +100,9 @@ func (r *rowReader) read(dst []byte, first, n int64) ([]byte, error) {
 	if n == 0 {
 		return dst, nil
 	}
+	if r.part != nil {
+		return r.readParts(dst, first, n)
+	}
 	if r.src.Pipe != 0 {
 		return dst, r.readPipe(dst, first, n)
 	}
@@ -88,6 +115,44 @@ func (r *rowReader) read(dst []byte, first, n int64) ([]byte, error) {
 	}
 	gather(dst, base, r.src, n)
 	return dst, nil
+}
+
+// readParts is read where the rows lie in several places.
+func (r *rowReader) readParts(dst []byte, first, n int64) ([]byte, error) {
+	rowBytes := r.src.rowBytes()
+	for done := int64(0); done < n; {
+		of, err := r.part.holding(r.src, first+done, r.name)
+		if err != nil {
+			return nil, err
+		}
+		at := first + done - r.part.first
+		part, err := of.read(dst[done*rowBytes:], at, min(n-done, of.src.rows()-at))
+		if err != nil || int64(len(part)) == n*rowBytes {
+			return part, err
+		}
+		done += int64(copy(dst[done*rowBytes:], part)) / rowBytes // of rows from a file, onto themselves
+	}
+	return dst, nil
+}
+
+// holding returns the reader of the part that has a row.
+func (p *partReader) holding(src Source, row int64, name string) (*rowReader, error) {
+	if p.open != nil && row >= p.first && row < p.first+p.open.src.rows() {
+		return p.open, nil
+	}
+	p.close()
+	part, first := src.partOf(row)
+	var err error
+	p.first = first
+	p.open, err = newRowReader(p.fs, part, name, p.maxRows, p.budget)
+	return p.open, err
+}
+
+func (p *partReader) close() {
+	if p.open != nil {
+		p.open.close()
+		p.open = nil
+	}
 }
 
 func (r *rowReader) readPipe(dst []byte, first, n int64) error {

@@ -22,9 +22,10 @@ type Source struct {
 	Shape   []int64 // the first dimension counts rows
 	Strides []int64 // bytes from one index to the next, per dimension; nil for C order without gaps
 	Mem     unsafe.Pointer
-	File    string // path of the file, when Mem is nil
-	Offset  int64  // in File, of the element with index 0 in every dimension
-	Pipe    int    // not 0: an open pipe from which all rows come once, in C order without gaps, when Mem is nil
+	File    string   // path of the file, when Mem is nil
+	Offset  int64    // in File, of the element with index 0 in every dimension
+	Pipe    int      // not 0: an open pipe from which all rows come once, in C order without gaps, when Mem is nil
+	parts   []Source // whose rows follow one another, where joined made it; Mem and File are theirs
 
 	Narrow narrow.Form // in which floats are stored; narrow.None: as they are
 	Clip   bool        // numbers that overflow that form are clipped to it, rather than an error
@@ -125,6 +126,42 @@ func (s Source) checkFile(fs ssd.FS, name string) error {
 		return nil
 	}
 	return invalid("%s has strides %v in %s, expected C or Fortran order", name, s.Strides, s.File)
+}
+
+// joined returns checked numbers of one dimension that lie in several places, one after the other.
+func joined(parts []Source) Source {
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	all := Source{DType: parts[0].DType, Shape: []int64{0}, parts: parts}
+	for _, s := range parts {
+		all.Shape[0] += s.rows()
+	}
+	all.Strides = denseStrides(all.Shape, all.DType)
+	return all
+}
+
+// partOf returns the part that has a row, and the first row of it.
+func (s Source) partOf(row int64) (part Source, first int64) {
+	for _, part = range s.parts {
+		if row < first+part.rows() {
+			return part, first
+		}
+		first += part.rows()
+	}
+	return s, 0
+}
+
+// where ends what messages call a row: the file that has it, and its place there if other files come before.
+func (s Source) where(row int64) string {
+	part, first := s.partOf(row)
+	switch {
+	case part.File == "":
+		return ""
+	case first == 0:
+		return " in " + part.File
+	}
+	return fmt.Sprintf(", which is number %d in %s,", row-first, part.File)
 }
 
 // rows is the number of rows.

@@ -128,7 +128,7 @@ func TestEdgeListsOfEveryType(t *testing.T) {
 	for d := manifest.DType_BOOL; d.Known(); d++ {
 		t.Run(d.Label(), func(t *testing.T) {
 			if !d.IsInteger() {
-				_, err := checkEdges(ssd.OS, Dense(d, []int64{2, 5}, make([]byte, 80)), edgesName)
+				_, err := checkEdges(ssd.OS, []Source{Dense(d, []int64{2, 5}, make([]byte, 80))}, edgesName)
 				require.ErrorIs(t, err, ErrInvalid)
 				return
 			}

@@ -152,7 +152,8 @@ func (c *sourceWriter) endSplit(
 		}
 		for i, id := range ids {
 			if uint64(id) >= uint64(p.count) {
-				return nil, outOfRange(t.Source, fmt.Sprintf("element %d of %s", first+int64(i), name), id, p.count)
+				bad := first + int64(i)
+				return nil, outOfRange(t.Source, fmt.Sprintf("element %d of %s", bad, name), bad, id, p.count)
 			}
 		}
 		if err := w.write(mem.Bytes(ids)); err != nil {

@@ -122,10 +122,7 @@ func BadWeight(weights []float64) int {
 }
 
 func wrongWeight(src Source, name string, edge int64, w float64) error {
-	position := fmt.Sprintf("%s[%d]", name, edge)
-	if src.File != "" {
-		position += " in " + src.File
-	}
+	position := fmt.Sprintf("%s[%d]%s", name, edge, src.where(edge))
 	return invalid("%s is %v, expected a finite weight of at least 0 and at most %g", position, w, MaxWeight)
 }
 

@@ -31,6 +31,8 @@ typedef struct fg_edge_type {
   int32_t unnumbered;
   FG_IN char *weights; /* for stores only: the tensor that is also stored by position, with prefix sums, so that
                           weighted draws do not read whole lists from disk; NULL: none */
+  FG_IN fg_array *more_edges; /* for stores only: edges that follow those of `edge_index`, of its dtype */
+  int64_t num_more_edges;
 } fg_edge_type;
 
 typedef struct fg_graph_input {

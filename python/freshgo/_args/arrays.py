@@ -24,6 +24,21 @@ class NpyFile:
     fortran: bool = False
 
 
+@dataclass(frozen=True)
+class EdgeFiles:
+    """The edges of several ``.npy`` files, one after the other: each ``[2, edges]``, all of one dtype."""
+
+    files: tuple[NpyFile, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.files[0].dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (2, sum(file.shape[1] for file in self.files))
+
+
 @dataclass(frozen=True, eq=False)
 class Stream:
     """An array that is made while it is read, in C order: of an archive that is compressed, of rows that a program
@@ -62,7 +77,7 @@ class Pipe:
 
 
 ArrayLike = Tensor | np.ndarray[Any, Any]
-Array = ArrayLike | NpyFile | Stream | Pipe
+Array = ArrayLike | NpyFile | EdgeFiles | Stream | Pipe
 
 _PIECE = 1 << 20  # numbers that are compared at a time, so that what they are compared with is small; arbitrary
 

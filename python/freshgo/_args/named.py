@@ -15,7 +15,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.aggregates import keep_note
-from freshgo._args.arrays import Array, NpyFile, Stream, counts_up, is_integer
+from freshgo._args.arrays import Array, EdgeFiles, NpyFile, Stream, counts_up, is_integer
 from freshgo._args.levels import is_bool
 from freshgo._args.npy_files import read_npy_header
 from freshgo._args.urls import is_url, local_path, shown_url
@@ -63,7 +63,7 @@ def as_array(name: str, value: object) -> Array | None:
         return keep_note(value, value.detach().as_subclass(Tensor).resolve_neg())
     if np.ma.is_masked(value):
         raise DTypeError(f"{name} has masked elements, which no tensor can have: fill them, as with {name}.filled(0)")
-    if isinstance(value, np.ndarray | NpyFile | Stream):
+    if isinstance(value, np.ndarray | NpyFile | EdgeFiles | Stream):
         return value
     if is_url(value):
         raise InvalidArgumentError(f"{name} is {shown_url(str(value))!r}: only convert reads URLs, copy the file first")
@@ -139,9 +139,14 @@ def _listed(ids: list[Any] | tuple[Any, ...] | range) -> np.ndarray[Any, Any]:
 def transposed(pairs: Array) -> Array:
     """Return pairs of ends as a list of sources and one of targets, or the reverse, over the same memory or file."""
     if isinstance(pairs, NpyFile):
-        return dataclasses.replace(pairs, shape=pairs.shape[::-1], fortran=not pairs.fortran)
+        return transposed_file(pairs)
     assert isinstance(pairs, Tensor | np.ndarray), "edges are in memory or in a file"
     return pairs.T
+
+
+def transposed_file(pairs: NpyFile) -> NpyFile:
+    """Return :func:`transposed` of a file."""
+    return dataclasses.replace(pairs, shape=pairs.shape[::-1], fortran=not pairs.fortran)
 
 
 def column_of(mask: Array, column: int) -> Array:

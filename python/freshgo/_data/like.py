@@ -69,7 +69,8 @@ ConvertibleGraph = (
 )
 """What :func:`freshgo.convert` takes: a path, a graph of PyG, a mapping of tensors, and graphs of other libraries.
 
-A tuple or a list holds a FeatureStore and a GraphStore of PyG, or the arrays of a compressed matrix.
+A tuple or a list holds a FeatureStore and a GraphStore of PyG, the arrays of a compressed matrix, or paths of files of
+edges.
 """
 
 GraphLike = Store | ConvertibleGraph

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from freshgo._args import checks, labelled
-from freshgo._args.arrays import Array, NpyFile
+from freshgo._args.arrays import Array, EdgeFiles, NpyFile
 from freshgo._args.hints import among
 from freshgo._args.named import named_arrays
 from freshgo._args.parts import GraphParts, graph_parts
@@ -142,6 +142,10 @@ def _check_ends(name: str, index: Array, counts: tuple[int, int]) -> None:
 def _pieces(index: Any, end: int) -> Iterator[np.ndarray[Any, Any]]:
     """Yield the ids of one end of links or edges."""
     if 0 in index.shape:
+        return
+    if isinstance(index, EdgeFiles):
+        for file in index.files:
+            yield from _pieces(file, end)
         return
     if isinstance(index, NpyFile):
         order: Any = "F" if index.fortran else "C"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from freshgo._args.arrays import Array, NpyFile, Pipe, Stream
+from freshgo._args.arrays import Array, EdgeFiles, NpyFile, Pipe, Stream
 from freshgo._native import abi, header
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -115,6 +115,12 @@ class ArrayList:
         self._alive.append((array, raw))
         return raw
 
+    def several(self, name: str, arrays: Sequence[Array]) -> tuple[Any, int]:
+        """Describe arrays of one name: a pointer and a count."""
+        raw = (header.Array * len(arrays))(*(self.one(name, array) for array in arrays))
+        self._alive.append(raw)
+        return raw, len(raw)
+
     def many(self, arrays: Mapping[str, Array], forms: Mapping[str, str] | None = None) -> tuple[Any, int]:
         """Describe named arrays, and in which form some are to be stored: a pointer and a count."""
         raw = (header.Array * len(arrays))(*(self.one(name, array) for name, array in arrays.items()))
@@ -171,7 +177,7 @@ def _layout(name: str, array: Array) -> _Layout:
     if isinstance(array, Pipe):
         dtype = _known(name, _numpy_name(array.dtype))
         return _Layout(dtype, array.shape, _dense_strides(array.shape, array.dtype.itemsize), 0, pipe=array.descriptor)
-    assert not isinstance(array, Stream), f"{name} has not been put where the library can read it"
+    assert not isinstance(array, Stream | EdgeFiles), f"{name} has not been put where the library can read it"
     interface = getattr(array, "__array_interface__", None)
     if interface is None:
         raise DTypeError(f"{name} must be a torch tensor or a NumPy array, got {type(array).__name__}")

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Mapping
 from typing import Any
 
+from freshgo._args.arrays import EdgeFiles
 from freshgo._args.parts import GraphParts
 from freshgo._args.progress import Progress
 from freshgo._args.types import EdgeType
@@ -57,7 +58,10 @@ def raw_types(
             node.splits, node.num_splits = arrays.many(of_nodes.splits)
     for edge, (names, of_edges) in zip(edges, parts.edges.items(), strict=True):
         edge.source, edge.relation, edge.target = (name.encode() for name in names)
-        edge.edge_index = arrays.one("edge_index", of_edges.edge_index)
+        edges_of = of_edges.edge_index
+        first, *more = edges_of.files if isinstance(edges_of, EdgeFiles) else (edges_of,)
+        edge.edge_index = arrays.one("edge_index", first)
+        edge.more_edges, edge.num_more_edges = arrays.several("edge_index", more)
         edge.tensors, edge.num_tensors = arrays.many(of_edges.tensors, forms.get(names))
         edge.unnumbered = not of_edges.numbered
         if weights and names in weights:

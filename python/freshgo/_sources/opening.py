@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,8 @@ import numpy as np
 from freshgo._args.arrays import Array, NpyFile, Stream
 from freshgo._args.progress import Progress
 from freshgo._staging.raw import Files, RawFile
-from freshgo._staging.workplace import workplace
-from freshgo.errors import OVERWRITE, FormatError, FreshgoError, InvalidArgumentError, StoreExistsError
+from freshgo._staging.workplace import workplace, written
+from freshgo.errors import OVERWRITE, FormatError, FreshgoError, InvalidArgumentError, StoreExistsError, WriteError
 
 if TYPE_CHECKING:
     from freshgo._urls.copies import Copies
@@ -89,6 +90,16 @@ class Opening:
                 raise StoreExistsError(errno.EEXIST, OVERWRITE, str(self._path))
             self._directory = self._stack.enter_context(workplace(self._path, ".sources"))
         return self._directory
+
+    def check_space(self, n_bytes: int, what: str) -> None:
+        """Refuse to begin a copy that the disk has no room for. ``what`` it holds, for the message."""
+        directory = self._workplace()
+        with written(directory):
+            free = shutil.disk_usage(directory).free
+        if n_bytes > free:
+            raise WriteError(
+                errno.ENOSPC, f"{what} take {n_bytes} bytes, the file system has {free} free", str(directory)
+            )
 
     def keep(self, stream: Stream) -> NpyFile:
         """Write all of a stream to a file."""

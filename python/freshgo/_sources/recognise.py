@@ -29,6 +29,7 @@ from freshgo._sources.opening import Graph, Opening
 from freshgo._sources.pyg_graphs import is_many, read_many
 from freshgo._sources.pyg_sets import is_pyg_set, read_pyg_set
 from freshgo._sources.pyg_stores import is_pyg_stores, read_pyg_stores
+from freshgo._sources.several import has_several, is_several, with_several
 from freshgo._sources.urls import fetched, has_urls, with_arrays
 from freshgo.errors import DTypeError, InvalidArgumentError, StoreNotFoundError
 
@@ -144,8 +145,12 @@ def graph_of(data: object, opening: Opening, source: str | None = None) -> Graph
         data = fetched(str(data), opening)
     elif isinstance(data, str | os.PathLike):
         data = Path(local_path(os.fspath(data)))
+    elif is_several(data):
+        data = {"edge_index": data}
     elif has_urls(data):
         data = with_arrays(cast(Mapping[Any, Any], data), opening)
+    if has_several(data):
+        data = with_several(cast(Mapping[Any, Any], data), opening)
     if source is None:
         kind = next((kind for kind in SOURCES if kind.knows(data)), None)
         if kind is None:
