@@ -38,7 +38,7 @@ func (s *listed) add(ids *graph.IDs, file *store.Array) {
 
 func (s *listed) edgeBytes() (total int64) {
 	for _, f := range s.files {
-		total += int64(f.Layout.RowBytes)
+		total += int64(f.IDBytes())
 	}
 	return total
 }

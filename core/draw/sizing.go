@@ -125,7 +125,7 @@ func (p *Parts) topologySizes(g *graphSizes) {
 		g.Neighbors += r.NumEdges * int64(r.OnDisk.Indices.Layout.RowBytes)
 		if ids := r.OnDisk.EdgeIDs; ids != nil && !types.Walked && !r.unnumbered {
 			g.read(ids)
-			g.EdgeIDs += r.NumEdges * int64(ids.Layout.RowBytes)
+			g.EdgeIDs += r.NumEdges * int64(ids.IDBytes())
 		}
 		if types.MayList(i) {
 			g.Lists += types.NumNodes(r.Target)

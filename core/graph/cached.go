@@ -76,7 +76,7 @@ func (c *listColumn) serve(ctx context.Context, s *Scratch, d sample.Drawn, out 
 
 // Cache reads the lists that are cached, with these offsets, of an array on disk, and serves them from then on.
 func (o *Opened) Cache(ctx context.Context, a *IDs, file *store.Array, lists *cache.Neighbors, indptr []int64) error {
-	column, err := lists.AddColumn(file.Layout.RowBytes)
+	column, err := lists.AddColumn(file.IDBytes())
 	if err != nil {
 		return err
 	}
@@ -110,18 +110,14 @@ func (o *Opened) fillLists(ctx context.Context, a *IDs, file *store.Array, c *li
 
 // fillColumn reads the lists that c caches from disk, the rows of the array.
 func fillColumn(ctx context.Context, a *IDs, disk *Rows, c *listColumn) error {
-	width, numRows := int64(disk.layout.RowBytes), disk.layout.NumRows
+	l := disk.layout
 	ranges := make([]ssd.Range, 0, fillRanges)
 	deliver := func(r int, data []byte) error {
-		first := ranges[r].Off / width
-		data = data[:min(int64(len(data)), (numRows-first)*width)] // the last page is padded
-		if err := a.check(first, data); err != nil {
-			return err
-		}
-		c.column.Put(first, data)
-		return nil
+		first := l.RowAt(ranges[r].Off)
+		data = l.Dense(ranges[r].Off, data)
+		return a.put(c, first, data[:min(int64(len(data)), (l.NumRows-first)*int64(l.RowBytes))]) // the last page is padded
 	}
-	for r := range pageRanges(c.lists.Runs(0, numRows), width, disk.slot) {
+	for r := range pageRanges(c.lists.Runs(0, l.NumRows), l, disk.slot) {
 		if ranges = append(ranges, r); len(ranges) == fillRanges {
 			if err := disk.ReadRanges(ctx, ranges, deliver); err != nil {
 				return err
@@ -132,9 +128,31 @@ func fillColumn(ctx context.Context, a *IDs, disk *Rows, c *listColumn) error {
 	return disk.ReadRanges(ctx, ranges, deliver)
 }
 
+// put checks the ids of the file from position first on and copies into the column those that it caches.
+func (a *IDs) put(c *listColumn, first int64, data []byte) error {
+	switch a.disk.layout.RowBytes {
+	case 4:
+		if err := checkIDs(a, first, mem.View[uint32](data)); err != nil {
+			return err
+		}
+	case 8:
+		if err := checkIDs(a, first, mem.View[int64](data)); err != nil {
+			return err
+		}
+	default:
+		ids := make([]int64, len(data)/a.disk.layout.RowBytes)
+		if err := a.decode(first, data, ids); err != nil {
+			return err
+		}
+		data = mem.Bytes(ids)
+	}
+	c.column.Put(first, data)
+	return nil
+}
+
 // pageRanges covers runs of positions with ranges of at most slot bytes, which do
 // not overlap; small holes between runs are read along.
-func pageRanges(runs iter.Seq[cache.Run], width int64, slot int) iter.Seq[ssd.Range] {
+func pageRanges(runs iter.Seq[cache.Run], l ssd.Layout, slot int) iter.Seq[ssd.Range] {
 	return func(yield func(ssd.Range) bool) {
 		begin, end := int64(0), int64(0) // pages not yet yielded
 		flush := func(least int64) bool {
@@ -148,7 +166,7 @@ func pageRanges(runs iter.Seq[cache.Run], width int64, slot int) iter.Seq[ssd.Ra
 			return true
 		}
 		for r := range runs {
-			first, last := r.From*width/ssd.PageBytes, (r.To*width-1)/ssd.PageBytes
+			first, last := l.Offset(r.From)/ssd.PageBytes, (l.Offset(r.To-1)+int64(l.RowBytes)-1)/ssd.PageBytes
 			if first > end+MaxHolePages {
 				if !flush(1) {
 					return

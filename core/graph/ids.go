@@ -61,7 +61,7 @@ func (a *IDs) Memory() (narrow []int32, wide []int64) {
 
 // Hold makes a the ids of an array that is in memory.
 func (a *IDs) Hold(block *mem.Block, of *store.Array) {
-	if of.Layout.RowBytes == 4 {
+	if of.IDBytes() == 4 {
 		a.narrow = mem.Slice[uint32](block)
 	} else {
 		a.wide = mem.Slice[int64](block)
@@ -141,10 +141,13 @@ func (a *IDs) readEach(ctx context.Context, m *ssd.Merger, pos []int64, put func
 	})
 }
 
-// idOf decodes an id of four or eight bytes.
+// idOf decodes an id of four, five or eight bytes.
 func idOf(row []byte) int64 {
-	if len(row) == 4 {
+	switch len(row) {
+	case 4:
 		return int64(binary.LittleEndian.Uint32(row))
+	case 5:
+		return store.Uint40(row)
 	}
 	return int64(binary.LittleEndian.Uint64(row))
 }

@@ -112,7 +112,7 @@ func TestListsOfBothWidths(t *testing.T) {
 func TestPageRangesCoverTheRunsOnce(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for range 300 {
-		width := int64(4 << rng.IntN(2))
+		l := []ssd.Layout{{RowBytes: 4}, {RowBytes: 8, RowsPerPage: 512}, {RowBytes: 5, RowsPerPage: 819}}[rng.IntN(3)]
 		slot := ssd.PageBytes << (4 + rng.IntN(2))
 		var runs []cache.Run
 		wanted := map[int64]bool{}
@@ -121,13 +121,13 @@ func TestPageRangesCoverTheRunsOnce(t *testing.T) {
 			at += rng.Int64N(1 + rng.Int64N(20000))
 			r := cache.Run{From: at, To: at + 1 + rng.Int64N(1+rng.Int64N(60000))}
 			runs = append(runs, r)
-			for p := r.From * width / ssd.PageBytes; p <= (r.To*width-1)/ssd.PageBytes; p++ {
-				wanted[p] = true
+			for p := r.From; p < r.To; p++ {
+				wanted[l.Offset(p)/ssd.PageBytes] = true
 			}
 			at = r.To
 		}
 		end, unwanted := int64(0), int64(0)
-		for r := range pageRanges(slices.Values(runs), width, slot) {
+		for r := range pageRanges(slices.Values(runs), l, slot) {
 			require.GreaterOrEqual(t, r.Off, end)
 			require.Positive(t, r.Len)
 			require.LessOrEqual(t, int(r.Len), slot)

@@ -4,8 +4,10 @@ import (
 	"context"
 
 	"freshgo/core/internal/guard"
+	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
+	"freshgo/core/store"
 )
 
 const (
@@ -82,29 +84,22 @@ func (a *IDs) visitRaw(first int64, data []byte, buffer []int64, visit func(int6
 	return nil
 }
 
-// decode checks and widens the ids that the file holds from position first on.
+// decode checks and widens the ids that the file holds from position first on, as many as ids is long.
 func (a *IDs) decode(first int64, data []byte, ids []int64) error {
-	if err := a.check(first, data); err != nil {
-		return err
-	}
-	if a.disk.layout.RowBytes == 8 {
+	switch a.disk.layout.RowBytes {
+	case 8:
 		copy(ids, mem.View[int64](data))
-		return nil
+	case 5:
+		store.DecodeIntegers(manifest.DType_UINT40, data, ids)
+	default:
+		for i, id := range mem.View[uint32](data) {
+			ids[i] = int64(id)
+		}
 	}
-	for i, id := range mem.View[uint32](data) {
-		ids[i] = int64(id)
-	}
-	return nil
+	return checkIDs(a, first, ids)
 }
 
-// check refuses ids beyond the limit among those of the file from position first on.
-func (a *IDs) check(first int64, data []byte) error {
-	if a.disk.layout.RowBytes == 8 {
-		return checkIDs(a, first, mem.View[int64](data))
-	}
-	return checkIDs(a, first, mem.View[uint32](data))
-}
-
+// checkIDs refuses ids beyond the limit among those at positions from first on.
 func checkIDs[T uint32 | int64](a *IDs, first int64, ids []T) error {
 	for i, id := range ids {
 		if uint64(id) >= uint64(a.limit) {
@@ -125,7 +120,7 @@ func (d *Rows) scanSome(
 	ctx context.Context, budget *mem.Budget, every int64, visit func(first int64, data []byte) error,
 ) error {
 	slot, width := d.buffer(), int64(d.layout.RowBytes)
-	numBytes, fileBytes, pieceBytes := d.layout.NumRows*width, d.layout.FileBytes(), ScanPiece/slot*slot
+	fileBytes, pieceBytes := d.layout.FileBytes(), ScanPiece/slot*slot
 	staging, err := budget.Alloc(mem.Staging, min(2*pieceBytes, fileBytes))
 	if err != nil {
 		return err
@@ -155,7 +150,10 @@ func (d *Rows) scanSome(
 		}
 		buffers, data := piece(k)
 		for b, at := range buffers {
-			if err := visit(at.Off/width, data[int64(b)*slot:][:min(slot, numBytes-at.Off)]); err != nil {
+			first := d.layout.RowAt(at.Off)
+			rows := d.layout.Dense(at.Off, data[int64(b)*slot:][:at.Len])
+			rows = rows[:min(int64(len(rows)), (d.layout.NumRows-first)*width)] // the last page is padded
+			if err := visit(first, rows); err != nil {
 				if k+1 < pieces {
 					<-reading // into memory that is freed now
 				}

@@ -30,18 +30,7 @@ func (d *Rows) Span(ctx context.Context, buffer []byte, first, n int64) ([]byte,
 	if err := d.readBuffers(ctx, d.buffers(begin, begin+int64(len(pages)), 1), pages); err != nil {
 		return nil, err
 	}
-	data, dense := pages[from-begin:to-begin], l.RowsPerPage*l.RowBytes
-	if dense == 0 || dense == ssd.PageBytes {
-		return data, nil
-	}
-	// Pages are padded: the rows of each page move up behind the rows of the page before, which lie in front of them.
-	moved := 0
-	for at := int64(0); at < int64(len(data)); {
-		stop := min((from-begin+at)/ssd.PageBytes*ssd.PageBytes+int64(dense)-(from-begin), int64(len(data)))
-		moved += copy(data[moved:], data[at:stop])
-		at = stop + ssd.PageBytes - int64(dense)
-	}
-	return data[:moved], nil
+	return l.Dense(from, pages[from-begin:to-begin]), nil
 }
 
 // ReadRanges calls deliver with each range of the file, checked where pages are, and its index, from engine threads.

@@ -97,7 +97,7 @@ func Decode(file []byte) (*Manifest, error) {
 // VersionOf returns the oldest format version whose readers do not misread a manifest.
 func VersionOf(m *Manifest) uint32 {
 	for _, e := range m.GetEdgeTypes() {
-		if e.GetUnnumbered() {
+		if e.GetUnnumbered() || e.GetEdgeIds().GetDtype() == DType_UINT40 {
 			return 2
 		}
 	}

@@ -19,17 +19,18 @@ var dtypes = [...]struct {
 	DType_BFLOAT16: {"bfloat16", 2},
 	DType_FLOAT32:  {"float32", 4},
 	DType_FLOAT64:  {"float64", 8},
+	DType_UINT40:   {"uint40", 5},
 }
 
-// Known reports whether d is a type of this version.
-func (d DType) Known() bool { return d > DType_UNSPECIFIED && int(d) < len(dtypes) }
+// Known reports whether d is a type of this version that tensors may have.
+func (d DType) Known() bool { return d > DType_UNSPECIFIED && d < DType_UINT40 }
 
-// Size returns the bytes of an element. d must be Known.
+// Size returns the bytes of an element. d must be Known, or UINT40.
 func (d DType) Size() int { return dtypes[d].size }
 
-// Label returns NumPy's and PyTorch's name of the type, or a number where it is not Known.
+// Label returns NumPy's and PyTorch's name of the type, or a number where no version has it.
 func (d DType) Label() string {
-	if !d.Known() {
+	if d <= DType_UNSPECIFIED || int(d) >= len(dtypes) {
 		return fmt.Sprintf("dtype(%d)", int32(d))
 	}
 	return dtypes[d].name

@@ -46,6 +46,8 @@ const (
 	DType_BFLOAT16    DType = 11
 	DType_FLOAT32     DType = 12
 	DType_FLOAT64     DType = 13
+	// Five bytes, of edge_ids alone. Since version 2.
+	DType_UINT40 DType = 14
 )
 
 // Enum value maps for DType.
@@ -65,6 +67,7 @@ var (
 		11: "BFLOAT16",
 		12: "FLOAT32",
 		13: "FLOAT64",
+		14: "UINT40",
 	}
 	DType_value = map[string]int32{
 		"UNSPECIFIED": 0,
@@ -81,6 +84,7 @@ var (
 		"BFLOAT16":    11,
 		"FLOAT32":     12,
 		"FLOAT64":     13,
+		"UINT40":      14,
 	}
 )
 
@@ -737,8 +741,8 @@ type EdgeType struct {
 	Indptr *Array `protobuf:"bytes,5,opt,name=indptr,proto3" json:"indptr,omitempty"`
 	// Source of the edge at each position: int32 when there are fewer than 2^31 sources, else int64.
 	Indices *Array `protobuf:"bytes,6,opt,name=indices,proto3" json:"indices,omitempty"`
-	// The user's number of the edge at each position: uint32 when there are at most 2^32 edges, else int64. Absent when
-	// it is the position.
+	// The user's number of the edge at each position: uint32 when there are at most 2^32 edges, uint40 when at most 2^40
+	// (version 2), else int64. Absent when it is the position.
 	EdgeIds *Array `protobuf:"bytes,7,opt,name=edge_ids,json=edgeIds,proto3" json:"edge_ids,omitempty"`
 	// Weight of the edge at each position, float32 where that holds all values of weights_of, else float64. Only with
 	// weight_sums.
@@ -1151,7 +1155,7 @@ const file_manifest_proto_rawDesc = "" +
 	"\n" +
 	"edge_types\x18\x05 \x03(\v2\x1d.freshgo.manifest.v1.EdgeTypeR\tedgeTypes\x12=\n" +
 	"\vattachments\x18\x06 \x03(\v2\x1b.freshgo.manifest.v1.TensorR\vattachments\x125\n" +
-	"\ahistory\x18\a \x03(\v2\x1b.freshgo.manifest.v1.ChangeR\ahistory*\xb1\x01\n" +
+	"\ahistory\x18\a \x03(\v2\x1b.freshgo.manifest.v1.ChangeR\ahistory*\xbd\x01\n" +
 	"\x05DType\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04BOOL\x10\x01\x12\b\n" +
@@ -1170,7 +1174,9 @@ const file_manifest_proto_rawDesc = "" +
 	"\x12\f\n" +
 	"\bBFLOAT16\x10\v\x12\v\n" +
 	"\aFLOAT32\x10\f\x12\v\n" +
-	"\aFLOAT64\x10\rB\x17Z\x15freshgo/core/manifestb\x06proto3"
+	"\aFLOAT64\x10\r\x12\n" +
+	"\n" +
+	"\x06UINT40\x10\x0eB\x17Z\x15freshgo/core/manifestb\x06proto3"
 
 var (
 	file_manifest_proto_rawDescOnce sync.Once

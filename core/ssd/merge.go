@@ -45,6 +45,30 @@ func (l Layout) SpanBytes() int64 {
 	return pagesUp(int64(l.RowBytes)-1)*PageBytes + PageBytes
 }
 
+// RowAt returns the first row of the page that begins at an offset. No row straddles two pages.
+func (l Layout) RowAt(off int64) int64 {
+	if l.RowsPerPage == 0 {
+		return off / int64(l.RowBytes)
+	}
+	return off / PageBytes * int64(l.RowsPerPage)
+}
+
+// Dense moves rows together that lie in the file from off on, where one begins, and returns them without the padding of
+// pages.
+func (l Layout) Dense(off int64, data []byte) []byte {
+	rows := l.RowsPerPage * l.RowBytes // bytes of a page
+	if rows == 0 || rows == PageBytes {
+		return data
+	}
+	moved, before := 0, int(off%PageBytes)
+	for at := 0; at < len(data); {
+		stop := min((before+at)/PageBytes*PageBytes+rows-before, len(data))
+		moved += copy(data[moved:], data[at:max(at, stop)])
+		at = stop + PageBytes - rows
+	}
+	return data[:moved]
+}
+
 func pagesUp(n int64) int64 { return (n + PageBytes - 1) / PageBytes }
 
 // WholePages returns the bytes of the pages that n bytes from the start of a page touch.

@@ -1,6 +1,7 @@
 package ssd_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -223,4 +224,31 @@ func FuzzPlan(f *testing.F) {
 		slot := int(l.SpanBytes()) + int(spare)*ssd.PageBytes
 		checkPlan(t, l, rows, int(hole), slot, m.Plan(l, rows, int(hole), slot))
 	})
+}
+
+// TestDenseRows: any part of a file that begins with a row gives its rows without padding.
+func TestDenseRows(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, l := range []ssd.Layout{{RowBytes: 4}, {RowBytes: 8, RowsPerPage: 512}, {RowBytes: 5, RowsPerPage: 819},
+		{RowBytes: 400, RowsPerPage: 10}, {RowBytes: 4096, RowsPerPage: 1}} {
+		l.NumRows = 5000
+		file, rows := make([]byte, l.FileBytes()), make([]byte, l.NumRows*int64(l.RowBytes))
+		for i := range rows {
+			rows[i] = byte(1 + rng.IntN(255))
+		}
+		for row := range l.NumRows {
+			copy(file[l.Offset(row):], rows[row*int64(l.RowBytes):][:l.RowBytes])
+		}
+		for range 200 {
+			first := rng.Int64N(l.NumRows)
+			n := 1 + rng.Int64N(l.NumRows-first)
+			from, to := l.Offset(first), l.Offset(first+n-1)+int64(l.RowBytes)
+			want := rows[first*int64(l.RowBytes):][:n*int64(l.RowBytes)]
+			require.Equal(t, want, l.Dense(from, bytes.Clone(file[from:to])))
+			if from%ssd.PageBytes == 0 {
+				require.Equal(t, first, l.RowAt(from))
+			}
+		}
+		require.Equal(t, rows, l.Dense(0, file)[:len(rows)])
+	}
 }

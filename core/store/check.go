@@ -129,8 +129,12 @@ func (c *checker) edgeType(edge *manifest.EdgeType, counts map[string]int64, het
 	t.Topology = Topology{NumSources: sources, NumNodes: targets, NumEdges: e}
 	t.Indptr = c.column(edge.GetIndptr(), "indptr", targets+1, manifest.DType_INT64)
 	t.Indices = c.column(edge.GetIndices(), "indices", e, indicesType(sources))
-	if edge.GetEdgeIds() != nil {
-		t.EdgeIDs = c.column(edge.GetEdgeIds(), "edge_ids", e, edgeIDType(e))
+	if ids := edge.GetEdgeIds(); ids != nil {
+		dtype, held := edgeIDType(e), ids.GetDtype()
+		if held == manifest.DType_INT64 && e > 1<<32 || held == manifest.DType_UINT40 && e <= 1<<40 {
+			dtype = held // version 1 has no type between, and one that is wider than it must be is no harm
+		}
+		t.EdgeIDs = c.column(ids, edgeIDsName, e, dtype)
 	}
 	if t.Unnumbered = edge.GetUnnumbered(); t.Unnumbered && (t.EdgeIDs != nil || len(edge.GetTensors()) > 0) {
 		return t, c.corrupt("%sedges without numbers have edge_ids or tensors", c.label)
@@ -148,10 +152,16 @@ func indicesType(n int64) manifest.DType {
 	return manifest.DType_INT64
 }
 
+// edgeIDsName is the name of the numbers of edges in the names of files and in messages.
+const edgeIDsName = "edge_ids"
+
 // edgeIDType is the type in which e edge numbers are stored.
 func edgeIDType(e int64) manifest.DType {
-	if e <= 1<<32 {
+	switch {
+	case e <= 1<<32:
 		return manifest.DType_UINT32
+	case e <= 1<<40:
+		return manifest.DType_UINT40
 	}
 	return manifest.DType_INT64
 }
@@ -196,7 +206,7 @@ func (c *checker) array(a *manifest.Array, name string, rows int64) *Array {
 		}
 		c.files[file] = true
 	}
-	if !a.GetDtype().Known() {
+	if !a.GetDtype().Known() && (name != edgeIDsName || a.GetDtype() != manifest.DType_UINT40) {
 		return c.fail("%s has the unknown dtype %d", name, a.GetDtype())
 	}
 	if len(a.GetRowShape()) > maxDims {
@@ -233,6 +243,9 @@ func (c *checker) column(a *manifest.Array, name string, rows int64, dtype manif
 	if array.DType != dtype || len(array.RowShape) != 0 {
 		return c.fail("%s holds %s of shape %v, expected %s scalars",
 			name, array.DType.Label(), array.RowShape, dtype.Label())
+	}
+	if dtype == manifest.DType_UINT40 && array.Layout.RowsPerPage == 0 {
+		return c.fail("%s has numbers of five bytes that straddle pages", name)
 	}
 	if array.Layout.RowsPerPage != 0 && array.Layout.RowsPerPage != ssd.PageBytes/dtype.Size() {
 		return c.fail("%s has %d rows per page, expected full pages", name, array.Layout.RowsPerPage)

@@ -278,7 +278,7 @@ func (c *conversion) writeTopology(ctx context.Context, s *edgeSorter, file stri
 		if err == nil {
 			writers = append(writers, w)
 		}
-		return w
+		return rowSink{w}
 	}
 	defer func() {
 		for _, w := range writers {
@@ -289,7 +289,7 @@ func (c *conversion) writeTopology(ctx context.Context, s *edgeSorter, file stri
 	if s.sorted {
 		s.plan.number = 0
 	} else if !s.edges.unnumbered {
-		out.edgeIDs = open("edge_ids", edgeIDType(s.edges.count))
+		out.edgeIDs = open(edgeIDsName, s.edges.numbers)
 	}
 	if err != nil {
 		return err

@@ -55,6 +55,9 @@ func BuildRelation(
 			return nil, invalid("%s: %d nodes, expected 0 to %d", name, n, int64(maxCount))
 		}
 	}
+	if list.numbers == manifest.DType_UINT40 {
+		list.numbers = manifest.DType_INT64 // in memory
+	}
 	plan, err := planEdges(list, numSources, numTargets, 0, runtime.NumCPU())
 	if err != nil {
 		return nil, err
@@ -86,7 +89,7 @@ func (c *CSC) build(ctx context.Context, s *edgeSorter) error {
 		c.blocks = append(c.blocks, block)
 		return &memorySink{left: block.Bytes()}
 	}
-	e, sourceType, idType := s.edges.count, indicesType(s.sources), edgeIDType(s.edges.count)
+	e, sourceType, idType := s.edges.count, indicesType(s.sources), s.edges.numbers
 	indptr, indices := alloc(s.targets+1, manifest.DType_INT64), alloc(e, sourceType)
 	c.Indptr = mem.View[int64](indptr.left)
 	if sourceType == manifest.DType_INT32 {

@@ -157,7 +157,7 @@ func (e *EdgeType) describe() EdgeDescription {
 		Topology:   []ArrayDescription{describe("indptr", e.Indptr), describe("indices", e.Indices)},
 	}
 	if e.EdgeIDs != nil {
-		d.Topology = append(d.Topology, describe("edge_ids", e.EdgeIDs))
+		d.Topology = append(d.Topology, describe(edgeIDsName, e.EdgeIDs))
 	}
 	if w := e.Weights; w != nil {
 		d.WeightsOf = w.Of

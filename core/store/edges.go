@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 )
@@ -14,8 +15,9 @@ type edgeList struct {
 	name             string // for messages
 	count            int64
 	sources, targets Source
-	weights          bool // the sources are weights, read as bits
-	unnumbered       bool // the numbers of edges are not asked for
+	weights          bool           // the sources are weights, read as bits
+	unnumbered       bool           // the numbers of edges are not asked for
+	numbers          manifest.DType // in which they are stored
 }
 
 // edgesName is the name of the edge list in messages, as in PyG.
@@ -40,7 +42,7 @@ func checkEdges(fs ssd.FS, parts []Source, name string) (edgeList, error) {
 		list.count += part.count
 		sources, targets = append(sources, part.sources), append(targets, part.targets)
 	}
-	list.sources, list.targets = joined(sources), joined(targets)
+	list.sources, list.targets, list.numbers = joined(sources), joined(targets), edgeIDType(list.count)
 	return list, nil
 }
 

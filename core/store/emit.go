@@ -14,6 +14,11 @@ import (
 // sink takes the bytes of an array, in order.
 type sink interface{ write(p []byte) error }
 
+// rowSink appends rows to an array.
+type rowSink struct{ *arrayWriter }
+
+func (s rowSink) write(p []byte) error { return s.writeRows(p) }
+
 // topologySink takes the sorted edges.
 type topologySink interface {
 	// begin comes first.
@@ -193,7 +198,11 @@ func (w *emitter) window(low, high int) error {
 // places.
 func place[I int32 | int64, E uint32 | int64](w *emitter, low, high int, first, n int64) func(records []byte) error {
 	form, ends, count := w.form, w.ends[low:high], uint64(high-low)
-	indices, edgeIDs := mem.View[I](w.indices)[:n], mem.View[E](w.edgeIDs)
+	indices, five := mem.View[I](w.indices)[:n], w.sorter.plan.number == 5
+	var edgeIDs []E
+	if !five {
+		edgeIDs = mem.View[E](w.edgeIDs)
+	}
 	numbered := len(edgeIDs) > 0
 	return func(records []byte) error {
 		for size := form.bytes; len(records) > recordSlack; records = records[size:] {
@@ -207,7 +216,9 @@ func place[I int32 | int64, E uint32 | int64](w *emitter, low, high int, first, 
 				return w.damaged()
 			}
 			indices[at] = I(form.source(records))
-			if numbered {
+			if five {
+				putUint40(w.edgeIDs[at*5:], form.number(records))
+			} else if numbered {
 				edgeIDs[at] = E(form.number(records))
 			}
 		}
@@ -244,11 +255,14 @@ func (w *emitter) stream(target int) error {
 	return w.write(ends, n)
 }
 
-// putNumber writes a number of 4 or 8 bytes at a place of an array.
+// putNumber writes a number of 4, 5 or 8 bytes at a place of an array.
 func putNumber(array []byte, at, size int64, v uint64) {
-	if size == 4 {
+	switch size {
+	case 4:
 		binary.LittleEndian.PutUint32(array[at*4:], uint32(v))
-	} else {
+	case 5:
+		putUint40(array[at*5:], v)
+	default:
 		binary.LittleEndian.PutUint64(array[at*8:], v)
 	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -65,7 +66,8 @@ func (p *edgeGrowth) edges() edgeList {
 	}
 	none := Dense(manifest.DType_INT64, []int64{0}, nil)
 	none.Strides = denseStrides(none.Shape, none.DType)
-	return edgeList{name: p.part.label + edgesName, sources: none, targets: none, unnumbered: p.stored.Unnumbered}
+	return edgeList{name: p.part.label + edgesName, sources: none, targets: none, unnumbered: p.stored.Unnumbered,
+		numbers: manifest.DType_UINT32}
 }
 
 // besideEdges is the memory of merging edges beside that of sorting them.
@@ -129,9 +131,9 @@ func (p *edgeGrowth) writeTopology(ctx context.Context, edge *manifest.EdgeType)
 	if err != nil {
 		return err
 	}
-	numbers := int64(0)
+	numbers, dtype := int64(0), cmp.Or(p.part.numbers, edgeIDType(edge.Count))
 	if p.stored.EdgeIDs == nil && numbered {
-		made := columnOf("", edgeIDType(edge.Count), edge.Count)
+		made := columnOf("", dtype, edge.Count)
 		numbers = storedBytes(&made)
 	}
 	if err := checkSorting(g.fs, g.site.dir, numbers, 0, s); err != nil {
@@ -166,7 +168,7 @@ func (p *edgeGrowth) writeTopology(ctx context.Context, edge *manifest.EdgeType)
 		out := open(file, dtype)
 		var c *mergedColumn
 		if err == nil {
-			c, err = m.newColumn(ctx, from, out, dtype, g.budget)
+			c, err = m.newColumn(ctx, from, rowSink{out}, dtype, g.budget)
 		}
 		return c
 	}
@@ -178,17 +180,17 @@ func (p *edgeGrowth) writeTopology(ctx context.Context, edge *manifest.EdgeType)
 		c.meter = &meter{report: g.progress, stage: s.stage("merging"), total: p.stored.NumEdges}
 	}
 	if p.merged && numbered {
-		file := p.part.file + "edge_ids"
+		file := p.part.file + edgeIDsName
 		if p.stored.EdgeIDs != nil {
 			file = g.fileOf(p.stored.EdgeIDs)
 		} else if g.names[file+dataSuffix] {
-			file = g.fileFor(p.part.file, "edge_ids")
+			file = g.fileFor(p.part.file, edgeIDsName)
 		}
-		c := column(p.stored.EdgeIDs, file, edgeIDType(edge.Count))
+		c := column(p.stored.EdgeIDs, file, dtype)
 		if err != nil {
 			return err
 		}
-		c.given, c.base = edgeIDType(s.edges.count), p.stored.NumEdges
+		c.given, c.base = s.edges.numbers, p.stored.NumEdges
 	}
 	if err := s.sort(ctx, m); err != nil {
 		return err

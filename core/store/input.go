@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -28,6 +29,7 @@ type Input struct {
 	EdgeTensors []NamedSource     // rows in the order of EdgeIndex
 	WeightsOf   string            // as of EdgeInput
 	Unnumbered  bool              // as of EdgeInput
+	numbers     manifest.DType    // likewise
 	Splits      map[string]Source // node ids, or a bool for each node
 
 	NodeTypes []NodeInput // empty in a homogeneous graph
@@ -55,6 +57,8 @@ type EdgeInput struct {
 	WeightsOf string
 	// Unnumbered leaves the numbers of edges out, unless they are the positions. There are then no Tensors.
 	Unnumbered bool
+
+	numbers manifest.DType // of the numbers of edges, where a test asks for one; else 0
 }
 
 // graph is a checked Input.
@@ -83,7 +87,8 @@ type edgePart struct {
 	from, to                 int    // node parts
 	edges                    edgeList
 	tensors                  []NamedSource
-	weights                  *NamedSource // the tensor that is stored by position too, or nil
+	numbers                  manifest.DType // as of EdgeInput
+	weights                  *NamedSource   // the tensor that is stored by position too, or nil
 }
 
 // check validates everything about the input that its shapes and types show.
@@ -145,7 +150,7 @@ func (in Input) types() ([]NodeInput, []EdgeInput, error) {
 	if len(in.NodeTypes) == 0 && len(in.EdgeTypes) == 0 {
 		return []NodeInput{{NumNodes: in.NumNodes, Tensors: in.NodeTensors, Splits: in.Splits}},
 			[]EdgeInput{{EdgeIndex: in.EdgeIndex, More: in.More, Tensors: in.EdgeTensors, WeightsOf: in.WeightsOf,
-				Unnumbered: in.Unnumbered}}, nil
+				Unnumbered: in.Unnumbered, numbers: in.numbers}}, nil
 	}
 	return in.NodeTypes, in.EdgeTypes, CheckTypes(in.NodeTypes, in.EdgeTypes)
 }
@@ -260,6 +265,7 @@ func (t EdgeInput) check(fs ssd.FS) (p edgePart, err error) {
 	if p.tensors, err = checkTensors(fs, t.Tensors, p.label); err != nil {
 		return p, err
 	}
+	p.numbers, p.edges.numbers = t.numbers, cmp.Or(t.numbers, p.edges.numbers)
 	if p.edges.unnumbered = t.Unnumbered; t.Unnumbered && len(p.tensors) > 0 {
 		return p, needsNumbers(p.label + p.tensors[0].Name)
 	}

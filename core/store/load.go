@@ -70,8 +70,8 @@ func (e *EdgeType) LoadIndices(ctx context.Context, budget *mem.Budget, p mem.Pu
 	return e.Indices.loadIDs(ctx, e.NumSources, budget, p)
 }
 
-// LoadEdgeIDs returns the user's numbers of all edges by position, uint32 or int64, each checked to be an edge. It must
-// not be called where Topology has no EdgeIDs.
+// LoadEdgeIDs returns the user's numbers of all edges by position, each checked to be an edge: uint32 where IDBytes is
+// 4, else int64. It must not be called where Topology has no EdgeIDs.
 func (e *EdgeType) LoadEdgeIDs(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
 	return e.EdgeIDs.loadIDs(ctx, e.NumEdges, budget, p)
 }
@@ -123,9 +123,50 @@ func (a *Array) Load(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*m
 	return block, nil
 }
 
-// loadIDs loads integers and checks that each is in [0, limit).
+// IDBytes returns the bytes of an id in memory, 4 or 8: those of five are widened.
+func (a *Array) IDBytes() int {
+	if a.DType == manifest.DType_UINT40 {
+		return 8
+	}
+	return a.Layout.RowBytes
+}
+
+// loadIDs loads integers, of IDBytes each, and checks that each is in [0, limit).
 func (a *Array) loadIDs(ctx context.Context, limit int64, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return a.loadFile(ctx, budget, p, idCheck(a, limit))
+	if a.DType != manifest.DType_UINT40 {
+		return a.loadFile(ctx, budget, p, idCheck(a, limit))
+	}
+	block, err := budget.Alloc(p, a.Rows*int64(a.IDBytes()))
+	if err != nil {
+		return nil, err
+	}
+	ids := mem.Slice[int64](block)
+	err = a.scan(ctx, nil, budget, func(off int64, piece []byte) error {
+		return a.eachUint40(off, piece, limit, ids)
+	})
+	if err != nil {
+		block.Free()
+		return nil, err
+	}
+	return block, nil
+}
+
+// eachUint40 checks that the numbers in whole pages of the file are in [0, limit), and writes them to their places in
+// all, unless it is nil.
+func (a *Array) eachUint40(off int64, pages []byte, limit int64, all []int64) error {
+	perPage := int64(a.Layout.RowsPerPage)
+	buffer := make([]int64, perPage)
+	for row := off / ssd.PageBytes * perPage; len(pages) > 0; row, pages = row+perPage, pages[ssd.PageBytes:] {
+		numbers := buffer[:max(min(perPage, a.Rows-row), 0)]
+		if all != nil {
+			numbers = all[row:][:len(numbers)]
+		}
+		DecodeIntegers(manifest.DType_UINT40, pages, numbers)
+		if at, value := outside(numbers, limit); at >= 0 {
+			return badValue(a, row+int64(at), value, 0, limit-1)
+		}
+	}
+	return nil
 }
 
 // loadFile loads the rows of a file whose pages have no padding before the last.
@@ -151,6 +192,8 @@ func idCheck(a *Array, limit int64) func(off int64, piece []byte) error {
 		var at int
 		var value int64
 		switch a.DType {
+		case manifest.DType_UINT40:
+			return a.eachUint40(off, piece, limit, nil)
 		case manifest.DType_INT32:
 			at, value = outside(mem.View[int32](piece), limit)
 		case manifest.DType_UINT32:

@@ -7,6 +7,7 @@ import (
 	"freshgo/core/internal/guard"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/ssd"
 )
 
 // mergeBytes is the size of the pieces in which a stored column is read, while the piece before is merged.
@@ -236,8 +237,7 @@ type columnReader struct {
 	ctx    context.Context
 	reader *rangeReader
 	block  *mem.Block
-	size   int64 // of the rows
-	asked  int64 // bytes that were asked for
+	asked  int64 // rows that were asked for
 	turn   int64 // of the half of the block that is read into next
 	coming chan columnPiece
 	left   []byte
@@ -262,7 +262,7 @@ func newColumnReader(ctx context.Context, a *Array, budget *mem.Budget) (*column
 		r.close()
 		return nil, err
 	}
-	c := &columnReader{ctx: ctx, reader: r, block: block, size: a.Rows * int64(a.Layout.RowBytes)}
+	c := &columnReader{ctx: ctx, reader: r, block: block}
 	c.ask()
 	return c, nil
 }
@@ -270,16 +270,17 @@ func newColumnReader(ctx context.Context, a *Array, budget *mem.Budget) (*column
 // ask begins to read the piece that follows, if there is one.
 func (c *columnReader) ask() {
 	c.coming = nil
-	if c.asked == c.size {
+	a := c.reader.array
+	if c.asked == a.Rows {
 		return
 	}
-	from, to := c.asked, min(c.asked+mergeBytes, c.size)
+	first, n := c.asked, min(mergeBytes/ssd.PageBytes*int64(ssd.PageBytes/a.Layout.RowBytes), a.Rows-c.asked)
 	buffer := c.block.Bytes()[c.turn*mergeBytes:][:mergeBytes]
-	c.asked, c.turn = to, 1-c.turn
+	c.asked, c.turn = first+n, 1-c.turn
 	coming := make(chan columnPiece, 1)
 	c.coming = coming
 	guard.Go(func() {
-		data, err := c.reader.read(c.ctx, buffer, from, to)
+		data, err := c.reader.rows(c.ctx, buffer, first, n)
 		coming <- columnPiece{data, err}
 	}, func(p *guard.PanicError) { coming <- columnPiece{nil, p} })
 }

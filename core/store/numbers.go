@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"freshgo/core/manifest"
@@ -49,9 +50,25 @@ func DecodeIntegers[T int64 | float64](dtype manifest.DType, data []byte, out []
 		convertNumbers(mem.View[uint32](data), out)
 	case manifest.DType_UINT64:
 		convertNumbers(mem.View[uint64](data), out)
+	case manifest.DType_UINT40:
+		for i := range out {
+			out[i] = T(Uint40(data[5*i:]))
+		}
 	default:
 		panic(fmt.Sprintf("store: %s holds no integers", dtype.Label()))
 	}
+}
+
+// Uint40 returns the number of five bytes that data begins with.
+func Uint40(data []byte) int64 {
+	_ = data[4] // one check
+	return int64(binary.LittleEndian.Uint32(data)) | int64(data[4])<<32
+}
+
+// putUint40 writes a number of five bytes.
+func putUint40(data []byte, v uint64) {
+	data[4] = byte(v >> 32)
+	binary.LittleEndian.PutUint32(data, uint32(v))
 }
 
 func convertNumbers[S int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 | float32, T int64 | float64](
@@ -93,6 +110,10 @@ func encodeIntegers(dtype manifest.DType, values []int64, out []byte) {
 		}
 	case manifest.DType_INT64:
 		copy(mem.View[int64](out), values)
+	case manifest.DType_UINT40:
+		for i, v := range values {
+			putUint40(out[5*i:], uint64(v))
+		}
 	default:
 		panic(fmt.Sprintf("store: no ids are stored as %s", dtype.Label()))
 	}

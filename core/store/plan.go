@@ -103,7 +103,7 @@ func (c profile) fit(edges edgeList, numSources, numTargets, memory int64) (edge
 	p.source = int64(indicesType(numSources).Size())
 	sourceBytes, numberField := numberBytes(numSources), int64(0)
 	if !edges.unnumbered {
-		p.number, numberField = int64(edgeIDType(edges.count).Size()), numberBytes(edges.count)
+		p.number, numberField = int64(edges.numbers.Size()), numberBytes(edges.count)
 	}
 	// Of a partition, that is, whose targets fit a field of four bytes: group keeps to it.
 	p.record = newRecordForm(min(numberBytes(numTargets), 4), sourceBytes, numberField)

@@ -154,7 +154,7 @@ func readAhead(
 	})
 }
 
-// rows returns n rows from first on, without padding. buffer has chunkSpan; where pages are padded, first begins one.
+// rows returns n rows from first on, without padding. buffer has room for their pages.
 func (r *rangeReader) rows(ctx context.Context, buffer []byte, first, n int64) ([]byte, error) {
 	l := r.array.Layout
 	from := l.Offset(first)
@@ -164,11 +164,7 @@ func (r *rangeReader) rows(ctx context.Context, buffer []byte, first, n int64) (
 	if err != nil || pageRows == 0 || pageRows == ssd.PageBytes {
 		return data, err
 	}
-	dense := 0
-	for page := 0; page < len(data); page += ssd.PageBytes {
-		dense += copy(data[dense:], data[page:min(page+pageRows, len(data))])
-	}
-	return data[:dense], nil
+	return l.Dense(from, data), nil
 }
 
 // pagesOf views an array as its pages.

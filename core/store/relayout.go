@@ -197,7 +197,7 @@ func (r *relayouter) carried(m *manifest.Manifest) []carried {
 		add(e.Indptr, file+"indptr", edge.Indptr)
 		add(e.Indices, file+"indices", edge.Indices)
 		if e.EdgeIDs != nil {
-			add(e.EdgeIDs, file+"edge_ids", edge.EdgeIds)
+			add(e.EdgeIDs, file+edgeIDsName, edge.EdgeIds)
 		}
 		if w := e.Weights; w != nil {
 			add(&w.Array, file+"weights", edge.Weights)

@@ -114,7 +114,7 @@ func (c *conversion) takeSpace(ctx context.Context, later int64) error {
 	for i, of := range c.sorters {
 		p := &c.graph.edges[i]
 		if !of.edges.sorted && !p.edges.unnumbered {
-			numbers := columnOf(p.file+"edge_ids", edgeIDType(p.edges.count), p.edges.count)
+			numbers := columnOf(p.file+edgeIDsName, p.edges.numbers, p.edges.count)
 			arrays = append(arrays, &numbers)
 		}
 		if all = append(all, of.edges); of.weights != nil {

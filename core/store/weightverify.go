@@ -149,8 +149,7 @@ func (n *edgeNumbers) read(ctx context.Context, first, count int64) ([]int64, er
 		}
 		return out, nil
 	}
-	width := int64(n.reader.array.DType.Size())
-	data, err := n.reader.read(ctx, n.buffer.Bytes(), first*width, (first+count)*width)
+	data, err := n.reader.rows(ctx, n.buffer.Bytes(), first, count)
 	if err != nil {
 		return nil, err
 	}

@@ -129,7 +129,7 @@ def convert(
             edge: if weights do not fit into memory, a draw reads a few pages of a long list instead of the whole list.
             In a heterogeneous graph, the tensor of this name of every edge type that has it, or a mapping from edge
             types to names. Batches are the same with and without it.
-        edge_ids: False leaves out the numbers of edges, 4 bytes each (8 from 2^32 edges on): the conversion sorts fewer
+        edge_ids: False leaves out the numbers of edges, 4 bytes each (5 from 2^32 edges on): the conversion sorts fewer
             bytes, and a loader needs ``return_edge_id=False``, for batches have no ``e_id``. Edges with tensors need
             their numbers, and edges that come sorted by target take none in any case. A mapping from edge types to
             bools says it for some of them.

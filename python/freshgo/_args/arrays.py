@@ -82,6 +82,28 @@ Array = ArrayLike | NpyFile | EdgeFiles | Stream | Pipe
 _PIECE = 1 << 20  # numbers that are compared at a time, so that what they are compared with is small; arbitrary
 
 
+_PAGE, _PER_PAGE = 4096, 819
+"""Bytes of a page of a store, and how many numbers of five bytes one holds."""
+
+
+def stored_dtype(name: str) -> np.dtype[Any]:
+    """Return the dtype of an array of a store by its name; ``uint40``, which NumPy lacks, is five bytes."""
+    return np.dtype("V5" if name == "uint40" else name)
+
+
+def read_uint40(read: Callable[[memoryview, int], object], first: int, count: int) -> np.ndarray[Any, Any]:
+    """Return ``count`` numbers of five bytes, of a file of a store, from number ``first`` on, as int64. ``read`` fills
+    memory from an offset of the file on."""
+    begin, end = first // _PER_PAGE, -(-(first + count) // _PER_PAGE)
+    pages = np.empty((end - begin, _PAGE), np.uint8)
+    if count:
+        read(pages.reshape(-1).data, begin * _PAGE)
+    skip = first - begin * _PER_PAGE
+    wide = np.zeros((count, 8), np.uint8)
+    wide[:, :5] = pages[:, : 5 * _PER_PAGE].reshape(-1, 5)[skip : skip + count]
+    return wide.view("<i8").reshape(-1)
+
+
 def as_tensor(value: object) -> Tensor:
     """Return a tensor as it is, and anything else as NumPy reads it: over the same memory where PyTorch has such
     strides.

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from freshgo._args.arrays import read_uint40, stored_dtype
 from freshgo._infer.columns import ranges
 from freshgo._infer.division import offset_bytes
 from freshgo._infer.files import Moved, Rows, read_at
@@ -111,6 +112,8 @@ class Lists:
 
     def _read(self, name: str, first: int, count: int) -> np.ndarray:
         array = self._arrays[name]
+        if array.dtype.kind == "V":
+            return read_uint40(lambda into, at: read_at(self._files[name], into, at, self._moved), first, count)
         out = np.empty(count, array.dtype)
         at = array.offset + first * out.itemsize
         read_at(self._files[name], memoryview(out.view(np.uint8).data), at, self._moved)
@@ -129,7 +132,9 @@ def lists_of(store: Store, edge_weight: str | None, piece: int, moved: Moved) ->
     of = {array["name"]: array for array in store._contents.info["topology"]}
     # What comparing the checksums took.
     moved.read += sum(array["n_bytes"] for name, array in of.items() if name in ("indptr", "indices"))
-    arrays = {name: Numbers(Path(store.path) / array["file"], np.dtype(array["dtype"])) for name, array in of.items()}
+    arrays = {
+        name: Numbers(Path(store.path) / array["file"], stored_dtype(array["dtype"])) for name, array in of.items()
+    }
     weights = None
     if edge_weight is None or store.weight_attr != edge_weight:
         arrays.pop("weights", None)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch_geometric.data import EdgeAttr, GraphStore
 from torch_geometric.data.graph_store import EdgeLayout
 
+from freshgo._args.arrays import read_uint40, stored_dtype
 from freshgo._args.types import UNNAMED
 from freshgo.errors import CorruptError, InvalidArgumentError
 from freshgo.store import Store
@@ -21,7 +22,7 @@ class StoreTopology(GraphStore):  # type: ignore[misc]  # PyG has no type hints
     """The edges of a store, in memory from when they are asked for.
 
     They are in the order in which they were converted (COO), so that positions are the edge numbers of ``e_id`` and of
-    tensors of edges. As CSC they are sorted by target.
+    tensors of edges; those that were converted with ``edge_ids=False`` are sorted by target, as all are as CSC.
     """
 
     def __init__(self, store: Store) -> None:
@@ -64,10 +65,13 @@ class StoreTopology(GraphStore):  # type: ignore[misc]  # PyG has no type hints
         return sources[back], targets[back]
 
     def _read(self, array: dict[str, Any]) -> Tensor:
-        """Read an array whose rows follow each other without gaps, as those of 4 and 8 bytes do."""
-        count = int(array["shape"][0])
+        """Read an array of numbers."""
+        count, dtype = int(array["shape"][0]), stored_dtype(array["dtype"])
         path = Path(self.store.path) / array["file"]
-        values = np.fromfile(path, np.dtype(array["dtype"]), count)
+        if dtype.kind == "V":
+            with path.open("rb") as file:
+                return torch.from_numpy(read_uint40(lambda into, _: file.readinto(into), 0, count))
+        values = np.fromfile(path, dtype, count)
         if len(values) != count:
             raise CorruptError(errno.EIO, f"{len(values)} rows, expected {count}", str(path))
         return torch.from_numpy(values.astype(np.int64, copy=False))
