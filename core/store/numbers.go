@@ -51,9 +51,7 @@ func DecodeIntegers[T int64 | float64](dtype manifest.DType, data []byte, out []
 	case manifest.DType_UINT64:
 		convertNumbers(mem.View[uint64](data), out)
 	case manifest.DType_UINT40:
-		for i := range out {
-			out[i] = T(Uint40(data[5*i:]))
-		}
+		convertUint40(data, out)
 	default:
 		panic(fmt.Sprintf("store: %s holds no integers", dtype.Label()))
 	}
@@ -63,6 +61,20 @@ func DecodeIntegers[T int64 | float64](dtype manifest.DType, data []byte, out []
 func Uint40(data []byte) int64 {
 	_ = data[4] // one check
 	return int64(binary.LittleEndian.Uint32(data)) | int64(data[4])<<32
+}
+
+// convertUint40 is DecodeIntegers of numbers of five bytes.
+func convertUint40[T int64 | float64](data []byte, out []T) {
+	// Eight bytes are one load, and what follows a number is masked. Behind the last there may be nothing.
+	i := 0
+	for ; i < len(out) && len(data) >= 8; i++ {
+		out[i] = T(int64(binary.LittleEndian.Uint64(data) & (1<<40 - 1)))
+		data = data[5:]
+	}
+	for ; i < len(out); i++ {
+		out[i] = T(Uint40(data))
+		data = data[5:]
+	}
 }
 
 // putUint40 writes a number of five bytes.

@@ -23,6 +23,8 @@ type SpaceError struct {
 	Need, Free int64 // bytes
 	// Spill is the part of Need that holds edges while they are sorted: more memory needs less of it.
 	Spill int64
+	// Numbers is the part of Need that holds numbers of edges which no tensor needs.
+	Numbers int64
 	// Wide says that tensors hold floats, which narrow forms would store in fewer bytes.
 	Wide bool
 }
@@ -36,6 +38,8 @@ func (e *SpaceError) Error() string {
 	switch {
 	case e.Spill > 0 && e.Need-e.Spill <= e.Free:
 		advice = "; a larger memory= sorts them without"
+	case e.Numbers > 0 && e.Need-e.Numbers <= e.Free:
+		advice = "; edge_ids=False leaves out the numbers of edges"
 	case e.Wide:
 		advice = "; dtype= stores features in fewer bytes"
 	}
@@ -111,11 +115,15 @@ func storedBytes(arrays ...*Array) (total int64) {
 func (c *conversion) takeSpace(ctx context.Context, later int64) error {
 	arrays := c.graph.outline().arrays()
 	var all []*edgeSorter
+	unneeded := int64(0)
 	for i, of := range c.sorters {
 		p := &c.graph.edges[i]
 		if !of.edges.sorted && !p.edges.unnumbered {
 			numbers := columnOf(p.file+edgeIDsName, p.edges.numbers, p.edges.count)
 			arrays = append(arrays, &numbers)
+			if len(p.tensors) == 0 {
+				unneeded += storedBytes(&numbers)
+			}
 		}
 		if all = append(all, of.edges); of.weights != nil {
 			all = append(all, of.weights)
@@ -140,7 +148,7 @@ func (c *conversion) takeSpace(ctx context.Context, later int64) error {
 	err := checkSorting(c.fs, c.site.dir, storedBytes(arrays...)+pipes, later, all...)
 	var short *SpaceError
 	if errors.As(err, &short) {
-		short.Wide = c.graph.wide()
+		short.Wide, short.Numbers = c.graph.wide(), unneeded
 	}
 	if err != nil {
 		return err

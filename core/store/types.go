@@ -33,7 +33,7 @@ type Topology struct {
 	NumEdges   int64  //
 	Indptr     *Array // int64, NumNodes+1 rows
 	Indices    *Array // int32 or int64: the source of each edge
-	EdgeIDs    *Array // uint32 or int64: the user's number of each edge; nil when it is the position
+	EdgeIDs    *Array // uint32, uint40 or int64: the user's number of each edge; nil when it is the position
 	Unnumbered bool   // the user's numbers of edges are not known: EdgeIDs is nil, and there are no tensors of edges
 }
 

@@ -25,6 +25,9 @@ func TestUnnumbered(t *testing.T) {
 		in.Unnumbered = true
 		ids := columnOf("", manifest.DType_UINT32, edges)
 		require.Equal(t, numbered-storedBytes(&ids), spaceNeeded(t, in, limit).Need)
+		err := Convert(context.Background(), little{ssd.OS, numbered - 1}, g.Input, filepath.Join(t.TempDir(), "g"),
+			ConvertOptions{Memory: limit})
+		require.ErrorContains(t, err, "; edge_ids=False leaves out the numbers of edges")
 
 		path := filepath.Join(t.TempDir(), "g")
 		spill, _ := convertWatched(t, little{ssd.OS, math.MaxInt64}, in, path, limit)

@@ -98,13 +98,14 @@ class Opening:
             free = shutil.disk_usage(directory).free
         if n_bytes > free:
             raise WriteError(
-                errno.ENOSPC, f"{what} take {n_bytes} bytes, the file system has {free} free", str(directory)
+                errno.ENOSPC, f"a copy of {what} takes {n_bytes} bytes, the file system has {free} free", str(directory)
             )
 
     def keep(self, stream: Stream) -> NpyFile:
         """Write all of a stream to a file."""
         file = self.new_file()
         total = int(np.prod(stream.shape, dtype=object)) * stream.dtype.itemsize
+        self.check_space(total, stream.name)
         done = 0
         for piece in stream.pieces():
             file.append(np.frombuffer(piece, np.uint8))

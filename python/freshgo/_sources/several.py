@@ -186,7 +186,7 @@ def _parquet(paths: list[Path], opening: Opening) -> NpyFile:
         raise DTypeError(
             f"{paths[0]} and others hold {', '.join(sorted({d.name for d in dtypes}))}, expected one dtype"
         )
-    opening.check_space(total * 2 * dtype.itemsize, "the edges of Parquet files beside the store")
+    opening.check_space(total * 2 * dtype.itemsize, "the edges")
 
     def rows() -> Iterator[np.ndarray[Any, Any]]:
         done = 0

@@ -210,7 +210,8 @@ def test_inspect(store: Store) -> None:
 
 def test_too_large_for_the_disk(tmp_path: Path) -> None:
     with pytest.raises(errors.WriteError, match=r"takes \d+ bytes, the file system has \d+ free") as caught:
-        graph = {"num_nodes": 2**40, "edge_index": np.array([[0, 1], [1, 2]])}
+        graph: dict[Any, Any] = {("a", f"to{i}", "a"): np.array([[0, 1], [1, 2]]) for i in range(99)}
+        graph["a"] = {"num_nodes": 2**32 - 1}  # 34 GB of offsets for each type of edges
         convert(graph, tmp_path / "g", isolated_nodes=True, progress=False)
     assert caught.value.errno == errno.ENOSPC
     assert str(tmp_path) in str(caught.value.filename)

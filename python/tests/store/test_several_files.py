@@ -108,7 +108,7 @@ def test_parquet_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         convert({"edge_index": tmp_path / "missing.parquet"}, tmp_path / "g", progress=False)
     parquet.write_table(pa.table({"a": [1, 1], "b": [2, 3]}), path)
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("usage", (), {"free": 31}))
-    with pytest.raises(errors.WriteError, match=r"Parquet files beside the store take 32 bytes.* has 31 free") as full:
+    with pytest.raises(errors.WriteError, match=r"a copy of the edges takes 32 bytes.* has 31 free") as full:
         convert({"edge_index": path}, tmp_path / "g", progress=False)
     assert full.value.errno == errno.ENOSPC
     assert sorted(found.name for found in tmp_path.iterdir()) == ["e.parquet"]

@@ -152,3 +152,12 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         convert(root, tmp_path / "g", memory="64MiB", progress=interrupt)
     assert [path.name for path in tmp_path.iterdir()] == ["ogbn_papers100M"]
+
+
+def test_copies_that_do_not_fit_are_refused_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Edges of an archive are read more than once, and so lie beside the store as long as it is made."""
+    np.savez_compressed(tmp_path / "g.npz", edge_index=np.zeros((2, 9), np.int64), num_nodes=5)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("usage", (), {"free": 143}))
+    with pytest.raises(errors.WriteError, match=r"a copy of .*edge_index.* takes 144 bytes, .* has 143 free"):
+        convert(tmp_path / "g.npz", tmp_path / "g", **SMALL)
+    assert [path.name for path in tmp_path.iterdir()] == ["g.npz"]
