@@ -56,6 +56,9 @@ func (o *Options) validateLinks(p *Parts) error {
 	if err != nil {
 		return err
 	}
+	if r := &p.Schema.Relations[k.Relation]; k.Sources == nil && r.withoutNumbers() {
+		return r.noNumbers("pass the links as edge_label_index")
+	}
 	switch err := k.Check(&of); {
 	case o.Seeds != nil:
 		return refuse("seeds and links cannot be used together")

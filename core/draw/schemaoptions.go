@@ -31,32 +31,30 @@ func checkTypes(m *Sampling) error {
 	return checkNumbers(types, o)
 }
 
-// checkNumbers returns an error if edges that a store holds without their numbers are asked for them.
+// checkNumbers returns an error if batches need the numbers of edges that a store holds without them.
 func checkNumbers(s *Schema, o *Options) error {
-	lost := func(r *Relation, advice string) error {
-		of := ""
-		if !s.Homogeneous() {
-			of = " of " + r.name
-		}
-		return fmt.Errorf("%w: the edges%s were converted with edge_ids=False and have no numbers: %s", ErrOption, of,
-			advice)
-	}
 	for i := range s.Relations {
 		r := &s.Relations[i]
 		if !r.withoutNumbers() || !r.used || s.Walked || s.Hops == 0 {
 			continue
 		}
 		if o.History != nil {
-			return lost(r, "a history prunes edges by their e_id")
+			return r.noNumbers("a history prunes edges by their e_id")
 		}
 		if !o.NoEdgeIDs {
-			return lost(r, "batches have no e_id, pass return_edge_id=False")
+			return r.noNumbers("batches have no e_id, pass return_edge_id=False")
 		}
 	}
-	if k := o.Links; k != nil && k.Sources == nil && s.Relations[k.Relation].withoutNumbers() {
-		return lost(&s.Relations[k.Relation], "pass the links as edge_label_index")
-	}
 	return nil
+}
+
+// noNumbers is the error for edges without numbers, with what to do.
+func (r *Relation) noNumbers(advice string) error {
+	of := ""
+	if r.Relation != "" { // types have names
+		of = " of " + r.name
+	}
+	return fmt.Errorf("%w: the edges%s were converted with edge_ids=False and have no numbers: %s", ErrOption, of, advice)
 }
 
 // schemaOptions applies options to a schema.
