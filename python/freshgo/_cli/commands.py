@@ -48,8 +48,8 @@ def convert(options: argparse.Namespace) -> Answer:
     order = None if options.relayout is None else {"order": options.relayout, **given}
     if order is None and any(value is not None for value in given.values()):
         raise UsageError("--hotness, --num-neighbors, --input-nodes and --hot-rows need --relayout")
-    if (options.source is None) == (options.tables is None):
-        raise UsageError("expected SOURCE STORE, or --tables SPEC STORE")
+    if sum(given is not None for given in (options.source, options.tables, options.edges)) != 1:
+        raise UsageError("expected SOURCE STORE, --edges FILE STORE, or --tables SPEC STORE")
     common: dict[str, Any] = {
         **_writing(options),
         "relayout": order,
@@ -71,7 +71,7 @@ def convert(options: argparse.Namespace) -> Answer:
     from freshgo.convert import convert
 
     store = convert(
-        options.source,
+        options.edges or options.source,
         options.store,
         source=options.kind,
         allow_pickle=options.allow_pickle,

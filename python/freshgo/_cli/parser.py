@@ -116,6 +116,14 @@ class _Commands:
             "error)",
         )
         command.add_argument(
+            "--edges",
+            metavar="FILE",
+            type=path,
+            action="append",
+            help="convert the edges of this .npy or Parquet file, instead of SOURCE; may be given several times, for "
+            "edges that follow one another",
+        )
+        command.add_argument(
             "--tables",
             metavar="SPEC",
             type=path,

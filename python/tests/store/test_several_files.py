@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from freshgo import Loader, Store, convert, errors
+from freshgo.cli import main
 
 FILES = ("indptr.bin", "indices.bin", "edge_ids.bin")
 
@@ -136,3 +137,14 @@ def test_files_that_do_not_follow_one_another(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidArgumentError, match="lists URLs"):
         convert({"edge_index": ["s3://bucket/a.npy"]}, tmp_path / "g", progress=False)
     assert not (tmp_path / "g").exists()
+
+
+def test_command_line(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "0.npy", edges()[:, :40])
+    np.save(tmp_path / "1.npy", edges()[:, 40:])
+    given = ["--edges", str(tmp_path / "0.npy"), "--edges", str(tmp_path / "1.npy")]
+    assert main(["convert", *given, str(tmp_path / "g"), "--quiet"]) == 0
+    with Store.open(tmp_path / "g") as store:
+        assert_same(store, whole)
+    assert main(["convert", *given, "--tables", "t.toml", str(tmp_path / "both")]) == 2
+    assert "expected SOURCE STORE, --edges FILE STORE, or --tables SPEC STORE" in capsys.readouterr().err

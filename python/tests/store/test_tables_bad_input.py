@@ -286,5 +286,5 @@ def test_the_command_reads_a_description(tmp_path: Path, capsys: pytest.CaptureF
         assert main(["convert", "--tables", str(tmp_path / "bad.json"), str(tmp_path / "x")]) == 1
         assert message in capsys.readouterr().err
     assert main(["convert", str(tmp_path / "x")]) == 2
-    assert "expected SOURCE STORE" in capsys.readouterr().err
+    assert "expected SOURCE STORE, --edges" in capsys.readouterr().err
     assert main(["convert", "--tables", str(tmp_path / "none.json"), str(tmp_path / "x")]) == 1
