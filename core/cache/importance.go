@@ -45,7 +45,7 @@ type ranked struct {
 
 const (
 	keyBits   = 32
-	digitBits = 11 // of a key at a time: the counts stay within the first-level cache
+	digitBits = 16 // of a key at a time: two passes, and most keys share few of the higher digits
 
 	// sortedShare is the part of the nodes, as a divisor, that is sorted at a time
 	// at most: it bounds both the rounds and the scratch. Arbitrary.
@@ -101,27 +101,31 @@ func divisor(a, b int64) int64 {
 
 // takeWhatFits takes all candidates above the highest key whose lists do not all fit, and from that key those that fit.
 func (c *chooser) takeWhatFits() error {
-	threshold, above, err := c.threshold(c.room, func(nBytes int64) int64 { return nBytes })
+	threshold, above, err := c.threshold(c.room, true)
 	if err != nil {
 		return err
 	}
-	err = c.candidates(threshold+1, c.room, func(r ranked, _ int64) { c.kinds[r.kind].chosen.add(r.node) })
+	longest := c.room
 	c.room -= above
-	c.below = threshold + 1
-	if err != nil || threshold < 0 {
-		return err
-	}
-	return c.takeEqual(threshold)
+	err = c.candidates(threshold, longest, func(r ranked) {
+		if int64(r.key) > threshold {
+			c.kinds[r.kind].chosen.add(r.node)
+		} else {
+			c.take(r)
+		}
+	})
+	c.below = max(threshold, 0)
+	return err
 }
 
 // takeSorted takes the next candidates that fit in sorted order, as many as the room for sorting allows.
 func (c *chooser) takeSorted() error {
-	threshold, _, err := c.threshold(int64(len(c.sorted)), func(int64) int64 { return 1 })
+	threshold, _, err := c.threshold(int64(len(c.sorted)), false)
 	if err != nil {
 		return err
 	}
 	next := c.sorted[:0]
-	err = c.candidates(threshold+1, c.room, func(r ranked, _ int64) { next = append(next, r) })
+	err = c.candidates(threshold+1, c.room, func(r ranked) { next = append(next, r) })
 	if err != nil {
 		return err
 	}
@@ -141,7 +145,7 @@ func (c *chooser) takeSorted() error {
 // takeEqual goes through the candidates of one key, the next: they are as
 // important as one another and stand in the order of kinds and nodes already.
 func (c *chooser) takeEqual(key int64) error {
-	err := c.candidates(key, c.room, func(r ranked, _ int64) { c.take(r) })
+	err := c.candidates(key, c.room, c.take)
 	c.below = key
 	return err
 }
@@ -155,39 +159,74 @@ func (c *chooser) take(r ranked) {
 	}
 }
 
-// candidates visits, in their order, the lists of at most longest bytes, but for
-// empty ones, and a key from lowest up to, but not including, below.
-func (c *chooser) candidates(lowest, longest int64, visit func(r ranked, nBytes int64)) error {
+// listBlock is the lists of some nodes that follow one another, computed at once.
+type listBlock struct {
+	kind  int32
+	first int64    // node
+	keys  []uint32 // by node
+	bytes []int64  // of its list; 0: it is no candidate
+}
+
+// blockNodes is the size of a listBlock, which stays in the first-level cache. Arbitrary beyond.
+const blockNodes = 1 << 10
+
+// blocks visits all nodes, in their order. Candidates are lists of at most longest bytes, but for
+// empty ones, with a key below c.below.
+func (c *chooser) blocks(longest int64, visit func(b *listBlock)) error {
+	var keys [blockNodes]uint32
+	var bytes [blockNodes]int64
 	for i, k := range c.kinds {
-		for lo := 0; lo < len(k.Wanted); lo += chooseStep {
-			if err := c.ctx.Err(); err != nil {
-				return fmt.Errorf("cache: choosing neighbour lists: %w", err)
+		b := listBlock{kind: int32(i)}
+		for lo := 0; lo < len(k.Wanted); lo += blockNodes {
+			if lo%chooseStep == 0 && c.ctx.Err() != nil {
+				return fmt.Errorf("cache: choosing neighbour lists: %w", c.ctx.Err())
 			}
-			for v := lo; v < min(lo+chooseStep, len(k.Wanted)); v++ {
-				degree := k.Indptr[v+1] - k.Indptr[v]
-				nBytes := degree * k.EdgeBytes
-				if degree == 0 || nBytes > longest {
-					continue
+			wanted := k.Wanted[lo:min(lo+blockNodes, len(k.Wanted))]
+			indptr := k.Indptr[lo : lo+len(wanted)+1]
+			b.first, b.keys, b.bytes = int64(lo), keys[:len(wanted)], bytes[:len(wanted)]
+			begin := indptr[0]
+			for v, end := range indptr[1:] {
+				degree := end - begin
+				begin = end
+				key, nBytes := math.Float32bits(importance(wanted[v], degree, k.unit)), degree*k.EdgeBytes
+				if nBytes > longest || int64(key) >= c.below {
+					nBytes = 0
 				}
-				key := int64(math.Float32bits(importance(k.Wanted[v], degree, k.unit)))
-				if key < c.below && key >= lowest {
-					visit(ranked{uint32(key), int32(i), int64(v)}, nBytes)
-				}
+				b.keys[v], b.bytes[v] = key, nBytes
 			}
+			visit(&b)
 		}
 	}
 	return nil
 }
 
+// candidates visits, in their order, the candidates of a key from lowest on.
+func (c *chooser) candidates(lowest, longest int64, visit func(r ranked)) error {
+	return c.blocks(longest, func(b *listBlock) {
+		for v, nBytes := range b.bytes {
+			if nBytes > 0 && int64(b.keys[v]) >= lowest {
+				visit(ranked{b.keys[v], b.kind, b.first + int64(v)})
+			}
+		}
+	})
+}
+
 // threshold returns the highest key for which the candidates of this and higher keys together weigh more than limit,
-// and the weight of the candidates above it. Without such a key it returns -1 and the weight of all.
-func (c *chooser) threshold(limit int64, weight func(nBytes int64) int64) (key, above int64, err error) {
-	for left := keyBits; left > 0; { // bits of the key that are still unknown
-		shift := max(left-digitBits, 0)
-		var histogram [1 << digitBits]int64
-		err := c.candidates(key<<left, c.room, func(r ranked, nBytes int64) {
-			if k := int64(r.key); k>>left == key {
-				histogram[k>>shift%(1<<(left-shift))] += weight(nBytes)
+// and the weight of the candidates above it: their bytes, or else 1 each. Without such a key it returns -1 and the
+// weight of all.
+func (c *chooser) threshold(limit int64, byBytes bool) (key, above int64, err error) {
+	histogram := make([]int64, 1<<digitBits)
+	for shift := keyBits - digitBits; shift >= 0; shift -= digitBits {
+		clear(histogram)
+		prefix := key // of the bits that are known
+		err := c.blocks(c.room, func(b *listBlock) {
+			for v, weight := range b.bytes {
+				if k := int64(b.keys[v]) >> shift; weight > 0 && k>>digitBits == prefix {
+					if !byBytes {
+						weight = 1
+					}
+					histogram[k%(1<<digitBits)] += weight
+				}
 			}
 		})
 		if err != nil {
@@ -200,8 +239,7 @@ func (c *chooser) threshold(limit int64, weight func(nBytes int64) int64) (key, 
 		if digit < 0 { // only of the first digit: below it, the bucket chosen exceeds limit
 			return -1, above, nil
 		}
-		key = key<<(left-shift) | digit
-		left = shift
+		key = key<<digitBits | digit
 	}
 	return key, above, nil
 }

@@ -248,6 +248,19 @@ func (n *Neighbors) AddColumn(width int) (*Column, error) {
 	if err != nil {
 		return nil, err
 	}
+	return n.column(block, width), nil
+}
+
+// CutColumn makes a column of the whole array, which block holds: it moves the cached lists to the front, in place, and
+// gives the rest of the block back. The block is n's from then on.
+func (n *Neighbors) CutColumn(block *mem.Block, width int) *Column {
+	n.blocks = append(n.blocks, block)
+	n.column(block, width).Put(0, block.Bytes()) // a list never moves to a later place, and lists move in their order
+	block.Shrink(n.edges * int64(width))
+	return n.column(block, width)
+}
+
+func (n *Neighbors) column(block *mem.Block, width int) *Column {
 	c := &Column{bytes: block.Bytes(), width: int64(width), neighbors: n}
 	switch width {
 	case 4:
@@ -257,7 +270,7 @@ func (n *Neighbors) AddColumn(width int) (*Column, error) {
 	default:
 		panic(fmt.Sprintf("cache: invariant: a column of %d bytes", width))
 	}
-	return c, nil
+	return c
 }
 
 // Prefetch prefetches these places, such as Find returns.

@@ -258,6 +258,13 @@ func TestColumnsHoldTheLists(t *testing.T) {
 			wide.Put(first, large)
 			first = end
 		}
+		whole, err := n.budget.Alloc(mem.NeighborCache, total*4)
+		require.NoError(t, err)
+		for p := range mem.Slice[uint32](whole) {
+			mem.Slice[uint32](whole)[p] = uint32(p * 7)
+		}
+		require.Equal(t, narrow.Narrow, n.CutColumn(whole, 4).Narrow)
+		require.Equal(t, NeighborTableBytes(700)+n.Edges()*16, n.budget.Used(), "the rest is given back")
 		next := int64(0) // lists lie back to back in the order of their nodes
 		for v := range int64(700) {
 			at := listOf(n, v)

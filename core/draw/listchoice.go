@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"freshgo/core/cache"
+	"freshgo/core/graph"
 	"freshgo/core/sample"
 )
 
@@ -55,7 +56,7 @@ func (k Lists) listed(wanted cache.Hotness) (of []listed, lists []cache.Lists) {
 		if !s.MayList(i) {
 			continue
 		}
-		one := listed{indptr: r.Indptr}
+		one := listed{relation: i, indptr: r.Indptr, loaded: k.sampling.loaded[i]}
 		one.add(&r.Neighbors, r.OnDisk.Indices)
 		one.add(&r.EdgeIDs, r.OnDisk.EdgeIDs)
 		of = append(of, one)
@@ -82,6 +83,18 @@ func (k Lists) countedEvery() int64 {
 	return total/countedBytes + 1
 }
 
+// readable returns the neighbours of a relation where they are read fastest.
+func (k Lists) readable(i int) *graph.IDs {
+	r := &k.sampling.Parts.Schema.Relations[i]
+	block := k.sampling.loaded[i]
+	if block == nil {
+		return &r.Neighbors
+	}
+	ids := graph.InMemory(nil, nil, k.sampling.Parts.Schema.NumNodes(r.Source))
+	ids.Hold(block, r.OnDisk.Indices)
+	return &ids
+}
+
 // WantedLists scores all nodes by how often they are asked for lists.
 func (k Lists) WantedLists(ctx context.Context) (*cache.Vector, error) {
 	m, s := k.sampling, k.sampling.Parts.Schema
@@ -90,7 +103,7 @@ func (k Lists) WantedLists(ctx context.Context) (*cache.Vector, error) {
 		for i := range s.Relations {
 			if r := &s.Relations[i]; s.leads[i] {
 				led[r.Source] = true
-				if err := countSources(ctx, m, r, every, counts); err != nil {
+				if err := countSources(ctx, m, r, k.readable(i), every, counts); err != nil {
 					return err
 				}
 			}

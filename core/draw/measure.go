@@ -30,7 +30,8 @@ type Measured struct {
 // Measure samples batches spread over the first epoch and finds the most that one of them needed. It stays within the
 // memory: a batch that finds no room beside neighbours in memory is sampled from disk, and where it still has no room
 // its demand is estimated. It frees all that it allocates, except for the neighbours: where they fit in half of
-// the memory they are loaded first, for a batch costs thousands of reads, and openTopology finds them in l.loaded.
+// the memory they are loaded first, for a batch costs thousands of reads. Sampling.loaded has them then, for
+// Topology.OpenLists, or for Lists.Open to choose from.
 func Measure(ctx context.Context, m *Sampling, r *sizing.Request, g *sizing.Graph) (of Measured, err error) {
 	split := sizing.Measuring(r, g)
 	limit := max(r.Memory-g.Fixed, leastTrial)

@@ -2,10 +2,12 @@ package draw
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"freshgo/core/cache"
 	"freshgo/core/graph"
+	"freshgo/core/mem"
 	"freshgo/core/store"
 )
 
@@ -25,9 +27,11 @@ import (
 // listed holds the cached columns of the same lists: neighbours, and edge numbers
 // where these are on disk too, of a graph or of one of its edge types.
 type listed struct {
-	indptr []int64
-	arrays []*graph.IDs
-	files  []*store.Array
+	relation int
+	indptr   []int64
+	arrays   []*graph.IDs
+	files    []*store.Array
+	loaded   *mem.Block // the whole first array, in memory already; nil: it is read
 }
 
 func (s *listed) add(ids *graph.IDs, file *store.Array) {
@@ -51,13 +55,18 @@ func NewLists(m *Sampling) Lists { return Lists{m} }
 // Open caches the lists of the most important nodes, as many as the
 // split gives bytes to, where topology is on disk. It reads neighbours, or a sample
 // of them, to rank the nodes and then, in the order of the file and every page
-// checked, what is cached.
+// checked, what is cached. Neighbours that measuring has loaded it cuts down to that.
 func (k Lists) Open(ctx context.Context) error {
 	m := k.sampling
 	if m.Split.NeighborLists == 0 {
 		return nil
 	}
+	k.countLoaded()
 	of, err := k.chooseLists(ctx)
+	if errors.Is(err, mem.ErrBudget) && len(m.loaded) > 0 { // the rest fits beside what is cached, not beside all
+		NewTopology(m).dropLoaded()
+		of, err = k.chooseLists(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -66,12 +75,30 @@ func (k Lists) Open(ctx context.Context) error {
 	}
 	for i, lists := range m.Lists {
 		for j, a := range of[i].arrays {
+			if j == 0 && of[i].loaded != nil {
+				graph.CacheLoaded(a, of[i].loaded, of[i].files[j].Layout.RowBytes, lists, of[i].indptr)
+				continue
+			}
 			if err := m.Graph.Cache(ctx, a, of[i].files[j], lists, of[i].indptr); err != nil {
 				return err
 			}
 		}
+		if of[i].loaded != nil {
+			delete(m.loaded, of[i].relation)
+		}
 	}
+	NewTopology(m).dropLoaded() // of relations whose lists are not cached
 	return nil
+}
+
+// countLoaded counts what measuring has loaded in the budget, or drops it where there is no room for all of it.
+func (k Lists) countLoaded() {
+	for _, block := range k.sampling.loaded {
+		if block.Recount(k.sampling.Budget, mem.NeighborCache) != nil {
+			NewTopology(k.sampling).dropLoaded()
+			return
+		}
+	}
 }
 
 // chooseLists chooses the lists to cache, and says of what.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"freshgo/core/cache"
+	"freshgo/core/graph"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
@@ -212,7 +213,7 @@ func countEpoch(
 // degrees scores the nodes of all types, on one scale, by their edges to other nodes of all relations that are drawn
 // along.
 func degrees(ctx context.Context, m *Sampling, _ *CachedTypes) (*cache.Vector, error) {
-	return counted(m, func(r *Relation, counts []uint32) error { return countSources(ctx, m, r, 1, counts) })
+	return counted(m, func(r *Relation, counts []uint32) error { return countSources(ctx, m, r, &r.Neighbors, 1, counts) })
 }
 
 // inDegrees does the same by their edges from other nodes.
@@ -243,10 +244,12 @@ func counted(m *Sampling, count func(r *Relation, counts []uint32) error) (*cach
 
 // countSources adds the edges of a relation, or a share of them as by graph.IDs.ScanSome, to the counts of their
 // sources. There is a count for every node.
-func countSources(ctx context.Context, m *Sampling, r *Relation, every int64, counts []uint32) error {
+func countSources(
+	ctx context.Context, m *Sampling, r *Relation, neighbors *graph.IDs, every int64, counts []uint32,
+) error {
 	s := m.Parts.Schema
 	from := counts[s.First[r.Source]:]
-	return r.Neighbors.ScanSome(ctx, m.Budget, every, func(_ int64, sources []int64) error {
+	return neighbors.ScanSome(ctx, m.Budget, every, func(_ int64, sources []int64) error {
 		cache.Count(from, sources)
 		return nil
 	})

@@ -33,7 +33,7 @@ type Sampling struct {
 	Sampler    *sample.Sampler
 	Workers    chan *sample.Worker // free sampling workers
 	cpu        chan struct{}       // tokens: threads that may compute at a time
-	loaded     map[int]*mem.Block  // the neighbours of relations, between measuring and opening
+	loaded     map[int]*mem.Block  // the neighbours of relations, between measuring and opening: see Measure
 	fromDisk   *graph.Counts       // where neighbours on disk were found
 	trial      bool                // samples to measure batches, and is closed then
 	Lists      []*cache.Neighbors  // of topology on disk, of each relation that has any

@@ -36,7 +36,7 @@ func (g Topology) OpenIndptr(ctx context.Context) error {
 func (g Topology) OpenLists(ctx context.Context) error {
 	m, s := g.sampling, g.sampling.Parts.Schema
 	m.fromDisk = new(graph.Counts)
-	if !m.Split.Neighbors {
+	if !m.Split.Neighbors && m.Split.NeighborLists == 0 {
 		g.dropLoaded()
 	}
 	for i, r := range s.stored() {
@@ -74,8 +74,11 @@ func (g Topology) openNeighbors(ctx context.Context, relation int) (ids graph.ID
 		ids.Hold(block, of.Indices)
 		return ids, nil
 	}
-	loaded := m.loaded[relation]
-	delete(m.loaded, relation)
+	var loaded *mem.Block
+	if m.Split.Neighbors {
+		loaded = m.loaded[relation]
+		delete(m.loaded, relation)
+	}
 	if ids, err = m.Graph.IDs(ctx, of.Indices, m.Split.Neighbors, limit, loaded, of.LoadIndices); err == nil {
 		ids.CountIn(m.fromDisk)
 	}

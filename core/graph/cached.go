@@ -88,6 +88,12 @@ func (o *Opened) Cache(ctx context.Context, a *IDs, file *store.Array, lists *ca
 	return nil
 }
 
+// CacheLoaded does the same for an array that is in memory whole, which is checked then. The block is the lists' from
+// then on.
+func CacheLoaded(a *IDs, block *mem.Block, width int, lists *cache.Neighbors, indptr []int64) {
+	a.lists = &listColumn{lists: lists, column: lists.CutColumn(block, width), indptr: indptr}
+}
+
 // fillRanges is the number of ranges that are requested at once while lists are
 // read: far more than are in flight, and a few hundred kilobytes of descriptions.
 const fillRanges = 1 << 13

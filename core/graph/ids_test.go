@@ -218,6 +218,24 @@ func TestScanSomeVisitsEveryOtherBuffer(t *testing.T) {
 	}
 }
 
+// TestScanSomeOfMemory: the same with ids in memory, in pieces of its own.
+func TestScanSomeOfMemory(t *testing.T) {
+	const every, count = 3, 10*ScanIDs + 77
+	ids, narrow := make([]int64, count), make([]uint32, count)
+	for i := range ids {
+		ids[i], narrow[i] = int64(i)*5, uint32(i)*5
+	}
+	for _, a := range []*IDs{{narrow: narrow}, {wide: ids}} {
+		var firsts []int64
+		require.NoError(t, a.ScanSome(context.Background(), nil, every, func(first int64, piece []int64) error {
+			firsts = append(firsts, first)
+			require.Equal(t, ids[first:min(first+ScanIDs, count)], piece)
+			return nil
+		}))
+		require.Equal(t, []int64{0, 3 * ScanIDs, 6 * ScanIDs, 9 * ScanIDs}, firsts)
+	}
+}
+
 func TestScanRefusesIDsBeyondTheLimit(t *testing.T) {
 	ids := make([]int64, 50000)
 	ids[49999] = 10

@@ -80,12 +80,10 @@ func (o *Opened) IDs(
 		return ids, err
 	}
 	if loaded != nil {
-		n := int64(len(loaded.Bytes()))
-		if err := o.Budget.Reserve(mem.NeighborCache, n); err != nil {
+		if err := loaded.Recount(o.Budget, mem.NeighborCache); err != nil {
 			loaded.Free()
 			return ids, err
 		}
-		o.onClose(func() { o.Budget.Release(mem.NeighborCache, n) })
 	} else if loaded, err = load(ctx, o.Budget, mem.NeighborCache); err != nil {
 		return ids, err
 	}

@@ -24,12 +24,23 @@ const (
 // during the call only. Ids on disk are checked against the limit and take up to
 // two pieces of staging memory.
 func (a *IDs) Scan(ctx context.Context, budget *mem.Budget, visit func(first int64, ids []int64) error) error {
+	return a.ScanSome(ctx, budget, 1, visit)
+}
+
+// ScanSome scans one of every so many pieces: buffers of the engine where the ids are on disk.
+func (a *IDs) ScanSome(
+	ctx context.Context, budget *mem.Budget, every int64, visit func(first int64, ids []int64) error,
+) error {
+	step := int(every) * ScanIDs
 	switch {
 	case a.disk != nil:
-		return a.ScanSome(ctx, budget, 1, visit)
+		buffer := make([]int64, ScanIDs)
+		return a.disk.scanSome(ctx, budget, every, func(first int64, data []byte) error {
+			return a.visitRaw(first, data, buffer, visit)
+		})
 	case a.narrow != nil:
 		buffer := make([]int64, ScanIDs)
-		for first := 0; first < len(a.narrow); first += ScanIDs {
+		for first := 0; first < len(a.narrow); first += step {
 			part := a.narrow[first:min(first+ScanIDs, len(a.narrow))]
 			for i, id := range part {
 				buffer[i] = int64(id)
@@ -39,26 +50,13 @@ func (a *IDs) Scan(ctx context.Context, budget *mem.Budget, visit func(first int
 			}
 		}
 	default:
-		for first := 0; first < len(a.wide); first += ScanIDs {
+		for first := 0; first < len(a.wide); first += step {
 			if err := visitPart(ctx, int64(first), a.wide[first:min(first+ScanIDs, len(a.wide))], visit); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// ScanSome scans the ids in one of every buffers of the engine, where they are on disk, and all of them otherwise.
-func (a *IDs) ScanSome(
-	ctx context.Context, budget *mem.Budget, every int64, visit func(first int64, ids []int64) error,
-) error {
-	if a.disk == nil {
-		return a.Scan(ctx, budget, visit)
-	}
-	buffer := make([]int64, ScanIDs)
-	return a.disk.scanSome(ctx, budget, every, func(first int64, data []byte) error {
-		return a.visitRaw(first, data, buffer, visit)
-	})
 }
 
 func visitPart(ctx context.Context, first int64, ids []int64, visit func(int64, []int64) error) error {

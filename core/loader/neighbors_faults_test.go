@@ -96,6 +96,28 @@ func TestListsWithinTheBudget(t *testing.T) {
 	require.Positive(t, seen)
 }
 
+// TestListsAreCutFromWhatWasMeasured: where measuring has the neighbours in memory, lists are chosen and cached without
+// reading them again.
+func TestListsAreCutFromWhatWasMeasured(t *testing.T) {
+	d := newDataset(6000, 400000).bySorted()
+	s, o := d.store(t, ssd.OS), plain()
+	o.Fanouts, o.Memory = []int64{3, 2}, 1000
+	want := epochOf(t, open(t, d.graph(t), func() draw.Options { o := o; o.Memory = 0; return o }()), 0)
+	seen := 0
+	for o.Memory = leastMemory(t, draw.OpenStore(s), o); o.Memory < 8<<20; o.Memory += 100_000 {
+		l := open(t, draw.OpenStore(s), o)
+		if peak := l.Stats().PeakByPurpose["neighbor_cache"]; l.draw.Lists == nil || peak < 4*l.draw.Parts.NumEdges {
+			continue
+		}
+		seen++
+		require.Less(t, l.Stats().BytesRead, l.draw.Parts.NumEdges, "neighbours are read again with %d bytes", o.Memory)
+		require.LessOrEqual(t, l.draw.Budget.Live()[mem.NeighborCache], l.draw.Split.NeighborLists)
+		requireSame(t, want, epochOf(t, l, 0))
+		require.LessOrEqual(t, l.Stats().MemoryPeak, o.Memory)
+	}
+	require.Positive(t, seen)
+}
+
 // TestSmallestMemoryWithLists: with lists of a size by name the smallest memory that is named works, and has
 // them.
 func TestSmallestMemoryWithLists(t *testing.T) {

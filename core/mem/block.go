@@ -50,6 +50,29 @@ func (k *Block) Free() {
 	k.budget.Release(k.purpose, n)
 }
 
+// Shrink keeps the first n bytes of the block. What lies beyond them returns to the budget, and its whole pages to the
+// system.
+func (k *Block) Shrink(n int64) {
+	beyond := k.data[n:cap(k.data)]
+	page := uintptr(syscall.Getpagesize())
+	if pad := -uintptr(unsafe.Pointer(unsafe.SliceData(beyond))) % page; pad < uintptr(len(beyond)) { // its address alone
+		discard(beyond[pad:])
+	}
+	k.budget.Release(k.purpose, int64(len(k.data))-n)
+	k.data = k.data[:n]
+}
+
+// Recount counts the block in another budget from now on, or returns an error that wraps ErrBudget and changes nothing.
+func (k *Block) Recount(b *Budget, p Purpose) error {
+	n := int64(len(k.data))
+	if err := b.Reserve(p, n); err != nil {
+		return err
+	}
+	k.budget.Release(k.purpose, n)
+	k.budget, k.purpose = b, p
+	return nil
+}
+
 // Slice returns the block as a slice of T, which must contain no pointers. It is valid until Free.
 func Slice[T any](k *Block) []T { return View[T](k.data) }
 

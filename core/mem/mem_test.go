@@ -132,6 +132,49 @@ func TestAlloc(t *testing.T) {
 	}
 }
 
+func TestShrinkKeepsTheFirstBytes(t *testing.T) {
+	for _, n := range []int64{3, 10_000, 9 << 20} {
+		b := mem.NewBudget(n)
+		for range 2 { // the second block may be the first one's map
+			block, err := b.Alloc(mem.Trace, n)
+			require.NoError(t, err)
+			for i, v := range block.Bytes() {
+				if v != 0 {
+					t.Fatalf("byte %d of %d is not zero", i, n)
+				}
+				block.Bytes()[i] = byte(i%251 + 1)
+			}
+			for _, left := range []int64{n, n / 2, n/2 - 1, 0} {
+				block.Shrink(left)
+				require.EqualValues(t, left, b.Used())
+				require.Len(t, block.Bytes(), int(left))
+				for i, v := range block.Bytes() {
+					if v != byte(i%251+1) {
+						t.Fatalf("byte %d of %d is %d", i, left, v)
+					}
+				}
+			}
+			block.Free()
+			require.Zero(t, b.Used())
+		}
+	}
+}
+
+func TestRecountMovesABlockToAnotherBudget(t *testing.T) {
+	from, to := mem.NewBudget(0), mem.NewBudget(99)
+	block, err := from.Alloc(mem.Trace, 100)
+	require.NoError(t, err)
+	require.ErrorIs(t, block.Recount(to, mem.NeighborCache), mem.ErrBudget)
+	require.EqualValues(t, 100, from.Live()[mem.Trace], "a refusal changes nothing")
+	require.Zero(t, to.Used())
+	block.Shrink(99)
+	require.NoError(t, block.Recount(to, mem.NeighborCache))
+	require.Zero(t, from.Used())
+	require.EqualValues(t, 99, to.Live()[mem.NeighborCache])
+	block.Free()
+	require.Zero(t, to.Used())
+}
+
 func TestAllocThatTheSystemRefusesIsNotCounted(t *testing.T) {
 	b := mem.NewBudget(0)
 	_, err := b.Alloc(mem.Topology, 1<<60)

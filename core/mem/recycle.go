@@ -33,9 +33,9 @@ func mapZeroed(n int64) ([]byte, error) {
 
 // unmapZeroed gives back what mapZeroed returned.
 func unmapZeroed(data []byte) {
-	if recycles(len(data)) {
+	if recycles(cap(data)) {
 		small.give(data[:cap(data)])
 	} else {
-		unmap(data)
+		unmap(data[:cap(data)])
 	}
 }
