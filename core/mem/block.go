@@ -28,7 +28,7 @@ func (b *Budget) Alloc(p Purpose, n int64) (*Block, error) {
 	if err := b.Reserve(p, n); err != nil {
 		return nil, err
 	}
-	data, err := mapZeroed(n)
+	data, err := b.mapZeroed(n)
 	if err != nil {
 		b.Release(p, n)
 		return nil, fmt.Errorf("mem: mapping %d bytes for %s: %w", n, p, err)
@@ -44,10 +44,12 @@ func (k *Block) Free() {
 	if k.freed.Swap(true) {
 		return
 	}
-	n := int64(len(k.data))
-	unmapZeroed(k.data)
+	n, data := int64(len(k.data)), k.data[:cap(k.data)]
 	k.data = nil
-	k.budget.Release(k.purpose, n)
+	if !k.budget.keep(k.purpose, n, data) {
+		unmap(data)
+		k.budget.Release(k.purpose, n)
+	}
 }
 
 // Shrink keeps the first n bytes of the block. What lies beyond them returns to the budget, and its whole pages to the

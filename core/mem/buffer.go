@@ -114,14 +114,38 @@ func (s *spareMaps) take(n int64) ([]byte, error) {
 		return nil, nil
 	}
 	class := bits.Len64(uint64(max(n, leastMap) - 1))
-	if data := s.kept(class); data != nil {
+	if data := s.takeOut(class); data != nil {
 		return data, nil
 	}
 	return mapAnonymous(1 << class)
 }
 
-// kept takes out a map of a class, if there is one.
-func (s *spareMaps) kept(class int) []byte {
+// kept returns the bytes of all maps.
+func (s *spareMaps) kept() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(s.bytes)
+}
+
+// trim unmaps the largest until no more than most bytes are left.
+func (s *spareMaps) trim(most int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for class := len(s.maps) - 1; int64(s.bytes) > most && s.bytes > 0; {
+		list := s.maps[class]
+		if len(list) == 0 {
+			class--
+			continue
+		}
+		data := list[len(list)-1]
+		s.maps[class] = list[:len(list)-1]
+		s.bytes -= len(data)
+		unmap(data)
+	}
+}
+
+// takeOut takes out a map of a class, if there is one.
+func (s *spareMaps) takeOut(class int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list := s.maps[class]
@@ -154,10 +178,4 @@ func (s *spareMaps) keep(data []byte) bool {
 	return true
 }
 
-func (s *spareMaps) unmap() {
-	for _, list := range s.maps {
-		for _, data := range list {
-			unmap(data)
-		}
-	}
-}
+func (s *spareMaps) unmap() { s.trim(0) }

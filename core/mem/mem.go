@@ -6,7 +6,8 @@
 // the loader makes one Budget and hands it down.
 //
 // An Alloc costs one or two system calls and, later, a page fault per page touched: it is for tables and pools, not for
-// rows. Up to 8 MiB of freed blocks of at most 2 MiB are kept for the next ones, uncounted.
+// rows. A budget keeps up to 8 MiB of freed blocks of at most 2 MiB for the next ones, as long as anything is in use.
+// It keeps none that would not fit beside what is in use, and gives them up for what does not fit beside them.
 package mem
 
 import (
@@ -89,10 +90,11 @@ type Budget struct {
 	peak  int64
 	live  [NumPurposes]int64
 	peaks [NumPurposes]int64
+	spare spareMaps // of freed blocks, within the limit beside used
 }
 
 // NewBudget returns a budget of limit bytes. With limit <= 0 nothing is refused, and everything is still counted.
-func NewBudget(limit int64) *Budget { return &Budget{limit: limit} }
+func NewBudget(limit int64) *Budget { return &Budget{limit: limit, spare: spareMaps{most: mostKept}} }
 
 // Reserve counts n bytes that the caller allocates elsewhere, or returns a *BudgetError and counts nothing.
 func (b *Budget) Reserve(p Purpose, n int64) error {
@@ -105,6 +107,9 @@ func (b *Budget) Reserve(p Purpose, n int64) error {
 		return &BudgetError{Purpose: p, Need: n, Free: b.limit - b.used, Limit: b.limit}
 	}
 	b.used += n
+	if b.limit > 0 {
+		b.spare.trim(b.limit - b.used)
+	}
 	b.live[p] += n
 	b.peak = max(b.peak, b.used)
 	b.peaks[p] = max(b.peaks[p], b.live[p])
@@ -115,11 +120,19 @@ func (b *Budget) Reserve(p Purpose, n int64) error {
 func (b *Budget) Release(p Purpose, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.release(p, n)
+}
+
+// release is Release with mu held.
+func (b *Budget) release(p Purpose, n int64) {
 	if n < 0 || n > b.live[p] {
 		panic(fmt.Sprintf("mem: releasing %d bytes of %s, %d are live", n, p, b.live[p]))
 	}
 	b.used -= n
 	b.live[p] -= n
+	if b.used == 0 {
+		b.spare.trim(0)
+	}
 }
 
 // Limit returns the budget in bytes, or 0 when it is unlimited.

@@ -7,22 +7,19 @@ import "freshgo/core/internal/invariants"
 // records of a batch of 300,000 rows: a fifth of a loader's system time was theirs.
 const (
 	mostSmall = 2 << 20 // the largest of them
-	mostKept  = 8 << 20 // of maps that nobody uses; no budget counts them. Arbitrary
+	mostKept  = 8 << 20 // of maps of a budget that nobody uses. Arbitrary
 )
-
-// small is the spare maps of the blocks of all budgets.
-var small = spareMaps{most: mostKept}
 
 // recycles reports whether blocks of n bytes are used again. With the tag invariants none are, so that an access after
 // Free stays a fault.
 func recycles(n int) bool { return n > 0 && n <= mostSmall && !invariants.Enabled }
 
 // mapZeroed returns n bytes of zeros; the capacity is the size of their map.
-func mapZeroed(n int64) ([]byte, error) {
+func (b *Budget) mapZeroed(n int64) ([]byte, error) {
 	if n > mostSmall || !recycles(int(n)) {
 		return mapAnonymous(n)
 	}
-	data, err := small.take(n)
+	data, err := b.spare.take(n)
 	if err != nil {
 		return nil, err
 	}
@@ -31,11 +28,17 @@ func mapZeroed(n int64) ([]byte, error) {
 	return data, nil
 }
 
-// unmapZeroed gives back what mapZeroed returned.
-func unmapZeroed(data []byte) {
-	if recycles(cap(data)) {
-		small.give(data[:cap(data)])
-	} else {
-		unmap(data[:cap(data)])
+// keep takes back n bytes counted by Reserve and keeps their map for another block, where that may be. Else it does
+// nothing and returns false.
+func (b *Budget) keep(p Purpose, n int64, data []byte) bool {
+	if !recycles(len(data)) {
+		return false
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.used == n || b.limit > 0 && b.spare.kept()+int64(len(data)) > b.limit-b.used+n || !b.spare.keep(data) {
+		return false
+	}
+	b.release(p, n)
+	return true
 }

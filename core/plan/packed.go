@@ -1,6 +1,9 @@
 package plan
 
-import "freshgo/core/internal/bitset"
+import (
+	"freshgo/core/internal/bitset"
+	"freshgo/core/mem"
+)
 
 // packed tracks the rows in packs of earlier plans for batches that have not been planned yet, and the room of packs.
 type packed struct {
@@ -9,7 +12,7 @@ type packed struct {
 
 // pack counts the rows that plans put into the packs of one batch.
 type pack struct {
-	held         bitset.Set // positions
+	held         *mem.Block // the set of positions of a batch ahead; nil: nobody counts on them, for want of memory
 	size         int        // of the batch
 	memory, file int64      // rows
 	bytes        int64      // of those in the file
@@ -19,10 +22,28 @@ type pack struct {
 func (p *packed) forget(first int64) {
 	for at := range p.batches {
 		if at < first {
+			p.batches[at].free()
 			delete(p.batches, at)
 		}
 	}
 }
+
+// forgetAll drops all that is known.
+func (p *packed) forgetAll() {
+	for _, k := range p.batches {
+		k.free()
+	}
+	clear(p.batches)
+}
+
+func (k *pack) free() {
+	if k.held != nil {
+		k.held.Free()
+	}
+}
+
+// positions returns the set of positions.
+func (k *pack) positions() bitset.Set { return mem.Slice[uint64](k.held) }
 
 // room returns the room that earlier plans leave while their packs for the batches from first on exist.
 func (p *packed) room(all room, first int64) room {
@@ -49,17 +70,17 @@ func (p *packed) fileBytes(lo, hi int64) (n int64) {
 func (p *packed) mark(first int64, h *horizon, delivered bitset.Set) {
 	for b, batch := range h.batches {
 		k := p.batches[first+int64(b)]
-		if k == nil || k.size != batch.Len() {
+		if k == nil || k.held == nil || k.size != batch.Len() {
 			continue
 		}
-		for i := range k.held.Within(0, int64(k.size)) {
+		for i := range k.positions().Within(0, int64(k.size)) {
 			delivered.Add(int64(h.offsets[b]) + i)
 		}
 	}
 }
 
 // remember keeps what a plan puts into packs. The nearest are in memory.
-func (p *packed) remember(w *window) {
+func (p *packed) remember(budget *mem.Budget, w *window) {
 	if p.batches == nil {
 		p.batches = map[int64]*pack{}
 	}
@@ -69,8 +90,7 @@ func (p *packed) remember(w *window) {
 		at := s.First + int64(size.Dest)
 		k := p.batches[at]
 		if k == nil {
-			n := w.batches[size.Dest].Len()
-			k = &pack{held: bitset.New(int64(n)), size: n}
+			k = &pack{size: w.batches[size.Dest].Len()}
 			p.batches[at] = k
 		}
 		inMemory := min(memory, int64(size.Rows))
@@ -81,8 +101,16 @@ func (p *packed) remember(w *window) {
 	}
 	for b := w.current; b < len(w.batches) && len(s.Packs) > 0; b++ {
 		lo, hi := int64(w.offsets[b]), int64(w.offsets[b+1])
+		k := p.batches[s.First+int64(b)]
+		if k != nil && k.held == nil {
+			k.held, _ = budget.Alloc(mem.Trace, bitset.Bytes(int64(k.size)))
+		}
+		if k == nil || k.held == nil {
+			continue
+		}
+		positions := k.positions()
 		for i := range w.held.Within(lo, hi) {
-			p.batches[s.First+int64(b)].held.Add(i - lo)
+			positions.Add(i - lo)
 		}
 	}
 }

@@ -160,7 +160,7 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Rows)
 	if err := w.finish(ctx); err != nil {
 		return err
 	}
-	p.packed.remember(w)
+	p.packed.remember(p.budget, w)
 	p.previous = s.First
 	return nil
 }
@@ -219,7 +219,8 @@ func (p *Planner) Reset(resident func(yield func(slot int32, row uint32))) {
 	} else {
 		r.clear()
 	}
-	p.packed, p.previous = packed{}, -1
+	p.packed.forgetAll()
+	p.previous = -1
 	held := bitset.New(r.capacity)
 	resident(func(slot int32, row uint32) {
 		_, cached := r.slotOf(row)
@@ -244,6 +245,7 @@ func (p *Planner) Reset(resident func(yield func(slot int32, row uint32))) {
 
 // Close frees the planner's memory. Plans that it made live on. Idempotent.
 func (p *Planner) Close() {
+	p.packed.forgetAll()
 	p.buffers.release()
 	p.cached.close()
 }

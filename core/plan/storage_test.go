@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/internal/bitset"
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 )
@@ -166,6 +167,39 @@ func TestStoredPlansFitTheirMemory(t *testing.T) {
 		most := 12*rows + 100*width + 64<<20
 		require.LessOrEqual(t, StateBytes(rows, rows/4)+StoredBytes(1<<25, width), most)
 	}
+}
+
+// TestPacksAheadAreCounted: what a planner knows of the packs of batches ahead is in its budget. Where there is no
+// memory for that, the next plan reads those rows.
+func TestPacksAheadAreCounted(t *testing.T) {
+	const numRows, capacity, width = 1 << 13, 500, 3000
+	trace := wide(explore.Rand(t, 24, 24), 8, width, numRows)
+	var misses []int64
+	for _, full := range []bool{false, true} {
+		c, budget := testConfig(numRows, capacity, "pack+forward"), mem.NewBudget(1<<30)
+		d := newDisk(mem.NewBudget(0))
+		c.PackMemory, c.PackFile, c.Storage = 0, 1<<40, d
+		p, err := New(budget, c)
+		require.NoError(t, err)
+		s, err := p.Plan(context.Background(), 0, d.store(trace[:4]), d.store(trace[4:]))
+		require.NoError(t, err)
+		s.Release()
+		p.buffers.release()
+		require.Equal(t, StateBytes(numRows, capacity)+4*bitset.Bytes(width), budget.Used())
+		if full {
+			for _, k := range p.packed.batches {
+				k.free()
+				k.held = nil
+			}
+		}
+		s, err = p.Plan(context.Background(), 4, d.store(trace[4:]), nil)
+		require.NoError(t, err)
+		misses = append(misses, s.Choice.ColdRows)
+		s.Release()
+		p.Close()
+		require.Zero(t, budget.Used())
+	}
+	require.Less(t, misses[0], misses[1])
 }
 
 // TestPlansThatLoseTheirStorageLeaveThePlannerAsItWas: a plan that fails at any call of its storage is made again, as
