@@ -165,7 +165,6 @@ func (f *Features) OpenSlots(m *draw.Sampling, capacity int64) error {
 	if err != nil {
 		return err
 	}
-	rows.Populate()
 	m.OnClose(rows.Close)
 	f.Slots = rows
 	return nil

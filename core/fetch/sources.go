@@ -53,6 +53,7 @@ func OpenFixed(ctx context.Context, m *draw.Sampling, f *Features, c *batch.Coun
 	if err := f.OpenSlots(m, policy.Len()); err != nil {
 		return nil, err
 	}
+	f.Slots.Populate()
 	wanted, first := make([]int64, 0, FillChunk), 0 // first is the slot of the first of wanted
 	read := func() error {
 		err := f.readAtOpening(ctx, wanted, func(table, at int, row []byte) {
@@ -99,7 +100,11 @@ func OpenOnline(m *draw.Sampling, f *Features) (*Online, error) {
 	if err := f.OpenResident(m); err != nil {
 		return nil, err
 	}
-	return c, f.OpenSlots(m, m.Split.CacheRows)
+	if err := f.OpenSlots(m, m.Split.CacheRows); err != nil {
+		return nil, err
+	}
+	f.Slots.Populate()
+	return c, nil
 }
 
 // restart begins with an empty cache.

@@ -53,6 +53,7 @@ type Cache struct {
 	timeline    timeline
 	idleGate    idleGate
 	forecasts   forecasts
+	populate    sync.Once      // gives the slots their memory
 	presence    *plan.Presence // what batches that are pruned find in the cache; nil: none are
 
 	mu        sync.Mutex // guards inspector

@@ -127,6 +127,7 @@ func (in *inspector) run() error {
 		if k == 0 && !in.waitRead(s) { // the consumer waits for its batch
 			return nil
 		}
+		in.cache.populate.Do(in.cache.features.Slots.Populate) // beside nothing that is measured or waited for
 		if len(current) == 0 {
 			current = in.sampleAhead(in.cache.superbatchLength(k + 1))
 		}
