@@ -39,6 +39,8 @@ const (
 	// believed is the part of a measured deviation, as an exponent, that a stretch applies. Arbitrary: three stretches
 	// apply seven eighths.
 	believed = 0.5
+	// settled is the number of stretches after which a price is worth keeping: see believed.
+	settled = 3
 	// unknowable is the error, as a logarithm, of a straight line through the bend of a disk and of chance within a
 	// stretch; smaller deviations change nothing.
 	unknowable = 0.15
@@ -110,6 +112,24 @@ func (l *Learned) slot() float64 {
 func (l *Learned) Device() Device {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.with(l.factors)
+}
+
+// Prior returns what to begin with next time, or false where that is the calibration: too little has been learned, or
+// nothing new. It is half way, as a power, between the two, since either may have met a burst of somebody else's work.
+func (l *Learned) Prior() (Device, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	half, changed := l.factors, false
+	for i, f := range l.factors {
+		half[i] = math.Sqrt(f)
+		changed = changed || l.seen[i] >= settled && math.Abs(math.Log(f)) > unknowable
+	}
+	return l.with(half), changed
+}
+
+// with returns the device with factors of its calibrated prices.
+func (l *Learned) with(factors [prices]float64) Device {
 	d := l.calibrated
 	if d.PageSeconds <= 0 {
 		return d // not calibrated
@@ -118,14 +138,14 @@ func (l *Learned) Device() Device {
 	// a slot anywhere, and at least the time of a page if it did when calibrated.
 	page, slot, inOrder := d.Seconds(1, 1), d.Seconds(1, int64(l.slotPages)), l.slot()
 	least := min(1, inOrder/page)
-	page, slot, inOrder = page*l.factors[perPage], slot*l.factors[perSlot], inOrder*l.factors[perSlot]
+	page, slot, inOrder = page*factors[perPage], slot*factors[perSlot], inOrder*factors[perSlot]
 	inOrder = max(inOrder, page*least)
 	slot = max(slot, page, inOrder)
 	page = max(page, slot/l.slotPages)
 	d.PageSeconds = max((slot-page)/(l.slotPages-1), fastestPage)
 	d.RequestSeconds = max(0, page-d.PageSeconds)
 	d.ReadBytesPerSecond = l.slotPages * PageBytes / inOrder
-	d.WriteBytesPerSecond /= l.factors[perWritten]
+	d.WriteBytesPerSecond /= factors[perWritten]
 	return d
 }
 

@@ -71,6 +71,33 @@ func TestASlowerDeviceIsLearned(t *testing.T) {
 	}
 }
 
+// TestAPriceThatIsTwiceWrongIsCorrected: within three seconds of work, and half of that is kept for the next loader, so
+// that it is right after a few.
+func TestAPriceThatIsTwiceWrongIsCorrected(t *testing.T) {
+	for _, factor := range []float64{0.5, 2} {
+		v := volume{requests: factor / quick.Seconds(1, 1), bytes: factor * 16 * ssd.PageBytes / quick.Seconds(1, 16)}
+		calibrated, off := quick, math.Log(factor)
+		for range 4 {
+			l := ssd.Learn(calibrated, ssd.DefaultSlotBytes, v.full)
+			_, learned := l.Prior()
+			require.False(t, learned, "nothing is known")
+			for range 4 {
+				v.work(l, 100_000, 2, 0)
+				v.work(l, 50_000, 16, 0)
+			}
+			require.InEpsilon(t, v.seconds(1, 1, 0), l.Device().Seconds(1, 1), 0.3)
+			require.False(t, l.Wrong(4))
+			if calibrated, learned = l.Prior(); !learned {
+				break
+			}
+			before := off
+			off = math.Log(calibrated.Seconds(1, 1) / v.seconds(1, 1, 0))
+			require.Less(t, math.Abs(off), math.Abs(before))
+		}
+		require.Less(t, math.Abs(off), 0.35, "of %g", math.Ln2)
+	}
+}
+
 // TestWhatWritingTakesFromReadingIsLearned: much where both share a limit, little where each has its own.
 func TestWhatWritingTakesFromReadingIsLearned(t *testing.T) {
 	calibrated := quick

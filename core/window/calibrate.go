@@ -31,8 +31,13 @@ func (c *Cache) calibrate(ctx context.Context) (device ssd.Device, err error) {
 	}
 	if path != "" {
 		c.draw.OnClose(func() {
-			if c.device != nil && c.device.Wrong(misjudged) {
+			if c.device == nil {
+				return
+			}
+			if prior, learned := c.device.Prior(); c.device.Wrong(misjudged) {
 				ssd.ForgetDevice(fs, path, key) // the next loader measures again
+			} else if learned {
+				ssd.SaveDevice(fs, path, key, prior)
 			}
 		})
 		var found bool
