@@ -157,7 +157,7 @@ func setRuns(word uint) iter.Seq2[int, int] {
 
 // findGroup is the number of nodes that are looked up at a time: their cache misses
 // in the table and in indptr overlap.
-const findGroup = 16
+const findGroup = 64
 
 // Find sets at[i] to where the list of nodes[i] begins in every column, or to Miss.
 // A list is as long as the node's range in indptr.

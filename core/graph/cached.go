@@ -25,7 +25,7 @@ type listColumn struct {
 const (
 	// serveGroup is the number of targets that are looked up at a time, so that their
 	// cache misses overlap.
-	serveGroup = 16
+	serveGroup = 64
 	// serveStep is the number of targets between two checks of the context.
 	// Arbitrary: under a millisecond.
 	serveStep = 1 << 12
