@@ -29,7 +29,7 @@ type Measured struct {
 
 // Measure samples batches spread over the first epoch and finds the most that one of them needed. It stays within the
 // memory: a batch that finds no room beside neighbours in memory is sampled from disk, and where it still has no room
-// its demand is estimated. It frees all that it allocates, except for the neighbours: where they fit in half of
+// its demand is estimated. It frees all that it allocates, except for the neighbours: where they fit into most of
 // the memory they are loaded first, for a batch costs thousands of reads. Sampling.loaded has them then, for
 // Topology.OpenLists, or for Lists.Open to choose from.
 func Measure(ctx context.Context, m *Sampling, r *sizing.Request, g *sizing.Graph) (of Measured, err error) {
@@ -103,7 +103,8 @@ type gauge struct {
 	own    BatchRows
 	missed CachedTypes
 
-	observer *observer // of the batches of the epoch
+	batches  []measuredBatch // that share their reads
+	observer *observer       // of the batches of the epoch
 }
 
 // fewBatches is the number of batches of an epoch up to which each measured batch is of an epoch of its own: a row
@@ -114,17 +115,45 @@ const fewBatches = 32 * measuredBatches
 // measureBatches adds what batches spread over an epoch need.
 func (a *gauge) measureBatches(ctx context.Context) error {
 	m := a.m
-	order, err := m.NewSeedOrder(ctx, m.EpochKey(0))
+	a.worker = <-m.Workers
+	defer func() { a.worker.Close() }()
+	a.missed = m.NewCachedTypes(make([]bool, m.Parts.Schema.NumTypes()))
+	shares := a.mayShare()
+	last, err := a.eachBatch(ctx, func(b *measuredBatch) error {
+		if shares {
+			a.batches = append(a.batches, *b)
+			b.request = Request{} // the next one has memory of its own
+			return nil
+		}
+		return a.measure(ctx, b)
+	})
 	if err != nil {
 		return err
 	}
+	defer a.forgetShared()
+	if shares {
+		a.readShared(ctx)
+	}
+	for i := range a.batches {
+		if err := a.measure(ctx, &a.batches[i]); err != nil {
+			return err
+		}
+	}
+	a.of.Observed = a.observer.observed()
+	return a.measureRuns(ctx, last)
+}
+
+// eachBatch visits the batches to measure, and returns the key of batch 0 of the last epoch.
+func (a *gauge) eachBatch(ctx context.Context, visit func(b *measuredBatch) error) (last sample.Key, err error) {
+	m := a.m
+	order, err := m.NewSeedOrder(ctx, m.EpochKey(0))
+	if err != nil {
+		return last, err
+	}
 	defer func() { order.Free() }()
-	a.worker = <-m.Workers
-	defer func() { a.worker.Close() }()
 	count := m.NumBatches()
 	step := max(1, count/measuredBatches)
-	var r Request
-	a.missed = m.NewCachedTypes(make([]bool, m.Parts.Schema.NumTypes()))
+	var b measuredBatch
 	for i, epoch := int64(0), int64(0); i < count; i += step {
 		if i+step >= count && m.Options.TimeAttr != "" {
 			i = count - 1 // in the order of times the last one is the largest
@@ -133,20 +162,20 @@ func (a *gauge) measureBatches(ctx context.Context) error {
 			order.Free()
 			next, err := m.NewSeedOrder(ctx, m.EpochKey(epoch))
 			if err != nil {
-				return err
+				return last, err
 			}
 			order = next
 		}
 		epoch++
-		if err := order.Batch(ctx, i, &r); err != nil {
-			return err
+		if err := order.Batch(ctx, i, &b.request); err != nil {
+			return last, err
 		}
-		if err := a.measure(ctx, order.BatchKey(i), r.Request); err != nil {
-			return err
+		b.key = order.BatchKey(i)
+		if err := visit(&b); err != nil {
+			return last, err
 		}
 	}
-	a.of.Observed = a.observer.observed()
-	return a.measureRuns(ctx, order.BatchKey(0))
+	return order.BatchKey(0), nil
 }
 
 // sharing is the factor between the parts of a batch that are sampled where a larger part does not fit. Arbitrary.
@@ -155,11 +184,16 @@ const sharing = 4
 // measure adds what a batch needs. Where the budget has no room for it, that is what a part of its seeds needs,
 // multiplied; and so with every batch from then on, since they are alike. A part reaches more nodes for each of its
 // seeds than the whole, so that the estimate is a bound but for chance.
-func (a *gauge) measure(ctx context.Context, key sample.Key, r sample.Request) error {
+func (a *gauge) measure(ctx context.Context, b *measuredBatch) error {
+	r := b.request.Request
+	defer b.forget()
 	for {
+		if a.share > 1 {
+			b.forget() // it is of the whole batch
+		}
 		part := partOf(r, a.share)
 		var graph sample.Subgraph
-		err := a.worker.Draw(ctx, key, part, &graph)
+		err := a.worker.Draw(b.with(ctx, true), b.key, part, &graph)
 		if err == nil {
 			d := demandOf(&graph, a.rows(&graph))
 			a.observer.add(&graph)
@@ -169,7 +203,7 @@ func (a *gauge) measure(ctx context.Context, key sample.Key, r sample.Request) e
 			a.of.Demand.Add(d)
 			return nil
 		}
-		if errors.Is(err, mem.ErrBudget) && a.observer.forget() {
+		if errors.Is(err, mem.ErrBudget) && (a.forgetShared() || a.observer.forget()) {
 			continue
 		}
 		if a.most == nil || !errors.Is(err, mem.ErrBudget) {
@@ -326,7 +360,8 @@ func (a *gauge) measureRuns(ctx context.Context, key sample.Key) error {
 				times = append(times, m.seedTimes[at])
 			}
 		}
-		if err := a.measure(ctx, key, sample.Request{Seeds: seeds, Times: times}); err != nil {
+		of := measuredBatch{key: key, request: Request{Request: sample.Request{Seeds: seeds, Times: times}}}
+		if err := a.measure(ctx, &of); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"freshgo/core/draw"
 	"freshgo/core/internal/bitset"
 	"freshgo/core/ssd"
+	"freshgo/core/ssd/faultfs"
 )
 
 // TestMeasuredBatchesAreObserved: measuring counts how many rows are in one of the measured batches, in two, and so on,
@@ -53,4 +54,26 @@ func TestMeasuredBatchesAreObserved(t *testing.T) {
 		require.Equal(t, !g.Tensors[i].ByEdge, share > 0 && share <= 1, "tensor %d: %v", i, share)
 	}
 	require.True(t, of.Observed.Lists > 0 && of.Observed.Lists <= 1)
+}
+
+// TestMeasuredBatchesShareReads: with neighbours on disk the same is measured as with neighbours in memory, and batches
+// read pages together that each would read by itself.
+func TestMeasuredBatchesShareReads(t *testing.T) {
+	d, fs := newDataset(6000, 400000).bySorted(), faultfs.New(ssd.OS)
+	s, o := d.store(t, fs), plain()
+	o.Fanouts, o.BatchSize, o.Memory, o.IO = []int64{4, 3}, 100, 64<<20, ssd.Pread
+	l := open(t, draw.OpenStore(s), o)
+	sizes := draw.NewSizes(&l.draw)
+	g := sizes.Graph()
+	r := sizes.Request(&g)
+	inMemory, err := draw.Measure(context.Background(), &l.draw, &r, &g)
+	require.NoError(t, err)
+	r.Memory = g.Neighbors
+	before := fs.Calls(faultfs.Read)
+	onDisk, err := draw.Measure(context.Background(), &l.draw, &r, &g)
+	require.NoError(t, err)
+	reads := int64(fs.Calls(faultfs.Read) - before)
+	require.Equal(t, inMemory.Demand, onDisk.Demand)
+	require.Equal(t, inMemory.Observed, onDisk.Observed)
+	require.Less(t, reads, g.Neighbors/ssd.PageBytes/4, "each by itself reads more requests than there are pages")
 }

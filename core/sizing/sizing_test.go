@@ -308,9 +308,9 @@ func TestTrials(t *testing.T) {
 	g := onDisk()
 	require.Equal(t, Working{Workers: 1, Prefetch: 1, Depth: 8}, Reading().Working)
 	for memory, want := range map[int64]Split{
-		2*160000 - 1: {Working: Working{1, 1, false, 8}, Slot: MinSlot},
-		2 * 160000:   {Working: Working{1, 1, false, 8}, Slot: MinSlot, Neighbors: true},
-		64 << 20:     {Working: Working{1, 1, false, 128}, Slot: MinSlot, Neighbors: true},
+		24008 + 213336 - 1: {Working: Working{1, 1, false, 8}, Slot: MinSlot},
+		24008 + 213336:     {Working: Working{1, 1, false, 8}, Slot: MinSlot, Neighbors: true},
+		64 << 20:           {Working: Working{1, 1, false, 128}, Slot: MinSlot, Neighbors: true},
 	} {
 		require.Equal(t, want, Measuring(&Request{Memory: memory}, &g), memory)
 	}

@@ -8,13 +8,13 @@ func Reading() Split {
 }
 
 // Measuring returns the division for sampling batches to learn their size: with the neighbours in memory where they
-// take less than half of it, since a batch costs thousands of reads.
+// take up to three quarters of what is not taken already, since a batch costs thousands of reads.
 func Measuring(r *Request, g *Graph) Split {
 	s := Reading()
 	if fullDepth*MinSlot <= r.Memory/modest {
 		s.Depth = fullDepth
 	}
-	s.Neighbors = g.Neighbors <= r.Memory/2
+	s.Neighbors = g.Neighbors <= (r.Memory-g.Fixed)/4*3
 	return s
 }
 

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"freshgo/core/draw"
 	"freshgo/core/graph"
 	"freshgo/core/internal/guard"
-	"freshgo/core/links"
 	"freshgo/core/sample"
 )
 
@@ -34,9 +34,7 @@ func (c *Cache) atOnce() int {
 
 // most returns the number of batches that may share reads; 0: none.
 func (t *sharedReads) most(c *Cache) int64 {
-	k := c.draw.Options.Links
-	excludes := k != nil && k.Exclude != links.ExcludeNone // and fetches lists for that
-	if t.each == 0 || c.draw.Split.Together == 0 || excludes || !c.draw.Sampler.FetchesOnce() {
+	if t.each == 0 || c.draw.Split.Together == 0 || !draw.SharesReads(c.draw) {
 		return 0
 	}
 	return min(mostShared, c.wantedRoom()/t.each)

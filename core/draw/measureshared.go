@@ -1,0 +1,119 @@
+package draw
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"freshgo/core/graph"
+	"freshgo/core/links"
+	"freshgo/core/mem"
+	"freshgo/core/sample"
+)
+
+// Measured batches whose neighbour lists are on disk share their reads (graph.Together): hop by hop, in the order of
+// the file. Each by itself, eight batches of 290,000 nodes would take two million requests.
+
+// measuredBatch is a batch that is sampled to learn its size.
+type measuredBatch struct {
+	key     sample.Key
+	request Request
+	wanted  *graph.Wanted // the neighbours that were read for it; nil: none
+}
+
+// with is the context of a draw of the batch, the last one or not.
+func (b *measuredBatch) with(ctx context.Context, last bool) context.Context {
+	if b.wanted == nil {
+		return ctx
+	}
+	return b.wanted.With(ctx, last)
+}
+
+// forget frees what was read for the batch, and reports whether anything was.
+func (b *measuredBatch) forget() bool {
+	if b.wanted == nil {
+		return false
+	}
+	b.wanted.Free()
+	b.wanted = nil
+	return true
+}
+
+const (
+	// sharedShare is the part, as a divisor, of a trial's memory for what batches read together. Arbitrary: 18 MB serve
+	// eight batches of 290,000 edges.
+	sharedShare = 4
+	// sharedAtOnce bounds the neighbours that are read at once, and least is where sharing is not worth it. Arbitrary.
+	sharedAtOnce, leastShared = 1 << 18, 1 << 12
+)
+
+// SharesReads reports whether batches can be drawn hop by hop, so that several share reads of neighbour lists.
+func SharesReads(m *Sampling) bool {
+	k := m.Options.Links
+	excludes := k != nil && k.Exclude != links.ExcludeNone // and fetches lists for that
+	return !excludes && m.Sampler.FetchesOnce()
+}
+
+// mayShare reports whether measured batches share their reads. Their requests are then in memory at the same time.
+func (a *gauge) mayShare() bool {
+	m := a.m
+	requests := measuredBatches * 3 * 8 * min(m.Options.BatchSize, m.Seeds.Count())
+	return m.Parts.Store != nil && !m.Split.Neighbors && SharesReads(m) && requests <= leastTrial
+}
+
+// readShared reads what the batches draw of neighbour lists, as far as there is memory. It ignores errors: measuring
+// meets them again.
+func (a *gauge) readShared(ctx context.Context) {
+	m := a.m
+	free := m.Budget.Free() / sharedShare
+	atOnce := int(min(free/2/graph.TogetherBytes(1), sharedAtOnce))
+	if atOnce < leastShared || m.Budget.Reserve(mem.Trace, graph.TogetherBytes(atOnce)) != nil {
+		return
+	}
+	defer m.Budget.Release(mem.Trace, graph.TogetherBytes(atOnce))
+	room := new(atomic.Int64)
+	room.Store(free / 2)
+	for i := range a.batches {
+		a.batches[i].wanted = graph.NewWanted(m.Budget, room)
+	}
+	var reading graph.Together
+	for range m.Parts.Schema.Hops {
+		asking, err := a.ask(ctx)
+		if len(asking) == 0 && err == nil {
+			return
+		}
+		if err == nil {
+			err = reading.Read(ctx, asking, atOnce)
+		}
+		if err != nil {
+			a.forgetShared()
+			return
+		}
+	}
+}
+
+// ask draws the batches as far as they go, and returns what those want that go on.
+func (a *gauge) ask(ctx context.Context) (asking []*graph.Wanted, err error) {
+	for i := range a.batches {
+		b := &a.batches[i]
+		var g sample.Subgraph
+		if err := a.worker.Draw(b.with(ctx, false), b.key, b.request.Request, &g); !errors.Is(err, sample.ErrDeferred) {
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if b.wanted.Asks() {
+			asking = append(asking, b.wanted)
+		}
+	}
+	return asking, nil
+}
+
+// forgetShared frees what was read for all batches, and reports whether anything was.
+func (a *gauge) forgetShared() (held bool) {
+	for i := range a.batches {
+		held = a.batches[i].forget() || held
+	}
+	return held
+}
