@@ -103,3 +103,23 @@ func TestHotnessesThatAreRefused(t *testing.T) {
 		require.ErrorContains(t, m.Check(), tt.message)
 	}
 }
+
+// TestEpochsAreCountedWhole: two epochs are counted where rows have few visits, each batch once, those that told the
+// number of rows as well.
+func TestEpochsAreCountedWhole(t *testing.T) {
+	for nodes := int64(1); nodes < 40; nodes++ {
+		g, err := NewGraph(context.Background(), GraphInput{
+			NodeTypes: []GraphNodes{{NumNodes: nodes}},
+			EdgeTypes: []GraphEdges{{EdgeIndex: store.Dense(manifest.DType_INT64, []int64{2, 1}, make([]byte, 16))}},
+		})
+		require.NoError(t, err)
+		o := drawsAll("oracle")
+		o.Seeds, o.Hotness, o.PreSCEpochs, o.Shuffle = nil, nil, Auto, true
+		got := make([]float32, nodes)
+		require.NoError(t, Hotness(context.Background(), g, o, got))
+		for v, n := range got {
+			require.EqualValues(t, 2, n, "node %d of %d", v, nodes)
+		}
+		g.Close()
+	}
+}

@@ -122,7 +122,7 @@ func countEpochs(ctx context.Context, m *Sampling, seed uint64, epochs int, rows
 	defer counter.Close()
 	for epoch := range epochs {
 		key := sample.Key{Seed: seed, Epoch: uint64(epoch)}
-		if err := countEpoch(ctx, m, key, m.NumBatches(), counter, rows); err != nil {
+		if err := countEpoch(ctx, m, key, m.NumBatches(), 0, counter, rows); err != nil {
 			return nil, err
 		}
 	}
@@ -153,13 +153,12 @@ func countEnough(ctx context.Context, m *Sampling, seed uint64, rows *CachedType
 	defer counter.Close()
 	all := m.NumBatches()
 	some := min(probed, all)
-	if err := countEpoch(ctx, m, sample.Key{Seed: seed}, some, counter, rows); err != nil {
+	if err := countEpoch(ctx, m, sample.Key{Seed: seed}, some, 0, counter, rows); err != nil {
 		return nil, err
 	}
-	visits := int64(0)
-	for row, n := range counter.Counts() {
+	visits, counted := int64(0), some
+	for _, n := range counter.Counts() {
 		visits += int64(n)
-		counter.Counts()[row] = 0
 	}
 	batches := enoughVisits * m.Parts.NumNodes * some / max(1, visits)
 	most := mostEpochs * all
@@ -167,18 +166,24 @@ func countEnough(ctx context.Context, m *Sampling, seed uint64, rows *CachedType
 		most = all / diskShare
 	}
 	batches = max(some, min(batches, most))
+	if batches < all { // at other distances
+		clear(counter.Counts())
+		counted = 0
+	}
 	for epoch := range max(1, batches/max(1, all)) {
 		key := sample.Key{Seed: seed, Epoch: uint64(epoch)}
-		if err := countEpoch(ctx, m, key, min(batches, all), counter, rows); err != nil {
+		if err := countEpoch(ctx, m, key, min(batches, all), counted, counter, rows); err != nil {
 			return nil, err
 		}
+		counted = 0
 	}
 	return counter.Hotness(1), nil
 }
 
-// countEpoch counts some of the batches of an epoch, at equal distances.
+// countEpoch counts some of the batches of an epoch, at equal distances, but for the number that are counted already:
+// those were at equal distances, too.
 func countEpoch(
-	ctx context.Context, m *Sampling, key sample.Key, some int64, counter *cache.Counter, rows *CachedTypes,
+	ctx context.Context, m *Sampling, key sample.Key, some, counted int64, counter *cache.Counter, rows *CachedTypes,
 ) error {
 	order, err := m.NewSeedOrder(ctx, key)
 	if err != nil {
@@ -195,6 +200,10 @@ func countEpoch(
 		var r Request
 		for i := next.Add(1) - 1; i < some; i = next.Add(1) - 1 {
 			b := i * m.NumBatches() / some
+			if before := (b*counted + m.NumBatches() - 1) / m.NumBatches(); before < counted &&
+				before*m.NumBatches()/counted == b {
+				continue
+			}
 			if err := order.Batch(ctx, b, &r); err != nil {
 				return err
 			}
