@@ -63,9 +63,8 @@ func TestMeasuredBatchesShareReads(t *testing.T) {
 	s, o := d.store(t, fs), plain()
 	o.Fanouts, o.BatchSize, o.Memory, o.IO = []int64{4, 3}, 100, 64<<20, ssd.Pread
 	l := open(t, draw.OpenStore(s), o)
-	sizes := draw.NewSizes(&l.draw)
-	g := sizes.Graph()
-	r := sizes.Request(&g)
+	g := draw.SizesOf(&l.draw)
+	r := draw.RequestOf(&l.draw, &g)
 	inMemory, err := draw.Measure(context.Background(), &l.draw, &r, &g)
 	require.NoError(t, err)
 	r.Memory = g.Neighbors
