@@ -8,7 +8,7 @@ history begins are trained once, by the plain contestant: the others go on from 
 alike; the plain one trims its layers, but for GCN, whose degrees trimming changes. The best epoch by validation is tested: with
 all neighbours where the graph is small, else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a
 point), where start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last. An a at the end
-(1.0a) is keep="aggregates", a1+2 (1.0a1+2) names its levels. The report says each age in iterations, in percent of the training
+(1.0a) is keep="aggregates", a1+2 (1.0a1+2) names its levels; @0.5 (200@0.5:3.0) is a p_grad of its own, gas its policy. The report says each age in iterations, in percent of the training
 and as the sum of the rates over it.
 
 Rivals without history: --fewer samples fewer neighbours, from the epoch after the colon on (10,8,5:3.0); with labor= or
@@ -56,7 +56,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 SMALL = 200_000  # nodes of graphs that are tested with all neighbours
 
 
-def parse(description: str | None = __doc__) -> argparse.Namespace:
+def parse(description: str | None = __doc__, given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument(
@@ -75,6 +75,7 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
     parser.add_argument("--start", type=float, default=0.0, help="epochs before history begins")
     parser.add_argument("--last", type=int, default=0, help="epochs without history at the end")
     parser.add_argument("--lag", type=int, default=1)
+    parser.add_argument("--sample-error", type=float, default=0.0, help="of History, a part of the iterations")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--every", type=int, default=1, help="epochs between evaluations")
@@ -92,7 +93,7 @@ def parse(description: str | None = __doc__) -> argparse.Namespace:
     parser.add_argument("--score", type=int, default=0, help="validate and test on so many nodes each; 0: all")
     parser.add_argument("--lr", type=float, default=0.003, help="at first; it decays linearly")
     parser.add_argument("--cosine", action="store_true", help="the learning rate falls by a cosine, not linearly")
-    args = parser.parse_args()
+    args = parser.parse_args(given)
     vars(args).update(PRESETS.get(args.preset, {}))
     args.fanouts = [int(f) for f in args.fanouts.split(",")]
     args.stale = [s for s in args.stale.split(",") if s]
@@ -122,6 +123,7 @@ class Contestant:
     before: int = 0
     """Rows of the epochs before its own."""
     layers: list[dict[str, int]] = dataclasses.field(default_factory=list)
+    errors: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     ages: str = ""
     visits: Tensor | None = None
     """Of the plain one, how often its first epoch has read each node."""
@@ -144,7 +146,8 @@ class Contestant:
 
     def close(self) -> None:
         if self.history:
-            self.layers = self.history.stats()["layers"]
+            stats = self.history.stats()
+            self.layers, self.errors = stats["layers"], stats.get("error", [])
         self.loader.close()
 
 
@@ -223,9 +226,14 @@ def train(c: Contestant, graph: dict[str, Any], epoch: int, seed: int) -> None:
 def spans(name: str, args: argparse.Namespace) -> tuple[int | float, float, int]:
     """t_stale, start and the plain epochs at the end of a contestant's name."""
     age, start, last = [*name.split(":"), "", ""][:3]
-    stale = age.partition("a")[0]
+    stale = "200" if age == "gas" else age.partition("@")[0].partition("a")[0]
     span = float(stale or 0) if "." in stale else int(stale or 0)
     return span, float(start or args.start), int(last or args.last)
+
+
+def own_p_grad(name: str, args: argparse.Namespace) -> float:
+    """The p_grad of a contestant's name."""
+    return float(name.partition(":")[0].partition("@")[2] or args.p_grad)
 
 
 def make(kind: str, width: int, classes: int, args: argparse.Namespace) -> nn.Module:
@@ -263,17 +271,18 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
         accelerate(model)
         history = None
         if kept:
-            aggregates = "a" in name
-            levels = [int(level) for level in name.partition("a")[2].partition(":")[0].split("+") if level]
+            gas, aggregates = name.startswith("gas"), "a" in name.removeprefix("gas")
+            levels = [int(level) for level in name.removeprefix("gas").partition("a")[2].partition(":")[0].split("+") if level]
             history = History(
-                None if aggregates else args.p_grad,
+                None if aggregates or gas else own_p_grad(name, args),
                 stale,
                 keep="aggregates" if aggregates else "rows",
                 levels=levels or None,
-                policy=args.policy,
+                policy="gas" if gas else args.policy,
                 memory=memory,
                 lag=args.lag,
                 start=start % 1,
+                sample_error=args.sample_error,
             )
             history.attach(model)
         loader = Loader(

@@ -46,7 +46,7 @@ AGELESS = ("features", "gas")
 """What no t_stale bounds."""
 
 
-def parse() -> argparse.Namespace:
+def parse(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--graph", default="community:1000000")
@@ -81,7 +81,7 @@ def parse() -> argparse.Namespace:
         "--turns", action="store_true", help="contestants take turns, an epoch each, so that times compare"
     )
     parser.add_argument("--plot", type=Path, default=None)
-    return parser.parse_args()
+    return parser.parse_args(given)
 
 
 class Means(nn.Module):
