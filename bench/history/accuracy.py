@@ -272,7 +272,9 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
         history = None
         if kept:
             gas, aggregates = name.startswith("gas"), "a" in name.removeprefix("gas")
-            levels = [int(level) for level in name.removeprefix("gas").partition("a")[2].partition(":")[0].split("+") if level]
+            levels = [
+                int(level) for level in name.removeprefix("gas").partition("a")[2].partition(":")[0].split("+") if level
+            ]
             history = History(
                 None if aggregates or gas else own_p_grad(name, args),
                 stale,

@@ -98,6 +98,17 @@ def measured(path: Path, case: dict, executors: int, roles, switching: bool) -> 
     return min(np.diff(times)), statistics.mean(np.diff(used)), losses, training.stats()
 
 
+def candidates(count: int) -> dict:
+    """Roles and whether samplers stand in, by name: chosen by measured times, and every fixed division."""
+    found = {"auto": ("auto", True)}
+    for samplers in range(1, count + 1):
+        roles = {"samplers": samplers, "trainers": count - samplers}
+        found[f"{samplers} of {count} sample"] = (roles, True)
+        if samplers < count:
+            found[f"{samplers} of {count} sample, without switching"] = (roles, False)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=100_000)
@@ -109,20 +120,15 @@ def main() -> None:
     path = args.directory / f"factored-{args.nodes}.freshgo"
     convert(generated(args.nodes), path, overwrite=True, progress=False).close()
     count = args.executors
-    candidates = {"auto": ("auto", True)}
-    for samplers in range(1, count + 1):
-        roles = {"samplers": samplers, "trainers": count - samplers}
-        candidates[f"{samplers} of {count} sample"] = (roles, True)
-        if samplers < count:
-            candidates[f"{samplers} of {count} sample, without switching"] = (roles, False)
+    chosen_roles = candidates(count)
     for name, case in CASES.items():
         if args.only not in (None, name):
             continue
-        seconds: dict[str, list[float]] = {candidate: [] for candidate in candidates}
-        used: dict[str, list[float]] = {candidate: [] for candidate in candidates}
+        seconds: dict[str, list[float]] = {candidate: [] for candidate in chosen_roles}
+        used: dict[str, list[float]] = {candidate: [] for candidate in chosen_roles}
         expected = None
         for turn in range(args.rounds):
-            for candidate, (roles, switching) in candidates.items():
+            for candidate, (roles, switching) in chosen_roles.items():
                 took, processors, losses, stats = measured(path, case, count, roles, switching)
                 assert expected in (None, losses), "other roles, other losses"
                 expected = losses

@@ -69,9 +69,11 @@ def graphs(args: argparse.Namespace) -> dict[str, tuple[Tensor, Tensor, int]]:
 class Table:
     """Times the contestants of a row in turns; "freshgo" is one of them."""
 
-    def __init__(self, rounds: int, as_table: bool) -> None:
+    def __init__(self, rounds: int, as_table: bool, clock: Callable[[], float] = time.perf_counter) -> None:
         self.rounds, self.of = rounds, ""
-        self.as_table = as_table
+        self.as_table, self.clock = as_table, clock
+        self.rows: dict[str, tuple[float, dict[str, float]]] = {}
+        """Milliseconds of freshgo, and what the others took of that, by title."""
 
     def graph(self, title: str) -> None:
         self.of = title
@@ -83,15 +85,16 @@ class Table:
         seconds: dict[str, list[float]] = {name: [] for name in runs}
         for i in range(self.rounds + 1):
             for name, run in runs.items():
-                start = time.perf_counter()
+                start = self.clock()
                 run()
                 if i > 0:  # the first round warms up
-                    seconds[name].append(time.perf_counter() - start)
+                    seconds[name].append(self.clock() - start)
         for name, each in seconds.items():
             record("ops/operators", f"{title}: {self.of}", name, each)
         ours = seconds.pop("freshgo")
         ratio = {n: statistics.median(a / b for a, b in zip(s, ours, strict=True)) for n, s in seconds.items()}
         took = statistics.median(ours) * 1e3
+        self.rows[title] = took, ratio
         if self.as_table:
             rest = [ratio.get("PyG"), ratio.get("torch.sparse"), ratio.get("limit", ratio.get("dense"))]
             print(f"| {title} | {took:.1f} | " + " | ".join("" if r is None else f"{r:.2f}" for r in rest) + " |")

@@ -8,7 +8,9 @@
   start       table 3: history from iteration 0, 200, 400 or 800 on
   error       figures 1 and 3: how far kept rows are from computed ones, by age, with t_stale 200 and with GAS
   memory      figure 14: rows saved by caches of features, of embeddings, and of both, of the same bytes
-  depth, degree   figures 16a and 17a: rows saved by the number of layers, and by the mean degree of a generated graph
+  rgcn        figure 19: examples/hetero.py on two heterogeneous graphs, plain and with history, three seeds
+  depth, degree, bandwidth    figures 16a and 17: rows saved by the number of layers, by the mean degree of a generated graph, and by how
+              far its edges reach
 
 Training is bench/history/accuracy.py's, rows saved at equal memory are bench/history/saving.py's. Batches of 20 of 2,000
 nodes make an epoch of 100 iterations on a graph of 13,752 nodes, fanouts 5, 5, 5; with --long the whole split in batches
@@ -23,17 +25,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from report import HERE, Report, options
+from report import HERE, SEED, Report, options
 
 sys.path.insert(0, str(HERE.parent / "history"))
 import accuracy
 import saving
 from graphs import load
 
-from freshgo import convert
+from freshgo import History, convert
 
-PARTS = ["models", "grid", "start", "error", "memory", "depth", "degree"]
+PARTS = ["models", "grid", "start", "error", "memory", "depth", "degree", "bandwidth", "rgcn"]
 PAPER_EPOCH = 1_207
 """Iterations of an epoch of papers100M with batches of 1,000."""
 SHORT = "--batch-size 20 --train 2000 --fanouts 5,5,5 --epochs 9 --every 3 --dropout 0.3"
@@ -42,8 +45,21 @@ SAME_PART = f"{200 / PAPER_EPOCH:.3f}"
 P_GRADS, T_STALES = ("0.5", "0.9", "1.0"), ("20", SAME_PART, "0.5", "200")
 PANELS = [
     {"title": "Rows saved", "table": "grid", "x": "t_stale", "y": ["rows saved %"], "by": ["p_grad"]},
-    {"title": "Accuracy against plain", "table": "grid", "x": "t_stale", "y": ["difference"], "by": ["p_grad"], "bottom": None},
-    {"title": "At equal memory", "table": "memory", "x": "buffer, of the features", "y": ["rows saved %"], "by": ["policy"]},
+    {
+        "title": "Accuracy against plain",
+        "table": "grid",
+        "x": "t_stale",
+        "y": ["difference"],
+        "by": ["p_grad"],
+        "bottom": None,
+    },
+    {
+        "title": "At equal memory",
+        "table": "memory",
+        "x": "buffer, of the features",
+        "y": ["rows saved %"],
+        "by": ["policy"],
+    },
 ]
 
 
@@ -85,7 +101,12 @@ def models(training: Training, report: Report, args: Any) -> None:
             gains = [100 * (run[place].tested - run[0].tested) for run in runs]
             spread = statistics.stdev(gains) if len(gains) > 1 else 0.0
             kept = accuracy.saved([run[place] for run in runs], since_start=True)
-            values = [round(statistics.mean(target), 2), round(statistics.mean(gains), 2), round(spread, 2), round(kept, 1)]
+            values = [
+                round(statistics.mean(target), 2),
+                round(statistics.mean(gains), 2),
+                round(spread, 2),
+                round(kept, 1),
+            ]
             rows.append([kind, label, *map(str, values)])
         columns = ["model", "t_stale", "plain", "difference", "deviation", "rows saved %"]
         report.add("models", columns, [*rows])
@@ -131,7 +152,10 @@ def error(training: Training, report: Report, args: Any) -> None:
 def saved_rows(graph: dict[str, Any], args: Any, policies: list[str], *given: str) -> list[float]:
     """Percent of the rows of plain loading that each policy does not read in its last epoch."""
     found = []
-    with tempfile.TemporaryDirectory() as work, convert(graph, Path(work) / "g", memory="512MiB", progress=False) as store:
+    with (
+        tempfile.TemporaryDirectory() as work,
+        convert(graph, Path(work) / "g", memory="512MiB", progress=False) as store,
+    ):
         asked = saving.parse(["--data", str(args.data), *given])
         asked.fanouts = [int(f) for f in asked.fanouts.split(",")]
         for policy in policies:
@@ -171,9 +195,50 @@ def degree(args: Any, report: Report, nodes: int = 100_000) -> None:
     rows = []
     for mean in (5, 15, 30):
         graph = community(nodes, mean)
-        given = "--stale 1.0 --epochs 2 --batch-size 50 --train 2000 --fanouts 10,10,5".split()
+        given = ["--stale", "1.0", "--epochs", "2", "--batch-size", "50", "--train", "2000", "--fanouts", "10,10,5"]
         rows.append([mean, *saved_rows(graph, args, ["features", "0.5 performance"], *given)])
     report.add("degree", ["mean degree", "features", "half each"], rows)
+
+
+def bandwidth(args: Any, report: Report, nodes: int = 100_000) -> None:
+    rng, rows = np.random.default_rng(SEED), []
+    target = np.repeat(np.arange(nodes), 15)
+    for width in (100, 1_000, 10_000, 50_000):
+        source = (target + rng.integers(-width, width + 1, len(target))) % nodes
+        graph = {
+            "edge_index": torch.from_numpy(np.stack([source, target])),
+            "x": torch.from_numpy(rng.standard_normal((nodes, 128), dtype=np.float32)),
+            "y": torch.from_numpy(rng.integers(32, size=nodes)),
+            "splits": {"train": torch.from_numpy(rng.permutation(nodes)[:2000])},
+        }
+        given = ["--stale", "1.0", "--epochs", "2", "--batch-size", "50", "--fanouts", "10,10,5"]
+        rows.append([width, *saved_rows(graph, args, ["features", "0.5 performance"], *given)])
+    report.add("bandwidth", ["edges reach", "features", "half each"], rows)
+
+
+def rgcn(args: Any, report: Report, epochs: int = 20) -> None:
+    sys.path.insert(0, str(HERE.parents[1] / "examples"))
+    import hetero
+
+    rows = []
+    for name in ("hetero-dblp", "hetero-acm"):
+        graph, target = hetero.arrays(args.data / name)
+        scores: dict[str, list[float]] = {}
+        hits: dict[str, float] = {}
+        for label, stale in (("plain", None), ("200 iterations", 200), ("one epoch", 1.0)):
+            for seed in range(args.seeds):
+                history = None if stale is None else History(0.9, stale, memory="64MiB")
+                _, (_, tested) = hetero.train(graph, graph, target, None, epochs, history, seed)
+                scores.setdefault(label, []).append(100 * tested)
+                layers = history.stats()["layers"] if history else []
+                found = [sum(layer[kind] for layer in layers) for kind in ("hits", "misses")]
+                hits[label] = 100 * found[0] / max(1, sum(found))
+        for label, of in scores.items():
+            gains = [one - plain for one, plain in zip(of, scores["plain"], strict=True)]
+            spread = statistics.stdev(gains) if len(gains) > 1 else 0.0
+            values = [round(value, 2) for value in (statistics.mean(of), statistics.mean(gains), spread, hits[label])]
+            rows.append([name, label, *values])
+    report.add("rgcn", ["graph", "t_stale", "accuracy %", "difference", "deviation", "hits of the last seed, %"], rows)
 
 
 def main() -> None:
@@ -192,7 +257,7 @@ def main() -> None:
             for part in (models, grid, start, error):
                 if part.__name__ in asked:
                     part(training, report, args)
-        for counted in (memory, depth, degree):
+        for counted in (memory, depth, degree, bandwidth, rgcn):
             if counted.__name__ in asked:
                 counted(args, report)
 

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import results
 
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 SEED = 1
 """Of every draw that is not named by another."""
 
@@ -30,7 +30,9 @@ SEED = 1
 def options(description: str | None, parts: list[str]) -> argparse.ArgumentParser:
     """Return a parser of the options that all papers have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="a folder of unpacked graphs")
+    parser.add_argument(
+        "--data", type=Path, default=ROOT.parent / "shared" / "data", help="a folder of unpacked graphs"
+    )
     parser.add_argument("--parts", default=",".join(parts), help=f"of {', '.join(parts)}; others keep their figures")
     parser.add_argument("--out", type=Path, default=HERE, help="the folder of the JSON")
     return parser
@@ -80,11 +82,15 @@ def rmat(scale: int, num_edges: int) -> Tensor:
 
 
 def graph(name: str, data: Path) -> Tensor:
-    """Return the edges of a graph of ``data``, or of 'rmat:SCALE:EDGES'."""
-    if name.startswith("rmat"):
-        _, scale, count = name.split(":")
-        return rmat(int(scale), int(count))
-    return edges_of(data / name)[0]
+    """Return the edges of a graph of ``data``, as NAME or renamed at random as NAME:shuffled, or of rmat:SCALE:EDGES."""
+    first, _, more = name.partition(":")
+    if first == "rmat":
+        scale, count = map(int, more.split(":"))
+        return rmat(scale, count)
+    edges, _ = edges_of(data / first)
+    if more == "shuffled":
+        edges = torch.randperm(int(edges.max()) + 1, generator=torch.Generator().manual_seed(SEED + 1))[edges]
+    return edges
 
 
 class Report:
@@ -97,7 +103,12 @@ class Report:
     def add(self, name: str, columns: list[str], rows: list[list[Any]]) -> None:
         """Keep a table with its command and machine, print it, and write all that there is."""
         about = {**results.machine(), "load": f"{os.getloadavg()[0]:.1f}", "seed": SEED}
-        table = {"command": f"python bench/papers/{self.paper}.py --parts {name}", **about, "columns": columns, "rows": rows}
+        table = {
+            "command": f"python bench/papers/{self.paper}.py --parts {name}",
+            **about,
+            "columns": columns,
+            "rows": rows,
+        }
         # Other parts may run beside this one.
         tables: dict[str, Any] = json.loads(self.path.read_text())["tables"] if self.path.exists() else {}
         tables[name] = table
@@ -132,7 +143,9 @@ def draw(tables: dict[str, Any], panels: list[dict[str, Any]], path: Path) -> No
         for row in table["rows"]:
             if all(row[column[name]] == value for name, value in panel.get("where", {}).items()):
                 for y in panel["y"]:
-                    label = " ".join([*(str(row[column[name]]) for name in panel.get("by", [])), *([y] * (len(panel["y"]) > 1))])
+                    label = " ".join(
+                        [*(str(row[column[name]]) for name in panel.get("by", [])), *([y] * (len(panel["y"]) > 1))]
+                    )
                     lines.setdefault(label, []).append((str(row[column[panel["x"]]]), row[column[y]]))
         for label, points in lines.items():
             axes.plot(*zip(*points, strict=True), ".-", label=label)

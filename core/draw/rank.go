@@ -132,7 +132,7 @@ func countEpochs(ctx context.Context, m *Sampling, seed uint64, epochs int, rows
 const (
 	// enoughVisits is the number of rows, for each node of the graph, after which countEnough counts no more. A cache
 	// on coauthor-physics has 0.94 of the hits of the best one for ten epochs with 4, and 0.98 with 12; on ogbl-ddi 0.96
-	// with 12 (bench/policies/hotness.py).
+	// with 12 (bench/papers/fgnn.py).
 	enoughVisits = 24
 
 	// mostEpochs bounds the epochs that it samples: two took 1 to 13 % of an epoch of training, four up to 19 %.

@@ -1,0 +1,212 @@
+"""FastGL's comparison: what consecutive batches share, what their order gains, and aggregation without messages, on the processor.
+
+    python bench/papers/fastgl.py [--parts match,reorder,...] [--graphs web-cnr-2000,...]
+
+  match       table 4 and figure 14b, d: the degree of match, |both| / min(|one|, |other|), of consecutive batches, of all pairs, and how
+              far the pairs differ, by batch size and fanouts. Exact: every pair is intersected
+  reorder     figure 10: rows that an epoch loads with nothing kept, with Match (the rows of the batch before stay), with Match in the
+              greedy order, and with freshgo's planned cache of the same room in both orders, by batch size
+  walks       table 7: the same with random walks of three steps
+  operators   figures 11 and 14c: sums, means and GAT by width against PyG's default layers and torch.sparse, forward and backward, as
+              ratios of seconds (bench/ops/operators.py measures more)
+  map         table 8: numbering the nodes of a batch as the sampler does, against sorting (torch.unique) and a hash table, as ratios of
+              the processor time of one thread
+
+The paper's kernels, its memory on the device and its whole epochs need a GPU: `make gpu` (docs/device.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from report import HERE, SEED, Report, graph, options
+from torch import Tensor
+
+from freshgo import Loader, RandomWalk, ops, simulate
+
+sys.path.insert(0, str(HERE.parent / "ops"))
+
+FANOUTS = {"5, 10, 15": [5, 10, 15], "5, 10": [5, 10], "10, 10, 10": [10, 10, 10]}
+SIZES = (100, 500, 2000, 8000)
+PARTS = ["match", "reorder", "walks", "operators", "map"]
+MAX_BATCHES = 64
+"""Batches of an epoch that are compared, the first of it."""
+PANELS = [
+    {"title": "Match of consecutive batches", "table": "match", "x": "batch", "y": ["consecutive"], "by": ["graph"],
+     "where": {"fanouts": "5, 10, 15"}},
+    {"title": "Loaded with Match, of all rows", "table": "reorder", "x": "batch", "y": ["match", "greedy"], "by": ["graph"]},
+    {"title": "PyG's time over freshgo's", "table": "operators", "x": "columns", "y": ["PyG"], "by": ["operator"]},
+]  # fmt: skip
+
+
+def batches_of(edges: Tensor, fanouts: list[Any], size: int, part: float = 0.5) -> list[Tensor]:
+    """The rows of an epoch's batches; seeds are a part of all nodes."""
+    num_nodes = int(edges.max()) + 1
+    seeds = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(SEED))[: int(part * num_nodes)]
+    data = {"edge_index": edges, "num_nodes": num_nodes}
+    with Loader(data, fanouts, seeds, batch_size=size, shuffle=True, drop_last=True, seed=SEED) as loader:
+        found = loader.trace(0)
+        return [batch for _, batch in zip(range(MAX_BATCHES), found, strict=False)]
+
+
+def degrees(trace: list[Tensor], num_nodes: int) -> np.ndarray[Any, Any]:
+    """The exact degree of match of every pair of batches, float64 [batches, batches]."""
+    n = len(trace)
+    shared = np.zeros((n, n))
+    member = np.zeros((n, num_nodes), np.float32)
+    for number, batch in enumerate(trace):
+        member[number, batch.numpy()] = 1
+    shared = (member @ member.T).astype(np.float64)  # counts below 2^24 are exact
+    sizes = member.sum(1)
+    return shared / np.minimum.outer(sizes, sizes)
+
+
+def greedy(degree: np.ndarray[Any, Any]) -> list[int]:
+    """The order of FastGL, 4.1: the first batch first, then always the one that matches the last one best."""
+    order, left = [0], list(range(1, len(degree)))
+    while left:
+        best = max(left, key=lambda b: (degree[order[-1], b], -b))
+        order.append(best)
+        left.remove(best)
+    return order
+
+
+def match_line(trace: list[Tensor], num_nodes: int) -> list[float]:
+    """Match of consecutive batches, of all pairs, and the difference between the most and the least, in percent."""
+    degree = degrees(trace, num_nodes)
+    pairs = degree[np.triu_indices(len(trace), 1)]
+    values = [np.diagonal(degree, 1).mean(), pairs.mean(), pairs.max() - pairs.min()]
+    return [round(100 * float(value), 2) for value in values]
+
+
+def reorder_line(trace: list[Tensor], num_nodes: int) -> list[float]:
+    """Rows loaded, of those needed: Match, Match in the greedy order, Belady of the same room in both orders."""
+    needed, room = sum(map(len, trace)), max(map(len, trace))
+    moved = [trace[b] for b in greedy(degrees(trace, num_nodes))]
+    return [
+        round(simulate(order, policy=policy, capacity=room, num_nodes=num_nodes).reads / needed, 4)
+        for policy in ("match", "belady")
+        for order in (trace, moved)
+    ]
+
+
+def sharing(part: str, args: Any, report: Report) -> None:
+    rows = []
+    for name in args.graphs.split(","):
+        edges = graph(name, args.data)
+        num_nodes = int(edges.max()) + 1
+        for size in SIZES:
+            if num_nodes // 2 // size < 4:
+                continue
+            if part == "match":
+                for label, fanouts in FANOUTS.items():
+                    trace = batches_of(edges, fanouts, size)
+                    rows.append([name, str(size), label, len(trace), *match_line(trace, num_nodes)])
+            else:
+                fanouts = [RandomWalk(4, 3, 5)] * 3 if part == "walks" else FANOUTS["5, 10, 15"]
+                trace = batches_of(edges, fanouts, size)
+                rows.append([name, str(size), len(trace), *reorder_line(trace, num_nodes)])
+                rows[-1].append(round(100 * (1 - rows[-1][-3] / rows[-1][-4]), 1))
+        print(rows[-1], flush=True)
+    if part == "match":
+        report.add(part, ["graph", "batch", "fanouts", "batches", "consecutive", "all pairs", "most - least"], rows)
+    else:
+        columns = ["match", "greedy", "belady", "belady, greedy", "greedy saves of match, %"]
+        report.add(part, ["graph", "batch", "batches", *columns], rows)
+
+
+def operators(args: Any, report: Report) -> None:
+    import operators as bench
+
+    edges = graph("rmat:16:1000000", args.data)
+    with Loader(
+        {"edge_index": edges, "num_nodes": 1 << 16}, [10, 10], torch.arange(0, 1 << 16, 60), batch_size=1024
+    ) as loader:
+        block = next(iter(loader)).blocks()[0]
+    edge_index, ptr, num_rows = block.edge_index.contiguous(), block.ptr, block.num_src
+    made = ops.transpose(edge_index[0], ptr, num_rows)
+    by_source = ops.Transposed(made.ptr, made.target.int(), made.edge.int())
+    found: list[list[Any]] = []
+    for width in (32, 64, 128, 256, 512):
+        table = bench.Table(args.rounds, False, time.process_time)
+        x = torch.randn(num_rows, width, generator=torch.Generator().manual_seed(SEED))
+        bench.sums(table, edge_index, ptr, x, by_source, 1)
+        bench.layers(table, edge_index.clone(), ptr, x, by_source)
+        for title, (took, ratio) in table.rows.items():
+            if title.startswith(("sum, b", "mean, b", "GAT", "layer GCN")):
+                others = [round(ratio[name], 2) if name in ratio else "" for name in ("PyG", "torch.sparse", "limit")]
+                found.append([str(width), title.removesuffix(", both"), round(took, 1), *others])
+    report.add("operators", ["columns", "operator", "freshgo, ms", "PyG", "torch.sparse", "loop over the bytes"], found)
+
+
+def mapped(args: Any, report: Report) -> None:
+    """Whole sampling, numbering included, against numbering alone by the others: what the fused map leaves to gain."""
+    rows = []
+    for name in args.graphs.split(","):
+        edges = graph(name, args.data)
+        num_nodes = int(edges.max()) + 1
+        with Loader(
+            {"edge_index": edges, "num_nodes": num_nodes},
+            [5, 10, 15],
+            torch.arange(num_nodes)[: 8 * 2000],
+            batch_size=2000,
+        ) as loader:
+            batches = list(loader)
+        drawn = [batch.n_id[batch.edge_index[0]] for batch in batches]
+        took: dict[str, float] = {}
+        for label, number in (("sort", torch.unique), ("hash", hashed)):
+            start = time.process_time()
+            for ids in drawn:
+                number(ids)
+            took[label] = time.process_time() - start
+        with Loader(
+            {"edge_index": edges, "num_nodes": num_nodes},
+            [5, 10, 15],
+            torch.arange(num_nodes)[: 8 * 2000],
+            batch_size=2000,
+        ) as loader:
+            start = time.process_time()
+            for _ in loader.trace(0):
+                pass
+            ours = time.process_time() - start
+        edges_drawn = sum(map(len, drawn))
+        rows.append([name, edges_drawn, round(1e9 * ours / edges_drawn, 1), *(round(took[k] / ours, 2) for k in took)])
+    columns = [
+        "graph",
+        "edges drawn",
+        "freshgo: sample and number, ns an edge",
+        "sort, numbering alone",
+        "hash, numbering alone",
+    ]
+    report.add("map", columns, rows)
+
+
+def hashed(ids: Tensor) -> Any:
+    import pandas
+
+    return pandas.factorize(ids.numpy())
+
+
+def main() -> None:
+    parser = options(__doc__, PARTS)
+    parser.add_argument("--graphs", default="web-cnr-2000,ogbn-arxiv-nofeat,gowalla,rmat:17:2000000")
+    parser.add_argument("--rounds", type=int, default=5, help="of operators")
+    args: argparse.Namespace = parser.parse_args()
+    report, asked = Report("fastgl", args.out), args.parts.split(",")
+    for part in ("match", "reorder", "walks"):
+        if part in asked:
+            sharing(part, args, report)
+    if "operators" in asked:
+        operators(args, report)
+    if "map" in asked:
+        mapped(args, report)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()
