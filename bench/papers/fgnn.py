@@ -88,8 +88,8 @@ def hits(scores: Tensor, counts: Tensor, rows: int) -> int:
 
 def hit_rows(
     name: str, sampler: str, w: Workload, metrics: tuple[str, ...] = METRICS, epochs: int = 5
-) -> list[list[Any]]:
-    """A row of the table for each size of the cache, and one of the seconds."""
+) -> tuple[list[list[Any]], list[Any]]:
+    """A row of the table for each size of the cache, and the processor seconds of sampling an epoch and of rankings."""
     start = time.process_time()
     counts = sum(w.counts(epochs))
     assert isinstance(counts, Tensor)
@@ -108,7 +108,7 @@ def hit_rows(
         reached = [round(hits(found[m], counts, n) / best, 4) if m in found else "" for m in metrics]
         rows.append([name, sampler, f"{100 * share:g}", round(best / int(counts.sum()), 4), *reached])
     seconds = [round(took[m], 2) if m in took else "" for m in metrics]
-    return [*rows, [name, sampler, "seconds", round(sampling, 2), *seconds]]
+    return rows, [name, sampler, round(sampling, 2), *seconds]
 
 
 def similarity(first: Tensor, second: Tensor, share: float = 0.1) -> float:
@@ -121,18 +121,20 @@ def similarity(first: Tensor, second: Tensor, share: float = 0.1) -> float:
 
 
 def of_graphs(asked: list[str], args: Any, report: Report) -> None:
-    hit, alike = [], []
+    hit, took, alike = [], [], []
     for name in args.graphs.split(","):
         edges, weight = (rmat(18, 4_000_000), None) if name == "rmat" else edges_of(args.data / name)
         for sampler in SAMPLERS:
             w = Workload(edges, weight, sampler)
             if "hits" in asked:
-                hit += hit_rows(name, sampler, w)
-                print(hit[-3:], flush=True)
+                rows, seconds = hit_rows(name, sampler, w)
+                hit, took = [*hit, *rows], [*took, seconds]
+                print(rows[2], flush=True)
             if "similarity" in asked:
                 alike.append([name, sampler, round(100 * similarity(*w.counts(2)), 2)])
     if hit:
         report.add("hits", ["graph", "sampler", "cached, %", "best", *METRICS], hit)
+        report.add("ranking", ["graph", "sampler", "sampling an epoch, s", *METRICS], took, part="hits")
     if alike:
         report.add("similarity", ["graph", "sampler", "similarity, %"], alike)
 

@@ -3,8 +3,8 @@
     python bench/papers/ginex.py [--parts widths,memories,...] [--graphs web-cnr-2000,web-cnr-2000:shuffled,...]
 
 GraphSAGE's batches: seeds from a tenth of the nodes, shuffled, fanouts (10, 10, 10), rows of 256 float32. A batch has 100 seeds: of graphs
-this small one of the paper's 1,000 needs more rows than its cache holds, where every policy does the same. A superbatch of 128 draws some 40
-times the rows of the cache, as the paper's do. Nodes of web-cnr-2000 lie beside those that they are drawn with, which a page cache makes
+this small one of the paper's 1,000 needs about as many rows as the cache holds. A superbatch of 128 draws 11 to 60 times the rows of the
+cache, the paper's some 40. Nodes of web-cnr-2000 lie beside those that they are drawn with, which a page cache makes
 use of; "shuffled" renames them at random, as the paper's expanded graphs are. Counted is what the second epoch reads, in pages of 4 KiB:
 
   map       the page cache alone: least recently used pages, no readahead; a batch finds all that are cached as it begins (PyG+)

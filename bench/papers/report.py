@@ -100,11 +100,11 @@ class Report:
         self.path = out / f"{paper}.json"
         self.paper = paper
 
-    def add(self, name: str, columns: list[str], rows: list[list[Any]]) -> None:
+    def add(self, name: str, columns: list[str], rows: list[list[Any]], part: str = "") -> None:
         """Keep a table with its command and machine, print it, and write all that there is."""
         about = {**results.machine(), "load": f"{os.getloadavg()[0]:.1f}", "seed": SEED}
         table = {
-            "command": f"python bench/papers/{self.paper}.py --parts {name}",
+            "command": f"python bench/papers/{self.paper}.py --parts {part or name}",
             **about,
             "columns": columns,
             "rows": rows,

@@ -1,0 +1,119 @@
+"""The benchmarks of the papers in short: on a small graph, every count as it was."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import policy_oracle
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[3]
+PAPERS = ROOT / "bench" / "papers"
+
+pytestmark = pytest.mark.skipif(not PAPERS.exists(), reason="the benchmarks are not beside the tests")
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Import a benchmark by its name; what it imports beside itself is forgotten afterwards."""
+    pytest.importorskip("torch_geometric")
+    monkeypatch.setattr(sys, "path", [str(PAPERS), *sys.path])
+    monkeypatch.delitem(sys.modules, "graphs", raising=False)  # the tests have one too
+    known = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - known:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(ROOT / "bench")):
+            del sys.modules[name]
+
+
+def test_ginex_bytes(bench: Any) -> None:
+    ginex = bench("ginex")
+    w = ginex.Workload(bench("report").rmat(11, 16_000), batch_size=8, fanouts=[4, 4])
+    assert w.each == 26
+    read = ginex.bytes_read(w, 256, ginex.tenth(w), superbatch=4)
+    assert read == {"map": 5140480, "degree": 2842624, "ginex": 5431296, "freshgo": 2613248, "epoch": 2158592}
+    wide = ginex.bytes_read(w, 768, ginex.tenth(w), superbatch=4)
+    assert wide == {"map": 8785920, "degree": 6426624, "ginex": 8146944, "freshgo": 5572608, "epoch": 5548032}
+    assert w.pages(256, 50) == pages_by_hand(w, 256, 50)
+
+
+def pages_by_hand(w: Any, width: int, capacity: int) -> int:
+    """Pages that a page cache misses in the second epoch."""
+    size = 4 * width
+    touched = [
+        torch.tensor(sorted({byte // 4096 for v in batch.tolist() for byte in (v * size, v * size + size - 1)}))
+        for batch in w.trace
+    ]
+    hits, _ = policy_oracle.lru(touched, capacity)
+    return sum(map(len, touched[w.each :])) - sum(hits[w.each :])
+
+
+@pytest.mark.parametrize("width", [1, 100, 128, 256, 512, 768, 1024, 1500])
+def test_pages_of_a_row(bench: Any, width: int) -> None:
+    last = np.arange(1, 4097) * 4 * width - 1
+    assert bench("ginex").pages_of_row(width) == (last // 4096 - (last + 1 - 4 * width) // 4096 + 1).mean()
+
+
+def test_fgnn_hits(bench: Any) -> None:
+    fgnn = bench("fgnn")
+    edges = bench("report").rmat(11, 16_000)
+    found = {}
+    for sampler in fgnn.SAMPLERS:
+        w = fgnn.Workload(edges, None, sampler, batches=16)
+        rows, seconds = fgnn.hit_rows("rmat", sampler, w, epochs=2)
+        found[sampler] = rows[2]
+        assert len(rows) == len(fgnn.SHARES) and len(seconds) == 3 + len(fgnn.METRICS)
+    assert found == {
+        "uniform": ["rmat", "uniform", "10", 0.3643, 0.9911, 0.9953, 0.9781, 0.9883, 0.9955, 0.9883],
+        "weighted": ["rmat", "weighted", "10", 0.3621, 0.9851, 0.9915, 0.9795, 0.9848, 0.9905, 0.9848],
+        "walks": ["rmat", "walks", "10", 0.4917, 0.9273, "", 0.9602, 0.9807, 0.9839, 0.9807],
+    }
+
+
+def test_fgnn_similarity(bench: Any) -> None:
+    first, second = torch.tensor([9, 4, 0, 1]), torch.tensor([6, 0, 4, 0])
+    similarity = bench("fgnn").similarity
+    assert similarity(first, second, 0.5) == 6 / 10  # the two most used are 0 and 1, and 0 and 2
+    assert similarity(second, second, 0.5) == 1
+
+
+def test_fastgl_match_and_order(bench: Any) -> None:
+    fastgl = bench("fastgl")
+    edges = bench("report").rmat(11, 16_000)
+    trace = fastgl.batches_of(edges, [3, 3], 50)
+    degree = fastgl.degrees(trace, 1 << 11)
+    sets = [set(batch.tolist()) for batch in trace]
+    assert degree[3, 7] == len(sets[3] & sets[7]) / min(len(sets[3]), len(sets[7]))
+    order = fastgl.greedy(degree)
+    assert sorted(order) == list(range(len(trace)))
+    assert order[1] == 1 + int(degree[0, 1:].argmax())
+    assert fastgl.match_line(trace, 1 << 11) == [31.47, 32.05, 14.59]
+    assert fastgl.reorder_line(trace, 1 << 11) == [0.711, 0.6765, 0.4691, 0.4674]
+
+
+def test_freshgnn_rows(bench: Any, tmp_path: Path) -> None:
+    freshgnn = bench("freshgnn")
+    graph = bench("graphs").community(3000, 8)
+    args = type("Args", (), {"data": tmp_path})
+    buffer = ["--memory", "0.1", "--stale", "1.0", "--lag", "0"]
+    batches = ["--epochs", "2", "--batch-size", "10", "--fanouts", "5,5"]
+    assert freshgnn.saved_rows(graph, args, ["features", "gas"], *buffer, *batches) == [31.5, 11.4]
+
+
+@pytest.mark.parametrize("paper", ["ginex", "fgnn", "fastgl", "freshgnn"])
+def test_figures_say_where_they_come_from(paper: str) -> None:
+    """Every table has its command, seed and machine, and docs/papers.md names the command."""
+    page = " ".join((ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split())
+    tables = json.loads((PAPERS / f"{paper}.json").read_text(encoding="utf-8"))["tables"]
+    for name, table in tables.items():
+        assert {"command", "seed", "machine", "date", "commit", "load"} <= table.keys(), name
+        assert f"`{table['command']}`" in page, name
+        assert all(len(row) == len(table["columns"]) for row in table["rows"]), name
+    assert re.search(rf"!\[[^\]]+\]\(papers-{paper}\.svg\)", page)
