@@ -154,7 +154,7 @@ def roles(args: Any, report: Report, nodes: int = 50_000, executors: int = 2) ->
                 assert expected in (None, found[0][2]), "other roles, other losses"
                 expected = found[0][2]
                 times = [round(1e3 * stats[key], 2) for key in ("sampling_seconds", "training_seconds")]
-                seconds = [round(statistics.median(one[place] for one in found), 2) for place in (0, 1)]
+                seconds = [round(float(statistics.median(one[place] for one in found)), 2) for place in (0, 1)]
                 rows.append([case, label, stats["samplers"], *times, stats["switches"], *seconds])
                 print(rows[-1], flush=True)
     columns = ["model", "roles", "samplers", "T_s, ms", "T_t, ms", "switches", "s/epoch", "processor s/epoch"]
@@ -233,7 +233,7 @@ def pinsage(args: Any, report: Report) -> None:
 def main() -> None:
     parser = options(__doc__, PARTS)
     parser.add_argument("--graphs", default="web-cnr-2000,ogbn-arxiv-nofeat,gowalla,rmat")
-    parser.add_argument("--rounds", type=int, default=1, help="of roles")
+    parser.add_argument("--rounds", type=int, default=3, help="of roles")
     args = parser.parse_args()
     report, asked = Report("fgnn", args.out), args.parts.split(",")
     of_graphs(asked, args, report)

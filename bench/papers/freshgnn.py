@@ -53,9 +53,9 @@ POLICIES = {
     "0.5 performance": "half each, Emb_acc+perf+Feat",
 }
 PANELS = [
-    {"title": "Rows saved", "table": "grid", "x": "t_stale", "y": ["rows saved %"], "by": ["p_grad"]},
+    {"title": "Rows saved, by p_grad", "table": "grid", "x": "t_stale", "y": ["rows saved %"], "by": ["p_grad"]},
     {
-        "title": "Accuracy against plain",
+        "title": "Points against plain, by p_grad",
         "table": "grid",
         "x": "t_stale",
         "y": ["difference"],

@@ -153,12 +153,12 @@ def sweep(part: str, graphs: dict[str, Tensor], report: Report) -> None:
 
 def epoch_of(loader: Any) -> dict[str, Any]:
     """What an epoch moved and took."""
-    before, start, waited = loader.stats(), time.perf_counter(), 0.0
+    before, start = loader.stats(), time.perf_counter()
     for batch in loader:
         assert int(batch.x[0, 0]) == int(batch.n_id[0]) % 1024
-    after = loader.stats()
+    seconds, after = time.perf_counter() - start, loader.stats()
     grew = {key: after[key] - before[key] for key in after if isinstance(after[key], int | float) and key in before}
-    return {**grew, "seconds": time.perf_counter() - start, "waited": waited}
+    return {**grew, "seconds": seconds}
 
 
 def epochs(name: str, edges: Tensor, folder: Path | None, report: Report) -> None:
@@ -179,19 +179,18 @@ def epochs(name: str, edges: Tensor, folder: Path | None, report: Report) -> Non
             room = int(0.1 * num_nodes) * 4 * WIDTH
             ginex = Belady(superbatch=SUPERBATCH, carry_over=False, lookahead=False, transfer="random")
             for label, cache in (("degree", Hotness("degree")), ("ginex", ginex), ("freshgo", Auto())):
-                store = Store.open(path)
-                with Loader(
+                with Store.open(path) as store, Loader(
                     store, FANOUTS, seeds, batch_size=BATCH, shuffle=True, seed=SEED, cache=cache, feature_cache=room,
                     memory=room + (900 << 20), return_edge_id=False,
                 ) as loader:  # fmt: skip
                     for number in (1, 2):
                         got = epoch_of(loader)
-                        moved = got["bytes_read"] + got.get("scratch_read", 0) + got.get("scratch_written", 0)
+                        moved = got["bytes_read"] + got["scratch_written"]
                         least = moved / 1e6 / sequential
                         times = [got["seconds"], got["seconds_sampling"], got["seconds_planning"], least]
                         counts = [
                             got["requests"],
-                            *(round(got.get(k, 0) / 1e6) for k in ("bytes_read", "scratch_written")),
+                            *(round(got[k] / 1e6) for k in ("bytes_read", "scratch_written")),
                         ]
                         rows.append([width, label, number, *counts, *(round(t, 2) for t in times)])
                         print(rows[-1], flush=True)
