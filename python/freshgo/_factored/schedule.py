@@ -175,12 +175,13 @@ class Schedule:
             if not waiting:
                 break
             if executor < self.samplers:
-                profit = self.profit(executor, len(waiting))
+                queued = len(self._ready)  # also batches of later updates, which trainers cannot begin yet
+                profit = self.profit(executor, queued)
                 if profit <= 0:
                     continue
                 if not isinstance(self._previous.get(executor), Train):
                     self.num_switches += 1
-                    self.switches.append(Switch(executor, min(waiting), len(waiting), profit))
+                    self.switches.append(Switch(executor, min(waiting), queued, profit))
             tasks.append((executor, self._take(executor, min(waiting))))
         return tasks
 

@@ -121,3 +121,16 @@ def test_a_sampler_stands_in_while_that_pays() -> None:
     Run(random.Random(0), never, 0.01, 1.0).epoch(0, 100)
     assert never.num_switches == 0
     assert never.trained_by[0] == 0
+
+
+def test_a_sampler_stands_in_for_a_batch_of_the_same_update() -> None:
+    """M_r counts the whole queue: of a synchronous update at most one batch waits beside the one that is trained."""
+    seconds = {}
+    for switching in (True, False):
+        schedule = Schedule(2, 1, queue=8, staleness=0, per_update=2, switching=switching)
+        run = Run(random.Random(0), schedule, 0.01, 1.0)
+        run.rng.uniform = lambda *_: 1.0  # type: ignore[method-assign]
+        run.epoch(0, 40)
+        assert (schedule.num_switches > 0) == switching
+        seconds[switching] = run.now
+    assert seconds[False] > 40 > 25 > seconds[True]  # of 20 updates of two batches
