@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -112,8 +113,17 @@ class Report:
         # Other parts may run beside this one.
         tables: dict[str, Any] = json.loads(self.path.read_text())["tables"] if self.path.exists() else {}
         tables[name] = table
-        self.path.write_text(json.dumps({"paper": self.paper, "tables": tables}, indent=1) + "\n", encoding="utf-8")
+        self.path.write_text(dumped({"paper": self.paper, "tables": tables}), encoding="utf-8")
         print(f"\n## {name}\n\n{markdown(table)}", flush=True)
+
+
+def dumped(report: dict[str, Any]) -> str:
+    """JSON with a line for each row."""
+    return re.sub(
+        r"\[\n\s+([^\[\]{}]*?)\n\s+\]",
+        lambda row: "[" + re.sub(r",\n\s+", ", ", row[1]) + "]",
+        json.dumps(report, indent=1) + "\n",
+    )
 
 
 def markdown(table: dict[str, Any]) -> str:
