@@ -239,7 +239,8 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 	most := storedPacks * z.graph.packsOfUse(s)
 	packs := func(n int64) int64 {
 		file := min(most+n*z.costs.recordBytes(), z.ask.mostScratch())
-		return ((2*n+leastBuffers)*buffer + scratch.TableBytes(file, int(buffer))) * (moreBuffers + 1) / moreBuffers
+		filling := 2 * n * int64(len(s.Columns)) // a pack for each column, of the batches of two windows
+		return ((filling+leastBuffers)*buffer + scratch.TableBytes(file, int(buffer))) * (moreBuffers + 1) / moreBuffers
 	}
 	more := func(n int64) int64 { return traces(n) - s.Traces + packs(n) - s.Packs }
 	fits := func(n int64) bool {

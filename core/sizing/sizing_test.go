@@ -280,6 +280,23 @@ func TestWindowsOfAnEpoch(t *testing.T) {
 	}
 }
 
+// TestEachPackHasABuffer: the packs of the batches of two windows, one for each column of the cache, each have a buffer
+// of the scratch file.
+func TestEachPackHasABuffer(t *testing.T) {
+	for _, columns := range []int{1, 2, 3} {
+		of := shape{rows: 1_000_000, width: 512, batches: 400, nodes: 3_000}
+		g := of.graph()
+		for len(g.Tensors) < columns {
+			g.Tensors = append(g.Tensors, g.Tensors[0])
+		}
+		s, err := Divide(of.request(192<<20), g, of.costs())
+		require.NoError(t, err)
+		require.True(t, s.Stored)
+		require.Len(t, s.Columns, columns)
+		require.GreaterOrEqual(t, s.Buffers, 2*s.Superbatch*int64(columns*min(s.Slot, mostBuffer)), "%+v", s)
+	}
+}
+
 func TestHistoryBuffer(t *testing.T) {
 	tensors := []Tensor{
 		{Width: 100, Rows: 1 << 20}, {Width: 64, Rows: 1 << 20}, {Width: 100, Rows: 1 << 20, ByEdge: true},
