@@ -151,12 +151,8 @@ def mapped(args: Any, report: Report) -> None:
     for name in args.graphs.split(","):
         edges = graph(name, args.data)
         num_nodes = int(edges.max()) + 1
-        with Loader(
-            {"edge_index": edges, "num_nodes": num_nodes},
-            [5, 10, 15],
-            torch.arange(num_nodes)[: 8 * 2000],
-            batch_size=2000,
-        ) as loader:
+        source, seeds = {"edge_index": edges, "num_nodes": num_nodes}, torch.arange(num_nodes)[: 8 * 2000]
+        with Loader(source, [5, 10, 15], seeds, batch_size=2000) as loader:
             batches = list(loader)
         drawn = [batch.n_id[batch.edge_index[0]] for batch in batches]
         took: dict[str, float] = {}
@@ -165,12 +161,7 @@ def mapped(args: Any, report: Report) -> None:
             for ids in drawn:
                 number(ids)
             took[label] = time.process_time() - start
-        with Loader(
-            {"edge_index": edges, "num_nodes": num_nodes},
-            [5, 10, 15],
-            torch.arange(num_nodes)[: 8 * 2000],
-            batch_size=2000,
-        ) as loader:
+        with Loader(source, [5, 10, 15], seeds, batch_size=2000) as loader:
             start = time.process_time()
             for _ in loader.trace(0):
                 pass

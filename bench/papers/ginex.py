@@ -96,7 +96,7 @@ def pages_of_row(width: int) -> float:
 
 
 def bytes_read(w: Workload, width: int, memory: int, superbatch: int) -> dict[str, int]:
-    """Bytes that each system reads in the second epoch with so many bytes of memory."""
+    """Return the bytes that each system reads in the second epoch, with ``memory`` bytes."""
     rows, page = memory // (4 * width), PAGE * pages_of_row(width)
     degree = min(
         w.pages(width, (memory - kept * 4 * width) // PAGE, w.by_degree[:kept])

@@ -27,7 +27,7 @@ func (a *IDs) Scan(ctx context.Context, budget *mem.Budget, visit func(first int
 	return a.ScanSome(ctx, budget, 1, visit)
 }
 
-// ScanSome scans one of every so many pieces: buffers of the engine where the ids are on disk.
+// ScanSome scans every every-th piece: buffers of the engine if the ids are on disk.
 func (a *IDs) ScanSome(
 	ctx context.Context, budget *mem.Budget, every int64, visit func(first int64, ids []int64) error,
 ) error {

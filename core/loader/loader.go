@@ -43,8 +43,8 @@ type Loader struct {
 	closed   bool
 }
 
-// PoolBytes returns the part of the memory that the allocator may use to keep released buffers, and the part that is
-// reserved for batches, of which the unused rest may be kept as well.
+// PoolBytes returns the part of the memory in which the allocator may keep released buffers, and the part reserved for
+// batches, whose unused rest it may fill with them as well.
 func (l *Loader) PoolBytes() (kept, reserved int64) {
 	return l.draw.Split.Pool, l.draw.Split.Batches
 }

@@ -268,8 +268,8 @@ type cuts struct {
 	fits           bool // nothing was left out
 }
 
-// cut finds the batch up to which the room suffices. early has the rows by batch that would be read early, of which
-// limit find room; rows that are set aside take from total.
+// cut finds the batch up to which there is room. early has the rows by batch that would be read early, and limit bounds
+// the room for them; rows that are set aside take from total.
 func (w *window) cut(m method, early []float64, limit int64) cuts {
 	c := cuts{leaving: uint32(len(w.batches)), early: uint32(len(w.batches)), fits: true}
 	used := 0.0

@@ -9,7 +9,7 @@ import (
 )
 
 // Norms are the gradient norms of a hidden layer of a batch: of computed rows and of hits, in the order of the level
-// tables. Without norms of hits, hits are not judged. A layer of which nothing is kept has none.
+// tables. Without norms of hits, hits are not judged. A layer without kept rows has none.
 type Norms struct{ Computed, Hits []float32 }
 
 // HandOver counts a batch that the consumer takes, and its lookups.

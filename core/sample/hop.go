@@ -67,7 +67,7 @@ type hop struct {
 	broken    bool       // numbering failed and must not resume
 }
 
-// setUnits divides the targets into units, of which all or none are loaded.
+// setUnits divides the targets into units: all of them are loaded, or none.
 func (h *hop) setUnits(loaded bool) {
 	perTarget := max(1, len(h.row)/max(1, h.targets))
 	h.perUnit = min(max(1, unitEdges/perTarget), unitTargets)

@@ -97,22 +97,16 @@ func requireDamageFound(t *testing.T, path string, ids *Array) {
 // rewriteNumbers replaces the file of edge numbers, and its checksums.
 func rewriteNumbers(t *testing.T, path, file string, data []byte) {
 	t.Helper()
-	name := filepath.Join(path, manifest.Name)
-	text, err := os.ReadFile(name)
-	require.NoError(t, err)
-	m, err := manifest.Decode(text)
-	require.NoError(t, err)
 	var sums []uint32
 	for at := 0; at < len(data); at += ssd.PageBytes {
 		sums = append(sums, crc.Checksum(data[at:at+ssd.PageBytes]))
 	}
-	of := m.EdgeTypes[0].EdgeIds
-	of.CrcFileCrc = crc.Checksum(mem.Bytes(sums))
 	require.NoError(t, os.WriteFile(filepath.Join(path, file), data, 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(path, of.CrcFile), mem.Bytes(sums), 0o600))
-	text, err = manifest.Encode(m)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(name, text, 0o600))
+	forge(t, path, func(m *manifest.Manifest) {
+		of := m.EdgeTypes[0].EdgeIds
+		of.CrcFileCrc = crc.Checksum(mem.Bytes(sums))
+		require.NoError(t, os.WriteFile(filepath.Join(path, of.CrcFile), mem.Bytes(sums), 0o600))
+	})
 }
 
 // TestFiveByteSuccessors: appends merge numbers of five bytes with others of four and five, to either; relayouts and

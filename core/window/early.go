@@ -74,8 +74,8 @@ func (s *superbatch) runEarly(ctx context.Context) {
 	work.pause()
 }
 
-// awaitBuffers waits until the packs that are opened early find buffers, some of which the previous superbatch holds,
-// or the superbatch begins.
+// awaitBuffers waits until the previous superbatch has freed buffers for the packs that are opened early, or the
+// superbatch begins.
 func (s *superbatch) awaitBuffers(ctx context.Context) {
 	packs := len(s.packSizes(0, len(s.batches))) * len(s.inspector.cache.features.Columns)
 	again := time.NewTicker(buffersPause)
