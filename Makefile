@@ -132,10 +132,10 @@ memory: $(VENV)/.installed
 hammer: $(VENV)/.installed
 	FRESHGO_TEST_HAMMER_RUNS=$$((250 * $(MINUTES))) $(BIN)/python -I -m pytest -s python/tests/loader/test_any_calls.py
 
-# The power taken away at every call to the disk of conversions, relayouts, updates, appends and inferences: from file
+# The power taken away at every call to the disk of conversions, relayouts, updates, appends, trained tables and inferences: from file
 # systems in images, which needs root, and from one that keeps nothing but what was synced. Minutes.
 powerloss: $(VENV)/.installed
-	FRESHGO_TEST_POWERLOSS=all CGO_ENABLED=0 go test -v -timeout 2h -run 'TestPowerLoss|TestLostWrites' ./core/store
+	FRESHGO_TEST_POWERLOSS=all CGO_ENABLED=0 go test -v -timeout 2h -run 'TestPowerLoss|TestLostWrites' ./core/store ./core/embed
 	FRESHGO_TEST_POWERLOSS=all $(BIN)/python -I -m pytest -q python/tests/infer/test_infer_powerloss.py
 
 # Every fault at every place in core from which a file is read or written, at the first call from there, a middle one and the last.

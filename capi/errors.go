@@ -15,6 +15,7 @@ import (
 
 	"freshgo/core/cache"
 	"freshgo/core/draw"
+	"freshgo/core/embed"
 	"freshgo/core/gpu"
 	"freshgo/core/history"
 	"freshgo/core/loader"
@@ -67,6 +68,13 @@ var codes = []struct {
 	{store.ErrInvalid, C.FG_INVALID},
 	{store.ErrClosed, C.FG_CLOSED},
 	{store.ErrReplaced, C.FG_CLOSED},
+
+	{embed.ErrLost, C.FG_WRITE},
+	{embed.ErrBusy, C.FG_BUSY},
+	{embed.ErrInvalid, C.FG_INVALID},
+	{embed.ErrInUse, C.FG_INVALID},
+	{embed.ErrToken, C.FG_INVALID},
+	{embed.ErrClosed, C.FG_CLOSED},
 
 	{mem.ErrBudget, C.FG_BUDGET},
 

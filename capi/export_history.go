@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"freshgo/core/loader"
 	"freshgo/core/mem"
 	"freshgo/core/prune"
 	"freshgo/csrc"
@@ -109,6 +110,13 @@ func fg_history_forecast(h *C.fg_loader, epoch, firstBatch C.int64_t, numLayers,
 			}
 			return nil
 		})
+	})
+}
+
+//export fg_history_bound
+func fg_history_bound(h *C.fg_loader, stale C.int64_t, err *C.fg_error) C.int32_t {
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
+		return l.alone(func() error { return loader.BoundHistory(l.loader, int64(stale)) })
 	})
 }
 

@@ -54,7 +54,7 @@ func openLoader(ctx context.Context, from opened, o draw.Options, buffers csrc.A
 		from.drop()
 		return nil, err
 	}
-	most := from.numTensors + l.HistoryTensors() + linkTensors(&o) + typeTensors(0, len(o.Metapaths))
+	most := from.numTensors + l.HistoryTensors() + linkTensors(&o) + typeTensors(0, len(o.Metapaths)) + len(o.Tables)
 	h := &loaderHandle{
 		loader: l, source: from.shared, maxTensors: most, buffers: buffers, turn: make(chan struct{}, 1),
 	}

@@ -69,6 +69,7 @@ func TestEveryMemberIsTaken(t *testing.T) {
 		{"loader_options", "fg_loader_options", draw.Options{}, []string{
 			"num_hops", "num_relations", "fanouts", "walks", "metapaths", "sampler", "sampler_options",
 			"all_nodes", "history", "links", "lock_memory", "weight_attrs",
+			"tables", "num_tables",
 		}},
 		{"loader_options", "fg_links", links.Options{}, nil},
 		{"history", "fg_history_options", draw.HistoryOptions{}, []string{

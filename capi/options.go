@@ -26,6 +26,7 @@ func options(in *C.fg_loader_options, homogeneous bool) (draw.Options, error) {
 	out.PreSCEpochs = cmp.Or(out.PreSCEpochs, 1)
 	t.relations(&o, homogeneous, &out)
 	out.Links = t.links(o.links)
+	out.Tables = t.tables(o.tables, int64(o.num_tables))
 	if o.sampler != nil {
 		if out.Sampler, err = sample.ByKey(text(o.sampler, ""), text(o.sampler_options, "")); err != nil {
 			return out, err

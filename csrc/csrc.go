@@ -67,6 +67,14 @@ func (a Allocator) Acquire(n int64) (mem.Buffer, error) {
 // Bytes returns the memory. It is valid until Release.
 func (b *Buffer) Bytes() []byte { return b.bytes }
 
+// Retain returns another reference.
+func (b *Buffer) Retain() mem.Buffer {
+	C.fgi_buffer_retain(b.c)
+	other := &Buffer{c: b.c, bytes: b.bytes}
+	other.held.Store(true)
+	return other
+}
+
 // Release drops the reference. It is called exactly once.
 func (b *Buffer) Release() {
 	if !b.held.Swap(false) {

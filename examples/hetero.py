@@ -182,7 +182,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    history = History(t_stale=args.stale, policy=args.policy, start=2.0, memory="4MiB") if args.history else None
+    history = (
+        History(t_stale=args.stale, policy=args.policy, start=2.0, memory="4MiB", keep="rows") if args.history else None
+    )
 
     graph, target = generated() if args.directory is None else arrays(args.directory)
     with tempfile.TemporaryDirectory() as temporary:

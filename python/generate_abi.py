@@ -27,7 +27,7 @@ SCALARS = {
     "uint8_t": "c_uint8",
     "uintptr_t": "c_size_t",
 }
-HANDLES = ("fg_store", "fg_graph", "fg_loader", "fg_sampled", "fg_job")
+HANDLES = ("fg_store", "fg_table", "fg_graph", "fg_loader", "fg_sampled", "fg_job")
 ADDRESSES = ("operators", "cuda")
 """Parts in which arrays are addresses as numbers: they are called often, and ``Tensor.data_ptr()`` needs no cast."""
 

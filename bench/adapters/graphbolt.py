@@ -6,6 +6,7 @@ through a memory map. DGL 2.4, built from source, has DiskBasedFeature and cpu_c
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -35,18 +36,36 @@ def make(graph: Graph) -> Callable[[], Iterator[Batch]]:
         feature = gb.cpu_cached_feature(feature, graph.cache, policy="sieve")
     else:
         feature = gb.TorchBasedFeature(torch.from_numpy(graph.x[:] if graph.on_disk else graph.x[:].copy()))
-    store = gb.BasicFeatureStore({("node", None, "x"): feature})
-    topology = gb.fused_csc_sampling_graph(torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices))
     seeds = "seeds" if hasattr(gb, "DiskBasedFeature") else "seed_nodes"  # the name changed meanwhile
-    pipe = gb.ItemSampler(gb.ItemSet(torch.from_numpy(graph.seeds), names=seeds), graph.batch_size, shuffle=True)
-    pipe = pipe.sample_neighbor(topology, list(reversed(graph.num_neighbors)))  # its last is that of the input nodes
-    pipe = pipe.fetch_feature(store, node_feature_keys=["x"])
+    items = gb.ItemSet(torch.from_numpy(graph.seeds), names=seeds)
+    fanouts = list(reversed(graph.num_neighbors))  # its last is that of the input nodes
+    owner, keys, typed = None, ["x"], {}
+    if graph.types:
+        nodes, edges, owner = (graph.types[key] for key in ("nodes", "edges", "owner"))
+        keys, typed = (
+            {owner: ["x"]},
+            {
+                "node_type_offset": torch.tensor(list(itertools.accumulate(nodes.values(), initial=0))),
+                "type_per_edge": torch.from_numpy(graph.edge_types),
+                "node_type_to_id": {name: place for place, name in enumerate(nodes)},
+                "edge_type_to_id": {name: place for place, name in enumerate(edges)},
+            },
+        )
+        items = (gb.HeteroItemSet if hasattr(gb, "HeteroItemSet") else gb.ItemSetDict)({owner: items})
+        fanouts = [
+            torch.full((len(edges),), fanout) for fanout in fanouts
+        ]  # one number would be for all types together
+    store = gb.BasicFeatureStore({("node", owner, "x"): feature})
+    topology = gb.fused_csc_sampling_graph(torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices), **typed)
+    pipe = gb.ItemSampler(items, graph.batch_size, shuffle=True)
+    pipe = pipe.sample_neighbor(topology, fanouts)
+    pipe = pipe.fetch_feature(store, node_feature_keys=keys)
     loader = gb.DataLoader(pipe, num_workers=0)
 
     def epoch() -> Iterator[Batch]:
         for batch in loader:
-            nodes = batch.input_nodes
-            yield (nodes() if callable(nodes) else nodes), batch.node_features["x"]
+            nodes = batch.input_nodes() if callable(batch.input_nodes) else batch.input_nodes
+            yield (nodes[owner] if owner else nodes), batch.node_features[(owner, "x") if owner else "x"]
 
     return epoch
 

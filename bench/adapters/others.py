@@ -31,6 +31,9 @@ class Turn:
     """Seconds of processors, which say more than those of the clock beside other work."""
     rows: int
     batches: int
+    read_bytes: int
+    """From devices, as the kernel counts them for the process, and written to them."""
+    write_bytes: int
 
 
 class Other:
@@ -91,21 +94,26 @@ def write(
     num_neighbors: list[int],
     batch_size: int,
     cache: int | None = None,
+    types: dict[str, Any] | None = None,
+    edge_types: torch.Tensor | None = None,
 ) -> None:
     """Write a graph for the adapters; with `cache` bytes of features in memory, the others are on disk.
 
-    ``x`` is the features or a file of them, which gets a second name.
+    ``x`` is the features or a file of them, which gets a second name. ``types`` and ``edge_types`` are as serve.Graph has them, with
+    edges in the order of their types.
     """
     folder.mkdir(parents=True, exist_ok=True)
     source, target = edge_index
     order = torch.argsort(target, stable=True)
-    counts = torch.bincount(target, minlength=len(check))
+    counts = torch.bincount(target, minlength=sum(types["nodes"].values()) if types else len(check))
     arrays = {
         "indptr": torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
         "indices": source[order],
         "check": check,
         "seeds": seeds,
     }
+    if edge_types is not None:
+        arrays["edge_types"] = edge_types[order]
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array.numpy())
     features = folder / "x.npy"
@@ -119,6 +127,7 @@ def write(
         "batch_size": batch_size,
         "on_disk": cache is not None,
         "cache": cache or 0,
+        "types": types,
     }
     (folder / "asked.json").write_text(json.dumps(asked))
 

@@ -41,17 +41,31 @@ class Graph:
     on_disk: bool
     """Whether features are to be read from disk, with `cache` bytes of them in memory."""
     cache: int
+    types: dict[str, Any] | None = None
+    """Of a graph of several types: ``nodes``, the count of each; ``edges``, their names; and the ``owner`` of x and seeds.
+
+    Ids of ``indptr`` and ``indices`` count through the node types, and rows and seeds are the owner's.
+    """
+    edge_types: np.ndarray | None = None
+    """uint8 [edges]: the place of the type in ``types["edges"]``, which grows within the edges of a target."""
 
     @classmethod
     def read(cls, folder: Path) -> Graph:
         """Open what `others.write` wrote."""
-        arrays = {name: np.load(folder / f"{name}.npy") for name in ("indptr", "indices", "check", "seeds")}
-        x = np.load(folder / "x.npy", mmap_mode="r")
-        return cls(folder=folder, x=x, **arrays, **json.loads((folder / "asked.json").read_text()))
+        asked = json.loads((folder / "asked.json").read_text())
+        names = ["indptr", "indices", "check", "seeds", *(["edge_types"] if asked["types"] else [])]
+        arrays = {name: np.load(folder / f"{name}.npy") for name in names}
+        return cls(folder=folder, x=np.load(folder / "x.npy", mmap_mode="r"), **arrays, **asked)
 
 
 Batch = tuple[Any, Any]
 """The nodes of a batch, [n], and their features, [n, columns]."""
+
+
+def moved() -> dict[str, int]:
+    """Return the bytes that devices read and wrote for this process, as the kernel counts them."""
+    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return {key: int(lines[key]) for key in ("read_bytes", "write_bytes")}
 
 
 def serve(
@@ -67,10 +81,11 @@ def serve(
     epoch = make(graph)
     answers.write(json.dumps({"name": name, "seconds": time.perf_counter() - began}) + "\n")
     for _line in sys.stdin:
-        began, rows, batches = (time.perf_counter(), time.process_time()), 0, 0
+        began, before, rows, batches = (time.perf_counter(), time.process_time()), moved(), 0, 0
         for n_id, x in epoch():
             rows, batches = rows + len(n_id), batches + 1
             if float(x[-1][0]) != float(graph.check[int(n_id[-1])]):
                 sys.exit(f"{name} gave another row than that of node {int(n_id[-1])}")
         took = {"seconds": time.perf_counter() - began[0], "processor": time.process_time() - began[1]}
+        took |= {key: n_bytes - before[key] for key, n_bytes in moved().items()}
         answers.write(json.dumps({**took, "rows": rows, "batches": batches}) + "\n")

@@ -211,19 +211,18 @@ func verify(path string, targets []int64) error {
 	if targets == nil {
 		return nil
 	}
-	block, err := s.EdgeTypes()[0].LoadIndptr(ctx, budget, mem.Topology)
+	indptr, err := s.EdgeTypes()[0].LoadIndptr(ctx, budget, mem.Topology)
 	if err != nil {
 		return err
 	}
-	defer block.Free()
-	indptr := mem.Slice[int64](block)
+	defer indptr.Free()
 	degree := make([]int64, *nodes)
 	for _, t := range targets {
 		degree[t]++
 	}
 	for t, n := range degree {
-		if indptr[t+1]-indptr[t] != n {
-			return fmt.Errorf("node %d has %d in-edges in the store, expected %d", t, indptr[t+1]-indptr[t], n)
+		if indptr.Degree(int64(t)) != n {
+			return fmt.Errorf("node %d has %d in-edges in the store, expected %d", t, indptr.Degree(int64(t)), n)
 		}
 	}
 	return nil

@@ -32,6 +32,7 @@ import (
 	"unsafe"
 
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 )
 
@@ -104,7 +105,7 @@ func newGraph(budget *mem.Budget, papers int64) (sample.Graph, error) {
 			x := rng.Float64()
 			indices[e] = int32(uint64(float64(n)*x*x) * 0x9e3779b97f4a7c15 >> 20 % uint64(n)) // popular ids lie anywhere
 		}
-		g.Relations = append(g.Relations, sample.Relation{Source: r.source, Target: r.target, Indptr: indptr,
+		g.Relations = append(g.Relations, sample.Relation{Source: r.source, Target: r.target, Indptr: offsets.Of(indptr),
 			Indices32: indices})
 	}
 	return g, nil
@@ -243,9 +244,13 @@ func newRival(g sample.Graph, cfg sample.Config, hash bool) rival {
 	defer C.free(unsafe.Pointer(relations))
 	var fanouts []int64
 	for i, r := range g.Relations {
+		indptr := unsafe.Slice((*int64)(C.malloc(C.size_t(r.Indptr.NumNodes()+1)*8)), r.Indptr.NumNodes()+1)
+		for v := range indptr {
+			indptr[v] = r.Indptr.Begin(int64(v))
+		}
 		unsafe.Slice(relations, n)[i] = C.hetero_relation{
 			source: C.int32_t(r.Source), target: C.int32_t(r.Target),
-			indptr: (*C.int64_t)(unsafe.SliceData(r.Indptr)), indices: (*C.int32_t)(unsafe.SliceData(r.Indices32)),
+			indptr: (*C.int64_t)(unsafe.SliceData(indptr)), indices: (*C.int32_t)(unsafe.SliceData(r.Indices32)),
 		}
 		fanouts = append(fanouts, cfg.Fanouts[i]...)
 	}

@@ -8,7 +8,8 @@ history begins are trained once, by the plain contestant: the others go on from 
 alike; the plain one trims its layers, but for GCN, whose degrees trimming changes. The best epoch by validation is tested: with
 all neighbours where the graph is small, else with the training's fanouts. t_stale: iterations (200) or epochs (0.25, with a
 point), where start and plain epochs at the end may follow (0.25:3.0:1), else those of --start and --last. An a at the end
-(1.0a) is keep="aggregates", a1+2 (1.0a1+2) names its levels; @0.5 (200@0.5:3.0) is a p_grad of its own, gas its policy. The report says each age in iterations, in percent of the training
+(1.0a) is keep="aggregates", a1+2 (1.0a1+2) names its levels; @0.5 (200@0.5:3.0) is a p_grad of its own, gas its policy, default a History() without
+options, in the memory that it chooses. The report says each age in iterations, in percent of the training
 and as the sum of the rates over it.
 
 Rivals without history: --fewer samples fewer neighbours, from the epoch after the colon on (10,8,5:3.0); with labor= or
@@ -226,7 +227,7 @@ def train(c: Contestant, graph: dict[str, Any], epoch: int, seed: int) -> None:
 def spans(name: str, args: argparse.Namespace) -> tuple[int | float, float, int]:
     """t_stale, start and the plain epochs at the end of a contestant's name."""
     age, start, last = [*name.split(":"), "", ""][:3]
-    stale = "200" if age == "gas" else age.partition("@")[0].partition("a")[0]
+    stale = "0.25" if age == "default" else "200" if age == "gas" else age.partition("@")[0].partition("a")[0]
     span = float(stale or 0) if "." in stale else int(stale or 0)
     return span, float(start or args.start), int(last or args.last)
 
@@ -272,19 +273,28 @@ def contestants(kind: str, graph: dict[str, Any], args: argparse.Namespace, seed
         history = None
         if kept:
             gas, aggregates = name.startswith("gas"), "a" in name.removeprefix("gas")
-            levels = [
-                int(level) for level in name.removeprefix("gas").partition("a")[2].partition(":")[0].split("+") if level
-            ]
-            history = History(
-                None if aggregates or gas else own_p_grad(name, args),
-                stale,
-                keep="aggregates" if aggregates else "rows",
-                levels=levels or None,
-                policy="gas" if gas else args.policy,
-                memory=memory,
-                lag=args.lag,
-                start=start % 1,
-                sample_error=args.sample_error,
+            levels = (
+                []
+                if few == "default"
+                else [
+                    int(level)
+                    for level in name.removeprefix("gas").partition("a")[2].partition(":")[0].split("+")
+                    if level
+                ]
+            )
+            usual: dict[str, Any] = {"lag": args.lag, "start": start % 1, "sample_error": args.sample_error}
+            history = (
+                History(**usual)
+                if few == "default"
+                else History(
+                    None if aggregates or gas else own_p_grad(name, args),
+                    None if gas else stale,
+                    keep="aggregates" if aggregates else "rows",
+                    levels=levels or None,
+                    policy="gas" if gas else args.policy,
+                    memory=memory,
+                    **usual,
+                )
             )
             history.attach(model)
         loader = Loader(

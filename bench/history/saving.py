@@ -132,12 +132,12 @@ def history_of(policy: str, stale: float, n_bytes: int, everything: int, args: a
     name = policy.split()[-1]
     n_bytes = int(n_bytes * share_of(policy))
     if name == "gas":
-        return History(policy="gas", memory=n_bytes, lag=args.lag)
+        return History(policy="gas", memory=n_bytes, lag=args.lag, keep="rows")
     if name == "unlimited":
-        return History(args.p_grad, stale, policy="gradient", memory=everything, lag=args.lag)
+        return History(args.p_grad, stale, policy="gradient", memory=everything, lag=args.lag, keep="rows")
     if name == "aggregates":  # of level 1; with --hidden, for there must be a layer that adds up
         return History(t_stale=stale, keep="aggregates", memory=n_bytes, lag=args.lag)
-    return History(args.p_grad, stale, policy=name, memory=n_bytes, lag=args.lag)
+    return History(args.p_grad, stale, policy=name, memory=n_bytes, lag=args.lag, keep="rows")
 
 
 def share_of(policy: str) -> float:

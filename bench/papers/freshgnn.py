@@ -102,7 +102,12 @@ class Training:
 
 
 def models(training: Training, report: Report, args: Any) -> None:
-    named = {"200": "200 iterations", SAME_PART: f"{SAME_PART} of an epoch", "gas": "GAS, VR-GCN"}
+    named = {
+        "200": "200 iterations",
+        SAME_PART: f"{SAME_PART} of an epoch",
+        "gas": "GAS, VR-GCN",
+        "default": "the default",
+    }
     rows = []
     for kind in args.models.split(","):
         runs = [training.run(kind, seed, list(named)) for seed in range(args.seeds)]
@@ -229,7 +234,7 @@ def rgcn(args: Any, report: Report, epochs: int = 20) -> None:
         hits: dict[str, float] = {}
         for label, stale in (("plain", None), ("200 iterations", 200), ("one epoch", 1.0)):
             for seed in range(args.seeds):
-                history = None if stale is None else History(0.9, stale, memory="64MiB")
+                history = None if stale is None else History(0.9, stale, memory="64MiB", keep="rows")
                 _, (_, tested) = hetero.train(graph, graph, target, None, epochs, history, seed)
                 scores.setdefault(label, []).append(100 * tested)
                 layers = history.stats()["layers"] if history else []

@@ -160,7 +160,10 @@ def draw(tables: dict[str, Any], panels: list[dict[str, Any]], path: Path) -> No
         for label, points in lines.items():
             axes.plot(*zip(*points, strict=True), ".-", label=label)
         axes.set(title=panel["title"], xlabel=panel["x"], ylabel=panel.get("unit", panel["y"][0]))
-        axes.set_ylim(bottom=panel.get("bottom", 0))
+        if panel.get("log"):
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=panel.get("bottom", 0))
         axes.legend(frameon=False, fontsize=7)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, metadata={"Date": None})

@@ -184,7 +184,7 @@ func (b *bench) prepare() error {
 			return cache.Counted(budget, n, func(counts []uint32) error {
 				indptr := b.graph.Indptr()
 				for v := range counts {
-					counts[v] = uint32(indptr[v+1] - indptr[v])
+					counts[v] = uint32(indptr.Degree(int64(v)))
 				}
 				return nil
 			})

@@ -11,18 +11,19 @@ import (
 	"regexp"
 	"strconv"
 
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 )
 
 // graph is in-edges in memory. It is a cache.Adjacency.
 type graph struct {
 	name    string
-	indptr  []int64
+	indptr  *offsets.Table
 	sources []int32
 }
 
-func (g *graph) NumNodes() int64 { return int64(len(g.indptr)) - 1 }
-func (g *graph) Indptr() []int64 { return g.indptr }
+func (g *graph) NumNodes() int64        { return g.indptr.NumNodes() }
+func (g *graph) Indptr() *offsets.Table { return g.indptr }
 
 // Scan hands the sources out in pieces that stay in the second-level cache.
 func (g *graph) Scan(ctx context.Context, visit func(first int64, sources []int64) error) error {
@@ -50,14 +51,16 @@ func (g *graph) sampled() sample.Graph {
 
 // newGraph sorts edges by target, keeping their order.
 func newGraph(name string, numNodes int, from, to []int32) *graph {
-	g := &graph{name: name, indptr: make([]int64, numNodes+1), sources: make([]int32, len(from))}
+	indptr := make([]int64, numNodes+1)
+	g := &graph{name: name, sources: make([]int32, len(from))}
 	for _, v := range to {
-		g.indptr[v+1]++
+		indptr[v+1]++
 	}
 	for v := range numNodes {
-		g.indptr[v+1] += g.indptr[v]
+		indptr[v+1] += indptr[v]
 	}
-	at := append([]int64(nil), g.indptr...)
+	g.indptr = offsets.Of(indptr)
+	at := indptr
 	for e, v := range to {
 		g.sources[at[v]] = from[e]
 		at[v]++

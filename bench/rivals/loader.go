@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -60,6 +61,9 @@ func load(c config) error {
 		return err
 	}
 	defer t.engine.Close()
+	if !t.ordered || t.layout.SpanBytes() != ssd.PageBytes {
+		return errors.New("the rows of x must be in the user's order, each within a page")
+	}
 	passes, err := decide(c, t.layout.NumRows, epochs)
 	if err != nil {
 		return err

@@ -72,6 +72,8 @@ type table struct {
 	engine *ssd.Engine
 	handle *ssd.Handle
 	layout ssd.Layout
+	// ordered: rows are in the user's order.
+	ordered bool
 }
 
 func open(c config, slot int) (t *table, err error) {
@@ -79,20 +81,19 @@ func open(c config, slot int) (t *table, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, tensor := range st.NodeTypes()[0].Tensors {
-		if tensor.Name != "x" {
-			continue
+	for _, nodes := range st.NodeTypes() {
+		for _, tensor := range nodes.Tensors {
+			if tensor.Name != "x" {
+				continue
+			}
+			t := &table{layout: tensor.Layout, ordered: nodes.Order == nil}
+			if t.engine, err = ssd.NewEngine(ssd.Options{Depth: c.depth, SlotBytes: slot, FS: ssd.OS, Budget: mem.NewBudget(0)},
+				c.store); err != nil {
+				return nil, err
+			}
+			t.handle, err = t.engine.Open(tensor.Path)
+			return t, err
 		}
-		if st.NodeTypes()[0].Order != nil || tensor.Layout.SpanBytes() != ssd.PageBytes {
-			return nil, errors.New("the rows of x must be in the user's order, each within a page")
-		}
-		t := &table{layout: tensor.Layout}
-		if t.engine, err = ssd.NewEngine(ssd.Options{Depth: c.depth, SlotBytes: slot, FS: ssd.OS, Budget: mem.NewBudget(0)},
-			c.store); err != nil {
-			return nil, err
-		}
-		t.handle, err = t.engine.Open(tensor.Path)
-		return t, err
 	}
 	return nil, fmt.Errorf("%s has no tensor x", c.store)
 }

@@ -37,7 +37,7 @@ func newBatches(c config) (*batches, error) {
 	if err != nil {
 		return nil, err
 	}
-	lists := sample.Relation{Indptr: mem.Slice[int64](indptr)}
+	lists := sample.Relation{Indptr: indptr}
 	if st.EdgeTypes()[0].Indices.DType == manifest.DType_INT32 {
 		lists.Indices32 = mem.Slice[int32](indices)
 	} else {

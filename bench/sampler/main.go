@@ -31,6 +31,7 @@ import (
 
 	"freshgo/bench/record"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 )
 
@@ -147,7 +148,8 @@ func compare(budget *mem.Budget, indptr []int64, indices []int32, fanouts []int6
 }
 
 func homogeneous(indptr []int64, indices []int32) sample.Graph {
-	return sample.Graph{NumNodes: []int64{*numNodes}, Relations: []sample.Relation{{Indptr: indptr, Indices32: indices}}}
+	lists := sample.Relation{Indptr: offsets.Of(indptr), Indices32: indices}
+	return sample.Graph{NumNodes: []int64{*numNodes}, Relations: []sample.Relation{lists}}
 }
 
 func report(fanouts []int64, contestants []contestant, rates [][]float64) {

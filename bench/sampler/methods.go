@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 )
 
@@ -150,7 +151,7 @@ func newWeights(budget *mem.Budget, indptr []int64) (*sample.Weights, func(), er
 	for i := range w.Narrow {
 		w.Narrow[i] = 1 - rng.Float32()
 	}
-	w.Positive = sample.Sum(indptr, w.Narrow, w.Sums)
+	w.Positive = sample.Sum(offsets.Of(indptr), w.Narrow, w.Sums)
 	return w, func() { weights.Free(); sums.Free() }, nil
 }
 

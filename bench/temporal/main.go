@@ -25,6 +25,7 @@ import (
 	"unsafe"
 
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 )
 
@@ -129,7 +130,7 @@ func (g *graph) rival(fanouts []int64, last, table bool, i int, r sample.Request
 
 func compare(budget *mem.Budget, g *graph, fanouts []int64, last bool, requests []sample.Request) error {
 	graph := sample.Graph{
-		NumNodes: []int64{*numNodes}, Relations: []sample.Relation{{Indptr: g.indptr, Indices32: g.indices}},
+		NumNodes: []int64{*numNodes}, Relations: []sample.Relation{{Indptr: offsets.Of(g.indptr), Indices32: g.indices}},
 	}
 	sampler, err := sample.New(graph, sample.Config{
 		Fanouts: [][]int64{fanouts}, Temporal: []*sample.Temporal{{Times: &sample.Times{Ascending: g.times}, Last: last}},

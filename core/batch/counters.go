@@ -9,6 +9,7 @@ import (
 type Counters struct {
 	Batches, Rows, Hits, Misses, Packed, Held, Filled, Edges atomic.Int64
 	Resampled, PackErrors                                    atomic.Int64
+	TableRows, TableRowsLate                                 atomic.Int64 // of tables that training changes
 	Opening, Sampling, Planning, Reading, Gathering, Waiting Timer
 	FirstBatch, Epoch                                        Timer // of the last one
 }

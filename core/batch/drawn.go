@@ -3,6 +3,7 @@ package batch
 import (
 	"freshgo/core/draw"
 	"freshgo/core/internal/reuse"
+	"freshgo/core/offsets"
 	"freshgo/core/prune"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
@@ -119,13 +120,14 @@ func OwningBytes(o *draw.Options, d *sizing.Demand) int64 {
 
 // owners regroups bidirectional edges, each alone: an edge against one that was drawn has its position, which is in the
 // list of its source.
-func (d *Drawn) owners(indptr []int64, of sample.Drawn, nID, edgeIndex []int64) sample.Drawn {
+func (d *Drawn) owners(indptr *offsets.Table, of sample.Drawn, nID, edgeIndex []int64) sample.Drawn {
 	o := &d.owning
 	o.targets, o.ptr = reuse.Slice(o.targets, len(of.Pos)), reuse.Slice(o.ptr, len(of.Pos)+1)
 	for i, v := range of.Targets {
+		begin, end := indptr.Range(v)
 		for e := of.Ptr[i]; e < of.Ptr[i+1]; e++ {
 			o.targets[e] = v
-			if pos := of.Pos[e]; pos < indptr[v] || pos >= indptr[v+1] {
+			if pos := of.Pos[e]; pos < begin || pos >= end {
 				o.targets[e] = nID[edgeIndex[e]]
 			}
 		}

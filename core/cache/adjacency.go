@@ -1,6 +1,10 @@
 package cache
 
-import "context"
+import (
+	"context"
+
+	"freshgo/core/offsets"
+)
 
 // Adjacency gives the metrics the in-edges of every node, as sample.Graph has
 // them, in an order that a disk can deliver. Sampling reads the row of the
@@ -8,7 +12,7 @@ import "context"
 type Adjacency interface {
 	NumNodes() int64
 	// Indptr delimits the in-edges of each node; it is not changed.
-	Indptr() []int64
+	Indptr() *offsets.Table
 	// Scan calls visit with all elements of the index array in order, in pieces of
 	// any size that begin at position first. The sources are in [0, NumNodes), which
 	// the implementation checks, and valid only during the call. It stops at an

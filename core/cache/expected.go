@@ -170,7 +170,7 @@ func (e *expectation) look(i, hop int) {
 	for u := range sources {
 		sources[u].drew = 0
 		if q := e.before[r.Source+int64(u)]; q > 0 {
-			sources[u].drew = q * float32(draws(indptr[u+1]-indptr[u], against.Fanouts[hop-1], e.Replace))
+			sources[u].drew = q * float32(draws(indptr.Degree(int64(u)), against.Fanouts[hop-1], e.Replace))
 		}
 	}
 }
@@ -205,24 +205,25 @@ func (e *expectation) along(ctx context.Context, i, hop int, observe bool) error
 	}
 	indptr, nodes := r.Edges.Indptr(), e.sources[r.Source:r.Source+r.NumSources]
 	reached := e.latest[r.Target : r.Target+r.Edges.NumNodes()]
-	w := window{weights: r.Weights, end: indptr[len(indptr)-1]}
-	target := 0
+	w := window{weights: r.Weights, end: indptr.NumEdges()}
+	target := int64(0)
 	return r.Edges.Scan(ctx, func(first int64, edges []int64) error {
 		asm.Prefetch(nodes, edges[:min(ahead, len(edges))])
 		for len(edges) > 0 {
 			block := min(ahead, len(edges))
 			asm.Prefetch(nodes, edges[block:min(2*ahead, len(edges))])
 			for part, at := edges[:block], first; len(part) > 0; {
-				for indptr[target+1] <= at {
+				for indptr.End(target) <= at {
 					target++
 				}
-				n := min(indptr[target+1]-at, int64(len(part)))
+				begin, end := indptr.Range(target)
+				n := min(end-at, int64(len(part)))
 				switch q := reached[target]; {
 				case q == 0 || fanout == 0:
 				case r.Weights == nil:
-					drawEach(nodes, q, draws(indptr[target+1]-indptr[target], fanout, e.Replace), part[:n])
+					drawEach(nodes, q, draws(end-begin, fanout, e.Replace), part[:n])
 				default:
-					if err := w.begin(ctx, indptr[target], indptr[target+1], fanout, e.Replace); err != nil {
+					if err := w.begin(ctx, begin, end, fanout, e.Replace); err != nil {
 						return err
 					}
 					weights, err := w.at(ctx, at, at+n)
@@ -232,7 +233,7 @@ func (e *expectation) along(ctx context.Context, i, hop int, observe bool) error
 					drawWeighted(nodes, float64(q), w.chance, part[:n], weights)
 				}
 				if observe {
-					e.mirrors[i].add(int64(target), part[:n])
+					e.mirrors[i].add(target, part[:n])
 				}
 				at, part = at+n, part[n:]
 			}

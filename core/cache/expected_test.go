@@ -12,6 +12,7 @@ import (
 
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 )
 
@@ -20,11 +21,11 @@ func epochOf(t *testing.T, g *graph, s drawn, epoch uint64) (batches [][]uint32)
 	config := sample.Config{Fanouts: [][]int64{s.Fanouts}, Replace: s.Replace}
 	if w, ok := s.Weights.(weightList); ok {
 		sums := make([]float64, sample.SumsLen(int64(len(w))))
-		positive := sample.Sum(g.indptr, []float64(w), sums)
+		positive := sample.Sum(offsets.Of(g.indptr), []float64(w), sums)
 		config.Weights = []*sample.Weights{{Wide: w, Sums: sums, Positive: positive}}
 	}
 	sampler, err := sample.New(sample.Graph{
-		NumNodes: []int64{g.NumNodes()}, Relations: []sample.Relation{{Indptr: g.indptr, Indices64: g.sources}},
+		NumNodes: []int64{g.NumNodes()}, Relations: []sample.Relation{{Indptr: offsets.Of(g.indptr), Indices64: g.sources}},
 	}, config)
 	require.NoError(t, err)
 	worker, err := sampler.NewWorker(mem.NewBudget(0), true, 1)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // graph is an Adjacency in memory. It gives its edges in pieces of a few, so that
@@ -16,8 +17,8 @@ type graph struct {
 	piece   int
 }
 
-func (g *graph) NumNodes() int64 { return int64(len(g.indptr)) - 1 }
-func (g *graph) Indptr() []int64 { return g.indptr }
+func (g *graph) NumNodes() int64        { return int64(len(g.indptr)) - 1 }
+func (g *graph) Indptr() *offsets.Table { return offsets.Of(g.indptr) }
 
 func (g *graph) Scan(ctx context.Context, visit func(int64, []int64) error) error {
 	for lo := 0; lo < len(g.sources); lo += g.piece {

@@ -182,12 +182,9 @@ func (c *chooser) blocks(longest int64, visit func(b *listBlock)) error {
 				return fmt.Errorf("cache: choosing neighbour lists: %w", c.ctx.Err())
 			}
 			wanted := k.Wanted[lo:min(lo+blockNodes, len(k.Wanted))]
-			indptr := k.Indptr[lo : lo+len(wanted)+1]
 			b.first, b.keys, b.bytes = int64(lo), keys[:len(wanted)], bytes[:len(wanted)]
-			begin := indptr[0]
-			for v, end := range indptr[1:] {
-				degree := end - begin
-				begin = end
+			k.Indptr.Degrees(int64(lo), b.bytes)
+			for v, degree := range b.bytes {
 				key, nBytes := math.Float32bits(importance(wanted[v], degree, k.unit)), degree*k.EdgeBytes
 				if nBytes > longest || int64(key) >= c.below {
 					nBytes = 0

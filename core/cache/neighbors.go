@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"iter"
 	"math/bits"
-	"sort"
 
 	"freshgo/core/internal/asm"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // Neighbors holds the in-edges of the most important nodes in memory while other lists stay on disk (Ginex, section
@@ -17,13 +17,13 @@ import (
 //
 // The address table is direct, like Ginex's, but takes 4 bits a node instead of 32: a word for every 16 nodes says
 // which of their lists are cached and where the first of them begins. The distances of the others, and all lengths,
-// follow from indptr, which is in memory anyway. A lookup costs a line of the table and two of indptr, once per target
-// instead of once per edge. Rejected: an offset per node, which for a graph of six in-edges a node takes a sixth of all
-// its lists; and 2 bits a node by words for 64 nodes, with four times the work.
+// follow from indptr, which is in memory anyway. A lookup costs a line of the table and one or two of indptr, once per
+// target instead of once per edge. Rejected: an offset per node, which for a graph of six in-edges a node takes a sixth
+// of all its lists; and 2 bits a node by words for 64 nodes, with four times the work.
 //
 // It is filled before the first Find. After that it is read-only and safe for concurrent use.
 type Neighbors struct {
-	indptr []int64 // borrowed
+	indptr *offsets.Table // borrowed
 	groups []listGroup
 	lists  int64
 	edges  int64
@@ -54,7 +54,7 @@ func NeighborTableBytes(numNodes int64) int64 {
 // one relation.
 type Lists struct {
 	// Indptr stays the caller's and must outlive its Neighbors.
-	Indptr []int64
+	Indptr *offsets.Table
 	// Wanted is the relative frequency at which each node's list is needed: Ginex takes the out-degree. NewNeighbors does
 	// not keep it.
 	Wanted Hotness
@@ -98,7 +98,7 @@ func NewNeighbors(ctx context.Context, budget *mem.Budget, of []Lists, nBytes in
 
 // newNeighbors is Neighbors without lists.
 func newNeighbors(budget *mem.Budget, of *Lists) (*Neighbors, error) {
-	numNodes := int64(len(of.Indptr)) - 1
+	numNodes := of.Indptr.NumNodes()
 	if int64(len(of.Wanted)) != numNodes {
 		return nil, fmt.Errorf("cache: lists are wanted by %d scores for %d nodes: %w", len(of.Wanted), numNodes, ErrHotness)
 	}
@@ -126,7 +126,7 @@ func (n *Neighbors) add(v int64) {
 	n.edges += n.degree(v)
 }
 
-func (n *Neighbors) degree(v int64) int64 { return n.indptr[v+1] - n.indptr[v] }
+func (n *Neighbors) degree(v int64) int64 { return n.indptr.Degree(v) }
 
 // place sets where each group begins: 48 bits are enough for the edges on any disk.
 func (n *Neighbors) place() {
@@ -134,10 +134,15 @@ func (n *Neighbors) place() {
 	for g, group := range n.groups {
 		n.groups[g] = listGroup(at)<<groupNodes | group
 		for a, b := range setRuns(group.cached()) {
-			base := g * groupNodes
-			at += n.indptr[base+b] - n.indptr[base+a]
+			at += n.lengthOf(g, a, b)
 		}
 	}
+}
+
+// lengthOf returns the edges of the nodes of a group from place a to place b.
+func (n *Neighbors) lengthOf(group, a, b int) int64 {
+	base := int64(group) * groupNodes
+	return n.indptr.End(base+int64(b)-1) - n.indptr.Begin(base+int64(a))
 }
 
 // setRuns yields the runs of set bits of a word, each from its first bit to the
@@ -162,15 +167,14 @@ const findGroup = 64
 // Find sets at[i] to where the list of nodes[i] begins in every column, or to Miss.
 // A list is as long as the node's range in indptr.
 func (n *Neighbors) Find(nodes, at []int64) {
-	var groups, heads [findGroup]int64
+	var groups [findGroup]int64
 	for len(nodes) > 0 {
 		part := nodes[:min(findGroup, len(nodes))]
 		for i, v := range part {
-			groups[i], heads[i] = v/groupNodes, v/groupNodes*groupNodes
+			groups[i] = v / groupNodes
 		}
 		asm.Prefetch(n.groups, groups[:len(part)])
-		asm.Prefetch(n.indptr, heads[:len(part)])
-		asm.Prefetch(n.indptr, part)
+		n.indptr.Prefetch(part)
 		for i, v := range part {
 			at[i] = n.find(v)
 		}
@@ -184,12 +188,11 @@ func (n *Neighbors) find(v int64) int64 {
 		return Miss
 	}
 	at := group.first()
-	indptr := n.indptr[v-place : v+1]
 	// The same as setRuns, which the compiler does not inline here.
 	for before := group.cached() & (1<<place - 1); before != 0; {
 		a := bits.TrailingZeros(before)
 		b := a + bits.TrailingZeros(^(before >> a))
-		at += indptr[b] - indptr[a]
+		at += n.lengthOf(int(v/groupNodes), a, b)
 		before = before >> b << b
 	}
 	return at
@@ -216,18 +219,18 @@ type Run struct{ From, To, At int64 }
 // Runs yields the cached runs of the positions lo to hi, in order. Runs may touch.
 func (n *Neighbors) Runs(lo, hi int64) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
-		numNodes := len(n.indptr) - 1
-		// The first node whose list ends behind lo.
-		v := sort.Search(numNodes, func(v int) bool { return n.indptr[v+1] > lo })
-		for g := v / groupNodes; g < len(n.groups) && n.indptr[g*groupNodes] < hi; g++ {
+		if lo >= n.indptr.NumEdges() {
+			return
+		}
+		for g := int(n.indptr.Find(lo) / groupNodes); g < len(n.groups) && n.indptr.Begin(int64(g)*groupNodes) < hi; g++ {
 			at := n.groups[g].first()
-			indptr := n.indptr[g*groupNodes:]
 			for a, b := range setRuns(n.groups[g].cached()) {
-				from, to := max(indptr[a], lo), min(indptr[b], hi)
-				if from < to && !yield(Run{From: from, To: to, At: at + from - indptr[a]}) {
+				first, length := n.indptr.Begin(int64(g*groupNodes+a)), n.lengthOf(g, a, b)
+				from, to := max(first, lo), min(first+length, hi)
+				if from < to && !yield(Run{From: from, To: to, At: at + from - first}) {
 					return
 				}
-				at += indptr[b] - indptr[a]
+				at += length
 			}
 		}
 	}

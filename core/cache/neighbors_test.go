@@ -13,6 +13,7 @@ import (
 
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // listsOf makes an indptr of these degrees.
@@ -42,7 +43,7 @@ func chooseBySorting(of []Lists, nBytes int64) []map[int64]bool {
 	for kind, o := range of {
 		chosen = append(chosen, map[int64]bool{})
 		for v, wanted := range o.Wanted {
-			if degree := o.Indptr[v+1] - o.Indptr[v]; degree > 0 {
+			if degree := o.Indptr.Degree(int64(v)); degree > 0 {
 				order = append(order, list{kind, int64(v), degree * o.EdgeBytes, wanted / float32(degree*(o.EdgeBytes/unit))})
 			}
 		}
@@ -60,7 +61,7 @@ func chooseBySorting(of []Lists, nBytes int64) []map[int64]bool {
 
 func chosenBy(n *Neighbors) map[int64]bool {
 	chosen := map[int64]bool{}
-	for v := range int64(len(n.indptr) - 1) {
+	for v := range n.indptr.NumNodes() {
 		if listOf(n, v) != Miss {
 			chosen[v] = true
 		}
@@ -83,7 +84,7 @@ func chosen(t *testing.T, indptr []int64, wanted Hotness, capacity int64) *Neigh
 	t.Helper()
 	budget := mem.NewBudget(0)
 	tables := NeighborTableBytes(int64(len(wanted)))
-	n, err := NewNeighbors(context.Background(), budget, []Lists{{indptr, wanted, 1}}, capacity+tables)
+	n, err := NewNeighbors(context.Background(), budget, []Lists{{offsets.Of(indptr), wanted, 1}}, capacity+tables)
 	require.NoError(t, err)
 	require.Equal(t, tables, budget.Used(), "scratch is left")
 	require.LessOrEqual(t, n[0].Edges(), max(0, capacity))
@@ -170,7 +171,8 @@ func TestChoiceEqualsGreedyBySorting(t *testing.T) {
 		total := indptr[len(indptr)-1]
 		for _, capacity := range []int64{0, 1, total / 50, total / 3, total - 1, total, total + 1} {
 			n := chosen(t, indptr, importance, capacity)
-			want := chooseBySorting([]Lists{{indptr, importance, 1}}, capacity+NeighborTableBytes(int64(len(importance))))[0]
+			all := capacity + NeighborTableBytes(int64(len(importance)))
+			want := chooseBySorting([]Lists{{offsets.Of(indptr), importance, 1}}, all)[0]
 			require.Equal(t, want, chosenBy(n), "seed %d, capacity %d of %d", seed, capacity, total)
 		}
 	}
@@ -184,7 +186,7 @@ func TestChoiceAmongKinds(t *testing.T) {
 		all := int64(0)
 		for range 1 + rng.IntN(4) {
 			indptr, wanted := randomLists(rng, []int{0, 1, 17, 300, 5000}[rng.IntN(5)])
-			of = append(of, Lists{indptr, wanted, []int64{4, 8, 12, 16}[rng.IntN(4)]})
+			of = append(of, Lists{offsets.Of(indptr), wanted, []int64{4, 8, 12, 16}[rng.IntN(4)]})
 			all += NeighborTableBytes(int64(len(wanted))) + indptr[len(wanted)]*of[len(of)-1].EdgeBytes
 		}
 		for _, nBytes := range []int64{0, all / 50, all / 3, all - 1, all} {
@@ -206,7 +208,7 @@ func TestChoiceAmongKinds(t *testing.T) {
 
 // What lists of a kind take decides too.
 func TestEdgesThatTakeMoreAreWorthLess(t *testing.T) {
-	a, b := listsOf(2, 2, 2), listsOf(2, 2)
+	a, b := offsets.Of(listsOf(2, 2, 2)), offsets.Of(listsOf(2, 2))
 	of := []Lists{{a, Hotness{6, 2, 4}, 4}, {b, Hotness{8, 10}, 8}}
 	n, err := NewNeighbors(context.Background(), mem.NewBudget(0), of, 16+8+16+8)
 	require.NoError(t, err)
@@ -231,7 +233,7 @@ func TestChoiceOfManyRounds(t *testing.T) {
 	indptr := listsOf(degrees...)
 	for _, capacity := range []int64{nodes - 1, nodes / 2, nodes / 2 * 5, 3 * nodes} {
 		n := chosen(t, indptr, importance, capacity)
-		want := chooseBySorting([]Lists{{indptr, importance, 1}}, capacity+NeighborTableBytes(nodes))[0]
+		want := chooseBySorting([]Lists{{offsets.Of(indptr), importance, 1}}, capacity+NeighborTableBytes(nodes))[0]
 		require.Equal(t, want, chosenBy(n))
 	}
 }
@@ -288,10 +290,11 @@ func TestColumnsHoldTheLists(t *testing.T) {
 func requireRuns(t *testing.T, n *Neighbors, lo, hi int64) {
 	t.Helper()
 	want, got := map[int64]int64{}, map[int64]int64{}
-	for v := range int64(len(n.indptr) - 1) {
+	for v := range n.indptr.NumNodes() {
 		if at := listOf(n, v); at != Miss {
-			for p := max(lo, n.indptr[v]); p < min(hi, n.indptr[v+1]); p++ {
-				want[p] = at + p - n.indptr[v]
+			begin, end := n.indptr.Range(v)
+			for p := max(lo, begin); p < min(hi, end); p++ {
+				want[p] = at + p - begin
 			}
 		}
 	}
@@ -315,7 +318,7 @@ func TestNeighborSizes(t *testing.T) {
 }
 
 func TestNeighborsRefuse(t *testing.T) {
-	indptr, wanted := listsOf(5, 5), Hotness{1, 2}
+	indptr, wanted := offsets.Of(listsOf(5, 5)), Hotness{1, 2}
 	_, err := NewNeighbors(context.Background(), mem.NewBudget(0), []Lists{{indptr, wanted, 1}, {indptr, wanted[:1], 1}},
 		5)
 	require.ErrorIs(t, err, ErrHotness)
@@ -353,7 +356,7 @@ func TestChoiceStopsAtEveryLook(t *testing.T) {
 	for looks := 0; ; looks++ {
 		left, budget := looks, mem.NewBudget(0)
 		n, err := NewNeighbors(lookCounter{context.Background(), &left}, budget,
-			[]Lists{{indptr, importance, 4}, {indptr, importance, 8}}, 16000)
+			[]Lists{{offsets.Of(indptr), importance, 4}, {offsets.Of(indptr), importance, 8}}, 16000)
 		if err == nil {
 			n[0].Close()
 			n[1].Close()

@@ -96,11 +96,10 @@ func mostEach(m *Sampling, edges, hop int) int64 {
 	if fanout >= 0 || s.Walked {
 		return max(fanout, 0)
 	}
-	widest, ptr := int64(0), s.Relations[edges].Indptr
-	for v := range max(0, len(ptr)-1) {
-		widest = max(widest, ptr[v+1]-ptr[v])
+	if indptr := s.Relations[edges].Indptr; indptr != nil {
+		return indptr.Longest()
 	}
-	return widest
+	return 0
 }
 
 // mostRooms returns the most edges of each relation in a batch, by the edges drawn.

@@ -14,9 +14,11 @@ type HistoryOptions struct {
 	Policy       string  `option:"policy,performance"` // who is admitted: see history.Config
 	Memory       int64   `option:"memory"`             // bytes of the buffer, or Auto: a tenth of the features
 	// Outside means that the caller has the buffer, on another device; Memory is no part of the loader's.
-	Outside bool  `option:"outside"`
-	Levels  int64 `option:"levels"` // bit l-1 says that of hidden level l something is kept; 0: of all
-	Lag     int   `option:"lag"`    // pruning sees the cache of Lag iterations ago
+	Outside bool `option:"outside"`
+	// Aggregates: entries are what a layer adds up, of hidden level 1 sums of rows of features.
+	Aggregates bool  `option:"aggregates"`
+	Levels     int64 `option:"levels"` // bit l-1 says that of hidden level l something is kept; 0: of all
+	Lag        int   `option:"lag"`    // pruning sees the cache of Lag iterations ago
 	// ProbeEvery: every ProbeEvery-th iteration is not pruned, and its embeddings are compared; 0: never
 	ProbeEvery int64 `option:"probe_every"`
 }
@@ -50,20 +52,28 @@ func (o *HistoryOptions) validate(beside *Options) error {
 		return fmt.Errorf("%w: start must be at least 0, got %v", ErrOption, o.Start.Count)
 	case o.Memory < Auto || o.Memory == 0:
 		return fmt.Errorf("%w: memory of the history must be at least 1 byte, got %d", ErrOption, o.Memory)
+	case hops < 2:
+		return fmt.Errorf("%w: a history needs at least 2 layers, num_neighbors has %d", ErrOption, hops)
 	case o.Levels < 0 || hops < 64 && o.Levels>>max(hops-1, 0) != 0:
 		return fmt.Errorf("%w: levels must be among the %d hidden levels, got the bits %b", ErrOption, hops-1, o.Levels)
 	case o.Lag < 0:
 		return fmt.Errorf("%w: lag must be at least 0, got %d", ErrOption, o.Lag)
 	case o.ProbeEvery < 0:
 		return fmt.Errorf("%w: probe_every must be at least 0 iterations, got %d", ErrOption, o.ProbeEvery)
-	case hops < 2:
-		return fmt.Errorf("%w: a history needs at least 2 layers, num_neighbors has %d", ErrOption, hops)
 	case beside.NoEdgeIDs:
 		return fmt.Errorf("%w: a history needs the e_id of batches, by which it prunes edges", ErrOption)
 	case beside.Held != nil:
 		return fmt.Errorf("%w: a history cannot be combined with rows that are held on a device", ErrOption)
 	}
 	return nil
+}
+
+// Yields reports whether the loader chooses the buffer's size and features have a better use of its bytes: an entry
+// that is made of features is as wide as one or two of their rows, and rows save more reads. Measured on four graphs
+// (docs/history-measured.md), where a cache of features is the better one up to the size that holds all of them.
+func (o *HistoryOptions) Yields(beside *Options) bool {
+	return o != nil && o.Aggregates && o.Levels == 1 && beside.Aggregate == "" && o.Memory == Auto && !o.Outside &&
+		beside.FeatureCache == Auto && beside.Cache != "none"
 }
 
 // HistoryConfig returns the configuration of the history, for a buffer of the given size.

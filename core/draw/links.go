@@ -169,6 +169,9 @@ func openRequester(ctx context.Context, m *Sampling) error {
 	if err != nil {
 		return err
 	}
+	if err := fitLinks(m, o, &of); err != nil {
+		return err
+	}
 	g := &linkGraph{of: m, graph: graph.Opened{Store: m.Parts.Store, Budget: mem.NewBudget(0)}, stop: func() {}}
 	defer g.close()
 	var from links.Graph = g
@@ -187,6 +190,42 @@ func openRequester(ctx context.Context, m *Sampling) error {
 	return nil
 }
 
+// leastRefused is the memory of links below which they are opened whatever the memory is: then the division fails, with
+// the smallest memory that works. Arbitrary.
+const leastRefused = 64 << 20
+
+// fitLinks returns a BudgetError if what links are opened by, before the memory is divided, takes more than offsets
+// leave. Its minimum is a bound: the rest is not known yet.
+func fitLinks(m *Sampling, o *links.Options, of *links.Relation) error {
+	limit := m.Options.Memory
+	if limit == 0 {
+		return nil
+	}
+	s, free, need := m.Parts.Schema, limit, int64(0)
+	for _, r := range s.stored() {
+		free -= r.OnDisk.IndptrBytes()
+	}
+	if o.Sources == nil {
+		r := &s.Relations[o.Relation]
+		numbered := !r.EdgeIDs.Identity()
+		if r.OnDisk != nil {
+			numbered = r.OnDisk.EdgeIDs != nil
+		}
+		need = links.EveryEdgeBytes(of.NumEdges, numbered)
+	}
+	if o.Strict && m.Options.TimeAttr == "" {
+		n := sample.Negatives{
+			NumSources: of.NumSources, NumTargets: of.NumTargets, Given: o.Triplets, Apart: of.Apart(),
+			Sources: o.SourceWeights, Targets: o.TargetWeights,
+		}
+		need += sample.StrictBytes(&n, of.NumEdges, int64(len(o.Sources)))
+	}
+	if need > free && need >= leastRefused {
+		return sizing.OpeningShort("links", need, limit-free, limit)
+	}
+	return nil
+}
+
 // linkGraph is the graph for links, which read it once, before the loader has divided its memory: it is links.Graph.
 type linkGraph struct {
 	of    *Sampling
@@ -194,7 +233,7 @@ type linkGraph struct {
 	stop  func() // ends the engine
 }
 
-// storedLinkGraph is a linkGraph of a store. Edges starts its engine.
+// storedLinkGraph is a linkGraph of a store. What reads edges starts its engine.
 type storedLinkGraph struct{ *linkGraph }
 
 func (g *linkGraph) close() {
@@ -232,55 +271,73 @@ func (g *linkGraph) Edges(context.Context) (links.Edges, error) {
 	return g.linked().Lists.Edges(g.graph.Budget), nil
 }
 
-func (g *linkGraph) Numbers(ctx context.Context) (number func(int64) (int64, error), free func(), err error) {
-	return numbersBy(ctx, g.linked().EdgeIDs), func() {}, nil
+func (g *linkGraph) Numbers(context.Context) (sample.Edges, error) {
+	return numbersBy(&g.linked().EdgeIDs, g.graph.Budget), nil
 }
 
-// numbersBy returns the number of the edge at a position.
-func numbersBy(ctx context.Context, ids graph.IDs) func(pos int64) (int64, error) {
-	one := make([]int64, 1)
-	return func(pos int64) (int64, error) {
-		one[0] = pos
-		err := ids.Gather(ctx, nil, sample.Drawn{Pos: one}, one)
-		return one[0], err
+// edgeNumbers yields the numbers of edges by position.
+type edgeNumbers struct {
+	ids    *graph.IDs
+	budget *mem.Budget
+}
+
+// Scan implements sample.Edges.
+func (n edgeNumbers) Scan(ctx context.Context, visit func(first int64, ids []int64) error) error {
+	return n.ids.Scan(ctx, n.budget, visit)
+}
+
+// numbersBy returns the numbers of edges, or nil where each is its position.
+func numbersBy(ids *graph.IDs, budget *mem.Budget) sample.Edges {
+	if ids.Identity() {
+		return nil
 	}
+	return edgeNumbers{ids, budget}
 }
 
 func (g storedLinkGraph) Edges(ctx context.Context) (links.Edges, error) {
-	l, r := g.of, g.linked()
-	lists := r.Lists
-	split := sizing.Reading()
-	engine, err := l.newEngine(&split, g.graph.Budget)
+	r := g.linked()
+	lists, of := r.Lists, r.OnDisk
+	err := g.start()
 	if err != nil {
 		return nil, err
 	}
-	g.graph.Engine, g.graph.Slot, g.graph.Checksums = engine, split.Slot, l.Options.Checksums
-	g.stop = func() { engine.Close() }
-	of, limit := r.OnDisk, l.Parts.Schema.NumNodes(r.Source)
+	limit := g.of.Parts.Schema.NumNodes(r.Source)
 	if lists.Neighbors, err = g.graph.IDs(ctx, of.Indices, false, limit, nil, of.LoadIndices); err != nil {
 		return nil, err
 	}
 	return lists.Edges(g.graph.Budget), nil
 }
 
-func (g storedLinkGraph) Numbers(ctx context.Context) (number func(int64) (int64, error), free func(), err error) {
-	r, free := g.linked(), func() {}
-	ids := r.EdgeIDs
-	if r.OnDisk.EdgeIDs != nil { // else each number is the position
-		block, err := r.OnDisk.LoadEdgeIDs(ctx, g.graph.Budget, mem.Staging)
-		if err != nil {
-			return nil, nil, err
-		}
-		ids.Hold(block, r.OnDisk.EdgeIDs)
-		free = block.Free
+// start starts the engine, once.
+func (g storedLinkGraph) start() error {
+	if g.graph.Engine != nil {
+		return nil
 	}
-	return numbersBy(ctx, ids), free, nil
+	l, split := g.of, sizing.Reading()
+	engine, err := l.newEngine(&split, g.graph.Budget)
+	if err != nil {
+		return err
+	}
+	g.graph.Engine, g.graph.Slot, g.graph.Checksums = engine, split.Slot, l.Options.Checksums
+	g.stop = func() { engine.Close() }
+	return nil
+}
+
+func (g storedLinkGraph) Numbers(ctx context.Context) (sample.Edges, error) {
+	r := g.linked()
+	of := r.OnDisk
+	if of.EdgeIDs == nil { // each number is the position
+		return nil, nil
+	}
+	if err := g.start(); err != nil {
+		return nil, err
+	}
+	ids, err := g.graph.IDs(ctx, of.EdgeIDs, false, r.NumEdges, nil, of.LoadEdgeIDs)
+	return edgeNumbers{&ids, g.graph.Budget}, err
 }
 
 // LinkRequester is the requester of links.
 type LinkRequester struct{ *links.Links }
-
-func (k LinkRequester) Count() int64 { return int64(len(k.Sources)) }
 
 func (k LinkRequester) bytes() int64 { return k.Bytes() }
 
@@ -295,7 +352,7 @@ func (k LinkRequester) open(ctx context.Context, m *Sampling) error {
 func (k LinkRequester) Request(ctx context.Context, m *Sampling, key sample.Key, r *Request) (err error) {
 	edges := m.Sampler.Relation(k.Options.Relation)
 	run := m.Compute
-	if k.Strict() {
+	if k.Reads() {
 		run = m.drawing
 	}
 	stopped := run(ctx, func() { err = k.Links.Request(ctx, edges, key, r.Inputs, &r.Request, &r.Places) })
@@ -303,3 +360,19 @@ func (k LinkRequester) Request(ctx context.Context, m *Sampling, key sample.Key,
 }
 
 func (k LinkRequester) Linked() *links.Links { return k.Links }
+
+// RequestReads returns how often the request of a batch reads neighbour lists, at most of a pair of negatives that are
+// strict, whose draw ends at the second proposal on average.
+func RequestReads(m *Sampling) (n int) {
+	k := m.Seeds.Linked()
+	if k == nil {
+		return 0
+	}
+	if k.Options.Sources == nil {
+		n++
+	}
+	if k.Strict() {
+		n += 2
+	}
+	return n
+}

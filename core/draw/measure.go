@@ -28,19 +28,20 @@ type Measured struct {
 }
 
 // Measure samples batches spread over the first epoch and finds the most that one of them needed. It stays within the
-// memory: a batch that finds no room beside neighbours in memory is sampled from disk, and where it still has no room
-// its demand is estimated. It frees all that it allocates, except for the neighbours: where they fit into most of
-// the memory they are loaded first, for a batch costs thousands of reads. Sampling.loaded has them then, for
+// memory: a batch that finds no room beside neighbours or times in memory is sampled from disk, and where it still has
+// no room its demand is estimated. It frees all that it allocates, except for the neighbours: where they fit into most
+// of the memory they are loaded first, for a batch costs thousands of reads. Sampling.loaded has them then, for
 // Topology.OpenLists, or for Lists.Open to choose from.
 func Measure(ctx context.Context, m *Sampling, r *sizing.Request, g *sizing.Graph) (of Measured, err error) {
 	split := sizing.Measuring(r, g)
 	limit := max(r.Memory-g.Fixed, leastTrial)
-	if split.Neighbors {
-		of, err = tryMeasure(ctx, m, split, limit, false)
-		if !errors.Is(err, mem.ErrBudget) {
-			return of, err
+	for _, held := range []*bool{&split.Neighbors, &split.Weights} {
+		if *held {
+			if of, err = tryMeasure(ctx, m, split, limit, false); !errors.Is(err, mem.ErrBudget) {
+				return of, err
+			}
 		}
-		split.Neighbors = false
+		*held = false
 	}
 	return tryMeasure(ctx, m, split, limit, true)
 }

@@ -47,18 +47,19 @@ const (
 	sharedAtOnce, leastShared = 1 << 18, 1 << 12
 )
 
-// SharesReads reports whether batches can be drawn hop by hop, so that several share reads of neighbour lists.
-func SharesReads(m *Sampling) bool {
+// SharesReads reports whether batches can be drawn hop by hop with a sampler, so that several share reads of neighbour
+// lists.
+func SharesReads(m *Sampling, by *sample.Sampler) bool {
 	k := m.Options.Links
 	excludes := k != nil && k.Exclude != links.ExcludeNone // and fetches lists for that
-	return !excludes && m.Sampler.FetchesOnce()
+	return !excludes && by.FetchesOnce()
 }
 
 // mayShare reports whether measured batches share their reads. Their requests are then in memory at the same time.
 func (a *gauge) mayShare() bool {
 	m := a.m
 	requests := measuredBatches * 3 * 8 * min(m.Options.BatchSize, m.Seeds.Count())
-	return m.Parts.Store != nil && !m.Split.Neighbors && SharesReads(m) && requests <= leastTrial
+	return m.Parts.Store != nil && !m.Split.Neighbors && SharesReads(m, m.Sampler) && requests <= leastTrial
 }
 
 // readShared reads what the batches draw of neighbour lists, as far as there is memory. It ignores errors: measuring

@@ -8,6 +8,7 @@ import (
 	"freshgo/core/cache"
 	"freshgo/core/graph"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/store"
 )
 
@@ -28,7 +29,7 @@ import (
 // where these are on disk too, of a graph or of one of its edge types.
 type listed struct {
 	relation int
-	indptr   []int64
+	indptr   *offsets.Table
 	arrays   []*graph.IDs
 	files    []*store.Array
 	loaded   *mem.Block // the whole first array, in memory already; nil: it is read

@@ -76,7 +76,7 @@ func (o *observer) addLists(g *sample.Subgraph) {
 		o.places = o.places[:0]
 		first := of.Nodes[r.Target]
 		for _, v := range g.Nodes[first : first+of.reached[r.Target]] {
-			o.places = append(o.places, r.Indptr[v-s.First[r.Target]])
+			o.places = append(o.places, r.Indptr.Begin(v-s.First[r.Target]))
 		}
 		slices.Sort(o.places)
 		o.lists.add(o.places, r.OnDisk.Indices.Layout)

@@ -121,6 +121,9 @@ type Options struct {
 
 	// RelationFanouts is Fanouts of each edge type of a heterogeneous graph; 0 takes none. nil: Fanouts for all.
 	RelationFanouts [][]int64
+	// Tables are the tables whose rows batches bring and training changes, see TrainedName. The caller closes them after
+	// the loader.
+	Tables []Trained
 	// Metapaths are random walks over a heterogeneous graph that find neighbours in place of its edge types.
 	// RelationFanouts is then by metapath, and a batch has the edges of each. nil: none.
 	Metapaths []sample.Metapath

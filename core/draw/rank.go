@@ -231,7 +231,7 @@ func inDegrees(_ context.Context, m *Sampling, _ *CachedTypes) (*cache.Vector, e
 	return counted(m, func(r *Relation, counts []uint32) error {
 		to := counts[types.First[r.Target]:]
 		for v := range types.NumNodes(r.Target) {
-			to[v] = uint32(min(int64(to[v])+r.Indptr[v+1]-r.Indptr[v], math.MaxUint32))
+			to[v] = uint32(min(int64(to[v])+r.Indptr.Degree(v), math.MaxUint32))
 		}
 		return nil
 	})

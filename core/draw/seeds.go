@@ -89,10 +89,20 @@ func (n inputNodes) Linked() *links.Links { return nil }
 
 // SeedOrder is the order in which an epoch visits the seeds, or the links.
 type SeedOrder struct {
-	of     *Sampling
-	Key    sample.Key // of the epoch's batch 0
-	block  *mem.Block
-	inputs []int64 // positions in the user's seeds; nil: the identity
+	of      *Sampling
+	Key     sample.Key // of the epoch's batch 0
+	block   *mem.Block
+	inputs  []int64             // positions in the user's seeds; nil: as follows
+	shuffle *sample.Permutation // of very many seeds; nil: the identity
+}
+
+// mostListed is the number of inputs above which a shuffled order is computed by position. Arbitrary: its list would
+// take 1 GiB.
+const mostListed = 1 << 27
+
+// listed reports whether the order of an epoch is a list in memory.
+func (m *Sampling) listed() bool {
+	return m.seedSums != nil || m.Options.SeedWeights != nil || m.Options.Shuffle && m.Seeds.Count() <= mostListed
 }
 
 // EpochKey selects the random numbers of an epoch.
@@ -106,7 +116,10 @@ func (o *Options) reorders() bool { return o.Shuffle || o.SeedWeights != nil }
 // NewSeedOrder makes the order of an epoch.
 func (m *Sampling) NewSeedOrder(ctx context.Context, epoch sample.Key) (*SeedOrder, error) {
 	s := &SeedOrder{of: m, Key: epoch}
-	if !m.Options.reorders() {
+	if !m.listed() {
+		if m.Options.Shuffle {
+			s.shuffle = sample.NewPermutation(m.Seeds.Count(), epoch.Seed, epoch.Epoch)
+		}
 		return s, nil
 	}
 	var err error
@@ -136,8 +149,11 @@ func (s *SeedOrder) Batch(ctx context.Context, i int64, r *Request) error {
 	r.Times, r.Inputs = r.Times[:0], r.Inputs[:0]
 	for p := lo; p < min(lo+m.Options.BatchSize, m.Seeds.Count()); p++ {
 		input := p
-		if s.inputs != nil {
+		switch {
+		case s.inputs != nil:
 			input = s.inputs[p]
+		case s.shuffle != nil:
+			input = s.shuffle.At(p)
 		}
 		r.Inputs = append(r.Inputs, input)
 		if m.Options.TimeAttr != "" {

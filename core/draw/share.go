@@ -85,6 +85,11 @@ func (s Share) Schedule(batches, first int64) (ShareSchedule, int64) {
 	return t, t.from
 }
 
+// EndsStep reports whether the batch at a position is the last one of a step, in which each adjacent rank has one.
+func (t *ShareSchedule) EndsStep(position int64) bool {
+	return (position-t.from+1)%t.share.adjacent() == 0
+}
+
 // Number returns the number of the batch at a position, which is not before the first. The batch is a function of this
 // number, the seed and the epoch.
 func (t *ShareSchedule) Number(position int64) int64 {

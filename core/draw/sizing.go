@@ -20,9 +20,9 @@ func RequestOf(m *Sampling, g *sizing.Graph) sizing.Request {
 	r := sizing.Request{
 		Memory: o.Memory, FeatureCache: o.FeatureCache, NeighborCache: o.NeighborCache, Cache: o.Cache,
 		Workers: min(cmp.Or(o.Workers, runtime.NumCPU()), most), Prefetch: min(o.Prefetch, most), Holds: o.Holds,
-		EpochBatches: m.Seeds.Count()/o.BatchSize + 1, Superbatch: o.Superbatch, Reorder: o.Reorder,
+		EpochBatches: max(1, m.NumBatches()), Superbatch: o.Superbatch, Reorder: o.Reorder,
 		TraceMemory: o.TraceMemory, BufferMemory: o.BufferMemory,
-		History: historySizes(m, g),
+		History: HistorySizes(m, g),
 	}
 	if o.Scratch != "" {
 		r.Scratch = o.ScratchBytes
@@ -33,8 +33,8 @@ func RequestOf(m *Sampling, g *sizing.Graph) sizing.Request {
 	return r
 }
 
-// historySizes returns the memory of the history.
-func historySizes(m *Sampling, g *sizing.Graph) (of sizing.History) {
+// HistorySizes returns the memory of the history.
+func HistorySizes(m *Sampling, g *sizing.Graph) (of sizing.History) {
 	o, n := m.Options.History, m.Parts.NumNodes
 	if o == nil {
 		return of
@@ -42,7 +42,7 @@ func historySizes(m *Sampling, g *sizing.Graph) (of sizing.History) {
 	of.Buffer = sizing.HistoryBuffer(o.Memory, g.Tensors)
 	c := m.Options.HistoryConfig(&m.Parts, of.Buffer, 1)
 	of.Memory = history.MetadataBytes(c)
-	if c.GradFraction == 1 {
+	if c.GradFraction == 1 && len(m.Options.Tables) == 0 {
 		of.Ahead = of.Memory
 	}
 	if !o.Outside {
@@ -63,7 +63,7 @@ func SizesOf(m *Sampling) sizing.Graph {
 	p := &m.Parts
 	g := graphSizes{checksums: m.Options.Checksums, Graph: sizing.Graph{
 		Nodes: p.NumNodes, Stamp: sample.StampBytes(p.NumNodes),
-		Fixed: m.Seeds.bytes() + seedTimesBytes(m) + 8*int64(len(m.seedSums)),
+		Fixed: m.Seeds.bytes() + seedTimesBytes(m) + 8*int64(len(m.seedSums)) + trainedBytes(m),
 	}}
 	for t := range p.Schema.NumTypes() {
 		g.Types = append(g.Types, p.Schema.NumNodes(t))
@@ -71,7 +71,7 @@ func SizesOf(m *Sampling) sizing.Graph {
 	for i := range p.Tensors {
 		g.Tensors = append(g.Tensors, p.tensorSizes(&p.Tensors[i]))
 	}
-	if m.Options.reorders() {
+	if m.listed() {
 		g.Order = m.Seeds.Count() * 8
 	}
 	weightSizes(m, &g)
@@ -89,7 +89,9 @@ func (p *Parts) addMemory(g *graphSizes) {
 func (p *Parts) addStored(g *graphSizes) {
 	g.OnDisk = true
 	for i := range p.Tensors {
-		g.read(&p.Tensors[i].OnDisk.Array)
+		if t := &p.Tensors[i]; t.Trained == nil {
+			g.read(&t.OnDisk.Array)
+		}
 	}
 	p.topologySizes(g)
 	g.Choosing = p.NumNodes*4 + 2*graph.ScanPiece + cache.NeighborScratchBytes(g.Lists) // see chooseLists
@@ -99,6 +101,7 @@ func (p *Parts) addStored(g *graphSizes) {
 func (p *Parts) tensorSizes(t *Tensor) sizing.Tensor {
 	return sizing.Tensor{
 		Width: t.Width, Rows: t.NumRows, ByEdge: t.ByEdge, Type: t.Type, Used: p.Reaches(t), Span: t.span,
+		Trained: t.Trained != nil,
 	}
 }
 
@@ -120,7 +123,7 @@ func (g *graphSizes) read(a *store.Array) {
 func (p *Parts) topologySizes(g *graphSizes) {
 	types := p.Schema
 	for i, r := range types.stored() {
-		g.Fixed += r.OnDisk.Indptr.Bytes
+		g.Fixed += r.OnDisk.IndptrBytes()
 		g.read(r.OnDisk.Indices)
 		g.Neighbors += r.NumEdges * int64(r.OnDisk.Indices.Layout.RowBytes)
 		if ids := r.OnDisk.EdgeIDs; ids != nil && !types.Walked && !r.unnumbered {
@@ -132,14 +135,12 @@ func (p *Parts) topologySizes(g *graphSizes) {
 			g.ListTables += cache.NeighborTableBytes(types.NumNodes(r.Target))
 		}
 	}
-	ordered := false
 	for _, t := range p.stored {
 		if t.Order != nil {
-			ordered = true
 			g.Loading = max(g.Loading, t.Order.LoadBytes())
 		}
 	}
-	if ordered {
+	if p.ordered() {
 		g.Fixed += 4 * p.NumNodes // the row of every node
 	}
 }
@@ -160,6 +161,5 @@ func weightSizes(m *Sampling, g *graphSizes) {
 			g.UserWeights = max(g.UserWeights, t.Bytes())
 		}
 	}
-	times, largest := sizeTimes(m)
-	g.Weights, g.UserWeights = g.Weights+times, max(g.UserWeights, largest)
+	sizeTimes(m, &g.Graph)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"freshgo/core/cache"
+	"freshgo/core/embed"
 	"freshgo/core/graph"
 	"freshgo/core/links"
 	"freshgo/core/manifest"
@@ -51,10 +52,12 @@ type Tensor struct {
 	Stored   manifest.DType // the type in which rows are stored
 	Memory   []byte         // dense rows, when the user holds them in memory
 	OnDisk   *store.Tensor  // else where they are
+	Trained  *embed.Table   // the table that has the rows, where training changes them; nil: they are constant
 
 	aggregate *store.Aggregate // how package propagate has computed it; nil: it has not
 	positions *store.Weights   // the weights of edges by position; nil: only by number
 	span      int              // bytes of the pages of a row on disk
+	times     *graph.TimeSpan  // the range of times of nodes; nil: it is not known
 
 	Type  int    // place of its node type, or of its relation
 	First int64  // global number of the first node of its type
@@ -112,6 +115,11 @@ func (p *Parts) unplannable() error {
 	}
 	return fmt.Errorf("%w: the graph has %d nodes, expected at most %d with cache \"belady\"",
 		ErrOption, p.NumNodes, int64(most))
+}
+
+// ordered reports whether rows of some node type lie in an order of their own.
+func (p *Parts) ordered() bool {
+	return slices.ContainsFunc(p.stored, func(t store.NodeType) bool { return t.Order != nil })
 }
 
 // RowCost returns the cost of loading a node's rows: zero where its type has none, but other types have some.

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"freshgo/core/graph"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
+	"freshgo/core/sizing"
 )
 
 // Times that edges are drawn by, as in PyG: either some node types have a tensor of the name that
@@ -110,16 +112,66 @@ func timed(m *Sampling, relation int, nodes, edges []*Tensor) *Tensor {
 	return nodes[s.Relations[relation].Source]
 }
 
-// sizeTimes returns the memory of the times of all relations, and of the largest of the tensors that they come from.
-func sizeTimes(m *Sampling) (times, largest int64) {
+// sizeTimes counts the times that edges are drawn by.
+func sizeTimes(m *Sampling, g *sizing.Graph) {
 	s := m.Parts.Schema
 	nodes, edges := timeTensors(m)
-	for i := range s.Relations {
-		if t := timed(m, i, nodes, edges); t != nil {
-			times, largest = times+graph.TimesBytes(s.Relations[i].NumEdges), max(largest, t.Bytes())
+	for typ, t := range nodes {
+		if t == nil || !isSource(s, typ) {
+			continue
+		}
+		n := t.timeSpan().Bytes(t.NumRows)
+		g.Weights, g.TimesOfNodes = g.Weights+n, true
+		if m.Parts.ordered() {
+			g.UserWeights = max(g.UserWeights, n)
+		}
+		for _, r := range s.Relations {
+			if r.Source == typ {
+				g.LongLists += sample.LongListsBytes(r.Indptr)
+				g.TimesInOrder += graph.TimesBytes(r.NumEdges)
+			}
 		}
 	}
-	return times, largest
+	for i, t := range edges {
+		if t != nil {
+			g.Weights += graph.TimesBytes(s.Relations[i].NumEdges)
+			g.UserWeights = max(g.UserWeights, t.Bytes())
+		}
+	}
+}
+
+// isSource reports whether a node type is the source of a relation.
+func isSource(s *Schema, typ int) bool {
+	return slices.ContainsFunc(s.Relations, func(r Relation) bool { return r.Source == typ })
+}
+
+// FindTimeSpans finds the ranges of the times of nodes, by which they take four or eight bytes each in memory. It reads
+// times of eight bytes, in memory that is counted with the offsets.
+func FindTimeSpans(ctx context.Context, m *Sampling) error {
+	if m.Options.TimeAttr == "" {
+		return nil
+	}
+	nodes, _ := timeTensors(m)
+	for typ, t := range nodes {
+		if t == nil || !isSource(m.Parts.Schema, typ) {
+			continue
+		}
+		column := t.column()
+		of, err := graph.FindSpan(ctx, &column, mem.NewBudget(0))
+		if err != nil {
+			return m.Parts.Schema.ofType(t, err)
+		}
+		t.times = &of
+	}
+	return nil
+}
+
+// timeSpan returns the range of a tensor's times, as far as it is known.
+func (t *Tensor) timeSpan() graph.TimeSpan {
+	if t.times != nil {
+		return *t.times
+	}
+	return graph.SpanOf(t.Stored)
 }
 
 // openTimes makes the times of edges, of all relations that have any, and of seeds ready, where the topology is open.
@@ -164,11 +216,17 @@ func openTimesOfEdges(ctx context.Context, m *Sampling, i int, t *Tensor) (*samp
 	}
 	defer rows.Free()
 	if of := m.Options.Links; of != nil && of.Relation == i && m.Options.SeedTimes == nil {
-		if err := readSeedTimes(ctx, m, rows, SeedRun{To: m.Seeds.Count()}, 0); err != nil {
+		scratch := new(graph.Scratch)
+		read := func(ctx context.Context, ids, out []int64) error { return rows.Read(ctx, scratch, ids, out) }
+		if err := readSeedTimes(ctx, m, read, SeedRun{To: m.Seeds.Count()}, 0); err != nil {
 			return nil, err
 		}
 	}
-	return temporal(ctx, m, i, rows, &s.Relations[i].EdgeIDs)
+	times, err := m.Graph.TimesByEdge(ctx, rows, &s.Relations[i].Lists)
+	if err != nil {
+		return nil, err
+	}
+	return m.Options.temporal(times), nil
 }
 
 // openTimesOfNodes opens the times of a node type: of its seeds, and of edges whose sources it has.
@@ -178,26 +236,45 @@ func openTimesOfNodes(ctx context.Context, m *Sampling, typ int, t *Tensor, out 
 	if err != nil {
 		return err
 	}
-	rows, err := m.Graph.Times(ctx, t.column(), m.Split.Weights, order, t.First)
+	var times *sample.TimesByNode
+	held := isSource(s, typ) && (m.Split.Weights || m.Parts.Store == nil)
+	if held {
+		var free func()
+		times, free, err = m.Graph.HoldTimesByNode(ctx, t.column(), t.timeSpan(), order, t.First)
+		if err == nil && m.Split.TimesInOrder {
+			defer free()
+		}
+	} else {
+		times, err = m.Graph.TimesByNode(ctx, t.column(), order, t.First)
+	}
 	if err != nil {
 		return err
 	}
-	defer rows.Free()
 	for _, r := range s.Runs {
 		if r.Type != typ || m.Options.SeedTimes != nil {
 			continue
 		}
-		if err := readSeedTimes(ctx, m, rows, r, s.First[typ]); err != nil {
+		if err := readSeedTimes(ctx, m, times.Read, r, s.First[typ]); err != nil {
 			return err
 		}
 	}
 	for i := range s.Relations {
-		if s.Relations[i].Source != typ {
+		r := &s.Relations[i]
+		if r.Source != typ {
 			continue
 		}
-		if out[i], err = temporal(ctx, m, i, rows, &s.Relations[i].Neighbors); err != nil {
+		of := &sample.Times{Nodes: times}
+		switch {
+		case !held || r.Indptr == nil:
+		case m.Split.TimesInOrder:
+			of, err = m.Graph.TimesInOrder(ctx, times, &r.Lists)
+		case m.Split.LongLists:
+			of.Long, err = m.Graph.LongLists(ctx, &r.Lists, times)
+		}
+		if err != nil {
 			return err
 		}
+		out[i] = m.Options.temporal(of)
 	}
 	return nil
 }
@@ -208,18 +285,6 @@ func orderOf(ctx context.Context, m *Sampling, t *Tensor) ([]uint32, error) {
 		return nil, err
 	}
 	return m.Order[t.First : t.First+t.NumRows], nil
-}
-
-// temporal returns the temporal draws of a relation; ids has the rows of its times.
-func temporal(
-	ctx context.Context, m *Sampling, relation int, rows *graph.TimeRows, ids *graph.IDs,
-) (*sample.Temporal, error) {
-	s := m.Parts.Schema
-	times, err := m.Graph.TimesOf(ctx, rows, &s.Relations[relation].Lists, ids)
-	if err != nil {
-		return nil, err
-	}
-	return m.Options.temporal(times), nil
 }
 
 // temporal returns the temporal draws of edges with these times.
@@ -237,7 +302,7 @@ func timesOnDisk(m *Sampling) []*sample.Temporal {
 	out := make([]*sample.Temporal, len(s.Relations))
 	for i := range out {
 		if timed(m, i, nodes, edges) != nil {
-			out[i] = m.Options.temporal(graph.StayTimes())
+			out[i] = m.Options.temporal(graph.StayTimes(edges[i] == nil))
 		}
 	}
 	return out
@@ -274,8 +339,10 @@ func allocSeedTimes(m *Sampling) error {
 
 // readSeedTimes sets the time of each seed of a run to the time of the node, whose type begins at firstNode; or, for
 // links, which then are all edges, to the time of the edge.
-func readSeedTimes(ctx context.Context, m *Sampling, rows *graph.TimeRows, run SeedRun, firstNode int64) error {
-	buffer, scratch := make([]int64, graph.ScanIDs), new(graph.Scratch)
+func readSeedTimes(
+	ctx context.Context, m *Sampling, read func(ctx context.Context, ids, out []int64) error, run SeedRun, firstNode int64,
+) error {
+	buffer := make([]int64, graph.ScanIDs)
 	for first := run.From; first < run.To; first += graph.ScanIDs {
 		out := m.seedTimes[first:min(first+graph.ScanIDs, run.To)]
 		nodes := buffer[:len(out)]
@@ -286,7 +353,7 @@ func readSeedTimes(ctx context.Context, m *Sampling, rows *graph.TimeRows, run S
 			}
 			nodes[i] -= firstNode
 		}
-		if err := rows.Read(ctx, scratch, nodes, out); err != nil {
+		if err := read(ctx, nodes, out); err != nil {
 			return err
 		}
 	}

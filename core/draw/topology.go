@@ -2,7 +2,6 @@ package draw
 
 import (
 	"context"
-	"slices"
 
 	"freshgo/core/graph"
 	"freshgo/core/mem"
@@ -22,12 +21,12 @@ func NewTopology(m *Sampling) Topology { return Topology{m} }
 func (g Topology) OpenIndptr(ctx context.Context) error {
 	m, s := g.sampling, g.sampling.Parts.Schema
 	for _, r := range s.stored() {
-		block, err := r.OnDisk.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
+		indptr, err := r.OnDisk.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
 		if err != nil {
 			return err
 		}
-		m.OnClose(block.Free)
-		r.Indptr = mem.Slice[int64](block)
+		m.OnClose(indptr.Free)
+		r.Indptr = indptr
 	}
 	return nil
 }
@@ -110,7 +109,7 @@ func (g Topology) OpenOrder(ctx context.Context) error {
 func (g Topology) rowsOfNodes(ctx context.Context) ([]uint32, error) {
 	m, s := g.sampling, g.sampling.Parts.Schema
 	types := m.Parts.stored
-	if !slices.ContainsFunc(types, func(t store.NodeType) bool { return t.Order != nil }) {
+	if !m.Parts.ordered() {
 		return nil, nil
 	}
 	if len(types) == 1 {

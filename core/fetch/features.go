@@ -20,6 +20,7 @@ type Features struct {
 	Tables      []Table
 	CachedTypes draw.CachedTypes // which rows batches need
 	OnDisk      []*Table         // node tables that are read row by row
+	Trained     []*Table         // those of them whose rows training changes
 	Columns     []int            // of the slots of the cache: widths
 	Slots       *cache.Rows      // nil when no rows are cached
 	Resident    Resident
@@ -53,11 +54,19 @@ func (f *Features) Open(ctx context.Context, m *draw.Sampling) error {
 			table.Memory = block.Bytes()
 		default:
 			var err error
-			if table.Disk, err = m.Graph.Rows(ctx, &t.OnDisk.Array); err != nil {
+			if t.Trained != nil {
+				table.Disk, err = m.Graph.ChangingRows(t.Trained)
+			} else {
+				table.Disk, err = m.Graph.Rows(ctx, &t.OnDisk.Array)
+			}
+			if err != nil {
 				return err
 			}
 			if !t.ByEdge && !table.unused {
 				f.OnDisk = append(f.OnDisk, table)
+			}
+			if t.Trained != nil && !table.unused {
+				f.Trained = append(f.Trained, table)
 			}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"freshgo/core/graph"
 	"freshgo/core/internal/invariants"
 	"freshgo/core/internal/reuse"
+	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 )
@@ -46,7 +47,30 @@ type Filler struct {
 	Lookup     Lookup
 	deliveries deliveries // with the tag invariants
 	wide       [][]byte   // the tensors of the batch that the graph has rows for
-	Step       plan.Step  // where the rows of the batch are, and what moves after it
+	// Constant leaves out the tables that training changes: the batch is in no epoch.
+	Constant bool
+	Step     plan.Step // where the rows of the batch are, and what moves after it
+
+	// Of a batch whose rows training changes, until Forget: the stored rows of all tables, and the memory of those that
+	// training changes, which the consumer may drop earlier.
+	Tensors [][]byte
+	kept    []mem.Buffer
+}
+
+// Forget drops the rows of a batch that training has changed.
+func (f *Filler) Forget() {
+	for _, buffer := range f.kept {
+		buffer.Release()
+	}
+	f.kept, f.Tensors = f.kept[:0], nil
+}
+
+// Keep returns the memory of the tables' rows once more. The caller releases it.
+func (f *Filler) Keep() (kept []mem.Buffer) {
+	for _, buffer := range f.kept {
+		kept = append(kept, buffer.Retain())
+	}
+	return kept
 }
 
 // Fill turns edge positions into edge numbers and has the cache bring all rows.
@@ -97,7 +121,7 @@ func (f *Filler) rowTensors(b *batch.Batch) ([][]byte, error) {
 	f.wide = reuse.Slice(f.wide, len(f.Features.Tables))
 	for i := range f.Features.Tables {
 		t := &f.Features.Tables[i]
-		if t.ByEdge && !f.Drawn.Numbered(t.Type) {
+		if t.ByEdge && !f.Drawn.Numbered(t.Type) || f.Constant && t.Trained != nil {
 			continue
 		}
 		count := int64(len(f.Drawn.IDsOf(&t.Tensor)))
@@ -106,7 +130,11 @@ func (f *Filler) rowTensors(b *batch.Batch) ([][]byte, error) {
 			return nil, err
 		}
 		tensors[i] = f.wide[i][int64(len(f.wide[i]))-count*int64(t.Width):]
+		if t.Trained != nil {
+			f.kept = append(f.kept, b.Arrays[len(b.Arrays)-1].Buffer.Retain())
+		}
 	}
+	f.Tensors = tensors
 	return tensors, nil
 }
 

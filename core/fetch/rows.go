@@ -180,8 +180,11 @@ func (f *Filler) tableRows(t *Table, nodes []int64) []int64 {
 func (f *Filler) CopyCached(tensors [][]byte) {
 	for _, t := range f.Features.OnDisk {
 		dst := tensors[t.Index]
+		if dst == nil {
+			continue
+		}
 		if len(f.Lookup.HitRows) > 0 {
-			hits, slots := f.hitsOf(t)
+			hits, slots := f.HitsOf(t)
 			f.Features.fromSlots(t, dst, hits, slots)
 			if invariants.Enabled {
 				for _, row := range hits {
@@ -196,8 +199,8 @@ func (f *Filler) CopyCached(tensors [][]byte) {
 	}
 }
 
-// hitsOf returns the rows of a table's tensor that are in the cache, and their slots.
-func (f *Filler) hitsOf(t *Table) (to, slots []int32) {
+// HitsOf returns the rows of a table's tensor that are in the cache, and their slots.
+func (f *Filler) HitsOf(t *Table) (to, slots []int32) {
 	k, of := &f.Lookup, f.Drawn.TypeOffsets.Rows
 	if len(of) == 2 {
 		return k.HitRows, k.HitSlots // of one type: all rows
@@ -237,7 +240,7 @@ func (f *Filler) EnterRows(tensors [][]byte) {
 				k.HitSlots = append(k.HitSlots, in.Slot)
 			}
 		}
-		f.Features.toSlots(t, k.HitSlots, tensors[t.Index], k.HitRows)
+		f.Features.ToSlots(t, k.HitSlots, tensors[t.Index], k.HitRows)
 	}
 	for _, in := range f.Step.In {
 		f.Features.Resident.Set(in.Slot, f.Drawn.BatchRows.Rows[in.Pos])
@@ -255,8 +258,8 @@ func (f *Features) fromSlots(t *Table, dst []byte, to, slots []int32) {
 	}
 }
 
-// toSlots copies rows of a table into slots.
-func (f *Features) toSlots(t *Table, slots []int32, src []byte, from []int32) {
+// ToSlots copies rows of a table into slots.
+func (f *Features) ToSlots(t *Table, slots []int32, src []byte, from []int32) {
 	if f.Columns[t.Column] == t.Width {
 		f.copyRows(f.Slots.Table(t.Column), slots, src, from, t.Width)
 		return

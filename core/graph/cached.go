@@ -7,6 +7,7 @@ import (
 
 	"freshgo/core/cache"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
@@ -19,7 +20,7 @@ import (
 type listColumn struct {
 	lists  *cache.Neighbors
 	column *cache.Column
-	indptr []int64
+	indptr *offsets.Table
 }
 
 const (
@@ -48,13 +49,13 @@ func (c *listColumn) serve(ctx context.Context, s *Scratch, d sample.Drawn, out 
 		for i, at := range lists {
 			heads[i] = at
 			if ptr[i] < ptr[i+1] {
-				heads[i] += d.Pos[ptr[i]-d.Ptr[0]] - c.indptr[targets[i]]
+				heads[i] += d.Pos[ptr[i]-d.Ptr[0]] - c.indptr.Begin(targets[i])
 			}
 		}
 		c.column.Prefetch(heads)
 		for i, at := range lists {
 			lo, hi := ptr[i]-d.Ptr[0], ptr[i+1]-d.Ptr[0]
-			switch pos, out := d.Pos[lo:hi], out[lo:hi]; {
+			switch pos, out, begin := d.Pos[lo:hi], out[lo:hi], c.indptr.Begin(targets[i]); {
 			case at == cache.Miss:
 				for e, p := range pos {
 					s.pos = append(s.pos, p)
@@ -62,11 +63,11 @@ func (c *listColumn) serve(ctx context.Context, s *Scratch, d sample.Drawn, out 
 				}
 			case c.column.Narrow != nil:
 				for e, p := range pos {
-					out[e] = int64(c.column.Narrow[at+p-c.indptr[targets[i]]])
+					out[e] = int64(c.column.Narrow[at+p-begin])
 				}
 			default:
 				for e, p := range pos {
-					out[e] = c.column.Wide[at+p-c.indptr[targets[i]]]
+					out[e] = c.column.Wide[at+p-begin]
 				}
 			}
 		}
@@ -75,7 +76,9 @@ func (c *listColumn) serve(ctx context.Context, s *Scratch, d sample.Drawn, out 
 }
 
 // Cache reads the lists that are cached, with these offsets, of an array on disk, and serves them from then on.
-func (o *Opened) Cache(ctx context.Context, a *IDs, file *store.Array, lists *cache.Neighbors, indptr []int64) error {
+func (o *Opened) Cache(
+	ctx context.Context, a *IDs, file *store.Array, lists *cache.Neighbors, indptr *offsets.Table,
+) error {
 	column, err := lists.AddColumn(file.IDBytes())
 	if err != nil {
 		return err
@@ -90,7 +93,7 @@ func (o *Opened) Cache(ctx context.Context, a *IDs, file *store.Array, lists *ca
 
 // CacheLoaded does the same for an array that is in memory whole, which is checked then. The block is the lists' from
 // then on.
-func CacheLoaded(a *IDs, block *mem.Block, width int, lists *cache.Neighbors, indptr []int64) {
+func CacheLoaded(a *IDs, block *mem.Block, width int, lists *cache.Neighbors, indptr *offsets.Table) {
 	a.lists = &listColumn{lists: lists, column: lists.CutColumn(block, width), indptr: indptr}
 }
 

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
@@ -180,9 +181,9 @@ func (d *diskAdjacency) Fetch(ctx context.Context, drawn sample.Drawn, out []int
 
 // Lists is the neighbour lists of a relation, by target.
 type Lists struct {
-	Indptr    []int64 // where the list of each target begins
-	Neighbors IDs     // the source of each edge
-	EdgeIDs   IDs     // the user's number of each edge
+	Indptr    *offsets.Table // where the list of each target begins
+	Neighbors IDs            // the source of each edge
+	EdgeIDs   IDs            // the user's number of each edge
 }
 
 // Edges is a relation's edges from end to end.
@@ -195,10 +196,10 @@ type Edges struct {
 }
 
 // NumNodes is the number of targets.
-func (e *Edges) NumNodes() int64 { return int64(len(e.lists.Indptr)) - 1 }
+func (e *Edges) NumNodes() int64 { return e.lists.Indptr.NumNodes() }
 
 // Indptr returns the offsets of the in-edges of each node.
-func (e *Edges) Indptr() []int64 { return e.lists.Indptr }
+func (e *Edges) Indptr() *offsets.Table { return e.lists.Indptr }
 
 // Scan calls visit with the sources of all edges in order, a piece at a time: what
 // is on disk is read from end to end, the next piece while this one is visited.

@@ -14,6 +14,7 @@ import (
 
 	"freshgo/core/cache"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
@@ -64,14 +65,14 @@ func TestListsOfBothWidths(t *testing.T) {
 		total := int64(len(ids))
 		a := handMade(t, ids, width, limit, 64<<10)
 		for _, capacity := range []int64{1, total / 10, total / 2, total} {
-			all := cache.Lists{Indptr: indptr, Wanted: importance, EdgeBytes: int64(width)}
+			all := cache.Lists{Indptr: offsets.Of(indptr), Wanted: importance, EdgeBytes: int64(width)}
 			room := cache.NeighborTableBytes(nodes) + capacity*int64(width)
 			chosen, err := cache.NewNeighbors(context.Background(), mem.NewBudget(0), []cache.Lists{all}, room)
 			require.NoError(t, err)
 			lists := chosen[0]
 			column, err := lists.AddColumn(width)
 			require.NoError(t, err)
-			c := &listColumn{lists: lists, column: column, indptr: indptr}
+			c := &listColumn{lists: lists, column: column, indptr: offsets.Of(indptr)}
 			require.NoError(t, fillColumn(context.Background(), a, a.disk, c))
 			cached := *a
 			cached.lists, cached.counts = c, new(Counts)
@@ -165,7 +166,7 @@ func TestScanVisitsEveryIDInOrder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			budget := mem.NewBudget(0)
 			var got []int64
-			stream := (&Lists{Indptr: []int64{0, count}, Neighbors: *a}).Edges(budget)
+			stream := (&Lists{Indptr: offsets.Of([]int64{0, count}), Neighbors: *a}).Edges(budget)
 			require.NoError(t, stream.Scan(context.Background(), func(first int64, piece []int64) error {
 				require.EqualValues(t, len(got), first)
 				got = append(got, piece...)

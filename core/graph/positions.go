@@ -9,6 +9,7 @@ import (
 
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
@@ -48,7 +49,7 @@ func (s *positionScratch) add(page int64, of int) {
 }
 
 // holdPositions loads weights by position into memory. Their sums are made anew, which takes less than reading them.
-func (o *Opened) holdPositions(ctx context.Context, of *store.Weights, indptr []int64) (*sample.Weights, error) {
+func (o *Opened) holdPositions(ctx context.Context, of *store.Weights, indptr *offsets.Table) (*sample.Weights, error) {
 	block, err := of.Load(ctx, o.Budget, mem.Topology)
 	if err != nil {
 		return nil, err

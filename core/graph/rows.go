@@ -22,6 +22,28 @@ type Rows struct {
 	slot   int        // bytes of one engine buffer
 	pages  []uint32   // a checksum per page, or nil when pages are not checked
 	block  *mem.Block // owns pages
+	file   Changing   // nil: the file is constant
+}
+
+// Changing is a file of rows that is changed in place, with the checksums of its pages.
+type Changing interface {
+	RowsPath() string
+	Layout() ssd.Layout
+	Sums() []uint32
+	// RLock keeps the pages and their checksums as they are until RUnlock.
+	RLock()
+	RUnlock()
+}
+
+// ChangingRows opens a file that is changed in place for reading by row until o is closed.
+func (o *Opened) ChangingRows(file Changing) (*Rows, error) {
+	handle, err := o.Engine.Open(file.RowsPath())
+	if err != nil {
+		return nil, err
+	}
+	d := &Rows{engine: o.Engine, handle: handle, layout: file.Layout(), slot: o.Slot, pages: file.Sums(), file: file}
+	o.onClose(d.close)
+	return d, nil
 }
 
 // Rows opens an array for reading by row until o is closed. With checksums its page table is
@@ -59,6 +81,10 @@ func (d *Rows) ReadOver(
 ) error {
 	if len(rows) == 0 {
 		return nil
+	}
+	if d.file != nil {
+		d.file.RLock()
+		defer d.file.RUnlock()
 	}
 	plan := m.Plan(d.layout, rows, holePages, d.slot)
 	width := int64(d.layout.RowBytes)

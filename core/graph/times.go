@@ -7,14 +7,21 @@ import (
 
 	"freshgo/core/internal/reuse"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 	"freshgo/core/store"
 )
 
-// Times of edges and nodes. In memory they are put by position and into ascending order within each
-// list, with the order beside them where lists are not in it already: 8 or 12 bytes an edge, so that
-// what a seed may see of a list is found by search. On disk they stay as they are: what a hop needs are
-// the times of whole lists, read as weights are, of edges by their numbers and of sources by theirs.
+// Times of edges and nodes.
+//
+// Times of edges in memory are put by position and into ascending order within each list, with the order beside them
+// where lists are not in it already: 8 or 12 bytes an edge, so that what a seed may see of a list is found by search.
+// On disk they stay as they are: what a hop needs are the times of whole lists, read as weights are, of edges by their
+// numbers.
+//
+// Times of nodes take 4 bytes a node in memory, or 8 if they lie 2^32 or more apart: 0.4 or 0.9 GB for 111M nodes, 1.0
+// or 2.0 GB for 244M. A hop looks up the times of the sources in whole lists, wherever these are. Where memory has room
+// for the times of edges in order, these take their place.
 
 // TimesBytes returns the memory of the times of a number of edges, with an order.
 func TimesBytes(edges int64) int64 {
@@ -69,28 +76,44 @@ func (r *TimeRows) Read(ctx context.Context, s *Scratch, ids, out []int64) error
 	})
 }
 
-// TimesOf returns the times of the edges of some lists. ids has the rows of the times: of the sources or of the edges.
-func (o *Opened) TimesOf(ctx context.Context, rows *TimeRows, of *Lists, ids *IDs) (*sample.Times, error) {
-	if rows.disk == nil {
-		return o.holdTimes(ctx, rows, of.Indptr, ids)
+// TimesByEdge returns the times of the edges of some lists.
+func (o *Opened) TimesByEdge(ctx context.Context, rows *TimeRows, of *Lists) (*sample.Times, error) {
+	if rows.disk != nil {
+		return &sample.Times{Source: &diskTimes{TimeRows: rows, ids: &of.EdgeIDs, scratch: NewScratchPool()}}, nil
 	}
-	return &sample.Times{Source: &diskTimes{TimeRows: rows, ids: ids, scratch: NewScratchPool()}}, nil
+	return o.orderTimes(ctx, of.Indptr, func(times []int64) error {
+		if of.EdgeIDs.Identity() {
+			store.DecodeIntegers(rows.DType, rows.rows, times)
+			return nil
+		}
+		return of.EdgeIDs.Scan(ctx, o.Budget, func(first int64, ids []int64) error {
+			rows.gather(ids, times[first:first+int64(len(ids))])
+			return nil
+		})
+	})
 }
 
-// holdTimes puts times into memory, in ascending order by list. ids are the rows of the positions.
-func (o *Opened) holdTimes(ctx context.Context, r *TimeRows, indptr []int64, ids *IDs) (*sample.Times, error) {
-	edges := indptr[len(indptr)-1]
+// TimesInOrder returns the times of the edges of some lists in memory, by the times of their sources, in memory too.
+func (o *Opened) TimesInOrder(ctx context.Context, nodes *sample.TimesByNode, of *Lists) (*sample.Times, error) {
+	return o.orderTimes(ctx, of.Indptr, func(times []int64) error {
+		return of.Neighbors.Scan(ctx, o.Budget, func(first int64, ids []int64) error {
+			nodes.Find(ids, times[first:first+int64(len(ids))])
+			return nil
+		})
+	})
+}
+
+// orderTimes puts times of edges into memory, in ascending order by list. fill sets them by position.
+func (o *Opened) orderTimes(
+	ctx context.Context, indptr *offsets.Table, fill func(times []int64) error,
+) (*sample.Times, error) {
+	edges := indptr.NumEdges()
 	block, err := o.hold(8 * edges)
 	if err != nil {
 		return nil, err
 	}
 	times := &sample.Times{Ascending: mem.Slice[int64](block)[:edges]}
-	if ids.Identity() {
-		store.DecodeIntegers(r.DType, r.rows, times.Ascending)
-	} else if err := ids.Scan(ctx, o.Budget, func(first int64, ids []int64) error {
-		r.gather(ids, times.Ascending[first:first+int64(len(ids))])
-		return nil
-	}); err != nil {
+	if err := fill(times.Ascending); err != nil {
 		return nil, err
 	}
 	if sample.TimesAscend(indptr, times.Ascending) {
@@ -107,7 +130,7 @@ func (o *Opened) holdTimes(ctx context.Context, r *TimeRows, indptr []int64, ids
 	return times, sample.SortTimes(ctx, indptr, times.Ascending, times.Order32)
 }
 
-// diskTimes is times on disk: rows of a tensor, by what ids says of positions.
+// diskTimes is times of edges on disk: rows of a tensor, by the numbers of edges.
 type diskTimes struct {
 	*TimeRows
 	ids     *IDs
@@ -144,5 +167,10 @@ func (r *TimeRows) NodeTimes(out []int64) {
 	r.gather(out, out)
 }
 
-// StayTimes stands for times that stay on disk, for what a sampler needs to draw by them.
-func StayTimes() *sample.Times { return &sample.Times{Source: &diskTimes{}} }
+// StayTimes stands for times of edges or nodes that stay on disk, for what a sampler needs to draw by them.
+func StayTimes(ofNodes bool) *sample.Times {
+	if ofNodes {
+		return &sample.Times{Nodes: &sample.TimesByNode{Source: &diskNodeTimes{}}}
+	}
+	return &sample.Times{Source: &diskTimes{}}
+}

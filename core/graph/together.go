@@ -5,18 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sort"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 
 	"freshgo/core/mem"
 	"freshgo/core/sample"
+	"freshgo/core/ssd"
 )
 
-// Neighbours on disk that several batches want are read together: one pass over the pages that any of them wants, in
-// place of one for each. A draw first notes what it wants and fails (sample.ErrDeferred); once what the batches of a
-// group want is read, it is repeated, and so finds what it wants in the next hop. Nothing but that is kept of a batch
-// between two hops, eight bytes for each neighbour that no list in memory holds.
+// Neighbours on disk that several batches request are read together: one pass over the pages that any of them needs, in
+// place of one for each. A draw first notes its requests and fails (sample.ErrDeferred); once the requests of a group
+// of batches are read, it is repeated, and so finds its neighbours in the next hop. Between two hops a batch keeps only
+// them: four bytes and a bit for each neighbour that no list in memory holds, which bounds the group.
 
 // Wanted is the neighbours on disk that the draws of one batch want. The context of a draw carries it: see With.
 type Wanted struct {
@@ -26,14 +27,15 @@ type Wanted struct {
 	mu     sync.Mutex // relations are fetched at the same time
 	of     map[*IDs]*wantedOf
 	asking bool // a fetch that was not answered fails with sample.ErrDeferred, else it reads
+	full   bool // a fetch found no memory for its request
 	last   bool // the draw is the one that makes the batch
 }
 
-// wantedOf holds the requests for one array: positions, which the ids there replace once they are read.
+// wantedOf holds the requests for one array.
 type wantedOf struct {
-	answered []*mem.Block // of each fetch of a draw, in their order: the ids, each as its complement
-	next     int          // the next fetch of the draw
-	asked    *mem.Block   // the positions of the fetch after those; nil: none
+	answered []*request // of each fetch of a draw, in their order
+	next     int        // the next fetch of the draw
+	asked    *request   // of the fetch after those; nil: none
 }
 
 // NewWanted returns the requests of a batch, at first empty. They take memory of a budget; all batches that share room
@@ -67,14 +69,17 @@ func (w *Wanted) Asks() bool {
 	return false
 }
 
+// Full reports whether a fetch found no memory for its request.
+func (w *Wanted) Full() bool { return w.full }
+
 // Free gives back the memory.
 func (w *Wanted) Free() {
 	for _, of := range w.of {
-		for _, block := range of.answered {
-			w.free(block)
+		for _, r := range of.answered {
+			w.free(r.block)
 		}
 		if of.asked != nil {
-			w.free(of.asked)
+			w.free(of.asked.block)
 		}
 	}
 	w.of = nil
@@ -83,8 +88,8 @@ func (w *Wanted) Free() {
 // Bytes is the memory that it takes.
 func (w *Wanted) Bytes() (total int64) {
 	for _, of := range w.of {
-		for _, block := range of.answered {
-			total += int64(len(block.Bytes()))
+		for _, r := range of.answered {
+			total += int64(len(r.block.Bytes()))
 		}
 	}
 	return total
@@ -100,32 +105,90 @@ func (w *Wanted) fetch(ids *IDs, pos []int64, at []int32, out []int64) (done boo
 		w.of[ids] = of
 	}
 	if of.next < len(of.answered) {
-		found := mem.Slice[int64](of.answered[of.next])
-		if of.next++; len(found) != len(pos) {
-			panic(fmt.Sprintf("graph: a draw of %d neighbours is repeated with %d", len(pos), len(found)))
+		r := of.answered[of.next]
+		if of.next++; r.n != len(pos) {
+			panic(fmt.Sprintf("graph: a draw of %d neighbours is repeated with %d", r.n, len(pos)))
 		}
-		for i, id := range found {
-			if at != nil {
-				i = int(at[i])
-			}
-			out[i] = ^id
+		if r.wide {
+			answer(numbers[int64](r), at, out)
+		} else {
+			answer(numbers[uint32](r), at, out)
 		}
 		return true, nil
 	}
 	if !w.asking {
 		return false, nil
 	}
-	block, err := w.alloc(int64(len(pos)) * 8)
+	r := &request{n: len(pos), wide: ids.wideRequests()}
+	r.block, err = w.alloc(RequestBytes(int64(r.n), r.wide))
 	if errors.Is(err, mem.ErrBudget) {
-		w.asking = false // so that what is answered is what a draw wants first
+		w.asking, w.full = false, true // so that what is answered is what a draw wants first
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	copy(mem.Slice[int64](block), pos)
-	of.asked = block
+	if r.wide {
+		note(r, numbers[int64](r), pos)
+	} else {
+		note(r, numbers[uint32](r), pos)
+	}
+	of.asked = r
 	return false, sample.ErrDeferred
+}
+
+// request is a fetch of a draw: its positions, which the ids there replace one by one as they are read, and a bit for
+// each that tells whether it is still a position.
+type request struct {
+	block *mem.Block // the numbers, then the bits
+	n     int
+	wide  bool // numbers take eight bytes, not four
+}
+
+// narrowest is the bound of positions and ids that take four bytes in a request.
+const narrowest = 1 << 32
+
+// wideRequests reports whether positions or ids of the array take eight bytes in a request.
+func (a *IDs) wideRequests() bool { return WideRequests(a.limit, a.disk.layout.NumRows) }
+
+// WideRequests reports whether requests for an array with ids below limit take eight bytes for each, not four.
+func WideRequests(limit, rows int64) bool { return max(limit, rows) > narrowest }
+
+// RequestBytes returns the memory of a request for n neighbours.
+func RequestBytes(n int64, wide bool) int64 {
+	width := int64(4)
+	if wide {
+		width = 8
+	}
+	return (n*width+7)/8*8 + (n+63)/64*8
+}
+
+func numbers[T uint32 | int64](r *request) []T { return mem.View[T](r.block.Bytes())[:r.n] }
+
+// positions are the bits, by number.
+func (r *request) positions() []uint64 {
+	data := r.block.Bytes()
+	return mem.View[uint64](data[len(data)-(r.n+63)/64*8:])
+}
+
+func note[T uint32 | int64](r *request, numbers []T, pos []int64) {
+	for i, p := range pos {
+		numbers[i] = T(p)
+	}
+	unread := r.positions()
+	for i := range unread {
+		unread[i] = math.MaxUint64
+	}
+}
+
+// answer writes ids to out, each to the place that at gives it, or in order where at is nil.
+func answer[T uint32 | int64](ids []T, at []int32, out []int64) {
+	for i, id := range ids {
+		if at != nil {
+			i = int(at[i])
+		}
+		out[i] = int64(id)
+	}
 }
 
 // alloc takes n bytes, or fails with mem.ErrBudget.
@@ -148,13 +211,15 @@ func (w *Wanted) free(block *mem.Block) {
 
 // Together reads what batches want. It belongs to one goroutine.
 type Together struct {
-	scratch Scratch
-	first   []int64 // of each of the wants that are read, its first place among all
-	wants   [][]int64
+	merger ssd.Merger
+	pos    []int64 // positions that are read next,
+	of, at []int32 // the request of each, and its place there
+	ids    *IDs
+	wants  []*request // for ids
 }
 
 // TogetherBytes returns the memory of a Together that reads up to atOnce ids at a time.
-func TogetherBytes(atOnce int) int64 { return int64(atOnce) * (24 + 8 + 4) }
+func TogetherBytes(atOnce int) int64 { return int64(atOnce) * (24 + 8 + 4 + 4) }
 
 // Read reads the ids that the batches request, about atOnce at a time, in the order of the file.
 func (t *Together) Read(ctx context.Context, batches []*Wanted, atOnce int) error {
@@ -167,63 +232,93 @@ func (t *Together) Read(ctx context.Context, batches []*Wanted, atOnce int) erro
 		}
 	}
 	for ids, wants := range asked {
-		if err := t.read(ctx, ids, wants, atOnce); err != nil {
+		t.ids, t.wants = ids, t.wants[:0]
+		for _, of := range wants {
+			t.wants = append(t.wants, of.asked)
+		}
+		var err error
+		if ids.wideRequests() {
+			err = readRequests[int64](ctx, t, atOnce)
+		} else {
+			err = readRequests[uint32](ctx, t, atOnce)
+		}
+		if err != nil {
 			return err
+		}
+		for _, of := range wants {
+			of.answered, of.asked = append(of.answered, of.asked), nil
 		}
 	}
 	return nil
 }
 
-// read reads one array.
-func (t *Together) read(ctx context.Context, ids *IDs, wants []*wantedOf, atOnce int) error {
-	t.first, t.wants = append(t.first[:0], 0), t.wants[:0]
+// partBits is the logarithm of the most parts of an array whose requests are counted, so that as many parts are read
+// at once as have atOnce requests: a counter for each 260,000 neighbours of 8e8, 32 KiB in all. With more passes than
+// parts a part is read in several, and some of its pages with it.
+const partBits = 12
+
+// readRequests reads the requests for one array.
+func readRequests[T uint32 | int64](ctx context.Context, t *Together, atOnce int) error {
+	shift := max(0, bits.Len64(uint64(t.ids.disk.layout.NumRows))-partBits)
+	var counts [1 << partBits]int64
 	total := int64(0)
-	for _, of := range wants {
-		positions := mem.Slice[int64](of.asked)
-		t.wants = append(t.wants, positions)
-		total += int64(len(positions))
-		t.first = append(t.first, total)
+	for _, r := range t.wants {
+		total += int64(r.n)
+		for _, p := range numbers[T](r) {
+			counts[uint64(p)>>shift]++
+		}
 	}
-	if total > math.MaxInt32 {
-		return fmt.Errorf("graph: a batch reads %d neighbours, expected at most %d", total, math.MaxInt32)
+	if most := int(min(total, int64(atOnce)+63)); cap(t.pos) < most { // up to 64 of a request at a time
+		t.pos, t.of, t.at = make([]int64, 0, most), make([]int32, 0, most), make([]int32, 0, most)
 	}
-	rows := ids.disk.layout.NumRows
-	passes := (total + int64(atOnce) - 1) / int64(atOnce)
-	each := (rows + passes - 1) / passes
-	s := &t.scratch
-	for lo := int64(0); lo < rows; lo += each {
-		for i, positions := range t.wants {
-			for k, p := range positions { // ids are negative, and so in no range
-				if p < lo || p >= lo+each {
-					continue
-				}
-				s.pos, s.at = append(s.pos, p), append(s.at, int32(t.first[i])+int32(k))
-				if len(s.pos) < atOnce {
-					continue
-				}
-				if err := t.flush(ctx, ids); err != nil {
-					return err
-				}
+	for first := 0; first < len(counts); {
+		end, n := first+1, counts[first]
+		for end < len(counts) && n+counts[end] <= int64(atOnce) {
+			n += counts[end]
+			end++
+		}
+		if n > 0 {
+			if err := readPart[T](ctx, t, uint64(first)<<shift, uint64(end-first)<<shift, atOnce); err != nil {
+				return err
 			}
 		}
-		if err := t.flush(ctx, ids); err != nil {
-			return err
-		}
-	}
-	for _, of := range wants {
-		of.answered, of.asked = append(of.answered, of.asked), nil
+		first = end
 	}
 	return nil
+}
+
+// readPart reads the requests for size positions from first on.
+func readPart[T uint32 | int64](ctx context.Context, t *Together, first, size uint64, atOnce int) error {
+	for i, r := range t.wants {
+		all, unread := numbers[T](r), r.positions()
+		for from := 0; from < len(all); from += 64 {
+			left := unread[from/64]
+			if left == 0 {
+				continue
+			}
+			for k, p := range all[from:min(from+64, len(all))] {
+				if uint64(p)-first < size && left>>k&1 != 0 {
+					t.pos, t.of, t.at = append(t.pos, int64(p)), append(t.of, int32(i)), append(t.at, int32(from+k))
+					left &^= 1 << k
+				}
+			}
+			unread[from/64] = left
+			if len(t.pos) < atOnce {
+				continue
+			}
+			if err := flush[T](ctx, t); err != nil {
+				return err
+			}
+		}
+	}
+	return flush[T](ctx, t)
 }
 
 // flush reads the ids at the positions that were collected, and forgets these.
-func (t *Together) flush(ctx context.Context, ids *IDs) error {
-	s := &t.scratch
-	err := ids.readEach(ctx, &s.Merger, s.pos, func(i int32, id int64) {
-		at := int64(s.at[i])
-		of := sort.Search(len(t.wants)-1, func(i int) bool { return t.first[i+1] > at })
-		t.wants[of][at-t.first[of]] = ^id
+func flush[T uint32 | int64](ctx context.Context, t *Together) error {
+	err := t.ids.readEach(ctx, &t.merger, t.pos, func(i int32, id int64) {
+		numbers[T](t.wants[t.of[i]])[t.at[i]] = T(id)
 	})
-	s.pos, s.at = s.pos[:0], s.at[:0]
+	t.pos, t.of, t.at = t.pos[:0], t.of[:0], t.at[:0]
 	return err
 }

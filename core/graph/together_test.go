@@ -13,14 +13,18 @@ import (
 	"freshgo/core/store"
 )
 
-// someIDs is an array on disk with an id at each position.
-func someIDs(t *testing.T, n int) (a *IDs, ids []int64) {
+// someIDs is an array on disk with an id at each position, below limit.
+func someIDs(t *testing.T, n int, limit int64) (a *IDs, ids []int64) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(uint64(n), 7))
 	for range n {
-		ids = append(ids, rng.Int64N(1<<30))
+		ids = append(ids, rng.Int64N(limit))
 	}
-	a = handMade(t, ids, 4, 1<<30, 64<<10)
+	width := 4
+	if limit > 1<<32 {
+		width = 8
+	}
+	a = handMade(t, ids, width, limit, 64<<10)
 	a.counts = new(Counts)
 	return a, ids
 }
@@ -53,8 +57,13 @@ func randomHops(rng *rand.Rand, hops, n int) (all [][]int64) {
 func TestTogetherReadsWhatDrawsRead(t *testing.T) {
 	const n, hops, batches = 300_000, 3, 20
 	ctx := context.Background()
-	a, ids := someIDs(t, n)
-	for _, atOnce := range []int{1, 100, 5000, 1 << 20} {
+	narrow, narrowIDs := someIDs(t, n, 1<<32)
+	wide, wideIDs := someIDs(t, n, 1<<40)
+	for _, atOnce := range []int{1, 100, 5000, 1 << 20, -5000} {
+		a, ids := narrow, narrowIDs
+		if atOnce < 0 {
+			atOnce, a, ids = -atOnce, wide, wideIDs
+		}
 		rng := rand.New(rand.NewPCG(uint64(atOnce), 1))
 		budget := mem.NewBudget(0)
 		var together Together
@@ -85,10 +94,10 @@ func TestTogetherReadsWhatDrawsRead(t *testing.T) {
 				for k, p := range pos {
 					require.Equal(t, ids[p], found[hop][k])
 				}
-				size += int64(len(pos))
+				size += RequestBytes(int64(len(pos)), a == wide)
+				total += int64(len(pos))
 			}
-			require.Equal(t, 8*size, w.Bytes())
-			total += size
+			require.Equal(t, size, w.Bytes())
 			w.Free()
 		}
 		require.Zero(t, budget.Used())
@@ -108,7 +117,7 @@ func TestTogetherReadsWhatDrawsRead(t *testing.T) {
 // TestTogetherWithoutMemory lets wants run out of memory at any point: the draw then reads by itself.
 func TestTogetherWithoutMemory(t *testing.T) {
 	const n, hops = 50_000, 3
-	a, ids := someIDs(t, n)
+	a, ids := someIDs(t, n, 1<<30)
 	rng := rand.New(rand.NewPCG(3, 3))
 	for i, room := range []int64{1, 8_000, 20_000, 40_000, 1, 8_000, 20_000, 40_000} {
 		draw, left, w := randomHops(rng, hops, n), roomFor(1<<40), (*Wanted)(nil)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 )
 
@@ -48,7 +49,8 @@ func zipfGraph(seed uint64, nodes int, exponent float64) sample.Graph {
 }
 
 func homogeneous(nodes int64, indptr []int64, indices []int32) sample.Graph {
-	return sample.Graph{NumNodes: []int64{nodes}, Relations: []sample.Relation{{Indptr: indptr, Indices32: indices}}}
+	lists := sample.Relation{Indptr: offsets.Of(indptr), Indices32: indices}
+	return sample.Graph{NumNodes: []int64{nodes}, Relations: []sample.Relation{lists}}
 }
 
 func newSimulation(t testing.TB, g sample.Graph, fanouts []int64, batch, batches, preSampled int) *simulation {

@@ -5,18 +5,20 @@ import (
 	"fmt"
 
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 )
 
 // Links holds the links and the tables of their negatives, and makes requests from them. Once open it is immutable and
 // safe for concurrent use.
 type Links struct {
-	sample.Links
-	Options   *Options
-	of        Relation
-	disjoint  bool              // every end has a tree of its own
-	negatives *sample.Negatives // nil: none
-	blocks    []*mem.Block
+	sample.Links // the user's; none where every edge is a link
+	Options      *Options
+	every        *everyEdge // nil: the user gives links
+	of           Relation
+	disjoint     bool              // every end has a tree of its own
+	negatives    *sample.Negatives // nil: none
+	blocks       []*mem.Block
 }
 
 // Graph gives links the data of their graph. Each is read once.
@@ -27,20 +29,23 @@ type Graph interface {
 	NodeTimes(ctx context.Context, typ int, times []int64) error
 	// Edges are the edges of the relation that links are of.
 	Edges(ctx context.Context) (Edges, error)
-	// Numbers returns what gives the user's number of the edge at a position of these edges, and what frees it.
-	Numbers(ctx context.Context) (number func(pos int64) (int64, error), free func(), err error)
+	// Numbers yields the user's numbers of these edges by position; nil: each is its position.
+	Numbers(ctx context.Context) (sample.Edges, error)
 }
 
 // Edges are the edges of a relation by target.
 type Edges interface {
 	sample.Edges
-	Indptr() []int64
+	Indptr() *offsets.Table
 }
 
 // Open makes the tables, whose memory comes from budget. On an error nothing of it is left; sample.ErrConfig are
 // weights of nodes that are none.
 func Open(ctx context.Context, budget *mem.Budget, o *Options, of Relation, disjoint bool, g Graph) (*Links, error) {
 	k := &Links{Links: sample.Links{Sources: o.Sources, Targets: o.Targets}, Options: o, of: of, disjoint: disjoint}
+	if o.Sources == nil {
+		k.every = new(everyEdge)
+	}
 	if err := k.open(ctx, budget, g); err != nil {
 		k.Close()
 		return nil, err
@@ -49,7 +54,6 @@ func Open(ctx context.Context, budget *mem.Budget, o *Options, of Relation, disj
 }
 
 func (k *Links) open(ctx context.Context, budget *mem.Budget, g Graph) error {
-	every := k.Sources == nil
 	var n *sample.Negatives
 	if k.Options.Negatives > 0 {
 		n = &sample.Negatives{
@@ -59,15 +63,9 @@ func (k *Links) open(ctx context.Context, budget *mem.Budget, g Graph) error {
 			return err
 		}
 	}
-	var edges Edges
-	if every || k.Options.Strict {
-		var err error
-		if edges, err = g.Edges(ctx); err != nil {
-			return err
-		}
-	}
-	if every {
-		if err := k.takeEdges(ctx, budget, edges, g); err != nil {
+	if k.every != nil {
+		alloc := func(n int64) (*mem.Block, error) { return k.alloc(budget, n) }
+		if err := k.every.open(ctx, alloc, k.of.NumEdges, g); err != nil {
 			return err
 		}
 	}
@@ -78,8 +76,12 @@ func (k *Links) open(ctx context.Context, budget *mem.Budget, g Graph) error {
 		return err
 	}
 	if k.Options.Strict {
-		var err error
-		if n.Strict, err = sample.NewStrict(ctx, budget, n, edges.Indptr(), edges, k.Links, every); err != nil {
+		edges, err := g.Edges(ctx)
+		if err != nil {
+			return err
+		}
+		n.Strict, err = sample.NewStrict(ctx, budget, n, edges.Indptr(), edges, k.Links, k.every != nil)
+		if err != nil {
 			return err
 		}
 	}
@@ -123,36 +125,6 @@ func (k *Links) timesOf(
 		return nil, err
 	}
 	return sample.NewNodeTimes(times, block)
-}
-
-// takeEdges makes every edge a link.
-func (k *Links) takeEdges(ctx context.Context, budget *mem.Budget, edges Edges, g Graph) error {
-	block, err := k.alloc(budget, 16*k.of.NumEdges)
-	if err != nil {
-		return err
-	}
-	ends := mem.Slice[int64](block)
-	k.Sources, k.Targets = ends[:k.of.NumEdges], ends[k.of.NumEdges:]
-	number, free, err := g.Numbers(ctx)
-	if err != nil {
-		return err
-	}
-	defer free()
-	indptr, target := edges.Indptr(), int64(0)
-	return edges.Scan(ctx, func(first int64, sources []int64) error {
-		for i, source := range sources {
-			pos := first + int64(i)
-			for indptr[target+1] <= pos {
-				target++
-			}
-			link, err := number(pos)
-			if err != nil {
-				return err
-			}
-			k.Sources[link], k.Targets[link] = source, target
-		}
-		return nil
-	})
 }
 
 // openWeights makes the running sums of the weights of nodes.
@@ -205,9 +177,7 @@ func (k *Links) Bytes() (total int64) {
 	for _, b := range k.blocks {
 		total += int64(len(b.Bytes()))
 	}
-	if k.Options.Sources != nil {
-		total += 16 * int64(len(k.Sources))
-	}
+	total += 16 * int64(len(k.Sources))
 	if k.Strict() {
 		total += k.negatives.Strict.Bytes()
 	}

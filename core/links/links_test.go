@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 )
 
@@ -65,8 +66,9 @@ func TestChecks(t *testing.T) {
 
 // few is a graph of three edges between two types, with times of nodes where these are given.
 type few struct {
-	times map[int][]int64
-	err   error
+	times  map[int][]int64
+	sorted bool // the number of each edge is its position
+	err    error
 }
 
 func (g few) HasTimes(typ int) bool { return g.times[typ] != nil }
@@ -78,15 +80,23 @@ func (g few) NodeTimes(_ context.Context, typ int, times []int64) error {
 
 func (g few) Edges(context.Context) (Edges, error) { return g, g.err }
 
-func (g few) Indptr() []int64 { return []int64{0, 1, 1, 3, 3, 3} }
+func (g few) Indptr() *offsets.Table { return offsets.Of([]int64{0, 1, 1, 3, 3, 3}) }
 
 func (g few) Scan(_ context.Context, visit func(int64, []int64) error) error {
 	return visit(0, []int64{3, 0, 2})
 }
 
-func (g few) Numbers(context.Context) (func(int64) (int64, error), func(), error) {
-	return func(pos int64) (int64, error) { return 2 - pos, g.err }, func() {}, nil
+func (g few) Numbers(context.Context) (sample.Edges, error) {
+	if g.sorted {
+		return nil, g.err
+	}
+	return numbers{2, 1, 0}, g.err
 }
+
+// numbers is the number of each edge, by position.
+type numbers []int64
+
+func (n numbers) Scan(_ context.Context, visit func(int64, []int64) error) error { return visit(0, n) }
 
 func newLinks(t *testing.T, o *Options, disjoint bool, g Graph) *Links {
 	t.Helper()
@@ -104,9 +114,28 @@ func newLinks(t *testing.T, o *Options, disjoint bool, g Graph) *Links {
 
 // Without links every edge is one, in the user's order.
 func TestEveryEdgeIsALink(t *testing.T) {
-	k := newLinks(t, &Options{}, false, few{})
-	require.Equal(t, []int64{2, 0, 3}, k.Sources)
-	require.Equal(t, []int64{2, 2, 0}, k.Targets)
+	for sorted, want := range map[bool][2][]int64{
+		false: {{2, 0, 3}, {2, 2, 0}}, true: {{3, 0, 2}, {0, 2, 2}},
+	} {
+		g := few{sorted: sorted}
+		k := newLinks(t, &Options{}, false, g)
+		require.Equal(t, EveryEdgeBytes(3, !sorted), k.Bytes())
+		require.EqualValues(t, 3, k.Count())
+		edges := &sample.Relation{Source: 1, Target: 0, Indptr: g.Indptr(), Indices64: []int64{3, 0, 2}}
+		for _, links := range [][]int64{{0, 1, 2}, {2}, {1, 0, 1}} {
+			var scratch []int64
+			sources, targets := make([]int64, len(links)), make([]int64, len(links))
+			require.NoError(t, k.every.ends(context.Background(), edges, links, &scratch, sources, targets))
+			for i, link := range links {
+				require.Equal(t, []int64{want[0][link], want[1][link]}, []int64{sources[i], targets[i]})
+			}
+		}
+		other := k.With([]int64{1}, []int64{4})
+		require.EqualValues(t, 1, other.Count())
+		require.False(t, other.Reads())
+	}
+	require.EqualValues(t, 4<<30, EveryEdgeBytes(1<<30, true))
+	require.EqualValues(t, 8<<32, EveryEdgeBytes(1<<32, true))
 }
 
 func TestWhatCannotBeRead(t *testing.T) {

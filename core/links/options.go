@@ -21,7 +21,7 @@ import (
 // Options are the links and what is drawn for them. Tags are as those of loader.Options.
 type Options struct {
 	// Sources and Targets are the nodes of each link, by ids within their types; nil: every edge of the relation, in
-	// the user's order, for 16 bytes each. The caller's memory until Close.
+	// the user's order (see EveryEdgeBytes). The caller's memory until Close.
 	Sources []int64 `option:"sources,num_links"`
 	Targets []int64 `option:"targets,num_links"`
 	// Negatives are for each link, rounded up for a batch; 0: none.

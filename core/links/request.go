@@ -13,13 +13,14 @@ type Places struct {
 	// triplets the sources and the targets of links, then the targets of negatives.
 	Ends []int64
 
-	sources []int64 // of the negatives of triplets
-	local   []int32 // by node: scratch
-	times   []int64 // of negatives: scratch
+	sources   []int64 // of the negatives of triplets
+	positions []int64 // of links that are edges: scratch
+	local     []int32 // by node: scratch
+	times     []int64 // of negatives: scratch
 }
 
 // Request makes r and p those of the batch of key, of these links; r.Times are theirs, if they have any. Strict
-// negatives are looked up in edges, those of the relation.
+// negatives, and links that are all edges, are looked up in edges, those of the relation.
 //
 // In trees, with times or without, every end of a link or negative is a seed of its own, in the order of the ends
 // (PyG's edge_sample): of pairs all sources, links before negatives, then all targets; of triplets the sources of
@@ -34,10 +35,16 @@ func (k *Links) Request(
 	}
 	p.Ends = slices.Grow(p.Ends[:0], 2*(n+negatives))[:k.Options.NumEnds(int64(n))]
 	sources, targets := p.Ends[:n], p.Ends[len(p.Ends)-n-negatives:]
-	for i, link := range links {
-		sources[i], targets[i] = k.Sources[link], k.Targets[link]
+	if k.every != nil {
+		if err := k.every.ends(ctx, edges, links, &p.positions, sources, targets[:n]); err != nil {
+			return err
+		}
+	} else {
+		for i, link := range links {
+			sources[i], targets[i] = k.Sources[link], k.Targets[link]
+		}
 	}
-	k.exclude(links, r)
+	k.exclude(sources, targets[:n], r)
 	if negatives > 0 {
 		drawn := p.Ends[n : n+negatives]
 		if k.Options.Triplets {
@@ -61,8 +68,8 @@ func (k *Links) Request(
 	return nil
 }
 
-// exclude lists what links keep out of their batch, of the relations that it is of.
-func (k *Links) exclude(links []int64, r *sample.Request) {
+// exclude lists what links with these ends keep out of their batch, of the relations that it is of.
+func (k *Links) exclude(sources, targets []int64, r *sample.Request) {
 	if k.Options.Exclude == ExcludeNone {
 		return
 	}
@@ -71,8 +78,8 @@ func (k *Links) exclude(links []int64, r *sample.Request) {
 	}
 	own, back := &r.Exclude[k.Options.Relation], &r.Exclude[k.Options.Reverse]
 	*own, *back = (*own)[:0], (*back)[:0]
-	for _, link := range links {
-		source, target := k.Sources[link], k.Targets[link]
+	for i, source := range sources {
+		target := targets[i]
 		*own = append(*own, sample.Link{Source: source, Target: target})
 		if k.Options.Exclude == ExcludeBoth {
 			*back = append(*back, sample.Link{Source: target, Target: source})

@@ -28,6 +28,13 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 		ResidentSlot: fetch.ResidentBytes, PlannedSlot: fetch.ResidentBytes,
 	}
 	if of != nil {
+		if draw.SharesReads(m, of) {
+			neighbors := int64(0)
+			for _, n := range d.EdgesPerHop {
+				neighbors += n
+			}
+			c.Wanted = graph.RequestBytes(neighbors, graph.WideRequests(m.Parts.NumNodes, m.Parts.NumEdges))
+		}
 		demand := m.Parts.Schema.SamplerDemand(d)
 		c.Worker, c.StampWorker = of.WorkerBytes(demand, false), of.WorkerBytes(demand, true)
 	}
@@ -72,11 +79,14 @@ func fetched(m *draw.Sampling, d *sizing.Demand) int64 {
 	}
 	if k := o.Links; k != nil && (k.Strict || k.Exclude != links.ExcludeNone) { // which lists are looked through for
 		n = max(n, min(sample.FetchedEdges, m.Parts.NumEdges))
+	} else if k != nil && k.Sources == nil { // whose ends are looked up
+		n = max(n, o.BatchSize)
 	}
 	return n
 }
 
-// roomy reports whether there is memory for the worst case of batches under the options.
+// roomy reports whether there is memory for the worst case of batches under the options, beside all that makes draws
+// fast.
 func roomy(m *draw.Sampling, r *sizing.Request, g *sizing.Graph) bool {
 	of, err := draw.SamplerOnDisk(m)
 	if err != nil {
@@ -85,5 +95,5 @@ func roomy(m *draw.Sampling, r *sizing.Request, g *sizing.Graph) bool {
 	d := draw.MaxDemand(m)
 	m.Options.Complete(&d)
 	split, err := sizing.Divide(*r, *g, costsOf(m, &d, of, g))
-	return err == nil && split.AsAsked(r)
+	return err == nil && split.AsAsked(r) && split.TimesInOrder == g.TimesOfNodes
 }

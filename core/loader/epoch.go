@@ -37,6 +37,8 @@ type epoch struct {
 	ask    chan struct{} // a token for each batch that may be started
 	ticket atomic.Int64  // the next batch to begin
 	slots  []chan result // by index modulo their number
+	// commits is nil where training changes no rows.
+	commits *commits
 
 	started time.Time
 	yielded int64 // batches handed over; the consumer's
@@ -75,6 +77,9 @@ func newEpoch(l *Loader, index, first int64, mode Mode) (*epoch, error) {
 	}
 	e.ticket.Store(first)
 	var err error
+	if len(l.rows.Trained) > 0 && mode != Trace {
+		e.commits = newCommits(first)
+	}
 	if mode == Trace {
 		e.pruner = prune.None{}
 		e.drawer, err = drawTraces(e)
@@ -111,6 +116,7 @@ func (e *epoch) prepareAll() {
 	p.begin(e)
 	p.drawn.SetInputs(l.draw.Inputs())
 	defer e.pruner.TakeBack(p.drawn.Cut)
+	defer p.filler.Forget()
 	for {
 		select {
 		case <-e.ctx.Done():
@@ -125,14 +131,42 @@ func (e *epoch) prepareAll() {
 			return
 		}
 		e.slots[i%int64(len(e.slots))] <- result{b, err}
-		if err != nil {
+		if err != nil || !e.takeBack(p, i) {
 			return
 		}
 	}
 }
 
+// takeBack waits until the consumer is done with a batch whose rows training changes, and takes them back. It reports
+// whether the preparer goes on.
+func (e *epoch) takeBack(p *preparer, i int64) bool {
+	if e.commits == nil {
+		return true
+	}
+	defer p.filler.Forget()
+	err := draw.ErrStopped // where the consumer never had the batch, and where something panics
+	defer func() { e.commits.end(i, err) }()
+	p.window.WriteBack()
+	if !e.commits.await(i, p) {
+		return false
+	}
+	err = p.window.Commit(&p.filler, e.shareSchedule.EndsStep(i))
+	return err == nil
+}
+
+// finish ends the turn of the batch that the consumer has.
+func (e *epoch) finish() error {
+	if e.commits == nil || e.yielded == e.first {
+		return nil
+	}
+	return e.commits.finish(e.yielded)
+}
+
 // next is Loader.Next.
 func (e *epoch) next(ctx context.Context) (*batch.Batch, error) {
+	if e.err == nil {
+		e.err = e.finish()
+	}
 	if e.err != nil {
 		return nil, e.err
 	}
@@ -181,6 +215,9 @@ func (e *epoch) next(ctx context.Context) (*batch.Batch, error) {
 
 // abandon makes everybody return, without waiting for them.
 func (e *epoch) abandon() {
+	if e.commits != nil {
+		e.commits.shutdown()
+	}
 	e.cancel()
 	e.gate.shutdown()
 	e.turns.Cache.Shutdown()
@@ -190,6 +227,7 @@ func (e *epoch) abandon() {
 
 // stop ends the work, waits for the preparers and frees their batches.
 func (e *epoch) stop() {
+	_ = e.finish() // the tables say what they have lost
 	e.abandon()
 	whole := e.yielded == e.count
 	if !whole {

@@ -74,7 +74,7 @@ func TestHeteroGraphIsSampledAsItsStore(t *testing.T) {
 		defer indptr.Free()
 		defer indices.Free()
 		stored.Relations = append(stored.Relations, sample.Relation{
-			Source: place[e.Source], Target: place[e.Target], Indptr: mem.Slice[int64](indptr),
+			Source: place[e.Source], Target: place[e.Target], Indptr: indptr,
 			Indices32: mem.Slice[int32](indices),
 		})
 	}

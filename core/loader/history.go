@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"freshgo/core/batch"
 	"freshgo/core/cache"
@@ -43,6 +44,7 @@ type pruner interface {
 type historyCache struct {
 	pruner      pruner
 	stale       draw.Span
+	bound       int64 // a stale that is less, in iterations
 	start       draw.Span
 	tensors     int             // the most that it adds to a batch
 	embeddings  mem.Buffer      // nil: there is none, or the caller has it
@@ -57,13 +59,17 @@ func (h *historyCache) open(ctx context.Context, m *draw.Sampling, alloc mem.All
 	if o == nil {
 		return nil
 	}
-	h.stale, h.start = o.Stale, o.Start
+	h.stale, h.start, h.bound = o.Stale, o.Start, history.Forever
 	h.tensors = 3 + (7+(3+len(batch.TransposedNames))*len(m.Parts.Schema.Relations))*m.Options.Hops()
 	c := prune.Config{
 		History: m.Options.HistoryConfig(&m.Parts, m.Split.History, m.NumBatches()),
 		Shape:   m.Parts.Schema.Shape(), ProbeEvery: o.ProbeEvery,
 	}
-	c.History.Lag = min(int64(o.Lag), int64(m.Split.Prefetch))
+	ahead := m.Split.Prefetch
+	if len(m.Options.Tables) > 0 {
+		ahead-- // the consumer has a batch until its rows are taken back, and an update waits for lag batches beside it
+	}
+	c.History.Lag = int64(max(0, min(o.Lag, ahead)))
 	if c.History.Policy == history.Performance {
 		if err := h.openReuse(ctx, m, &c.History); err != nil {
 			return err
@@ -146,7 +152,7 @@ func hasLoops(ctx context.Context, edges *graph.Edges) (bool, error) {
 	found, target := errors.New("found"), int64(0)
 	err := edges.Scan(ctx, func(first int64, sources []int64) error {
 		for i, source := range sources {
-			for edges.Indptr()[target+1] <= first+int64(i) {
+			for edges.Indptr().End(target) <= first+int64(i) {
 				target++
 			}
 			if source == target {
@@ -171,6 +177,27 @@ func (l *Loader) UpdateHistory(
 // SkipHistory is prune.Pruner.SkipUpdate.
 func (l *Loader) SkipHistory(ctx context.Context, i int64) error {
 	return l.history.pruner.SkipUpdate(ctx, i)
+}
+
+// BoundHistory bounds the age of entries by a number of iterations from the next epoch on, where t_stale is more. It
+// ends the running epoch.
+func BoundHistory(l *Loader, stale int64) error {
+	if stale < 1 {
+		return fmt.Errorf("%w: the age must be at least 1 iteration, got %d", prune.ErrCall, stale)
+	}
+	if _, err := l.history.pruner.Stats(); err != nil {
+		return err
+	}
+	l.Stop()
+	l.cache.stop() // it has forecast the history's decisions
+	l.history.bound = stale
+	l.history.setSpans(l.taken.BatchesOf(l.NumBatches()))
+	return nil
+}
+
+// setSpans sets the spans of the history, for epochs of count batches.
+func (h *historyCache) setSpans(count int64) {
+	h.pruner.SetSpans(min(h.stale.Iterations(count), h.bound), h.start.Iterations(count))
 }
 
 // SaveHistory is prune.Pruner.Save.

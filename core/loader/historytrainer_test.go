@@ -124,29 +124,7 @@ func (r *trainer) levels(b *seen) *levels {
 func (r *trainer) check(b *seen) {
 	levels, s := r.levels(b), r.l.draw.Parts.Schema
 	for typ := range s.NumTypes() {
-		ids := b.int64s(s.NodeName(typ, "n_id"))
-		loaded := make([]bool, len(ids))
-		if levels == nil {
-			loaded = slices.Repeat([]bool{true}, len(ids))
-		} else {
-			at := int64(0)
-			for _, n := range levels.size[0][:typ] {
-				at += n
-			}
-			for _, v := range b.int64s("history_nodes_0")[at:][:levels.size[0][typ]] {
-				loaded[v] = true
-			}
-			for seed := range b.int64s(s.NodeName(typ, "num_sampled_nodes"))[0] {
-				loaded[seed] = true
-			}
-			count := int64(0)
-			for _, is := range loaded {
-				if is {
-					count++
-				}
-			}
-			require.Equal(r, b.int64s("history_counts")[4+2*typ], count)
-		}
+		ids, loaded := b.int64s(s.NodeName(typ, "n_id")), r.loaded(b, levels, typ)
 		for _, x := range r.f.nodes[typ] {
 			r.checkRows(b, s.NodeName(typ, x.Name), x, ids, loaded)
 		}
@@ -169,6 +147,33 @@ func (r *trainer) check(b *seen) {
 	if levels != nil {
 		r.checkHits(b, levels)
 	}
+}
+
+// loaded returns which nodes of a type have their rows in a batch.
+func (r *trainer) loaded(b *seen, levels *levels, typ int) []bool {
+	s := r.l.draw.Parts.Schema
+	ids := b.int64s(s.NodeName(typ, "n_id"))
+	if levels == nil {
+		return slices.Repeat([]bool{true}, len(ids))
+	}
+	loaded, at := make([]bool, len(ids)), int64(0)
+	for _, n := range levels.size[0][:typ] {
+		at += n
+	}
+	for _, v := range b.int64s("history_nodes_0")[at:][:levels.size[0][typ]] {
+		loaded[v] = true
+	}
+	for seed := range b.int64s(s.NodeName(typ, "num_sampled_nodes"))[0] {
+		loaded[seed] = true
+	}
+	count := int64(0)
+	for _, is := range loaded {
+		if is {
+			count++
+		}
+	}
+	require.Equal(r, b.int64s("history_counts")[4+2*typ], count)
+	return loaded
 }
 
 // checkRows holds that a tensor has the user's rows, and zeros for those that are not loaded; nil: all are. Plain
@@ -236,7 +241,9 @@ func (r *trainer) checkHits(b *seen, levels *levels) {
 	}
 }
 
-func (r *trainer) update(b *seen) {
+func (r *trainer) update(b *seen) { r.updateWithin(context.Background(), b) }
+
+func (r *trainer) updateWithin(ctx context.Context, b *seen) {
 	levels := r.levels(b)
 	if levels == nil {
 		return
@@ -255,7 +262,7 @@ func (r *trainer) update(b *seen) {
 		}
 		norms = append(norms, n)
 	}
-	admitted, err := r.l.UpdateHistory(context.Background(), levels.iteration, embedding, norms)
+	admitted, err := r.l.UpdateHistory(ctx, levels.iteration, embedding, norms)
 	require.NoError(r, err)
 	for l, a := range admitted {
 		for k, row := range a.Rows {

@@ -3,6 +3,7 @@ package loader
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -125,6 +126,16 @@ func (l *Loader) Stop() {
 	l.dropForecast()
 }
 
+// Settle writes the current rows of the tables that training changes into their files, and ends the running epoch: its
+// batch is done with, and Start goes on after it. The loader has such tables.
+func (l *Loader) Settle() error {
+	if err := l.usable(); err != nil {
+		return err
+	}
+	l.Stop()
+	return l.cache.settle()
+}
+
 // Close stops the work and frees everything but batches already handed over.
 // Idempotent.
 func (l *Loader) Close() error {
@@ -151,10 +162,13 @@ func (l *Loader) Take(s draw.Share) error {
 	if s == l.taken {
 		return nil
 	}
+	if len(l.draw.Options.Tables) > 0 && s.Ranks > 1 && s.Adjacent != s.Ranks {
+		return fmt.Errorf("%w: one loader trains embeddings, and makes the batches of all ranks, got world_size = %d and "+
+			"%d adjacent ranks", draw.ErrOption, s.Ranks, max(1, s.Adjacent))
+	}
 	l.Stop()
 	l.taken = s
-	h, count := &l.history, s.BatchesOf(l.NumBatches())
-	h.pruner.SetSpans(h.stale.Iterations(count), h.start.Iterations(count))
+	l.history.setSpans(s.BatchesOf(l.NumBatches()))
 	return nil
 }
 

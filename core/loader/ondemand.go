@@ -162,6 +162,7 @@ func (a *onDemandWorkers) lease() (*onDemandWorker, error) {
 	}
 	p = &onDemandWorker{memory: mem.NewBudget(0)}
 	p.preparer.open(l, &p.cachedTypes, new(prune.Cut), l.cache.readOnly())
+	p.preparer.filler.Constant = true
 	p.cachedTypes = l.rows.CachedTypes
 	p.cachedTypes.Repeats = slices.Contains(l.rows.CachedTypes.Listed, true) // any may be requested twice
 	var err error
@@ -335,8 +336,7 @@ func (p *onDemandWorker) takeLinks(ask *OnDemand) error {
 		}
 		return fmt.Errorf("%w: edge_label_time has %d times, expected %s", draw.ErrOption, len(ask.Times), expected)
 	}
-	links := *own // the tables of negatives are the loader's
-	links.Sources, links.Targets = ask.Sources, ask.Targets
-	p.preparer.drawn.SetInputs(draw.Inputs{Requester: draw.LinkRequester{Links: &links}, Times: ask.Times})
+	links := own.With(ask.Sources, ask.Targets) // the tables of negatives are the loader's
+	p.preparer.drawn.SetInputs(draw.Inputs{Requester: draw.LinkRequester{Links: links}, Times: ask.Times})
 	return nil
 }

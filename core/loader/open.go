@@ -19,6 +19,9 @@ import (
 // that works, and errors of the store and the read engine.
 func Open(ctx context.Context, src draw.Source, o draw.Options, alloc mem.Allocator) (*Loader, error) {
 	l := &Loader{draw: draw.New(o, src), alloc: alloc}
+	if err := draw.AddTrained(&l.draw); err != nil {
+		return nil, err
+	}
 	if err := l.draw.Parts.Choose(o.Aggregate); err != nil {
 		return nil, err
 	}
@@ -45,8 +48,10 @@ func (l *Loader) open(ctx context.Context) error {
 	l.draw.Budget = mem.NewBudget(l.draw.Options.Memory)
 	topology := draw.NewTopology(&l.draw)
 	for _, step := range []func(context.Context) error{
+		func(context.Context) error { return draw.UseTrained(&l.draw) },
 		topology.OpenIndptr,
 		l.draw.OpenSeeds,
+		func(ctx context.Context) error { return draw.FindTimeSpans(ctx, &l.draw) },
 		l.divide,
 		func(context.Context) error { return l.draw.OpenEngine() },
 		topology.OpenLists,
@@ -55,7 +60,7 @@ func (l *Loader) open(ctx context.Context) error {
 		func(ctx context.Context) error { return l.rows.Open(ctx, &l.draw) },
 		l.draw.OpenSampler,
 		func(ctx context.Context) error { return l.history.open(ctx, &l.draw, l.alloc) },
-		l.openCache,
+		func(ctx context.Context) error { return openCache(ctx, l) },
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -67,7 +72,11 @@ func (l *Loader) open(ctx context.Context) error {
 // divide divides the memory, by measured batches where it is limited.
 func (l *Loader) divide(ctx context.Context) (err error) {
 	l.draw.BoundBatch()
-	g := draw.SizesOf(&l.draw)
+	g, history := draw.SizesOf(&l.draw), l.draw.Options.History
+	yields := g.OnDisk && history.Yields(&l.draw.Options)
+	if yields {
+		l.draw.Options.History = nil
+	}
 	r := draw.RequestOf(&l.draw, &g)
 	free := spaceForScratch(&l.draw)
 	if r.Scratch == sizing.Auto && free >= 0 {
@@ -91,6 +100,18 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 	split, err := sizing.Divide(r, g, costs)
 	if err != nil {
 		return err
+	}
+	if yields && split.HoldsRows(&g) { // the history has what features leave
+		beside := r
+		l.draw.Options.History = history
+		beside.History = draw.HistorySizes(&l.draw, &g)
+		more := costsOf(&l.draw, &l.draw.Demand, of.Sampler, &g)
+		more.Observed, more.Estimated = of.Observed, of.Estimated
+		if both, err := sizing.Divide(beside, g, more); err == nil && both.HoldsRows(&g) {
+			split, r, costs = both, beside, more
+		} else {
+			l.draw.Options.History = nil
+		}
 	}
 	l.draw.Split = *split
 	if need := min(split.Scratch, sizing.MostScratch(&g, split)); r.Scratch > 0 && free >= 0 && need > free {

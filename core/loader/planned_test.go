@@ -32,7 +32,7 @@ func rowsFor(rows int64) int64 { return 8*someNodes + rows*(nodeBytes+64) + 64<<
 func storePlans(t *testing.T, l *Loader, held int64) {
 	t.Helper()
 	l.draw.Split.Stored, l.draw.Split.TracesHeld = true, held
-	require.NoError(t, l.openCache(context.Background()))
+	require.NoError(t, openCache(context.Background(), l))
 }
 
 // streamsOf counts the streams of batches that a planned loader has begun: of each, the first batches are sampled once.

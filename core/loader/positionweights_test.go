@@ -109,7 +109,7 @@ func TestLocate(t *testing.T) {
 	sample.Sum(indptr, whole, sums)
 	var points []sample.Point
 	for v := range d.nodes {
-		start, end := indptr[v], indptr[v+1]
+		start, end := indptr.Range(v)
 		if end-start < sample.SumBlock {
 			continue
 		}

@@ -53,6 +53,7 @@ func (p *preparer) prepare() (int64, *batch.Batch, error) {
 	defer func() { // also when a broken invariant panics
 		if !whole {
 			b.Release()
+			p.filler.Forget()
 		}
 	}()
 	if err := e.drawer.make(p, b, worker); err != nil {

@@ -17,6 +17,8 @@ type rowCache interface {
 	source(w *window.Batch) fetch.Source
 	// readOnly returns the source of batches on demand, which wait for no other batch and change nothing.
 	readOnly() fetch.Source
+	// settle writes the current rows of tables that training changes into their files. No epoch runs.
+	settle() error
 	// abandon ends what runs ahead of the epochs, without waiting for it; stop waits and frees it.
 	abandon()
 	stop()
@@ -26,7 +28,7 @@ type rowCache interface {
 }
 
 // openCache makes the cache that the split has room for.
-func (l *Loader) openCache(ctx context.Context) (err error) {
+func openCache(ctx context.Context, l *Loader) (err error) {
 	if len(l.rows.OnDisk) == 0 {
 		l.cache = passive{fetch.AllInMemory{}}
 		return nil
@@ -60,6 +62,7 @@ func (c passive) begin(e *epoch) (drawer, error)    { return drawNow(e) }
 func (c passive) source(*window.Batch) fetch.Source { return c.rows }
 func (c passive) readOnly() fetch.Source            { return c.rows }
 
+func (passive) settle() error   { return nil }
 func (passive) abandon()        {}
 func (passive) stop()           {}
 func (passive) addStats(*Stats) {}
@@ -117,12 +120,17 @@ func (c plannedRows) begin(e *epoch) (drawer, error) {
 func (c plannedRows) source(w *window.Batch) fetch.Source { return w }
 func (c plannedRows) readOnly() fetch.Source              { return fetch.Uncached{} }
 func (c plannedRows) abandon()                            { c.cache.Abandon() }
-func (c plannedRows) stop()                               { c.cache.Stop() }
+func (c plannedRows) settle() error                       { return c.cache.Settle() }
+func (c plannedRows) stop()                               { _ = c.cache.Settle() } // the tables say what they lost
 
 func (c plannedRows) addStats(s *Stats) {
 	of := c.cache.Stats()
 	s.Superbatch, s.PredictionError = c.loader.draw.Split.Superbatch, of.PredictionError
 	s.ScratchWritten, s.ScratchRead, s.ScratchWhy = of.Scratch.Written, of.Scratch.Read, of.Scratch.Why
+	if t := c.cache.Tables(); t != nil {
+		s.TableRows, s.TableRowsLate = t.Rows, t.RowsLate
+		s.TableRead, s.TableWritten, s.TableReturned = t.BytesRead, t.BytesWritten, t.BytesReturned
+	}
 	own := of.Calibration
 	s.BytesRead, s.Requests, s.Retries = s.BytesRead-own.Bytes, s.Requests-own.Requests, s.Retries-own.Retries
 }
@@ -132,5 +140,5 @@ func (c plannedRows) addPlan(p *Plan) {
 	p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, c.cache.ReorderRows(), s.Scratch
 	p.MoreMemory = c.loader.offers()
 	p.Device, p.Windows, p.MedianError = &of.Device, of.Windows, c.cache.Stats().PredictionError
-	p.History, p.Timeline = of.History, of.Timeline
+	p.History, p.Timeline, p.Tables = of.History, of.Timeline, c.cache.Tables()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/draw"
+	"freshgo/core/links"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/ssd/faultfs"
@@ -69,6 +70,34 @@ func TestListsAreReadTogether(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestEndsOfLinksAreReadTogether counts the reads of batches whose ends and negatives are looked up in lists.
+func TestEndsOfLinksAreReadTogether(t *testing.T) {
+	f := newDataset(3000, 20_000).form("")
+	fs, reads := faultfs.New(ssd.OS), new(atomic.Int64)
+	fs.Arm(faultfs.Fault{Op: faultfs.Read, Path: "*indices*", Nth: 1, Times: faultfs.Forever, Short: 1 << 30,
+		Hook: func() { reads.Add(1) }})
+	s := f.store(t, fs)
+	o := f.options()
+	o.Seeds, o.BatchSize, o.Links = nil, 1000, &links.Options{Negatives: 1, Strict: true}
+	want := epochOf(t, open(t, f.graph(t), o), 0)
+	planned := f.readsTogether(0)
+	planned.Seeds, planned.BatchSize, planned.Links = nil, o.BatchSize, o.Links
+	var took []int64
+	for _, onDemand := range []bool{false, true} {
+		l := open(t, draw.OpenStore(s), planned)
+		require.Positive(t, l.draw.Split.Together)
+		if onDemand {
+			l.draw.Split.Together = 0
+		}
+		before := reads.Load()
+		requireSame(t, want, epochOf(t, l, 0))
+		l.Stop()
+		l.cache.stop()
+		took = append(took, reads.Load()-before)
+	}
+	require.Less(t, 2*took[0], took[1])
 }
 
 // TestReadingTogetherFails lets one read of neighbours after the other fail, then all: batches for which nothing was

@@ -13,7 +13,7 @@ type Stats struct {
 	Batches   int64 `json:"batches"`    // handed over
 	Rows      int64 `json:"rows"`       // node rows gathered
 	Hits      int64 `json:"hits"`       // of those, found in memory or in the cache
-	Packed    int64 `json:"packed"`     // of those, put aside earlier for this batch
+	Packed    int64 `json:"packed"`     // of those, put aside earlier for this batch, or left to it by the batch before
 	Misses    int64 `json:"misses"`     // of those, read from disk for this batch
 	Held      int64 `json:"held"`       // of those, left to the consumer, which holds them
 	Filled    int64 `json:"filled"`     // rows read into the cache before a batch needed them
@@ -47,6 +47,11 @@ type Stats struct {
 	ScratchWritten  int64            `json:"scratch_written"`       // bytes, to the scratch file
 	ScratchRead     int64            `json:"scratch_read"`          // and from it; they are in BytesRead too
 	ScratchWhy      string           `json:"scratch_why,omitempty"` // why the scratch file is out of use
+	TableRows       int64            `json:"table_rows"`            // of tables that learn: see window.TableStats
+	TableRowsLate   int64            `json:"table_rows_late"`       // likewise, as the following
+	TableRead       int64            `json:"table_bytes_read"`      // also in BytesRead, but for what changing rows read
+	TableWritten    int64            `json:"table_bytes_written"`
+	TableReturned   int64            `json:"table_bytes_returned"`
 	TopologyOnDisk  bool             `json:"topology_on_disk"`
 	IDMap           string           `json:"id_map"` // "stamp" or "hash"
 	Workers         int              `json:"num_workers"`
@@ -118,6 +123,7 @@ type Plan struct {
 	Device       *ssd.Device            `json:"device,omitempty"`
 	Windows      []window.Outcome       `json:"windows"`
 	MedianError  float64                `json:"median_error"`
+	Tables       *window.TableStats     `json:"tables,omitempty"` // that training changes
 	History      []window.EpochForecast `json:"history,omitempty"`
 	// Timeline is, by activity, the last spans: the number of the batch since planning began, of a window its first,
 	// and when it began and ended, in seconds since the loader was opened.

@@ -36,8 +36,8 @@ var (
 	ErrFormat = errors.New("not a freshgo store")
 	// ErrVersion means that a newer freshgo wrote the manifest.
 	ErrVersion = errors.New("store format not supported")
-	// ErrCorrupt means that the manifest is damaged.
-	ErrCorrupt = errors.New("store is damaged")
+	// ErrCorrupt means that a file is damaged: the manifest, or an array.
+	ErrCorrupt = errors.New("the file is damaged")
 
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )

@@ -15,7 +15,9 @@ import (
 type Buffer interface {
 	// Bytes returns the memory, 64-byte aligned. It is valid until Release.
 	Bytes() []byte
-	// Release frees the memory. It is called exactly once.
+	// Retain returns another reference to the memory.
+	Retain() Buffer
+	// Release drops the reference; the last one frees the memory. It is called exactly once.
 	Release()
 }
 
@@ -72,7 +74,7 @@ func (a *MapAllocator) Acquire(nBytes int64) (Buffer, error) {
 	}
 	a.buffers.Add(1)
 	a.bytes.Add(nBytes)
-	b := &mapBuffer{owner: a, whole: whole, data: whole[:nBytes:nBytes]}
+	b := &mapBuffer{owner: a, whole: whole, data: whole[:nBytes:nBytes], others: new(atomic.Int32)}
 	b.spoil()
 	return b, nil
 }
@@ -81,14 +83,23 @@ type mapBuffer struct {
 	owner    *MapAllocator
 	whole    []byte // the map
 	data     []byte
-	released atomic.Bool // set by Release, so that a second one is seen
+	released atomic.Bool   // set by Release, so that a second one is seen
+	others   *atomic.Int32 // references beside the first
 }
 
 func (b *mapBuffer) Bytes() []byte { return b.data }
 
+func (b *mapBuffer) Retain() Buffer {
+	b.others.Add(1)
+	return &mapBuffer{owner: b.owner, whole: b.whole, data: b.data, others: b.others}
+}
+
 func (b *mapBuffer) Release() {
 	if b.released.Swap(true) {
 		panic("mem: buffer released twice")
+	}
+	if b.others.Add(-1) >= 0 {
+		return
 	}
 	b.owner.buffers.Add(-1)
 	b.owner.bytes.Add(-int64(len(b.data)))

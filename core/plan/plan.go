@@ -40,6 +40,10 @@ type Config struct {
 	Depth     int
 	SlotBytes int // of an engine buffer: the longest request
 
+	// Forwarding says that rows change while they are available: a row that is needed again is set aside, for what the
+	// tables have is old.
+	Forwarding bool
+
 	// Early lets prologues run while the superbatch before is executed, where that is worth it (Superplan.Early).
 	Early bool
 
@@ -235,6 +239,9 @@ type Prologue struct {
 	pieces   records // cold rows in the order of the file
 	forwards records // all from slots
 }
+
+// Empty reports whether nothing is read or set aside.
+func (p *Prologue) Empty() bool { return len(p.pieces)+len(p.forwards) == 0 }
 
 func (p *Prologue) free() {
 	p.pieces.freeAll()

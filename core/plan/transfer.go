@@ -100,7 +100,8 @@ func newTransfer(c *Config) transfer {
 			t.forced = &m
 		}
 		switch {
-		case m.page && len(t.pages) == 0, m.file && t.room.file == 0, (m.page || m.forward) && t.room.total() == 0:
+		case m.page && len(t.pages) == 0, m.file && t.room.file == 0, (m.page || m.forward) && t.room.total() == 0,
+			c.Forwarding && !m.forward && t.room.total() > 0:
 			continue
 		}
 		t.methods = append(t.methods, m)

@@ -13,34 +13,55 @@ import (
 type division struct {
 	of     *output
 	held   bool  // all results stay in memory until they are written; else they go to the temporary file
+	direct bool  // but for those of the last slice of the last part, which are written as they are made
 	rows   int64 // targets, or rows of sources, at a time
-	slices []int // of each part's columns; 1: its sources are read into memory as they are
+	slices []int // of each part's columns
 }
 
 // maxAtATime bounds rows at a time: their buffers keep a device busy, and more are no use. Arbitrary.
 const maxAtATime = 1 << 14
 
-// divide returns the division with the fewest slices that fits into the free bytes, or else the one that needs least
-// memory, and its memory.
+// divide returns the division that fits into the free bytes and moves the fewest bytes, of several the one with the
+// most rows at a time; or else the one that needs least memory. With it comes its memory.
 func (o *output) divide(free int64) (best division, need int64) {
 	need = math.MaxInt64
-	for _, held := range []bool{true, false} {
+	for _, how := range []division{{held: true}, {direct: true}, {}} {
+		if how.direct && o.moved() { // results are made in another order than they are written
+			continue
+		}
 		for rows := int64(maxAtATime); rows >= o.leastRows(); rows /= 2 {
-			d := division{of: o, held: held, rows: rows, slices: slices.Repeat([]int{1}, len(o.parts))}
+			d := division{of: o, held: how.held, direct: how.direct, rows: rows,
+				slices: slices.Repeat([]int{1}, len(o.parts))}
 			for i := range o.parts {
-				if !held {
+				if !d.held {
 					d.slices[i] = d.fewest(i, free)
 				}
 			}
-			if n := d.need(); n < need {
+			n := d.need()
+			if best.of == nil || need > free && n < need || n <= free && d.moved() < best.moved() {
 				best, need = d, n
-			}
-			if need <= free {
-				return best, need
 			}
 		}
 	}
 	return best, need
+}
+
+// moved returns the bytes that depend on the division: of sources, of lists, and of results that wait in the temporary
+// file.
+func (d *division) moved() (n int64) {
+	for i := range d.slices {
+		of, sources := &d.of.parts[i], d.of.parts[i].sources.Count
+		n += int64(d.slices[i]) * of.edges.Indices.Bytes
+		if stored := sources * int64(of.rows.storedBytes()); d.divides(i) {
+			n += stored + 2*sources*int64(of.rows.count*of.rows.elementBytes())
+		} else {
+			n += int64(d.slices[i]) * stored
+		}
+		if at := d.spilled(i); !d.held {
+			n += 2 * d.of.rows * int64(at[len(at)-1]*d.of.dtype.Size())
+		}
+	}
+	return n
 }
 
 // leastRows are whole pages of every slice.
@@ -68,11 +89,36 @@ func (d *division) fewest(i int, free int64) int {
 
 // need is the memory of a division.
 func (d *division) need() int64 {
-	n := d.emitBytes()
+	n := d.resultBytes()
+	if !d.direct {
+		n += d.emitBytes()
+	}
 	for i := range d.of.parts {
 		n = max(n, d.slicesBytes(i))
 	}
 	return n
+}
+
+// divides reports whether the sources of a part are read once and go to the temporary file by slices. Otherwise all of
+// them are read for each slice, where that moves fewer bytes: rows of float16 up to five times, for they take twice as
+// much in the file, to which they are written and from which they are read.
+func (d *division) divides(i int) bool {
+	c, n := d.of.parts[i].rows, d.slices[i]
+	return n > 1 && (n-1)*c.storedBytes() > 2*c.count*c.elementBytes()
+}
+
+// last reports whether a slice is the last of all.
+func (d *division) last(part, slice int) bool {
+	return part == len(d.slices)-1 && slice == d.slices[part]-1
+}
+
+// spilled is the columns of a part at which slices begin whose results go to the temporary file, and the column behind.
+func (d *division) spilled(i int) []int {
+	at := bounds(d.of.parts[i].rows.count, d.slices[i])
+	if d.direct && i == len(d.slices)-1 {
+		return at[:len(at)-1]
+	}
+	return at
 }
 
 // slicesBytes returns the memory for a part: for splitting the columns of its sources, and for the sums of one slice.
@@ -81,12 +127,16 @@ func (d *division) slicesBytes(i int) int64 {
 	sources, columns, element := of.sources.Count, int64(of.rows.count), int64(of.rows.elementBytes())
 	rows := min(d.rows, sources)
 	read, dividing := of.rows.spanBytes(rows), int64(0)
-	if d.slices[i] > 1 {
+	if d.divides(i) {
 		dividing = read + rows*columns*element + int64(d.slices[i])*ssd.PageBytes
 		read = 0
 	}
 	width := (columns + int64(d.slices[i]) - 1) / int64(d.slices[i])
-	adding := ssd.WholePages(sources*width*element) + max(read, d.sumBytes(width))
+	sums := d.sumBytes(width)
+	if d.direct && i == len(d.slices)-1 {
+		sums += d.emitBytes()
+	}
+	adding := ssd.WholePages(sources*width*element) + max(read, sums)
 	return d.resultBytes() + max(dividing, adding)
 }
 
@@ -119,10 +169,10 @@ func (d *division) resultBytes() int64 {
 	return n
 }
 
-// emitBytes is the memory for writing the output.
+// emitBytes is the memory for writing the output, beside the results.
 func (d *division) emitBytes() int64 {
 	rows := min(d.rows, d.of.rows)
-	n := d.resultBytes() + store.AddedWriterBytes(d.writerChunk()) +
+	n := store.AddedWriterBytes(d.writerChunk()) +
 		ssd.WholePages((rows+d.of.rowsPerStep())*int64(d.of.rowBytes()))
 	if d.of.own != nil {
 		n += d.of.own.spanBytes(rows)
@@ -175,7 +225,7 @@ func (o *output) footprint(staging int64) int64 {
 // listsBytes is the memory of pass.openLists.
 func (o *output) listsBytes(of *part) int64 {
 	e := of.edges
-	n := e.Indptr.Bytes + e.Indices.CRCBytes() + 2*(graph.SpanBytes(e.Indices.Layout, listPiece)+2*8*listPiece)
+	n := e.IndptrBytes() + e.Indices.CRCBytes() + 2*(graph.SpanBytes(e.Indices.Layout, listPiece)+2*8*listPiece)
 	if o.kind == GCN {
 		n += 8*e.NumNodes + 8*min(degreeBatch, e.NumNodes)
 	}
@@ -207,6 +257,14 @@ func (c *column) spanBytes(n int64) int64 {
 	}
 	// Its array is still to be made: at most as padded as this.
 	return graph.SpanBytes(ssd.Layout{RowBytes: c.rowBytes, RowsPerPage: ssd.PageBytes / c.rowBytes}, n)
+}
+
+// storedBytes is the size of a row in the store.
+func (c *column) storedBytes() int {
+	if c.array != nil {
+		return c.array.Layout.RowBytes
+	}
+	return c.rowBytes
 }
 
 // elementBytes is the size of a number in memory and in the temporary file: float32, or float64 where they are.

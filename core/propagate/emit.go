@@ -10,47 +10,32 @@ import (
 
 // emit writes the rows: each node's own, and its results behind it.
 func (p *pass) emit(ctx context.Context) (*store.Array, *manifest.Array, error) {
-	columns := p.out.ownColumns() + int64(p.out.columns())
-	w, err := p.r.adding.Create(p.out.name, p.out.dtype, columns, p.plan.writerChunk(), p.r.budget)
+	e, err := p.newEmitter()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer w.Abort()
-	e, free, err := p.newEmitter()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer free()
+	defer e.close()
 	for first := int64(0); first < p.out.rows; first += p.plan.rows {
-		n := min(p.plan.rows, p.out.rows-first)
-		if err := e.assemble(ctx, first, n); err != nil {
+		if err := e.take(ctx, first, min(p.plan.rows, p.out.rows-first), nil); err != nil {
 			return nil, nil, err
 		}
-		if err := e.write(w, first+n == p.out.rows); err != nil {
-			return nil, nil, err
-		}
-		p.progress(n)
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, nil, err
-	}
-	array, in, err := w.Finish(p.out.rows)
-	if err == nil {
-		p.r.report.Written += array.Bytes + array.CRCBytes()
-	}
-	return array, in, err
+	return e.finish(ctx)
 }
 
-// emitter puts rows together.
+// emitter puts rows together and writes them.
 type emitter struct {
 	pass    *pass
+	out     *store.AddedWriter
 	dense   []byte     // rows that are not yet written, the output's
 	filled  int64      // bytes of them
 	space   []byte     // of own rows
 	spilled [][][]byte // of each part, the chunk of each of its slices that was read
+	free    func()
 }
 
-func (p *pass) newEmitter() (*emitter, func(), error) {
+// newEmitter begins the output. The caller closes the emitter.
+func (p *pass) newEmitter() (e *emitter, err error) {
 	rows := min(p.plan.rows, p.out.rows)
 	sizes := []int64{(rows + p.out.rowsPerStep()) * int64(p.out.rowBytes()), 0}
 	if p.out.own != nil {
@@ -61,20 +46,56 @@ func (p *pass) newEmitter() (*emitter, func(), error) {
 			sizes = append(sizes, rows*width)
 		}
 	}
+	columns := p.out.ownColumns() + int64(p.out.columns())
+	e = &emitter{pass: p}
+	e.out, err = p.r.adding.Create(p.out.name, p.out.dtype, columns, p.plan.writerChunk(), p.r.budget)
+	if err != nil {
+		return nil, err
+	}
 	memory, free, err := p.scratch(sizes...)
 	if err != nil {
-		return nil, nil, err
+		e.out.Abort()
+		return nil, err
 	}
-	e := &emitter{pass: p, dense: memory[0], space: memory[1]}
+	e.dense, e.space, e.free = memory[0], memory[1], free
 	memory = memory[2:]
 	for _, s := range p.results {
 		e.spilled, memory = append(e.spilled, memory[:len(s.width)]), memory[len(s.width):]
 	}
-	return e, free, nil
+	return e, nil
+}
+
+func (e *emitter) close() {
+	e.free()
+	e.out.Abort()
+}
+
+// take writes n rows from the first on. last has the columns that were not spilled, if there are such.
+func (e *emitter) take(ctx context.Context, first, n int64, last []byte) error {
+	if err := e.assemble(ctx, first, n, last); err != nil {
+		return err
+	}
+	if err := e.write(first+n == e.pass.out.rows); err != nil {
+		return err
+	}
+	e.pass.progress(n)
+	return nil
+}
+
+// finish ends the output.
+func (e *emitter) finish(ctx context.Context) (*store.Array, *manifest.Array, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	array, in, err := e.out.Finish(e.pass.out.rows)
+	if err == nil {
+		e.pass.r.report.Written += array.Bytes + array.CRCBytes()
+	}
+	return array, in, err
 }
 
 // assemble appends rows to the rows that are not yet written.
-func (e *emitter) assemble(ctx context.Context, first, n int64) error {
+func (e *emitter) assemble(ctx context.Context, first, n int64, last []byte) error {
 	var own []byte
 	if e.pass.out.own != nil {
 		var err error
@@ -99,7 +120,8 @@ func (e *emitter) assemble(ctx context.Context, first, n int64) error {
 			if e.pass.plan.held {
 				copy(row, e.pass.held[(first+i)*result:][:result])
 			} else {
-				e.putResults(row, i)
+				row = e.putResults(row, i)
+				copy(row, last[i*int64(len(row)):])
 			}
 		}
 	})
@@ -107,14 +129,15 @@ func (e *emitter) assemble(ctx context.Context, first, n int64) error {
 	return nil
 }
 
-// putResults writes the i-th row of the results that were read.
-func (e *emitter) putResults(row []byte, i int64) {
+// putResults writes the i-th row of the results that were read and returns the rest of the row.
+func (e *emitter) putResults(row []byte, i int64) []byte {
 	for k, s := range e.pass.results {
 		for j, width := range s.width {
 			copy(row[:width], e.spilled[k][j][i*width:][:width])
 			row = row[width:]
 		}
 	}
+	return row
 }
 
 // putOwn writes the i-th of the own rows and returns the rest of the row.
@@ -132,13 +155,13 @@ func (e *emitter) putOwn(row, own []byte, i int64, numbers []float64) []byte {
 }
 
 // write writes as many rows as the writer takes: all of them if they are the last.
-func (e *emitter) write(w *store.AddedWriter, last bool) error {
+func (e *emitter) write(last bool) error {
 	step := e.pass.out.rowsPerStep() * int64(e.pass.out.rowBytes())
 	n := e.filled / step * step
 	if last {
 		n = e.filled
 	}
-	if err := w.WriteRows(e.dense[:n]); err != nil {
+	if err := e.out.WriteRows(e.dense[:n]); err != nil {
 		return err
 	}
 	e.filled = int64(copy(e.dense, e.dense[n:e.filled]))

@@ -10,6 +10,7 @@ import (
 	"freshgo/core/internal/guard"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/store"
 )
 
@@ -17,7 +18,7 @@ import (
 type lists struct {
 	*part
 	kind    string
-	indptr  []int64
+	indptr  *offsets.Table
 	sources graph.IDs
 	weights *weights  // nil: all are 1
 	inverse []float64 // with GCN, the inverse root of each node's degree
@@ -51,13 +52,12 @@ type weights struct {
 // openLists makes the lists of a part ready.
 func (p *pass) openLists(ctx context.Context, of *part) (*lists, error) {
 	l := &lists{part: of, kind: p.out.kind}
-	block, err := of.edges.LoadIndptr(ctx, p.r.budget, mem.Convert)
-	if err != nil {
+	var err error
+	if l.indptr, err = of.edges.LoadIndptr(ctx, p.r.budget, mem.Convert); err != nil {
 		return nil, err
 	}
-	p.blocks = append(p.blocks, block)
+	p.owned = append(p.owned, l.indptr)
 	p.r.report.Read += of.edges.Indptr.Bytes
-	l.indptr = mem.Slice[int64](block)[:of.edges.NumNodes+1]
 	o := &p.r.opened
 	if l.sources, err = o.IDs(ctx, of.edges.Indices, false, of.edges.NumSources, nil, nil); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (p *pass) openWeights(ctx context.Context, of *part) (w *weights, err error
 		if err != nil {
 			return nil, err
 		}
-		p.blocks = append(p.blocks, block)
+		p.owned = append(p.owned, block)
 		p.r.report.Read += array.Bytes
 		w.whole = block.Bytes()
 		if w.edges, err = o.IDs(ctx, ids, false, of.edges.NumEdges, nil, nil); err != nil {
@@ -145,8 +145,9 @@ func (l *lists) scan(ctx context.Context, targets int64, visit func(c *piece) er
 		if c.begins = before.last; c.begins {
 			c.first, c.end = before.end, min(before.end+targets, l.edges.NumNodes)
 		}
-		n := min(l.indptr[c.end]-c.position, listPiece)
-		c.ids, c.last = c.buffers[:n], c.position+n == l.indptr[c.end]
+		left := l.indptr.Begin(c.end) - c.position
+		n := min(left, listPiece)
+		c.ids, c.last = c.buffers[:n], n == left
 		return c.first < c.end
 	}
 	reading := make(chan error, 1)
@@ -194,7 +195,7 @@ func (l *lists) read(ctx context.Context, c *piece) error {
 func (l *lists) share(c *piece, i, n int) (first, end int64) {
 	behind := func(position int64) int64 { // the first target whose edges begin there or later
 		return c.first + int64(sort.Search(int(c.end-c.first), func(k int) bool {
-			return l.indptr[c.first+int64(k)] >= position
+			return l.indptr.Begin(c.first+int64(k)) >= position
 		}))
 	}
 	bound := func(i int) int64 { return behind(c.position + int64(len(c.ids)*i/n)) }
@@ -206,7 +207,8 @@ func (l *lists) share(c *piece, i, n int) (first, end int64) {
 
 // within is the edges of a target in a piece.
 func (l *lists) within(c *piece, target int64) (lo, hi int64) {
-	lo, hi = max(l.indptr[target]-c.position, 0), min(l.indptr[target+1]-c.position, int64(len(c.ids)))
+	lo, hi = l.indptr.Range(target)
+	lo, hi = max(lo-c.position, 0), min(hi-c.position, int64(len(c.ids)))
 	return lo, max(lo, hi)
 }
 

@@ -19,10 +19,10 @@ const listPiece = 1 << 15
 type pass struct {
 	out    *output
 	r      *runner
-	blocks []*mem.Block // what close frees
-	at     []uint32     // the row of each target; nil: the target itself
-	rowOf  [][]uint32   // of each part, the row of each node of its sources; nil: the node itself
-	lists  []*lists     // of each part
+	owned  []interface{ Free() } // what close frees
+	at     []uint32              // the row of each target; nil: the target itself
+	rowOf  [][]uint32            // of each part, the row of each node of its sources; nil: the node itself
+	lists  []*lists              // of each part
 	read   []*graph.Rows
 	ownRow *graph.Rows // of the targets, or nil
 
@@ -30,6 +30,10 @@ type pass struct {
 	temp    *ssd.Temp // or nil
 	results []*spill  // of each part, where they are not held
 	held    []byte    // rows of results
+	made    struct {  // the output, where it is written as results are made
+		array *store.Array
+		in    *manifest.Array
+	}
 
 	sourcesAt int64 // byte of the temporary file where the sources of one part after the other lie
 	done      int64 // rows that were divided, added up or written
@@ -86,7 +90,7 @@ func (p *pass) load(ctx context.Context) error {
 	p.work = p.out.rows
 	for i, n := range p.plan.slices {
 		p.work += int64(n) * p.out.rows
-		if n > 1 {
+		if p.plan.divides(i) {
 			p.work += p.out.parts[i].sources.Count
 		}
 	}
@@ -99,13 +103,9 @@ func (p *pass) prepare() (err error) {
 		p.held, err = p.alloc(p.out.rows * p.out.resultRowBytes())
 		return err
 	}
-	if p.temp, err = p.r.engine.CreateTemp(p.r.store.Path(), p.r.budget); err != nil {
-		return err
-	}
 	size := int64(0)
 	for i := range p.out.parts {
-		of := &p.out.parts[i]
-		s, end, err := p.spill(size, p.out.rows, of.rows.count, p.plan.slices[i], p.out.dtype.Size())
+		s, end, err := p.spill(size, p.out.rows, p.plan.spilled(i), p.out.dtype.Size())
 		if err != nil {
 			return err
 		}
@@ -113,24 +113,36 @@ func (p *pass) prepare() (err error) {
 	}
 	p.sourcesAt = size
 	for i := range p.out.parts {
-		if of := &p.out.parts[i]; p.plan.slices[i] > 1 {
+		if of := &p.out.parts[i]; p.plan.divides(i) {
 			row := int64(of.rows.count * of.rows.elementBytes())
 			size = max(size, p.sourcesAt+ssd.WholePages(of.sources.Count*row)+int64(p.plan.slices[i])*ssd.PageBytes)
 		}
 	}
-	return p.temp.Grow(max(size, ssd.PageBytes))
+	if size == 0 {
+		return nil
+	}
+	if p.temp, err = p.r.engine.CreateTemp(p.r.store.Path(), p.r.budget); err != nil {
+		return err
+	}
+	for _, s := range p.results {
+		s.temp = p.temp
+	}
+	return p.temp.Grow(size)
 }
 
-// spill is a table of the temporary file from a byte on, and its end.
-func (p *pass) spill(begin, rows int64, columns, slices, size int) (*spill, int64, error) {
-	s := &spill{engine: p.r.engine, temp: p.temp, rows: rows, chunk: p.plan.rows}
-	at := bounds(columns, slices)
+// spill is a table of the temporary file from a byte on, whose slices begin at these columns, and its end.
+func (p *pass) spill(begin, rows int64, at []int, size int) (*spill, int64, error) {
+	s, slices := &spill{engine: p.r.engine, rows: rows, chunk: p.plan.rows}, len(at)-1
+	p.r.report.Written -= begin
 	for i := range slices {
 		width := int64((at[i+1] - at[i]) * size)
 		s.width, s.start = append(s.width, width), append(s.start, begin)
 		begin += ssd.WholePages(rows * width)
 	}
-	p.r.report.Written += begin - s.start[0] // all of it, once
+	p.r.report.Written += begin // all of it, once
+	if slices == 0 {
+		return s, begin, nil
+	}
 	sums, err := p.alloc(4 * int64(slices) * chunks(rows, s.chunk))
 	s.sums = mem.View[uint32](sums)
 	return s, begin, err
@@ -142,7 +154,7 @@ func (p *pass) rowsOf(ctx context.Context, t *store.NodeType) ([]uint32, error) 
 	if block == nil {
 		return nil, err
 	}
-	p.blocks = append(p.blocks, block)
+	p.owned = append(p.owned, block)
 	p.r.report.Read += t.Order.Bytes
 	return mem.Slice[uint32](block), nil
 }
@@ -153,7 +165,7 @@ func (p *pass) alloc(n int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.blocks = append(p.blocks, block)
+	p.owned = append(p.owned, block)
 	return block.Bytes(), nil
 }
 
@@ -175,10 +187,10 @@ func (p *pass) scratch(sizes ...int64) (pieces [][]byte, free func(), err error)
 }
 
 func (p *pass) close() error {
-	for _, b := range p.blocks {
+	for _, b := range p.owned {
 		b.Free()
 	}
-	p.blocks = nil
+	p.owned = nil
 	if p.temp == nil {
 		return nil
 	}
@@ -205,6 +217,9 @@ func (p *pass) run(ctx context.Context) (*store.Array, *manifest.Array, error) {
 		if err := p.addPart(ctx, i); err != nil {
 			return nil, nil, err
 		}
+	}
+	if p.plan.direct {
+		return p.made.array, p.made.in, nil
 	}
 	return p.emit(ctx)
 }

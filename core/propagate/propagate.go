@@ -1,11 +1,12 @@
 // Package propagate computes, for every node, a reduction of the rows of all its in-neighbours, and stores it as a
 // tensor: mean, sum, or the sum with GCN's coefficients, along each edge type, with or without weights.
 //
-// Rows of sources are needed in any order, so they are in memory, and therefore as few columns as fit at a time: a pass
-// reads the rows once, writes them to a temporary file by slices of columns, and then, for each slice, holds all
-// sources in memory while it passes over the neighbour lists in order. The slices of the results are joined when the
-// output is written. So too little memory costs writing and reading features and results once more, and reading the
-// lists once for each slice, for any graph. If features and results fit, nothing is spilled.
+// Rows of sources are needed in any order, so they are in memory, as many columns of all of them as fit at a time,
+// while the neighbour lists pass by in their order. With one such slice of columns everything is read and written
+// once. With several, lists and rows are read once for each; or, where there are many, rows are read once and go by
+// slices through a temporary file. The results of all slices but the last go through it too, and join those of the
+// last one as these are made; where rows of targets lie in another order than the nodes, the results of all slices do,
+// unless there is memory for all of them.
 //
 // Sums are float64 and in the order of the lists, so the result depends neither on threads nor on memory; it is rounded
 // once.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -170,8 +171,64 @@ func TestHops(t *testing.T) {
 // TestSlices: memory for a tenth of the rows reads and writes rows, results and their spills once, and the lists once
 // for each slice.
 func TestSlices(t *testing.T) {
-	const nodes, width, edges = 40000, 64, 100000
 	rng := explore.Rand(t, 3, 0)
+	g := sliced(rng)
+	stored := g.store(t, ssd.OS)
+	for name, s := range map[string]*store.Store{"as converted": stored, "relaid out": relaid(t, stored, rng)} {
+		explore.Run(t, name, func(t *testing.T) {
+			whole, one := mustRun(t, s, Options{Tensor: "x", Reduce: Mean, Hops: 1, Name: "agg"})
+			g.check(t, whole, Mean, false)
+			require.Equal(t, 1, one.Slices)
+			require.LessOrEqual(t, one.Read, int64(2*slicedRows+slicedLists+slack), "rows, own rows, and the lists")
+			require.LessOrEqual(t, one.Written, int64(2*slicedRows+slicedRows/50))
+			wholeNode := whole.NodeTypes()[0]
+			bits := read(t, whole, tensor(t, &wholeNode, "agg"))
+			little := Options{Tensor: "x", Reduce: Mean, Hops: 1, Name: "agg", Memory: 5800 << 10, Overwrite: true}
+			few, many := mustRun(t, whole, little)
+			g.check(t, few, Mean, false)
+			require.Greater(t, many.Slices, 4)
+			require.LessOrEqual(t, many.Read, int64(4*slicedRows+many.Slices*slicedLists+slack))
+			require.LessOrEqual(t, many.Written, int64(4*slicedRows+slack))
+			node := few.NodeTypes()[0]
+			require.Equal(t, bits, read(t, few, tensor(t, &node, "agg")))
+			_, err := os.Stat(tensor(t, &wholeNode, "agg").Path)
+			require.ErrorIs(t, err, os.ErrNotExist, "what was replaced is gone")
+			for _, name := range files(t, few) {
+				require.False(t, strings.HasPrefix(name, ssd.TempPrefix), name)
+			}
+		})
+	}
+}
+
+// TestFewSlices: memory for all rows but not for the results moves nothing twice. With two or three slices rows are
+// read as often, no rows are written to be read again, and neither are the results of the last slice.
+func TestFewSlices(t *testing.T) {
+	g := sliced(explore.Rand(t, 4, 0))
+	s := g.store(t, ssd.OS)
+	for slices, memory := range map[int]int64{1: 16 << 20, 2: 11 << 20, 3: 8730 << 10} {
+		explore.Run(t, fmt.Sprint(slices), func(t *testing.T) {
+			o := Options{Tensor: "x", Reduce: Mean, Hops: 1, Name: "agg", Memory: memory, Overwrite: true}
+			out, report := mustRun(t, s, o)
+			g.check(t, out, Mean, false)
+			require.Equal(t, slices, report.Slices)
+			spilled := slicedRows * (slices - 1) / slices
+			require.LessOrEqual(t, report.Read, int64((slices+1)*slicedRows+spilled+slices*slicedLists+slack))
+			require.LessOrEqual(t, report.Written, int64(2*slicedRows+spilled+slack))
+		})
+	}
+}
+
+const (
+	slicedNodes, slicedWidth, slicedEdges = 40000, 64, 100000
+
+	slicedRows  = slicedNodes * slicedWidth * 4 // bytes
+	slicedLists = slicedEdges*4 + slicedNodes*8
+	slack       = slicedRows/10 + slicedNodes*4
+)
+
+// sliced is a graph whose features take more memory than anything else.
+func sliced(rng *rand.Rand) *randomGraph {
+	const nodes, width, edges = slicedNodes, slicedWidth, slicedEdges
 	g := newRandomGraph(rng, 1)
 	g.counts[0], g.widths[0], g.dtypes[0] = nodes, width, manifest.DType_FLOAT32
 	g.x[0] = make([]float64, nodes*width)
@@ -183,32 +240,7 @@ func TestSlices(t *testing.T) {
 	for range edges {
 		e.sources, e.targets = append(e.sources, rng.Int64N(nodes)), append(e.targets, rng.Int64N(nodes))
 	}
-	stored := g.store(t, ssd.OS)
-	for name, s := range map[string]*store.Store{"as converted": stored, "relaid out": relaid(t, stored, rng)} {
-		explore.Run(t, name, func(t *testing.T) {
-			whole, one := mustRun(t, s, Options{Tensor: "x", Reduce: Mean, Hops: 1, Name: "agg"})
-			g.check(t, whole, Mean, false)
-			require.Equal(t, 1, one.Slices)
-			const rows, lists, slack = nodes * width * 4, edges*4 + nodes*8, nodes*width*4/10 + nodes*4
-			require.LessOrEqual(t, one.Read, int64(2*rows+lists+slack), "rows, own rows, and the lists")
-			require.LessOrEqual(t, one.Written, int64(2*rows+rows/50))
-			wholeNode := whole.NodeTypes()[0]
-			bits := read(t, whole, tensor(t, &wholeNode, "agg"))
-			little := Options{Tensor: "x", Reduce: Mean, Hops: 1, Name: "agg", Memory: 6 << 20, Overwrite: true}
-			few, many := mustRun(t, whole, little)
-			g.check(t, few, Mean, false)
-			require.Greater(t, many.Slices, 4)
-			require.LessOrEqual(t, many.Read, int64(4*rows+many.Slices*lists+slack))
-			require.LessOrEqual(t, many.Written, int64(4*rows+slack))
-			node := few.NodeTypes()[0]
-			require.Equal(t, bits, read(t, few, tensor(t, &node, "agg")))
-			_, err := os.Stat(tensor(t, &wholeNode, "agg").Path)
-			require.ErrorIs(t, err, os.ErrNotExist, "what was replaced is gone")
-			for _, name := range files(t, few) {
-				require.False(t, strings.HasPrefix(name, ssd.TempPrefix), name)
-			}
-		})
-	}
+	return g
 }
 
 func smallGraph() *randomGraph {

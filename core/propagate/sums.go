@@ -17,7 +17,7 @@ func (p *pass) addPart(ctx context.Context, i int) (err error) {
 	at := bounds(of.rows.count, p.plan.slices[i])
 	p.r.report.Slices += p.plan.slices[i]
 	var sources *spill
-	if p.plan.slices[i] > 1 {
+	if p.plan.divides(i) {
 		if sources, err = p.divideSources(ctx, i); err != nil {
 			return err
 		}
@@ -33,10 +33,12 @@ func (p *pass) addPart(ctx context.Context, i int) (err error) {
 // divideSources reads the rows of a part's sources once and puts their columns into the temporary file by slices.
 func (p *pass) divideSources(ctx context.Context, i int) (*spill, error) {
 	c, n := p.out.parts[i].rows, p.out.parts[i].sources.Count
-	s, _, err := p.spill(p.sourcesAt, n, c.count, p.plan.slices[i], c.elementBytes())
+	at := bounds(c.count, p.plan.slices[i])
+	s, _, err := p.spill(p.sourcesAt, n, at, c.elementBytes())
 	if err != nil {
 		return nil, err
 	}
+	s.temp = p.temp
 	rows := min(p.plan.rows, n)
 	sizes := []int64{c.spanBytes(rows)}
 	for _, width := range s.width {
@@ -47,7 +49,6 @@ func (p *pass) divideSources(ctx context.Context, i int) (*spill, error) {
 		return nil, err
 	}
 	defer free()
-	at := bounds(c.count, len(s.width))
 	for first := int64(0); first < n; first += rows {
 		rows := min(rows, n-first)
 		data, err := p.read[i].Span(ctx, memory[0], first, rows)
@@ -85,7 +86,7 @@ func (p *pass) addSlice(ctx context.Context, i, s, lo, hi int, sources *spill) e
 	}
 	defer free()
 	if sources == nil {
-		err = p.loadRows(ctx, i, table[0])
+		err = p.loadRows(ctx, i, lo, hi, table[0])
 	} else {
 		whole := table[0][:cap(table[0])]
 		err = sources.read(ctx, s, 0, chunks(n, sources.chunk), [][]byte{whole})
@@ -98,16 +99,27 @@ func (p *pass) addSlice(ctx context.Context, i, s, lo, hi int, sources *spill) e
 		return err
 	}
 	defer done()
-	if element == 8 {
-		return addUp(ctx, a, mem.View[float64](table[0]))
+	if p.plan.direct && p.plan.last(i, s) {
+		if a.emitter, err = p.newEmitter(); err != nil {
+			return err
+		}
+		defer a.emitter.close()
 	}
-	return addUp(ctx, a, mem.View[float32](table[0]))
+	if element == 8 {
+		err = addUp(ctx, a, mem.View[float64](table[0]))
+	} else {
+		err = addUp(ctx, a, mem.View[float32](table[0]))
+	}
+	if err == nil && a.emitter != nil {
+		p.made.array, p.made.in, err = a.emitter.finish(ctx)
+	}
+	return err
 }
 
-// loadRows reads all rows of a part's sources.
-func (p *pass) loadRows(ctx context.Context, i int, table []byte) error {
+// loadRows reads columns lo to hi of all rows of a part's sources.
+func (p *pass) loadRows(ctx context.Context, i, lo, hi int, table []byte) error {
 	c, n := p.out.parts[i].rows, p.out.parts[i].sources.Count
-	width := int64(c.count * c.elementBytes())
+	width := int64((hi - lo) * c.elementBytes())
 	space, free, err := p.scratch(c.spanBytes(min(p.plan.rows, n)))
 	if err != nil {
 		return err
@@ -119,7 +131,7 @@ func (p *pass) loadRows(ctx context.Context, i int, table []byte) error {
 		if err != nil {
 			return err
 		}
-		c.widen(data, 0, c.count, table[first*width:(first+rows)*width])
+		c.widen(data, lo, hi, table[first*width:(first+rows)*width])
 	}
 	return nil
 }
@@ -145,14 +157,16 @@ func (c *column) widen(data []byte, lo, hi int, out []byte) {
 
 // adder adds up some columns of one part for all targets.
 type adder struct {
-	pass   *pass
-	lists  *lists
-	rowOf  []uint32
-	width  int
-	sums   []float64 // of a batch of targets
-	loops  []float64 // with GCN, the weights of their self-loops
-	slice  int
-	result *spill // where the results go; nil: into memory
+	pass    *pass
+	lists   *lists
+	rowOf   []uint32
+	width   int
+	sums    []float64 // of a batch of targets
+	loops   []float64 // with GCN, the weights of their self-loops
+	slice   int
+	whole   bool     // results are in memory for all targets
+	result  *spill   // where they go; nil: they stay, or
+	emitter *emitter // writes them with the other columns of their rows
 
 	out    []byte // results: rows of outStride bytes from outFirst on, these columns at outAt
 	first  int64
@@ -169,9 +183,13 @@ func (p *pass) newAdder(i, s, lo, hi int) (*adder, func(), error) {
 	if p.out.kind == GCN {
 		sizes[1] = 8 * targets
 	}
+	a.whole = p.plan.held || p.out.moved()
 	if !p.plan.held {
-		a.result, sizes[2] = p.results[i], targets*a.stride
-		if p.out.moved() {
+		if !p.plan.direct || !p.plan.last(i, s) {
+			a.result = p.results[i]
+		}
+		sizes[2] = targets * a.stride
+		if a.whole {
 			sizes[2] = p.out.rows * a.stride
 		}
 	}
@@ -210,9 +228,8 @@ func addUp[T float32 | float64](ctx context.Context, a *adder, table []T) error 
 		if !c.last {
 			return nil
 		}
-		a.first = c.first
-		if a.result == nil || a.pass.out.moved() {
-			a.first = 0
+		if !a.whole {
+			a.first = c.first
 		}
 		guard.Split(a.pass.r.threads, int(c.end-c.first), func(lo, hi int) {
 			for t := c.first + int64(lo); t < c.first+int64(hi); t++ {
@@ -225,12 +242,15 @@ func addUp[T float32 | float64](ctx context.Context, a *adder, table []T) error 
 			}
 		})
 		a.pass.progress(c.end - c.first)
-		if a.result != nil && !a.pass.out.moved() {
-			return a.result.write(a.slice, c.first, a.out[:cap(a.out)])
+		switch {
+		case a.whole:
+			return nil
+		case a.emitter != nil:
+			return a.emitter.take(ctx, c.first, c.end-c.first, a.out)
 		}
-		return nil
+		return a.result.write(a.slice, c.first, a.out[:cap(a.out)])
 	})
-	if err != nil || a.result == nil || !a.pass.out.moved() {
+	if err != nil || a.result == nil || !a.whole {
 		return err
 	}
 	for first := int64(0); first < a.pass.out.rows; first += a.result.chunk {
@@ -260,7 +280,7 @@ func add[T float32 | float64](sums []float64, row []T, by float64) {
 func (a *adder) put(target int64, sums []float64) {
 	switch l := a.lists; l.kind {
 	case Mean:
-		n := float64(max(l.indptr[target+1]-l.indptr[target], 1))
+		n := float64(max(l.indptr.Degree(target), 1))
 		for i := range sums {
 			sums[i] /= n
 		}

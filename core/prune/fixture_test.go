@@ -11,6 +11,7 @@ import (
 
 	"freshgo/core/history"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/sample"
 )
 
@@ -31,13 +32,15 @@ func newWorld(t testing.TB, rng *rand.Rand, types, relations, hops, epochs, batc
 		w.shape.First = append(w.shape.First, w.shape.First[typ]+g.NumNodes[typ])
 	}
 	for range relations {
-		r := sample.Relation{Source: rng.IntN(types), Target: rng.IntN(types), Indptr: []int64{0}}
+		r := sample.Relation{Source: rng.IntN(types), Target: rng.IntN(types)}
+		indptr := []int64{0}
 		for range g.NumNodes[r.Target] {
 			for range rng.IntN(6) {
 				r.Indices32 = append(r.Indices32, int32(rng.Int64N(1+rng.Int64N(g.NumNodes[r.Source]))))
 			}
-			r.Indptr = append(r.Indptr, int64(len(r.Indices32)))
+			indptr = append(indptr, int64(len(r.Indices32)))
 		}
+		r.Indptr = offsets.Of(indptr)
 		g.Relations = append(g.Relations, r)
 		w.shape.Relations = append(w.shape.Relations, history.Relation{Source: r.Source, Target: r.Target})
 		cfg.Fanouts = append(cfg.Fanouts, slices.Repeat([]int64{3}, hops))

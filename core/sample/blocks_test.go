@@ -12,6 +12,7 @@ import (
 
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // blockGraph is weights that are fetched, with sums.
@@ -28,7 +29,7 @@ type blockGraph struct {
 
 func (g *weightedGraph) blocks(worth func(deg, k int64) bool) *blockGraph {
 	b := &blockGraph{weightedGraph: g, sums: make([]float64, SumsLen(int64(len(g.weights)))), worth: worth, left: -1}
-	Sum(g.indptr, g.weights, b.sums)
+	Sum(offsets.Of(g.indptr), g.weights, b.sums)
 	return b
 }
 

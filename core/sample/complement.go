@@ -5,37 +5,75 @@ import (
 	"fmt"
 	"slices"
 
+	"freshgo/core/internal/asm"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
+
+// StrictBytes returns the most memory of staging that NewStrict takes, for negatives of a graph with a number of edges
+// and given links.
+func StrictBytes(n *Negatives, edges, links int64) int64 {
+	switch {
+	case n.Timed() || n.sparse(edges, links):
+		return 0
+	case n.Targets == nil:
+		return 8 * n.NumSources
+	}
+	return 16 * n.NumSources
+}
+
+// sparse reports whether by their number alone too few pairs are taken for any complement.
+func (n *Negatives) sparse(edges, links int64) bool {
+	most := float64(edges + links)
+	switch {
+	case n.Targets != nil || n.Sources != nil && !n.Given:
+		return false
+	case n.Given:
+		return 2*(most+1) < float64(n.NumTargets)
+	case !n.Apart:
+		most += float64(n.NumSources)
+	}
+	return 2*most < float64(n.NumSources)*float64(n.NumTargets)
+}
 
 // findDense finds sources most of whose targets are taken, and records these targets.
 func (s *Strict) findDense(
-	ctx context.Context, budget *mem.Budget, n *Negatives, indptr []int64, edges Edges, links Links,
+	ctx context.Context, budget *mem.Budget, n *Negatives, indptr *offsets.Table, edges Edges, links Links,
 ) error {
-	// For each source: the number of its taken targets and their weight. Copies of an edge count repeatedly.
-	block, err := budget.Alloc(mem.Staging, 16*n.NumSources)
+	if n.sparse(indptr.NumEdges(), int64(len(links.Sources))) {
+		return nil
+	}
+	// For each source: the number of its taken targets and, unless all have the weight 1, their weight. Copies of an edge
+	// count repeatedly.
+	block, err := budget.Alloc(mem.Staging, StrictBytes(n, indptr.NumEdges(), int64(len(links.Sources))))
 	if err != nil {
 		return err
 	}
 	defer block.Free()
 	all := mem.Slice[int64](block)
-	count, mass := all[:n.NumSources], mem.Slice[float64](block)[n.NumSources:]
 	clear(all)
+	count, heavy := all[:n.NumSources], mem.Slice[float64](block)[n.NumSources:]
 	each := func(visit func(source, target int64)) error {
-		return s.eachTaken(ctx, n, indptr, edges, links, visit)
+		return s.eachTaken(ctx, n, indptr, edges, links, count, visit)
 	}
-	if err := each(func(source, target int64) {
-		count[source]++
-		mass[source] += n.weight(n.Targets, target)
-	}); err != nil {
+	mass := func(v int64) float64 { return float64(count[v]) }
+	add := func(source, _ int64) { count[source]++ }
+	if n.Targets != nil {
+		mass = func(v int64) float64 { return heavy[v] }
+		add = func(source, target int64) {
+			count[source]++
+			heavy[source] += n.weight(n.Targets, target)
+		}
+	}
+	if err := each(add); err != nil {
 		return err
 	}
 	targets := before(n.Targets, n.NumTargets)
-	holds := func(v int64) bool { return 2*mass[v] >= targets }
+	holds := func(v int64) bool { return 2*mass(v) >= targets }
 	if !n.Given {
 		taken := 0.
 		for v := range n.NumSources {
-			taken += n.weight(n.Sources, v) * mass[v]
+			taken += n.weight(n.Sources, v) * mass(v)
 		}
 		if 2*taken < before(n.Sources, n.NumSources)*targets {
 			return nil
@@ -74,14 +112,19 @@ func (n *Negatives) weight(sums []float64, v int64) float64 {
 	return before(sums, v+1) - before(sums, v)
 }
 
-// eachTaken visits all pairs that must not be negatives, some of them repeatedly.
+// eachTaken visits all pairs that must not be negatives, some of them repeatedly. It prefetches the entries of a table
+// by source.
 func (s *Strict) eachTaken(
-	ctx context.Context, n *Negatives, indptr []int64, edges Edges, links Links, visit func(source, target int64),
+	ctx context.Context, n *Negatives, indptr *offsets.Table, edges Edges, links Links, table []int64,
+	visit func(source, target int64),
 ) error {
 	target := int64(0)
 	err := edges.Scan(ctx, func(first int64, sources []int64) error {
 		for i, source := range sources {
-			for indptr[target+1] <= first+int64(i) {
+			if i%ahead == 0 {
+				asm.Prefetch(table, sources[i:min(i+ahead, len(sources))])
+			}
+			for indptr.End(target) <= first+int64(i) {
 				target++
 			}
 			visit(source, target)
@@ -105,7 +148,8 @@ func (s *Strict) eachTaken(
 	return nil
 }
 
-// alloc allocates the recorded rows: for all sources, or if sources are given, for the sources of links.
+// alloc allocates the recorded rows: for all sources, or if sources are given, for the sources of links, which are all
+// edges if there are none.
 func (d *denseRows) alloc(budget *mem.Budget, n *Negatives, links Links, count []int64, holds func(int64) bool) error {
 	take := func(bytes int64) (*mem.Block, error) {
 		block, err := budget.Alloc(mem.Topology, bytes)
@@ -122,7 +166,10 @@ func (d *denseRows) alloc(budget *mem.Budget, n *Negatives, links Links, count [
 	for v := range d.place {
 		d.place[v] = -1
 	}
-	rows, total := int64(0), int64(0)
+	rows, total, loops := int64(0), int64(0), int64(1) // a node with itself
+	if n.Apart {
+		loops = 0
+	}
 	mark := func(v int64) {
 		if d.place[v] < 0 && holds(v) {
 			d.place[v] = 0
@@ -130,13 +177,15 @@ func (d *denseRows) alloc(budget *mem.Budget, n *Negatives, links Links, count [
 			total += count[v]
 		}
 	}
-	if n.Given {
+	if n.Given && links.Sources != nil {
 		for _, v := range links.Sources {
 			mark(v)
 		}
 	} else {
 		for v := range n.NumSources {
-			mark(v)
+			if !n.Given || count[v] > loops {
+				mark(v)
+			}
 		}
 	}
 	if rows == 0 {

@@ -77,7 +77,7 @@ func drawTrees[I int32 | int64](h *hop, u int, t *thread, indices []I) {
 	t0 := u * h.perUnit
 	spans, ptr := h.spans.data[t0:min(t0+h.perUnit, h.targets)], h.ptr.data[h.first+t0:]
 	var times *Times // in their order, draws are places and not positions
-	if h.relation.inMemory() && h.relation.temporal.Times.ordered() {
+	if h.relation.narrowed() && h.relation.temporal.Times.ordered() {
 		times = h.relation.temporal.Times
 	}
 	skipped := h.skipped.from(t0)

@@ -7,6 +7,7 @@ import (
 
 	"freshgo/core/internal/asm"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // edgeSet holds the edges of one relation in a batch, and the scratch memory for drawing them.
@@ -36,7 +37,7 @@ type edgeSet struct {
 	excluded    excluded          // in the batch
 	needed      needed            // for the last hop
 
-	turns, listNodes buffer[int64] // for targets whose times are fetched
+	turns, listNodes, listTimes buffer[int64] // for targets whose times are fetched
 
 	perHop []int64
 	room   int64      // like Subgraph.Room
@@ -59,6 +60,8 @@ type thread struct {
 	found  asm.Found
 	walker walker
 	masked masked
+
+	sorting [2]sorting // for a list in memory, and for sorting it
 }
 
 func (e *edgeSet) free() {
@@ -67,7 +70,7 @@ func (e *edgeSet) free() {
 		{buffer: &e.listPtr}, {buffer: &e.listPos}, {buffer: &e.listIDs}, {buffer: &e.listSpans}, {buffer: &e.listWeights},
 		{buffer: &e.listSums}, {buffer: &e.points}, {buffer: &e.located.lists}, {buffer: &e.both.keys},
 		{buffer: &e.both.ptr}, {buffer: &e.both.pos}, {buffer: &e.listOffsets[0]}, {buffer: &e.listOffsets[1]},
-		{buffer: &e.turns}, {buffer: &e.listNodes},
+		{buffer: &e.turns}, {buffer: &e.listNodes}, {buffer: &e.listTimes},
 	})
 	for i := range e.scratch {
 		t := &e.scratch[i]
@@ -75,6 +78,9 @@ func (e *edgeSet) free() {
 		t.race.buf.free()
 		t.walker.free()
 		t.masked.free()
+		for j := range t.sorting {
+			t.sorting[j].free()
+		}
 	}
 }
 
@@ -165,6 +171,11 @@ func (b *batch) hop(number, first, end int, k int64) (int64, error) {
 	}
 	if m != nil && m.gives().ids {
 		h.setUnits(true)
+		if b.relation.disjoint {
+			for u := range h.units {
+				packTrees(&h, u, h.sources)
+			}
+		}
 		return to - from, numberLoaded(&h, h.sources[:to-from], true)
 	}
 	g, row := &b.relation.Relation, h.row
@@ -216,7 +227,7 @@ func (b *batch) count(number, first, end int, k int64) error {
 			}
 			stop := min(at+pieceTargets, len(targets))
 			findSpans(b.relation.Indptr, targets[at:stop], spans[at:stop])
-			if b.relation.inMemory() {
+			if b.relation.narrowed() {
 				b.narrow(first+at, spans[at:stop], k)
 			}
 		}
@@ -259,17 +270,14 @@ func (b *batch) count(number, first, end int, k int64) error {
 }
 
 // findSpans looks up the spans of the targets.
-func findSpans(indptr, targets []int64, spans []span) {
+func findSpans(indptr *offsets.Table, targets []int64, spans []span) {
 	for at, asked := 0, 0; at < len(targets); at += group {
 		for ; asked < min(at+ahead, len(targets)); asked += group {
-			// An eighth of the spans straddle two cache lines.
-			part := targets[asked:min(asked+group, len(targets))]
-			asm.Prefetch(indptr, part)
-			asm.Prefetch(indptr[1:], part)
+			indptr.Prefetch(targets[asked:min(asked+group, len(targets))])
 		}
 		for i := at; i < min(at+group, len(targets)); i++ {
-			v := targets[i]
-			spans[i] = span{start: indptr[v], deg: indptr[v+1] - indptr[v]}
+			begin, end := indptr.Range(targets[i])
+			spans[i] = span{start: begin, deg: end - begin}
 		}
 	}
 }

@@ -132,13 +132,13 @@ func (b *batch) skip(number, first int, targets []int64, spans []span, k int64) 
 			return err
 		}
 	}
-	if _, fetched := b.relation.method.(*temporalLists); fetched {
-		return nil // which skips them in the lists that it fetches
+	if b.relation.temporal != nil && b.relation.method != nil {
+		return nil // which skips them in the lists that it sorts
 	}
 	widest := int64(0)
 	for i, v := range targets {
 		pos := b.excluded.of(v)
-		if b.relation.inMemory() && len(pos) > 0 {
+		if b.relation.narrowed() && len(pos) > 0 {
 			pos = b.narrowWithout(first+i, v, pos, &spans[i], k)
 		} else if b.relation.method == nil {
 			spans[i].deg -= int64(len(pos))
@@ -197,8 +197,9 @@ func (b *batch) findExcluded() error {
 	}
 	end := func(v int64) {
 		pos := x.pos[x.ptr[len(x.ptr)-1]:]
-		if r := b.relation; r.inMemory() && r.temporal.Times.ordered() && len(pos) > 0 {
-			r.temporal.Times.findPlaces(g.Indptr[v], g.Indptr[v+1], pos)
+		if r := b.relation; r.narrowed() && r.temporal.Times.ordered() && len(pos) > 0 {
+			begin, end := g.Indptr.Range(v)
+			r.temporal.Times.findPlaces(begin, end, pos)
 		}
 		x.ptr = append(x.ptr, len(x.pos))
 	}
@@ -206,7 +207,7 @@ func (b *batch) findExcluded() error {
 		var mine []Link
 		err := g.eachFetched(b.ctx, x.nodes, func(p listPiece) {
 			v := x.nodes[p.target]
-			if p.first == g.Indptr[v] {
+			if p.first == g.Indptr.Begin(v) {
 				mine = next(v)
 			}
 			x.pos = findSources(x.pos, p.ids, p.first, mine)
@@ -221,7 +222,7 @@ func (b *batch) findExcluded() error {
 		if err := checkContext(b.ctx, j); err != nil {
 			return err
 		}
-		lo, hi := g.Indptr[v], g.Indptr[v+1]
+		lo, hi := g.Indptr.Range(v)
 		if g.Indices32 != nil {
 			x.pos = findSources(x.pos, g.Indices32[lo:hi], lo, next(v))
 		} else {
@@ -283,6 +284,6 @@ func mask[W float32 | float64](m *masked, list []W, skipped []int64, start int64
 	for _, p := range skipped {
 		left[p-start] = 0
 	}
-	Sum([]int64{0, int64(len(list))}, left, sums)
+	sumBlocks(left, 0, sums)
 	return left, sums
 }

@@ -26,14 +26,19 @@ func TestExcludedEdgesOfTrees(t *testing.T) {
 	configs["disjoint"] = plainConfig{Fanouts: []int64{7, 4}, Disjoint: true}
 	configs["disjoint, all"] = plainConfig{Fanouts: []int64{-1, 3}, Disjoint: true}
 	configs["disjoint, many"] = plainConfig{Fanouts: []int64{40, 2}, Disjoint: true, Replace: true}
-	for _, sorted := range []bool{false, true} {
-		timed := g
-		if sorted {
+	for _, kind := range []string{"any", "sorted", "of nodes"} {
+		timed, forms := g, g.timeForms(t)
+		switch kind {
+		case "sorted":
 			timed = g.sorted()
-		}
-		forms := map[string]*Times{"sorted": {Ascending: timed.times}, "source": {Source: timed}}
-		if !sorted {
-			forms = g.timeForms(t)
+			forms = map[string]*Times{"sorted": {Ascending: timed.times}, "source": {Source: timed}}
+		case "of nodes":
+			types := plainTypes(g.testGraph)
+			timed = &timedGraph{weightedGraph: g.weightedGraph, times: types.withNodeTimes(explore.Seed(t, 9))[0]}
+			forms = map[string]*Times{
+				"narrow": {Nodes: byNode(types.nodeTimes[0], 0)}, "wide": {Nodes: byNode(types.nodeTimes[0], 1)},
+				"source": {Nodes: byNode(types.nodeTimes[0], 2)},
+			}
 		}
 		var leftTimes []int64
 		for _, p := range pos {
@@ -58,7 +63,7 @@ func TestExcludedEdgesOfTrees(t *testing.T) {
 					continue
 				}
 				for place, graph := range g.forms() {
-					explore.Run(t, fmt.Sprintf("%s/%s/%s", name, form, place), func(t *testing.T) {
+					explore.Run(t, fmt.Sprintf("%s/%s/%s/%s", kind, name, form, place), func(t *testing.T) {
 						for _, threads := range []int{1, 2, 8} {
 							w := newWorker(t, graph, cfg, false, threads)
 							var got, plain Subgraph

@@ -29,7 +29,7 @@ func TestNewRefuses(t *testing.T) {
 		{"short indptr", graph(func(g *plainGraph) {
 			g.Indptr = g.Indptr[1:]
 		}), []int64{1}, ErrGraph,
-			"sample: indptr has 4 elements for 4 nodes, expected one more than nodes: inconsistent graph"},
+			"sample: indptr has the lists of 3 nodes, expected 4: inconsistent graph"},
 		{"negative nodes", plainGraph{NumNodes: -1}, []int64{1}, ErrGraph, "sample: -1 nodes of type 0: inconsistent graph"},
 		{"indptr not from 0", graph(func(g *plainGraph) {
 			g.Indptr = []int64{1, 3, 3, 3, 3}

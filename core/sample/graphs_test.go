@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // testGraph is a graph with skewed degrees: isolated nodes, many small ones, a few hubs, repeated edges and self-loops.
@@ -112,6 +113,7 @@ type testTypes struct {
 	nodes     []int64
 	relations []testRelation
 	named     bool
+	nodeTimes [][]int64 // by type, by which edges have the times of their sources; nil: edges have times of their own
 }
 
 // plainTypes is a graph without types.
@@ -162,7 +164,7 @@ func citations(seed uint64) *testTypes {
 func (g *testTypes) form(shift int) Graph {
 	out := Graph{NumNodes: g.nodes, Named: g.named}
 	for i, r := range g.relations {
-		relation := Relation{Source: r.source, Target: r.target, Indptr: r.indptr}
+		relation := Relation{Source: r.source, Target: r.target, Indptr: offsets.Of(r.indptr)}
 		switch (i + shift) % 3 {
 		case 0:
 			relation.Indices32 = r.narrow

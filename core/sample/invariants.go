@@ -109,9 +109,9 @@ func (w *Worker) checkRows(
 				continue
 			}
 			pos := one.pos[i]
-			if !(pos >= e.Indptr[node] && pos < e.Indptr[node+1] && (e.replace || !seen[pos])) {
+			if begin, end := e.Indptr.Range(node); !(pos >= begin && pos < end && (e.replace || !seen[pos])) {
 				violated("edge %d of relation %d is at %d, of node %d with [%d, %d)", i, relation, pos, node,
-					e.Indptr[node], e.Indptr[node+1])
+					begin, end)
 			}
 			seen[pos] = true
 			if source := g.Nodes[from] - w.sampler.first[e.Source]; !e.joins(pos, source) {

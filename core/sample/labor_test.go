@@ -10,6 +10,7 @@ import (
 
 	"freshgo/core/internal/asm"
 	"freshgo/core/internal/explore"
+	"freshgo/core/offsets"
 )
 
 func TestLaborDrawsEveryPositionEquallyOften(t *testing.T) {
@@ -86,7 +87,7 @@ func TestLaborEstimatesTheMean(t *testing.T) {
 	}
 	graph := plainGraph{NumNodes: nodes, Indptr: indptr, Indices32: indices}
 	weights := &Weights{Wide: list, Sums: make([]float64, SumsLen(int64(len(list))))}
-	Sum(indptr, list, weights.Sums)
+	Sum(offsets.Of(indptr), list, weights.Sums)
 	value := func(node int64) float64 { return 10 + math.Sin(float64(node*node)) + float64(node%5) }
 	for _, w := range []*Weights{nil, weights} {
 		for _, k := range []int64{1, 3, 20, 100} {

@@ -296,7 +296,9 @@ func (l *wholeLists) fetch(i, end int, ptr []int64) (*lists, error) {
 	if err := l.weights.fetch(h.ctx, drawn, from.wide); err != nil {
 		return nil, fmt.Errorf("sample: fetching %d weights: %w", total, err)
 	}
-	Sum(ptr, from.wide, from.sums)
+	for j := range end - i {
+		sumBlocks(from.wide[ptr[j]:ptr[j+1]], ptr[j], from.sums)
+	}
 	return from, nil
 }
 

@@ -48,14 +48,15 @@ func TestEachFetchedGivesListsInPieces(t *testing.T) {
 		require.NoError(t, g.eachFetched(context.Background(), targets, func(p listPiece) {
 			require.Equal(t, ended, p.target)
 			require.LessOrEqual(t, len(p.ids), FetchedEdges)
-			require.Equal(t, g.Indptr[targets[p.target]]+int64(len(got[p.target])), p.first)
+			require.Equal(t, g.Indptr.Begin(targets[p.target])+int64(len(got[p.target])), p.first)
 			if got[p.target] = append(got[p.target], p.ids...); p.last {
 				ended++
 			}
 		}))
 		require.Equal(t, len(targets), ended)
 		for i, v := range targets {
-			require.True(t, slices.Equal(long.wide[g.Indptr[v]:g.Indptr[v+1]], got[i]), "target %d of %v", v, targets)
+			begin, end := g.Indptr.Range(v)
+			require.True(t, slices.Equal(long.wide[begin:end], got[i]), "target %d of %v", v, targets)
 		}
 	}
 }

@@ -152,9 +152,7 @@ func (m *pathMoves) turn(first, step int) {
 			}
 		}
 	}
-	indptr := m.path[step%len(m.path)].Indptr
-	asm.Prefetch(indptr, at)
-	asm.Prefetch(indptr[1:], at)
+	m.path[step%len(m.path)].Indptr.Prefetch(at)
 }
 
 // leave draws the edges that the walkers take and prefetches their sources.
@@ -168,7 +166,7 @@ func (m *pathMoves) leave(first, step int) {
 		if pos[i] = 0; t < 0 {
 			continue
 		}
-		start, stop := g.Indptr[at[i]], g.Indptr[at[i]+1]
+		start, stop := g.Indptr.Range(at[i])
 		if start == stop {
 			if relation > 0 {
 				targets[i], at[i] = ^t, 0

@@ -12,6 +12,7 @@ import (
 
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // referenceMetapath finds the neighbours of v walk after walk, as the documentation says.
@@ -196,7 +197,7 @@ func bipartite(numItems int, users ...[]int32) Graph {
 	}
 	relation := func(source, target int, lists [][]int32) Relation {
 		g := graphOf(lists...)
-		return Relation{Source: source, Target: target, Indptr: g.Indptr, Indices32: g.Indices32}
+		return Relation{Source: source, Target: target, Indptr: offsets.Of(g.Indptr), Indices32: g.Indices32}
 	}
 	return Graph{NumNodes: []int64{int64(len(users)), int64(numItems)},
 		Relations: []Relation{relation(1, 0, users), relation(0, 1, items)}, Named: true}
@@ -216,7 +217,7 @@ func TestMetapathsVisitAsOftenAsExpected(t *testing.T) {
 	}
 	dead := graphs["dead ends"].Relations
 	items := graphOf([]int32{0, 1, 2}, nil, []int32{2})
-	dead[1].Indptr, dead[1].Indices32 = items.Indptr, items.Indices32
+	dead[1].Indptr, dead[1].Indices32 = offsets.Of(items.Indptr), items.Indices32
 	for name, g := range graphs {
 		for _, walk := range []Walk{{1, 1, 0}, {1, 4, 0}, {3, 3, .5}} {
 			t.Run(fmt.Sprint(name, walk), func(t *testing.T) {
@@ -250,7 +251,8 @@ func expectedPathVisits(g Graph, w Walk) []float64 {
 	step := func(r Relation, from []float64, to int) (next []float64, lost float64) {
 		next = make([]float64, to)
 		for v, p := range from {
-			list := r.Indices32[r.Indptr[v]:r.Indptr[v+1]]
+			begin, end := r.Indptr.Range(int64(v))
+			list := r.Indices32[begin:end]
 			if len(list) == 0 {
 				lost += p
 			}
@@ -338,7 +340,7 @@ func TestMetapathFaults(t *testing.T) {
 		require.ErrorContains(t, err, tt.words)
 	}
 	broken := g.form(0)
-	broken.Relations[1].Indptr = broken.Relations[1].Indptr[1:]
+	broken.Relations[1].Indptr = offsets.Of([]int64{0, 0})
 	_, err := New(broken, onePath([]int64{5}, walk, 1, 2))
 	require.ErrorIs(t, err, ErrGraph)
 
@@ -360,7 +362,7 @@ func TestMetapathFaults(t *testing.T) {
 	failure := errors.New("disk on fire")
 	for n := range 18 { // fetches: two hops of three and four times three steps, less where nobody moves
 		graph := g.form(0)
-		graph.Relations[5] = Relation{Source: 1, Target: 2, Indptr: g.relations[5].indptr,
+		graph.Relations[5] = Relation{Source: 1, Target: 2, Indptr: offsets.Of(g.relations[5].indptr),
 			Adjacency: &failingFetch{testGraph: g.relations[5].testGraph, err: failure, good: n}}
 		var sub Subgraph
 		err := newTypesWorker(t, graph, cfg, true, 1).Draw(context.Background(), Key{}, request, &sub)

@@ -11,6 +11,7 @@ import (
 
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // Scan implements Edges.
@@ -56,7 +57,7 @@ func dense(nodes int, keep int64) *testGraph {
 func (g *testGraph) strict(t *testing.T, n *Negatives, links Links, inGraph bool) {
 	t.Helper()
 	budget := mem.NewBudget(0)
-	s, err := NewStrict(context.Background(), budget, n, g.indptr, g, links, inGraph)
+	s, err := NewStrict(context.Background(), budget, n, offsets.Of(g.indptr), g, links, inGraph)
 	require.NoError(t, err)
 	require.Equal(t, budget.Used(), s.Bytes())
 	n.Strict = s
@@ -255,7 +256,7 @@ func TestImpossibleNegatives(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			budget := mem.NewBudget(0)
 			tt.n.NumSources, tt.n.NumTargets = tt.g.nodes(), tt.g.nodes()
-			s, err := NewStrict(context.Background(), budget, &tt.n, tt.g.indptr, tt.g, tt.with, false)
+			s, err := NewStrict(context.Background(), budget, &tt.n, offsets.Of(tt.g.indptr), tt.g, tt.with, false)
 			if !tt.free {
 				require.ErrorIs(t, err, ErrNegative)
 				require.Zero(t, budget.Used())
@@ -277,7 +278,7 @@ func TestNegativesFaults(t *testing.T) {
 		budget := mem.NewBudget(max(limit, 1))
 		_, err := NewStrict(context.Background(), budget,
 			&Negatives{NumSources: g.nodes(), NumTargets: g.nodes(), Given: true, Targets: sums(t, someWeights(100, 1))},
-			g.indptr, g, Links{Sources: g.seeds(90, 1), Targets: g.seeds(90, 2)}, false)
+			offsets.Of(g.indptr), g, Links{Sources: g.seeds(90, 1), Targets: g.seeds(90, 2)}, false)
 		if err != nil {
 			require.ErrorIs(t, err, mem.ErrBudget)
 			require.Zero(t, budget.Used())
@@ -293,7 +294,7 @@ func TestNegativesFaults(t *testing.T) {
 		require.ErrorIs(t, n.Draw(ctx, g.relation(form), Key{}, source, target), context.Canceled)
 	}
 	broken := errors.New("broken")
-	edges := &Relation{Indptr: g.indptr, Adjacency: failing{broken}}
+	edges := &Relation{Indptr: offsets.Of(g.indptr), Adjacency: failing{broken}}
 	require.ErrorIs(t, n.Draw(context.Background(), edges, Key{}, source, target), broken)
 	require.ErrorIs(t, (&Negatives{NumSources: 3, NumTargets: 3}).Draw(ctx, nil, Key{}, source, target), context.Canceled)
 }

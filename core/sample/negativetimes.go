@@ -195,7 +195,7 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source,
 			mass[at] = total
 			return
 		}
-		begins := p.first == g.Indptr[v]
+		begins := p.first == g.Indptr.Begin(v)
 		if source < 0 {
 			taken = n.takenSources(taken, begins, p.ids, sources)
 		} else {
@@ -253,7 +253,7 @@ func (n *Negatives) drawLeft(ctx context.Context, g *Relation, s stream, source,
 		return source, target, nil
 	}
 	err := g.eachList(ctx, []int64{target}, func(p listPiece) {
-		taken = n.takenSources(taken, p.first == g.Indptr[target], p.ids, sources)
+		taken = n.takenSources(taken, p.first == g.Indptr.Begin(target), p.ids, sources)
 	})
 	if err != nil {
 		return 0, 0, err
@@ -327,7 +327,7 @@ func (g *Relation) eachList(ctx context.Context, targets []int64, visit func(p l
 		if err := checkContext(ctx, i); err != nil {
 			return err
 		}
-		lo, hi := g.Indptr[v], g.Indptr[v+1]
+		lo, hi := g.Indptr.Range(v)
 		if g.Indices64 != nil {
 			visit(listPiece{target: i, first: lo, ids: g.Indices64[lo:hi], last: true})
 			continue

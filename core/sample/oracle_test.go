@@ -12,6 +12,7 @@ import (
 
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // The oracles of the samplers that are not uniform: as slow and as plain as their documentation.
@@ -213,9 +214,9 @@ func (g *weightedGraph) with(form string) *Weights {
 		for i, w := range g.weights {
 			narrow[i] = float32(w)
 		}
-		return &Weights{Narrow: narrow, Sums: sums, Positive: Sum(g.indptr, narrow, sums)}
+		return &Weights{Narrow: narrow, Sums: sums, Positive: Sum(offsets.Of(g.indptr), narrow, sums)}
 	case "ram64":
-		return &Weights{Wide: g.weights, Sums: sums, Positive: Sum(g.indptr, g.weights, sums)}
+		return &Weights{Wide: g.weights, Sums: sums, Positive: Sum(offsets.Of(g.indptr), g.weights, sums)}
 	}
 	return &Weights{Source: g}
 }

@@ -20,6 +20,18 @@ func inPieces[T any](d Drawn, out []T, fetch func(Drawn, []T) error) error {
 	return fetch(d, out)
 }
 
+// Ends writes the ends of the edges at some positions of the index array. It returns errors of Adjacency.Fetch.
+func (r *Relation) Ends(ctx context.Context, pos []int64, sources, targets []int64) error {
+	ptr := make([]int64, len(pos)+1)
+	for i, p := range pos {
+		targets[i], ptr[i+1] = r.Indptr.Find(p), int64(i)+1
+	}
+	if err := r.fetch(ctx, Drawn{Targets: targets, Ptr: ptr, Pos: pos}, sources); err != nil {
+		return fmt.Errorf("sample: fetching the sources of %d edges: %w", len(pos), err)
+	}
+	return nil
+}
+
 // listPiece is a part of the in-edges of a target: their sources, and the position of the first. A target has at least
 // one piece.
 type listPiece struct {
@@ -38,7 +50,8 @@ func (r *Relation) eachFetched(ctx context.Context, targets []int64, visit func(
 		pos, ptr = pos[:0], append(ptr[:0], 0)
 		first, skipped := i, done
 		for i < len(targets) && len(pos) < FetchedEdges {
-			begin, end := r.Indptr[targets[i]]+done, r.Indptr[targets[i]+1]
+			begin, end := r.Indptr.Range(targets[i])
+			begin += done
 			stop := min(end, begin+int64(FetchedEdges-len(pos)))
 			for p := begin; p < stop; p++ {
 				pos = append(pos, p)
@@ -57,9 +70,10 @@ func (r *Relation) eachFetched(ctx context.Context, targets []int64, visit func(
 			return fmt.Errorf("sample: fetching lists of %d neighbours: %w", len(pos), err)
 		}
 		for j, v := range of {
-			begin := r.Indptr[v] + skipped
+			begin, end := r.Indptr.Range(v)
+			begin += skipped
 			n := ptr[j+1] - ptr[j]
-			visit(listPiece{target: first + j, first: begin, ids: ids[ptr[j]:ptr[j+1]], last: begin+n == r.Indptr[v+1]})
+			visit(listPiece{target: first + j, first: begin, ids: ids[ptr[j]:ptr[j+1]], last: begin+n == end})
 			skipped = 0
 		}
 	}

@@ -1,5 +1,7 @@
 package sample
 
+import "freshgo/core/offsets"
+
 // plainGraph is a homogeneous graph, as its one relation.
 type plainGraph struct {
 	NumNodes  int64
@@ -10,7 +12,11 @@ type plainGraph struct {
 }
 
 func (g plainGraph) relation() Relation {
-	return Relation{Indptr: g.Indptr, Indices32: g.Indices32, Indices64: g.Indices64, Adjacency: g.Adjacency}
+	of := Relation{Indices32: g.Indices32, Indices64: g.Indices64, Adjacency: g.Adjacency}
+	if g.Indptr != nil {
+		of.Indptr = offsets.Of(g.Indptr)
+	}
+	return of
 }
 
 func (g plainGraph) graph() Graph {

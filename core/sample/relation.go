@@ -27,27 +27,35 @@ func (r *relation) setMethod(k *Kind, cfg *Config, i int) (err error) {
 	if r.method, err = k.along(cfg, i, &r.Relation); err != nil || r.method == nil {
 		return err
 	}
-	for v := range r.numTargets() {
-		r.widest = max(r.widest, r.Indptr[v+1]-r.Indptr[v])
-	}
+	r.widest = r.Indptr.Longest()
 	return nil
 }
 
-func (r *Relation) numTargets() int64 { return int64(len(r.Indptr)) - 1 }
+func (r *Relation) numTargets() int64 { return r.Indptr.NumNodes() }
 
-func (r *Relation) numEdges() int64 { return r.Indptr[len(r.Indptr)-1] }
+func (r *Relation) numEdges() int64 { return r.Indptr.NumEdges() }
+
+// source returns an element of an index array in memory.
+func (r *Relation) source(p int64) int64 {
+	if r.Indices32 != nil {
+		return int64(r.Indices32[p])
+	}
+	return r.Indices64[p]
+}
 
 // check validates the shape of a relation of g.
 func (r *Relation) check(g *Graph) error {
 	if types := len(g.NumNodes); r.Source < 0 || r.Source >= types || r.Target < 0 || r.Target >= types {
 		return fmt.Errorf("from node type %d to %d, expected types below %d: %w", r.Source, r.Target, types, ErrGraph)
 	}
-	if numTargets := g.NumNodes[r.Target]; int64(len(r.Indptr)) != numTargets+1 {
-		return fmt.Errorf("indptr has %d elements for %d nodes, expected one more than nodes: %w",
-			len(r.Indptr), numTargets, ErrGraph)
+	if r.Indptr == nil {
+		return fmt.Errorf("no indptr: %w", ErrGraph)
 	}
-	if r.Indptr[0] != 0 {
-		return fmt.Errorf("indptr starts with %d, expected 0: %w", r.Indptr[0], ErrGraph)
+	if numTargets := g.NumNodes[r.Target]; r.numTargets() != numTargets {
+		return fmt.Errorf("indptr has the lists of %d nodes, expected %d: %w", r.numTargets(), numTargets, ErrGraph)
+	}
+	if first := r.Indptr.Begin(0); first != 0 {
+		return fmt.Errorf("indptr starts with %d, expected 0: %w", first, ErrGraph)
 	}
 	arrays := 0
 	for _, present := range []bool{r.Indices32 != nil, r.Indices64 != nil, r.Adjacency != nil} {

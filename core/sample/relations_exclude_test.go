@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/internal/explore"
+	"freshgo/core/offsets"
 )
 
 // In trees a node is expanded in every tree that reaches it, in any hop, also along relations that the first hop does
@@ -104,7 +105,8 @@ func TestExcludedEdgesOfWeightedRelations(t *testing.T) {
 		}
 	}
 	hetero := Graph{NumNodes: []int64{g.nodes()},
-		Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}, {Indptr: g.indptr, Indices64: g.wide}}, Named: true}
+		Relations: []Relation{{Indptr: offsets.Of(g.indptr), Indices32: g.narrow},
+			{Indptr: offsets.Of(g.indptr), Indices64: g.wide}}, Named: true}
 	draw := func(of *weightedGraph, r Request) (out Subgraph) {
 		cfg := Config{Fanouts: [][]int64{{5}, {3}}, Weights: []*Weights{nil, of.with("ram64")}}
 		s, err := New(hetero, cfg)

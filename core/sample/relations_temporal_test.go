@@ -10,6 +10,7 @@ import (
 
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // heteroTimes gives the relations of citations times, but for two.
@@ -33,7 +34,74 @@ func heteroTimes(g *testTypes) [][]int64 {
 	return times
 }
 
-// temporal returns the configuration of those relations: times in memory, with an order and without, or fetched.
+// withNodeTimes gives the nodes of every other type times, in each form's range, and returns the times of the edges.
+func (g *testTypes) withNodeTimes(seed uint64) [][]int64 {
+	rng := newReferenceRNG(seed, 6)
+	g.nodeTimes = make([][]int64, len(g.nodes))
+	for t, n := range g.nodes {
+		if t%2 == 1 {
+			continue
+		}
+		g.nodeTimes[t] = make([]int64, n)
+		for v := range g.nodeTimes[t] {
+			g.nodeTimes[t][v] = rng.below(300) - 100
+		}
+	}
+	times := make([][]int64, len(g.relations))
+	for i, r := range g.relations {
+		of := g.nodeTimes[r.source]
+		if of == nil {
+			continue
+		}
+		times[i] = make([]int64, len(r.wide))
+		for p, v := range r.wide {
+			times[i][p] = of[v]
+		}
+	}
+	return times
+}
+
+// byNode returns times of nodes in one of three forms: narrow, wide, fetched.
+func byNode(times []int64, form int) *TimesByNode {
+	switch form % 3 {
+	case 0:
+		narrow := &TimesByNode{Least: slices.Min(times), Narrow: make([]uint32, len(times))}
+		for v, time := range times {
+			narrow.Narrow[v] = uint32(time - narrow.Least)
+		}
+		return narrow
+	case 1:
+		return &TimesByNode{Wide: times}
+	}
+	return &TimesByNode{Source: fetchedNodeTimes(times)}
+}
+
+// hubOrders returns long lists of a graph: most of its hubs.
+func hubOrders(t testing.TB, g *testGraph, times *TimesByNode) *LongLists {
+	r, budget := Relation{Indptr: offsets.Of(g.indptr), Indices64: g.wide}, mem.NewBudget(0)
+	most := int64(len(g.wide)) * 3
+	l, err := NewLongLists(context.Background(), &r, times, most, budget)
+	require.NoError(t, err)
+	require.LessOrEqual(t, budget.Used(), most)
+	t.Cleanup(func() {
+		l.Close()
+		require.Zero(t, budget.Used())
+	})
+	return l
+}
+
+// fetchedNodeTimes is a source of times of nodes.
+type fetchedNodeTimes []int64
+
+func (f fetchedNodeTimes) FetchNodeTimes(_ context.Context, nodes, out []int64) error {
+	for i, v := range nodes {
+		out[i] = f[v]
+	}
+	return nil
+}
+
+// temporal returns the configuration of those relations: times of edges in memory, with an order and without, or
+// fetched; or times of nodes.
 func (g *testTypes) temporal(t testing.TB, times [][]int64, form int, how Temporal) []*Temporal {
 	out := make([]*Temporal, len(g.relations))
 	for i, r := range g.relations {
@@ -43,15 +111,20 @@ func (g *testTypes) temporal(t testing.TB, times [][]int64, form int, how Tempor
 		one := how
 		one.Times = &Times{Ascending: slices.Clone(times[i])}
 		switch {
+		case g.nodeTimes != nil:
+			one.Times = &Times{Nodes: byNode(g.nodeTimes[r.source], i+form)}
+			if form%2 == 0 && one.Times.Nodes.Source == nil {
+				one.Times.Long = hubOrders(t, r.testGraph, one.Times.Nodes)
+			}
 		case (i+form)%3 == 0:
 			one.Times = &Times{Source: &timedGraph{weightedGraph: &weightedGraph{testGraph: r.testGraph}, times: times[i]}}
-		case TimesAscend(r.indptr, times[i]):
+		case TimesAscend(offsets.Of(r.indptr), times[i]):
 		case form == 1:
 			one.Times.Order64 = make([]int64, len(times[i]))
-			require.NoError(t, SortTimes(context.Background(), r.indptr, one.Times.Ascending, one.Times.Order64))
+			require.NoError(t, SortTimes(context.Background(), offsets.Of(r.indptr), one.Times.Ascending, one.Times.Order64))
 		default:
 			one.Times.Order32 = make([]uint32, len(times[i]))
-			require.NoError(t, SortTimes(context.Background(), r.indptr, one.Times.Ascending, one.Times.Order32))
+			require.NoError(t, SortTimes(context.Background(), offsets.Of(r.indptr), one.Times.Ascending, one.Times.Order32))
 		}
 		out[i] = &one
 	}

@@ -12,6 +12,7 @@ import (
 	"freshgo/core/internal/explore"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // With all neighbours and one type, a batch equals the batch of the homogeneous sampler.
@@ -21,8 +22,8 @@ func TestHeteroOfOneTypeIsHomogeneous(t *testing.T) {
 	seeds := g.seeds(30, 1)
 	var one Subgraph
 	require.NoError(t, newWorker(t, g.forms()["ram32"], cfg, true, 2).Sample(context.Background(), Key{}, seeds, &one))
-	hetero := Graph{NumNodes: []int64{g.nodes()}, Relations: []Relation{{Indptr: g.indptr, Indices32: g.narrow}},
-		Named: true}
+	hetero := Graph{NumNodes: []int64{g.nodes()}, Named: true,
+		Relations: []Relation{{Indptr: offsets.Of(g.indptr), Indices32: g.narrow}}}
 	var got cutBatch
 	w := newTypesWorker(t, hetero, Config{Fanouts: [][]int64{cfg.Fanouts}}, true, 2)
 	require.NoError(t, w.Sample(context.Background(), Key{}, [][]int64{seeds}, &got))
@@ -40,7 +41,7 @@ func TestHeteroDrawsAsTheHomogeneousSampler(t *testing.T) {
 	for i := range weights.Narrow {
 		weights.Narrow[i] = float32(i % 5)
 	}
-	Sum(g.indptr, weights.Narrow, weights.Sums)
+	Sum(offsets.Of(g.indptr), weights.Narrow, weights.Sums)
 	for name, cfg := range map[string]plainConfig{
 		"uniform":        {},
 		"replaced":       {Replace: true},
@@ -79,7 +80,7 @@ func TestHeteroWeights(t *testing.T) {
 		for p := range w.Wide {
 			w.Wide[p] = float64(p % 2)
 		}
-		Sum(r.indptr, w.Wide, w.Sums)
+		Sum(offsets.Of(r.indptr), w.Wide, w.Sums)
 		cfg.Weights[i] = w
 	}
 	var first cutBatch
@@ -129,7 +130,7 @@ func TestHeteroDrawsEveryPositionEquallyOften(t *testing.T) {
 		for _, replace := range []bool{false, true} {
 			t.Run(fmt.Sprintf("deg=%d/k=%d/replace=%v", tt.deg, tt.k, replace), func(t *testing.T) {
 				g := star(tt.deg)
-				relation := Relation{Source: 1, Target: 0, Indptr: g.Indptr, Indices32: g.Indices32}
+				relation := Relation{Source: 1, Target: 0, Indptr: offsets.Of(g.Indptr), Indices32: g.Indices32}
 				w := newTypesWorker(t, Graph{NumNodes: []int64{g.NumNodes, g.NumNodes}, Relations: []Relation{relation, relation},
 					Named: true},
 					Config{Fanouts: [][]int64{{int64(tt.k)}, {int64(tt.k)}}, Replace: replace}, true, 1)

@@ -29,6 +29,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"freshgo/core/offsets"
 )
 
 // Errors of this package wrap one of these, a context error, mem.ErrBudget, or an error of Adjacency.Fetch.
@@ -66,15 +68,15 @@ type Graph struct {
 }
 
 // Relation holds the in-edges of the nodes of type Target in compressed sparse columns: the sources of node v, nodes of
-// type Source, are at the positions Indptr[v] to Indptr[v+1] of the index array.
+// type Source, are at the positions Indptr.Range(v) of the index array.
 //
 // The index array is exactly one of Indices32 and Indices64 or, on disk, Adjacency (a relation without edges may leave
-// all three nil). Indptr has one more element than Target has nodes and must not decrease, and all sources must be
+// all three nil). Indptr has as many lists as Target has nodes, its offsets must not decrease, and all sources must be
 // nodes; the store verifies both as it loads. A Relation that breaks this fails at a bounds check and never accesses
 // memory outside its arrays.
 type Relation struct {
 	Source, Target int // numbers of node types
-	Indptr         []int64
+	Indptr         *offsets.Table
 	Indices32      []int32
 	Indices64      []int64
 	Adjacency      Adjacency
@@ -226,6 +228,11 @@ func (s *Sampler) add(g *Graph, cfg *Config, i int) error {
 		}
 		if err := r.setMethod(s.kind, cfg, i); err != nil {
 			return s.in(i, err)
+		}
+		if t := r.temporal; t != nil && t.Times.Nodes != nil {
+			if err := t.Times.Nodes.check(g.NumNodes[r.Source]); err != nil {
+				return s.in(i, err)
+			}
 		}
 	}
 	r.numSources, r.fanouts = g.NumNodes[r.Source], slices.Clone(cfg.Fanouts[i])

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // Strict keeps negatives from being links: a pair is taken if it is an edge of the graph, a seed link, or a self-loop.
@@ -48,11 +49,11 @@ type Edges interface {
 // triesAtMost bounds rejections. Each try fails with a probability of at most a half. Arbitrary.
 const triesAtMost = 256
 
-// NewStrict makes n strict, for a graph whose edges it scans at most twice. With inGraph all links are edges of it. The
-// tables are allocated from budget. It returns ErrNegative if nothing can be drawn: from all pairs, or for the source
-// of a link.
+// NewStrict makes n strict, for a graph whose edges it scans at most twice, and not at all if it has too few for a
+// complement. With inGraph all links are edges of it; if none are given, they are all its edges. The tables are
+// allocated from budget. It returns ErrNegative if nothing can be drawn: from all pairs, or for the source of a link.
 func NewStrict(
-	ctx context.Context, budget *mem.Budget, n *Negatives, indptr []int64, edges Edges, links Links, inGraph bool,
+	ctx context.Context, budget *mem.Budget, n *Negatives, indptr *offsets.Table, edges Edges, links Links, inGraph bool,
 ) (*Strict, error) {
 	s := new(Strict)
 	if most := max(n.NumSources, n.NumTargets); most > math.MaxUint32 {
@@ -168,7 +169,7 @@ func (n *Negatives) mark(ctx context.Context, g *Relation, open []proposal) erro
 			return fmt.Errorf("sample: drawing negatives: %w", err)
 		}
 		same := open[i : i+sameTarget(open[i:])]
-		lo, hi := indptr[same[0].target], indptr[same[0].target+1]
+		lo, hi := indptr.Range(same[0].target)
 		if g.Indices32 != nil {
 			markSources(same, g.Indices32[lo:hi])
 		} else {

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"freshgo/core/offsets"
 )
 
 // Temporal draws along edges that existed at the time of a batch's seeds (Request.Times): every reached node has the
@@ -16,9 +18,10 @@ import (
 // times by position. So a fanout of -1, or of at least the number of allowed edges, yields them in this order, as in
 // PyG.
 //
-// In memory, each target costs log(degree) lookups of times, whose steps all targets of a hop take together, as the
+// Times of edges in memory cost each target log(degree) lookups, whose steps all targets of a hop take together, as the
 // allowed edges are one range of a list in ascending order. If positions do not ascend in time, an edge costs another
-// lookup, of its position. Times on disk are read list by list, each list completely.
+// lookup, of its position. Times of nodes cost a target a lookup for each of its in-edges, in 4 or 8 bytes a node.
+// Times on disk are read list by list, each list completely.
 type Temporal struct {
 	Times *Times
 	// Last draws the latest allowed edges, up to the fanout, of equal times the later position; with Replace it draws from
@@ -42,14 +45,18 @@ var temporal = Kind{
 		if err := t.check(r); err != nil {
 			return nil, err
 		}
-		if t.Times.Source != nil {
-			return &temporalLists{Temporal: t, replace: c.Replace}, nil
+		draws := timedDraws{Temporal: t, replace: c.Replace}
+		switch nodes := t.Times.Nodes; {
+		case t.Times.Source != nil, nodes != nil && (nodes.Source != nil || r.Adjacency != nil):
+			return &temporalLists{draws}, nil
+		case nodes != nil:
+			return &temporalNodes{draws}, nil
 		}
 		return nil, nil // uniform draws from narrowed lists
 	},
 }
 
-// Times holds the times of edges: Ascending with at most one order, or Source.
+// Times holds the times of edges: Ascending with at most one order, Source or Nodes.
 type Times struct {
 	// Ascending holds the times of each list in ascending order, equal times by position: element i of a list that begins
 	// at position s is at s+i. Order32 or Order64 has its position in the index array; neither, if that is s+i too.
@@ -57,6 +64,8 @@ type Times struct {
 	Order32   []uint32
 	Order64   []int64
 	Source    TimeSource
+	Nodes     *TimesByNode // the time of an edge is the time of its source
+	Long      *LongLists   // of Nodes and lists in memory; nil: every list is sorted when a batch draws from it
 }
 
 // TimeSource provides times on disk.
@@ -72,9 +81,9 @@ func (t *Times) fetch(ctx context.Context, d Drawn, out []int64) error {
 }
 
 // TimesAscend reports whether the times of every list are in ascending order, by position.
-func TimesAscend(indptr, times []int64) bool {
-	for v := range len(indptr) - 1 {
-		if !slices.IsSorted(times[indptr[v]:indptr[v+1]]) {
+func TimesAscend(indptr *offsets.Table, times []int64) bool {
+	for v := range indptr.NumNodes() {
+		if begin, end := indptr.Range(v); !slices.IsSorted(times[begin:end]) {
 			return false
 		}
 	}
@@ -83,13 +92,13 @@ func TimesAscend(indptr, times []int64) bool {
 
 // SortTimes sorts the times of every list, given by position, in ascending order and writes their positions to order.
 // It works in place, as a hub's list may be most of the graph.
-func SortTimes[P uint32 | int64](ctx context.Context, indptr, times []int64, order []P) error {
+func SortTimes[P uint32 | int64](ctx context.Context, indptr *offsets.Table, times []int64, order []P) error {
 	sorter := new(timedList[P])
-	for v := range len(indptr) - 1 {
+	for v := range indptr.NumNodes() {
 		if v%checkEdges == 0 && ctx.Err() != nil {
 			return fmt.Errorf("sample: sorting times: %w", ctx.Err())
 		}
-		start, end := indptr[v], indptr[v+1]
+		start, end := indptr.Range(v)
 		list := order[start:end]
 		for i := range list {
 			list[i] = P(start + int64(i))
@@ -130,9 +139,10 @@ func (t *Temporal) check(r *Relation) error {
 		return refuse("a window of %d, expected a positive number, or 0 for none", t.Window)
 	case t.Times == nil:
 		return refuse("no times of edges")
-	case t.Times.Source != nil:
-		if t.Times.Ascending != nil || t.Times.Order32 != nil || t.Times.Order64 != nil {
-			return refuse("times in memory and a source of times, expected one of them")
+	case t.Times.Source != nil || t.Times.Nodes != nil:
+		if t.Times.Ascending != nil || t.Times.Order32 != nil || t.Times.Order64 != nil ||
+			t.Times.Source != nil && t.Times.Nodes != nil {
+			return refuse("times of edges in memory, a source of times or times of nodes, expected one of them")
 		}
 	case int64(len(t.Times.Ascending)) != edges:
 		return refuse("%d times, expected %d as indptr ends", len(t.Times.Ascending), edges)
@@ -162,8 +172,8 @@ func (t *Temporal) narrow(n, k int64) (skipped int64) {
 	return 0
 }
 
-// inMemory reports whether spans are ranges of lists in ascending order, narrowed to the allowed edges.
-func (r *relation) inMemory() bool { return r.temporal != nil && r.temporal.Times.Source == nil }
+// narrowed reports whether spans are ranges of lists in ascending order, narrowed to the allowed edges.
+func (r *relation) narrowed() bool { return r.temporal != nil && r.method == nil }
 
 // narrow narrows each span to what its target may draw with a fanout of k. first is the target's local id.
 func (b *batch) narrow(first int, spans []span, k int64) {
@@ -199,7 +209,8 @@ func (b *batch) narrow(first int, spans []span, k int64) {
 func (b *batch) narrowWithout(local int, v int64, places []int64, s *span, k int64) []int64 {
 	t, indptr := b.relation.temporal, b.relation.Indptr
 	at := b.times[b.target.forest.trees.data[local]]
-	times := t.Times.Ascending[indptr[v]:indptr[v+1]]
+	from, to := indptr.Range(v)
+	times := t.Times.Ascending[from:to]
 	above := func(time int64) int64 {
 		n, _ := slices.BinarySearchFunc(times, time, func(a, limit int64) int {
 			if a > limit {
@@ -213,12 +224,12 @@ func (b *batch) narrowWithout(local int, v int64, places []int64, s *span, k int
 	if after, open := t.bounds(at); !open {
 		begin = min(above(after), end)
 	}
-	first, _ := slices.BinarySearch(places, indptr[v]+begin)
-	last, _ := slices.BinarySearch(places, indptr[v]+end)
+	first, _ := slices.BinarySearch(places, from+begin)
+	last, _ := slices.BinarySearch(places, from+end)
 	places = places[first:last]
 	n := end - begin - int64(len(places))
 	skipped := t.narrow(n, k)
-	*s = span{start: indptr[v] + begin + skipped, deg: n - skipped}
+	*s = span{start: from + begin + skipped, deg: n - skipped}
 	return places
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/internal/explore"
+	"freshgo/core/offsets"
 )
 
 // referenceAllowed is the positions of a list that a seed of time t sees, in order of time.
@@ -71,11 +72,11 @@ func (g *timedGraph) FetchTimes(_ context.Context, d Drawn, out []int64) error {
 // timeForms are the ways in which times can be given: with either order, fetched.
 func (g *timedGraph) timeForms(t testing.TB) map[string]*Times {
 	narrow := &Times{Ascending: slices.Clone(g.times), Order32: make([]uint32, len(g.times))}
-	require.NoError(t, SortTimes(context.Background(), g.indptr, narrow.Ascending, narrow.Order32))
+	require.NoError(t, SortTimes(context.Background(), offsets.Of(g.indptr), narrow.Ascending, narrow.Order32))
 	wide := &Times{Ascending: slices.Clone(g.times), Order64: make([]int64, len(g.times))}
-	require.NoError(t, SortTimes(context.Background(), g.indptr, wide.Ascending, wide.Order64))
-	require.False(t, TimesAscend(g.indptr, g.times))
-	require.True(t, TimesAscend(g.indptr, wide.Ascending))
+	require.NoError(t, SortTimes(context.Background(), offsets.Of(g.indptr), wide.Ascending, wide.Order64))
+	require.False(t, TimesAscend(offsets.Of(g.indptr), g.times))
+	require.True(t, TimesAscend(offsets.Of(g.indptr), wide.Ascending))
 	return map[string]*Times{"narrow": narrow, "wide": wide, "source": {Source: g}}
 }
 
@@ -137,7 +138,7 @@ func TestTemporalDrawsEveryAllowedPositionEquallyOften(t *testing.T) {
 					}
 				}
 				ascending, order := slices.Clone(times), make([]uint32, tt.deg)
-				require.NoError(t, SortTimes(context.Background(), g.Indptr, ascending, order))
+				require.NoError(t, SortTimes(context.Background(), offsets.Of(g.Indptr), ascending, order))
 				cfg := plainConfig{Fanouts: []int64{int64(tt.k)}, Replace: replace,
 					Temporal: &Temporal{Times: &Times{Ascending: ascending, Order32: order}}}
 				w := newWorker(t, g, cfg, true, 1)

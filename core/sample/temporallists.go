@@ -8,29 +8,56 @@ import (
 	"sort"
 )
 
-// temporalLists is Temporal for times on disk: it fetches and sorts whole lists of times, each once per hop for all
-// trees with its node. For a batch of 1000 seeds of a question-and-answer site, that is a tenth of the lists of all
-// targets. It draws the same edges as narrowed spans.
-type temporalLists struct {
+// timedDraws is Temporal for lists whose times are found and sorted when a batch is drawn. It draws the same edges as
+// narrowed spans. With times of nodes it gives the sources, which the times were found by.
+type timedDraws struct {
 	*Temporal
 	replace bool
 }
 
-func (m *temporalLists) most(_ int, deg, k int64) int64 { return edges(deg, k, m.replace) }
+func (m *timedDraws) most(_ int, deg, k int64) int64 { return edges(deg, k, m.replace) }
 
-func (m *temporalLists) scratch(_ int, widest, k int64) (set, entries int64) {
+func (m *timedDraws) scratch(_ int, widest, k int64) (set, entries int64) {
 	if k == All || m.replace || k >= widest {
 		return 0, 0
 	}
 	return k, 0
 }
 
-func (m *temporalLists) gives() gives { return gives{pos: true} }
-func (m *temporalLists) once() bool   { return false }
+func (m *timedDraws) gives() gives { return gives{pos: true, ids: m.Times.Nodes != nil} }
+func (m *timedDraws) once() bool   { return false }
+
+// drawTimed draws for target i of a hop from its allowed edges: offsets in its list, in order of time. With times of
+// nodes, ids are the sources of the list.
+func drawTimed[I int32 | int64](m *timedDraws, t *thread, h *hop, i int, allowed []uint32, ids []I) {
+	allowed = allowed[m.narrow(int64(len(allowed)), h.k):]
+	at, start := h.ptr.data[h.first+i]-h.from, h.spans.data[i].start
+	n := edges(int64(len(allowed)), h.k, m.replace)
+	out := h.pos[at:][:n]
+	draw(h.stream(h.first+i), span{deg: int64(len(allowed))}, h.k == All, m.replace, &t.set, out)
+	if ids != nil {
+		for j, place := range out {
+			h.sources[at+int64(j)] = int64(ids[allowed[place]])
+		}
+	}
+	for j, place := range out {
+		out[j] = start + int64(allowed[place])
+	}
+	h.counts[i] = n
+}
+
+// temporalLists is Temporal for lists or times on disk: it fetches and sorts whole lists, each once per hop for all
+// trees with its node. For a batch of 1000 seeds of a question-and-answer site, that is a tenth of the lists of all
+// targets.
+type temporalLists struct{ timedDraws }
 
 func (m *temporalLists) bytes(r *relation, d size) int64 {
 	n := max(FetchedEdges, r.widest)
-	return (8+8+8)*(d.nodes+1) + (8+8)*n + (4+4)*r.widest + 7*minBuffer
+	total := (8+8+8)*(d.nodes+1) + (8+8)*n + (4+4)*r.widest + 7*minBuffer
+	if m.Times.Nodes != nil {
+		total += 8*n + minBuffer
+	}
+	return total
 }
 
 func (m *temporalLists) expand(h *hop) error {
@@ -51,12 +78,9 @@ func (m *temporalLists) expand(h *hop) error {
 		if err != nil {
 			return err
 		}
-		if err := h.listIDs.renew(h.budget, int64(len(drawn.Pos))); err != nil {
+		ids, times, err := m.fetchTimes(h, drawn)
+		if err != nil {
 			return err
-		}
-		times := h.listIDs.data[:len(drawn.Pos)]
-		if err := m.Times.fetch(h.ctx, drawn, times); err != nil {
-			return fmt.Errorf("sample: fetching %d times: %w", len(times), err)
 		}
 		served := turns[:n]
 		for i, v := range drawn.Targets {
@@ -66,15 +90,45 @@ func (m *temporalLists) expand(h *hop) error {
 				return err
 			}
 			if len(h.exclude) > 0 {
-				sorted = m.withoutExcluded(h, v, sorted)
+				sorted = without(h.excluded.of(v), h.relation.Indptr.Begin(v), sorted)
+			}
+			list := ids
+			if list != nil {
+				list = ids[lo:hi]
 			}
 			for ; len(served) > 0 && nodes[served[0]] == v; served = served[1:] {
-				m.choose(h, int(served[0]), sorted)
+				m.choose(h, int(served[0]), sorted, list)
 			}
 		}
 		turns = turns[n:]
 	}
 	return nil
+}
+
+// fetchTimes returns the times of whole lists and, with times of nodes, the sources that have them.
+func (m *temporalLists) fetchTimes(h *hop, drawn Drawn) (ids, times []int64, err error) {
+	n := int64(len(drawn.Pos))
+	if err := h.listTimes.renew(h.budget, n); err != nil {
+		return nil, nil, err
+	}
+	times = h.listTimes.data[:n]
+	nodes := m.Times.Nodes
+	if nodes == nil {
+		err = m.Times.fetch(h.ctx, drawn, times)
+	} else {
+		if err := h.listIDs.renew(h.budget, n); err != nil {
+			return nil, nil, err
+		}
+		ids = h.listIDs.data[:n]
+		if err := h.relation.Relation.fetch(h.ctx, drawn, ids); err != nil {
+			return nil, nil, fmt.Errorf("sample: fetching lists of %d neighbours: %w", n, err)
+		}
+		err = nodes.Read(h.ctx, ids, times)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("sample: fetching %d times: %w", n, err)
+	}
+	return ids, times, nil
 }
 
 // nextLists returns the lists that are fetched together for the first n of the targets, each once, as many as the
@@ -98,7 +152,8 @@ func (m *temporalLists) nextLists(h *hop, nodes, turns []int64) (d Drawn, n int,
 	}
 	pos := h.listPos.data[:0]
 	for _, v := range h.listNodes.data[:lists] {
-		for p := h.relation.Indptr[v]; p < h.relation.Indptr[v+1]; p++ {
+		begin, end := h.relation.Indptr.Range(v)
+		for p := begin; p < end; p++ {
 			pos = append(pos, p)
 		}
 	}
@@ -117,12 +172,12 @@ func (m *temporalLists) sortList(h *hop, times, spare []int64) (timed, error) {
 		}
 	}
 	l := timed{times, h.listOffsets[0].data[:n]}
+	l.number()
 	return l.sorted(timed{spare, h.listOffsets[1].data[:n]}), nil
 }
 
-// withoutExcluded removes the excluded edges from the list of a node.
-func (m *temporalLists) withoutExcluded(h *hop, v int64, list timed) timed {
-	pos, start := h.excluded.of(v), h.relation.Indptr[v]
+// without removes the edges at some positions from a list that begins at start.
+func without(pos []int64, start int64, list timed) timed {
 	if len(pos) == 0 {
 		return list
 	}
@@ -136,21 +191,13 @@ func (m *temporalLists) withoutExcluded(h *hop, v int64, list timed) timed {
 	return timed{list.times[:n], list.offsets[:n]}
 }
 
-// choose draws for target i, which has the given list.
-func (m *temporalLists) choose(h *hop, i int, list timed) {
+// choose draws for target i, which has the given list, in order of time, with these sources.
+func (m *temporalLists) choose(h *hop, i int, list timed, ids []int64) {
 	upTo := func(t int64) int { return sort.Search(len(list.times), func(j int) bool { return list.times[j] > t }) }
 	t := h.times[h.target.forest.trees.data[h.first+i]]
 	allowed := list.offsets[:upTo(t)]
 	if after, open := m.bounds(t); !open {
 		allowed = allowed[upTo(after):]
 	}
-	allowed = allowed[m.narrow(int64(len(allowed)), h.k):]
-	ptr, start := h.ptr.data[h.first+i], h.spans.data[i].start
-	n := edges(int64(len(allowed)), h.k, m.replace)
-	out := h.pos[ptr-h.from:][:n]
-	draw(h.stream(h.first+i), span{deg: int64(len(allowed))}, h.k == All, m.replace, &h.threads[0].set, out)
-	for j, at := range out {
-		out[j] = start + int64(allowed[at])
-	}
-	h.counts[i] = n
+	drawTimed(&m.timedDraws, &h.threads[0], h, i, allowed, ids)
 }

@@ -39,6 +39,7 @@ func TestTimedSortsStably(t *testing.T) {
 				}
 				return 0
 			})
+			l.number()
 			l = l.sorted(timed{make([]int64, n), make([]uint32, n)})
 			for i, w := range want {
 				require.Equal(t, w, timedAt{l.times[i], l.offsets[i]}, "%d %s", n, name)

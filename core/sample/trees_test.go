@@ -3,11 +3,13 @@ package sample
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/internal/explore"
+	"freshgo/core/offsets"
 )
 
 // treeCase is a way to draw trees.
@@ -69,7 +71,7 @@ func treesOfTypes(seed uint64) treeForm {
 		for p := range w.Wide {
 			w.Wide[p] = float64(p % 3)
 		}
-		Sum(r.indptr, w.Wide, w.Sums)
+		Sum(offsets.Of(r.indptr), w.Wide, w.Sums)
 		weights[i] = w
 	}
 	f.cases = map[string]treeCase{
@@ -91,19 +93,27 @@ func treesOfTypes(seed uint64) treeForm {
 	return f
 }
 
+// byNodes gives the edges the times of their sources.
+func (f treeForm) byNodes(seed uint64) treeForm {
+	f.times = f.g.withNodeTimes(seed)
+	return f
+}
+
 // Every way of drawing trees gives what the reference gives, from neighbours, weights and times in every form.
 func TestTreesEqualReference(t *testing.T) {
 	plain := newTimedGraph(300, explore.Seed(t, 7))
 	for name, f := range map[string]treeForm{
 		"no types": plainTrees(plain, false), "sorted lists": plainTrees(plain.sorted(), false),
 		"one type": plainTrees(plain, true), "several types": treesOfTypes(explore.Seed(t, 7)),
+		"no types, times of nodes":      plainTrees(plain, false).byNodes(explore.Seed(t, 8)),
+		"several types, times of nodes": treesOfTypes(explore.Seed(t, 7)).byNodes(explore.Seed(t, 8)),
 	} {
 		key := func(batch int) Key { return Key{Seed: explore.Seed(t, 1), Epoch: 2, Batch: uint64(batch)} }
 		for what, c := range f.cases {
 			var wants []cutBatch
 			for form := range 3 {
 				places := []int{form} // of times
-				if c.how != nil && name == "no types" {
+				if c.how != nil && strings.HasPrefix(name, "no types") {
 					places = []int{0, 1, 2}
 				}
 				for _, place := range places {

@@ -205,9 +205,7 @@ func (m *moves) turn(first int, step int64) {
 			at[i] = v
 		}
 	}
-	indptr := m.relation.Indptr
-	asm.Prefetch(indptr, at)
-	asm.Prefetch(indptr[1:], at)
+	m.relation.Indptr.Prefetch(at)
 }
 
 // leave draws the in-edges that the walkers take and prefetches their sources.
@@ -216,7 +214,7 @@ func (m *moves) leave(first int) {
 	at, state, pos := m.k.at.data[first:end], m.k.state.data[first:end], m.k.pos.data[first:end]
 	g := m.relation
 	for i, v := range at {
-		start, stop := g.Indptr[v], g.Indptr[v+1]
+		start, stop := g.Indptr.Range(v)
 		if start == stop { // return to the target, which has in-edges
 			home := m.spans[m.k.targets.data[first+i]]
 			at[i] = m.from[m.k.targets.data[first+i]]

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/internal/explore"
+	"freshgo/core/offsets"
 )
 
 // weightedStar is a star whose in-edges have these weights.
 func weightedStar(list []float64) (plainGraph, *Weights) {
 	g := star(len(list))
 	w := &Weights{Wide: list, Sums: make([]float64, SumsLen(int64(len(list))))}
-	Sum(g.Indptr, list, w.Sums)
+	Sum(offsets.Of(g.Indptr), list, w.Sums)
 	return g, w
 }
 
@@ -230,7 +231,7 @@ func TestManyEqualWeightsStayUniform(t *testing.T) {
 	for i := range list {
 		list[i] = 0.1
 	}
-	Sum([]int64{0, deg}, list, sums)
+	Sum(offsets.Of([]int64{0, deg}), list, sums)
 	counts := make([]int, parts)
 	var th thread
 	out := make([]int64, k)

@@ -3,6 +3,8 @@ package sample
 import (
 	"context"
 	"fmt"
+
+	"freshgo/core/offsets"
 )
 
 // Weights holds edge weights for weighted draws, by position in the index array. The caller has checked that they are
@@ -36,17 +38,10 @@ func SumsLen(edges int64) int64 { return edges / sumBlock }
 // 16j+16; the sum of the list's blocks 0 to j is sums[s/16+j], which no other list uses. They are running sums of
 // float64: 2^25 equal float32 weights have an exact sum, others an error of 2^-53 of the sum per addition. It returns
 // whether all weights are above 0, for Positive.
-func Sum[W float32 | float64](indptr []int64, weights []W, sums []float64) (positive bool) {
-	for v := range len(indptr) - 1 {
-		list := weights[indptr[v]:indptr[v+1]]
-		at, sum := indptr[v]/sumBlock, 0.
-		for ; len(list) >= sumBlock; list = list[sumBlock:] {
-			for _, w := range list[:sumBlock] {
-				sum += float64(w)
-			}
-			sums[at] = sum
-			at++
-		}
+func Sum[W float32 | float64](indptr *offsets.Table, weights []W, sums []float64) (positive bool) {
+	for v := range indptr.NumNodes() {
+		begin, end := indptr.Range(v)
+		sumBlocks(weights[begin:end], begin, sums)
 	}
 	for _, w := range weights {
 		if !(w > 0) {
@@ -54,6 +49,18 @@ func Sum[W float32 | float64](indptr []int64, weights []W, sums []float64) (posi
 		}
 	}
 	return true
+}
+
+// sumBlocks computes the sums of the list that begins at a position.
+func sumBlocks[W float32 | float64](list []W, begin int64, sums []float64) {
+	at, sum := begin/sumBlock, 0.
+	for ; len(list) >= sumBlock; list = list[sumBlock:] {
+		for _, w := range list[:sumBlock] {
+			sum += float64(w)
+		}
+		sums[at] = sum
+		at++
+	}
 }
 
 func (w *Weights) check(r *Relation) error {

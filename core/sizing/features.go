@@ -65,7 +65,10 @@ func (z *division) holdTensors(s *Split, less, room int64) int64 {
 			s.Resident[i] = true
 		}
 	}
-	nodes, edges := z.graph.byWidth(false), z.graph.byWidth(true)
+	constant := func(tensors []int) []int {
+		return slices.DeleteFunc(tensors, func(i int) bool { return z.graph.Tensors[i].Trained })
+	}
+	nodes, edges := constant(z.graph.byWidth(false)), z.graph.byWidth(true)
 	for _, i := range nodes {
 		if t := &z.graph.Tensors[i]; t.Width <= smallRow && fits(t.bytes(), 2) {
 			hold([]int{i})
@@ -77,7 +80,7 @@ func (z *division) holdTensors(s *Split, less, room int64) int64 {
 		}
 	}
 	for _, of := range z.graph.types(s) {
-		if fits(z.graph.bytesOf(s, of), 2) { // what does not fit is worth more than the type that does
+		if of = constant(of); fits(z.graph.bytesOf(s, of), 2) { // what does not fit is worth more than the type that does
 			hold(of)
 		}
 	}
@@ -211,11 +214,11 @@ func moreForRanking(z *division) int64 {
 
 // tableBytes returns the memory of the cache without its rows.
 func (z *division) tableBytes(s *Split) int64 {
-	switch n := z.graph.Nodes; {
+	switch {
 	case s.Cache == "belady":
-		return 4*s.CacheRows + plan.StateBytes(n, s.CacheRows)
+		return 4*s.CacheRows + plan.StateBytes(s.PlanRows, s.CacheRows)
 	case s.CacheRows > 0:
-		return cache.PolicyBytes(z.ask.mechanism(), n, s.CacheRows)
+		return cache.PolicyBytes(z.ask.mechanism(), z.graph.Nodes, s.CacheRows)
 	}
 	return 0
 }

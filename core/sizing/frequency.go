@@ -199,6 +199,12 @@ func (f frequencies) fixed(cached float64) float64 {
 	return share(hits, f.drawn())
 }
 
+// missed returns the share of draws whose lists are not in memory, if a part of all lists is there: lists of the most
+// frequent nodes, and of average length.
+func (f frequencies) missed(part, lists int64) float64 {
+	return 1 - f.fixed(f.total()*float64(part)/float64(max(1, lists)))
+}
+
 // planned returns the share of draws that a cache answers which sees a number of batches ahead: the times until the
 // next uses of a row are exponential, and it keeps a row until its next use where that is near. What room is left is
 // for rows whose next use it does not see.

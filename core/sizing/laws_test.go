@@ -119,6 +119,9 @@ func anyDivision(rng *rand.Rand) (Request, Graph, Costs) {
 		}
 		return 1
 	})
+	if g.Weights > 0 && rng.IntN(2) == 0 {
+		g.TimesOfNodes, g.LongLists, g.TimesInOrder = true, some(1<<20, 0), some(1<<22, 0)
+	}
 	return r, g, c
 }
 

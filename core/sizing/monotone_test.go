@@ -40,6 +40,7 @@ func anyLoader(rng *rand.Rand) (Request, Graph, Costs) {
 		g.EdgeIDs = 8 * edges
 	}
 	c.Edges = c.Nodes * between(1, 4)
+	c.Wanted = 4 * c.Edges
 	c.Expanded = []int64{c.Nodes/100 + 1, c.Nodes/8 + 1}
 	c.Batch += 24 * c.Edges
 	c.Lookup, c.Worker, c.StampWorker = 60*c.Nodes, 40*c.Nodes, 20*c.Nodes+g.Stamp
@@ -47,6 +48,9 @@ func anyLoader(rng *rand.Rand) (Request, Graph, Costs) {
 	r := auto(0, []string{"auto", "auto", "belady", "degree"}[rng.IntN(4)])
 	r.Workers, r.Prefetch = 1+rng.IntN(16), rng.IntN(5)
 	r.Reorder, r.Scratch, r.EpochBatches = 0, Auto, between(1, 400)
+	if rng.IntN(3) == 0 {
+		g.Weights, g.TimesOfNodes, g.LongLists, g.TimesInOrder = 4*g.Nodes, true, 4*g.Nodes, 12*edges
+	}
 	return r, g, c
 }
 

@@ -63,9 +63,24 @@ func (z *division) reserve(s *Split) error {
 			given(ask.TraceMemory), max(1, ask.Superbatch, ask.Reorder), atLeast(least)))
 	}
 	s.Traces, s.Packs = max(least, ask.TraceMemory), max(0, ask.BufferMemory)
-	s.reserved = s.Traces + s.Packs + plan.StateBytes(z.graph.Nodes, 0) + ask.History.Ahead
+	s.PlanRows = z.graph.planRows()
+	s.reserved = s.Traces + s.Packs + plan.StateBytes(s.PlanRows, 0) + ask.History.Ahead
 	s.Cache = "belady"
 	return nil
+}
+
+// planRows returns the number of rows up to the last node type that has any: they are numbered over all types.
+func (g *Graph) planRows() (n int64) {
+	end := 0
+	for i := range g.Tensors {
+		if t := &g.Tensors[i]; t.Used && !t.ByEdge {
+			end = max(end, t.Type+1)
+		}
+	}
+	for _, nodes := range g.Types[:end] {
+		n += nodes
+	}
+	return n
 }
 
 // notBetter is why batches are not planned where they could be.
@@ -163,13 +178,17 @@ func (g *Graph) packsOfUse(s *Split) (total int64) {
 	return total
 }
 
+// sparedShare is the part of the free space, as a divisor, that a scratch file whose size nobody gives leaves to
+// others. Arbitrary: an epoch of papers100M filled a disk of 48 free GB, and what else ran there failed.
+const sparedShare = 8
+
 // mostScratch is the room for a scratch file.
 func (r *Request) mostScratch() int64 {
 	switch {
 	case r.Scratch != Auto:
 		return r.Scratch
 	case r.Free > 0:
-		return r.Free
+		return r.Free - r.Free/sparedShare
 	}
 	return unlimited
 }
@@ -311,7 +330,7 @@ func (s *Split) PackFile() int64 {
 
 // plannedRows returns the largest capacity for room: rows, records of slots, and the planner's tables.
 func (z *division) plannedRows(s *Split, room int64) int64 {
-	nodes, most := z.graph.Nodes, min(s.cacheable(&z.graph), math.MaxInt32)
+	nodes, most := s.PlanRows, min(s.cacheable(&z.graph), math.MaxInt32)
 	return int64(sort.Search(int(most), func(c int) bool {
 		capacity := int64(c) + 1
 		tables := plan.StateBytes(nodes, capacity) - plan.StateBytes(nodes, 0) // the rest is reserved

@@ -15,8 +15,8 @@ import (
 // recorded is a division of a loader's memory: what package loader asked and the answer. Those of
 // testdata/recorded.jsonl, one a line, zeros left out, were recorded from the loaders that the tests of package loader
 // open, when that package divided the memory itself; since then the address table of a cache spans all node
-// types, buffers that are kept are bounded by the memory of batches, divisions are chosen by what an epoch moves, and
-// what ranking takes for a while is given back.
+// types, buffers that are kept are bounded by the memory of batches, divisions are chosen by what an epoch moves,
+// what ranking takes for a while is given back, and plans have no tables for types behind the last one with rows.
 type recorded struct {
 	Request Request
 	Graph   Graph

@@ -63,9 +63,14 @@ type Graph struct {
 	EdgeIDs     int64 // edge numbers held whole
 	Weights     int64 // weights or times held whole, in the sampler's order,
 	UserWeights int64 // and in the user's order, for a while
-	Lists       int64 // number of lists that may be cached one by one
-	ListTables  int64 // their address tables
-	Choosing    int64 // temporary memory of choosing among them, without the tables
+	// TimesOfNodes means that Weights, or Held, are times of nodes: a draw looks one up for each edge of a list, wherever
+	// lists are. Where lists are held whole too, draws are faster with the order in time of the longest lists; and
+	// fastest with the times of edges in order, in place of both.
+	TimesOfNodes            bool
+	LongLists, TimesInOrder int64
+	Lists                   int64 // number of lists that may be cached one by one
+	ListTables              int64 // their address tables
+	Choosing                int64 // temporary memory of choosing among them, without the tables
 
 	Stamp int64 // an id map of the fast kind
 }
@@ -78,6 +83,8 @@ type Tensor struct {
 	Type   int  // of its nodes
 	Used   bool // batches may have its rows
 	Span   int  // bytes of the pages of one row on disk, at most
+	// Trained: training changes the rows. They are cached row by row, so that a plan knows where each of them lives.
+	Trained bool
 }
 
 func (t *Tensor) bytes() int64 { return t.Rows * int64(t.Width) }
@@ -88,6 +95,7 @@ type Costs struct {
 	NodesOfType []int64 // and of each type
 	Edges       int64   // edges that a batch draws
 	Expanded    []int64 // by hop: the nodes whose lists it draws from; nil: unknown
+	Wanted      int64   // bytes of requests for all its neighbours; 0: batches cannot share reads of lists
 
 	Batch  int64 // tensors of a batch
 	Prune  int64 // pruning a batch by a history
@@ -113,9 +121,11 @@ type Split struct {
 
 	Neighbors     bool  // neighbour lists are held whole
 	EdgeIDs       bool  // edge numbers are held whole
-	Weights       bool  // weights or times of edges are held whole
+	Weights       bool  // weights or times are held whole
+	LongLists     bool  // the order in time of the longest lists is held,
+	TimesInOrder  bool  // or the times of all edges in order in place of Weights
 	NeighborLists int64 // bytes for single lists of the first two if they are on disk; 0: none
-	Together      int64 // bytes for reading the lists of planned batches together; 0: each reads its own
+	Together      int64 // bytes for reading the lists of planned batches together, see WantedRoom; 0: each reads its own
 
 	Resident  []bool // by tensor: held whole
 	Columns   []int  // widths of the columns of a cache slot, see columns
@@ -125,6 +135,7 @@ type Split struct {
 	CacheRows int64  // rows that are cached
 
 	// Of planned batches.
+	PlanRows   int64 // rows of the graph that plans have tables for
 	Superbatch int64 // batches planned together
 	Reorder    int64 // batches that may change places; 0: none
 	Traces     int64 // bytes for traces and plans
@@ -209,7 +220,9 @@ func Divide(r Request, g Graph, c Costs) (*Split, error) {
 		return nil, err
 	}
 	if r.Memory == 0 {
-		return z.with(s, candidate{Working: generous(&r), planned: s.Cache == "belady"}), nil
+		c := candidate{Working: generous(&r), planned: s.Cache == "belady"}
+		held, of := z.topologyOf(s, &c)
+		return z.with(*held, &c, of.rest), nil
 	}
 	if err := z.check(&s); err != nil {
 		return nil, err
@@ -217,12 +230,12 @@ func Divide(r Request, g Graph, c Costs) (*Split, error) {
 	return z.best(&s), nil
 }
 
-// with is the division of a candidate.
-func (z *division) with(s Split, c candidate) *Split {
+// topologyOf returns the part of a candidate's division that holds the topology, and what tells it from others.
+func (z *division) topologyOf(s Split, c *candidate) (*Split, topology) {
 	if !c.planned && s.Cache == "belady" {
 		s.unplanned(notBetter)
 	}
-	s.Working, s.Resident, s.slack = c.Working, make([]bool, len(z.graph.Tensors)), -1
+	s.Working, s.slack = c.Working, -1
 	rest := int64(unlimited)
 	s.Pool = maxPool
 	if z.ask.Memory > 0 {
@@ -231,12 +244,23 @@ func (z *division) with(s Split, c candidate) *Split {
 		s.Pool = min(maxPool, z.ask.Memory/poolShare, s.Batches/batchShare, rest)
 		rest -= s.Pool
 	}
-	rest = z.holdTopology(&s, &c, rest)
-	z.holdFeatures(&s, &c, rest)
+	rest = z.holdTopology(&s, c, rest)
+	return &s, topology{
+		c.Working, c.planned, s.Neighbors, s.EdgeIDs, s.Weights, s.NeighborLists, s.Together, rest,
+	}
+}
+
+// with is the division of a candidate, by what holds the topology and leaves rest.
+func (z *division) with(s Split, c *candidate, rest int64) *Split {
+	s.Resident = make([]bool, len(z.graph.Tensors))
+	z.holdFeatures(&s, c, rest)
 	z.sumUp(&s)
 	s.predicted = z.predict(&s)
 	return &s
 }
+
+// HoldsRows reports whether the rows of all nodes that batches may have are held in memory.
+func (s *Split) HoldsRows(g *Graph) bool { return len(g.cached(s)) == 0 }
 
 // explicit returns the memory that the caller has reserved for caches by name, and the history.
 func (r *Request) explicit() int64 {
@@ -257,9 +281,7 @@ func (z *division) sumUp(s *Split) {
 		of.NeighborCache += z.graph.EdgeIDs
 	}
 	of.NeighborCache += s.NeighborLists
-	if s.Weights {
-		of.NeighborCache += z.graph.Weights
-	}
+	of.NeighborCache += z.graph.timesOrWeights(s)
 	for i := range z.graph.Tensors {
 		if s.Resident[i] {
 			of.Held += z.graph.Tensors[i].bytes()

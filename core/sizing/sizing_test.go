@@ -7,6 +7,7 @@ import (
 
 	"freshgo/core/mem"
 	"freshgo/core/plan"
+	"freshgo/core/ssd"
 )
 
 // onDisk is a store of 3000 nodes and 40,000 edges, with rows of three widths and one of edges.
@@ -100,6 +101,56 @@ func TestWeightsShare(t *testing.T) {
 		if want {
 			require.EqualValues(t, 1000+200, left) // the user's order is given back
 		}
+	}
+}
+
+// TestTimesOfNodesComeFirst: they are held before lists, wherever these are, where both orders of them fit.
+func TestTimesOfNodesComeFirst(t *testing.T) {
+	for _, c := range []struct {
+		memory, rest int64 // by name, or Auto
+		weights      bool
+		lists        bool
+	}{
+		{0, 1 << 20, false, false}, {499, 1 << 20, false, false}, {500, 1 << 20, true, false},
+		{160000 + 299, 1 << 20, true, false}, {160000 + 300, 1 << 20, true, true},
+		{Auto, 499, false, false}, {Auto, 500, true, false}, {Auto, 300 + 160000*4/3 + 4, true, true},
+	} {
+		z := newDivision(auto(0, "none"), onDisk(), Costs{})
+		z.graph.EdgeIDs, z.graph.Weights, z.graph.UserWeights, z.graph.TimesOfNodes = 0, 300, 200, true
+		z.graph.Lists, z.ask.NeighborCache = 0, c.memory
+		z.graph.LongLists, z.graph.TimesInOrder = 1<<30, 1<<30
+		got := Reading()
+		left := z.holdTopology(&got, &candidate{}, c.rest)
+		require.Equal(t, c.weights, got.Weights, c)
+		require.Equal(t, c.lists, got.Neighbors, c)
+		if c.memory == Auto && c.weights {
+			require.LessOrEqual(t, left, c.rest-300)
+		}
+		got = Reading()
+		z.holdTopology(&got, &candidate{unweighted: true}, c.rest)
+		require.False(t, got.Weights)
+	}
+	const lists = 160000 + 300 // and times
+	for room, want := range map[int64]struct {
+		long, inOrder bool
+		held          int64
+	}{
+		lists + 49: {false, false, lists}, lists + 50: {true, false, lists + 50}, lists + 699: {true, false, lists + 50},
+		lists + 700: {false, true, 160000 + 700},
+	} {
+		z := newDivision(auto(0, "none"), onDisk(), Costs{})
+		z.graph.EdgeIDs, z.graph.Weights, z.graph.TimesOfNodes = 0, 300, true
+		z.graph.LongLists, z.graph.TimesInOrder = 50, 700
+		z.graph.Lists, z.ask.NeighborCache = 0, room
+		got := Reading()
+		require.Equal(t, 7+room-want.held, z.holdTopology(&got, &candidate{}, 7))
+		require.Equal(t, want.long, got.LongLists)
+		require.Equal(t, want.inOrder, got.TimesInOrder)
+		require.Equal(t, want.held, 160000+z.graph.timesOrWeights(&got))
+		got = Reading()
+		z.holdTopology(&got, &candidate{byNode: true}, 7)
+		require.False(t, got.TimesInOrder)
+		require.Equal(t, room >= lists+50, got.LongLists)
 	}
 }
 
@@ -331,6 +382,15 @@ func TestTrials(t *testing.T) {
 	} {
 		require.Equal(t, want, Measuring(&Request{Memory: memory}, &g), memory)
 	}
+	g.TimesOfNodes, g.Weights, g.UserWeights = true, 300, 200
+	for memory, want := range map[int64][2]bool{ // times, neighbours
+		24008 + 667: {false, false}, 24008 + 668: {true, false}, 24008 + 213336: {true, false},
+		24008 + 213336 + 400: {true, true},
+	} {
+		s := Measuring(&Request{Memory: memory}, &g)
+		require.Equal(t, want, [2]bool{s.Weights, s.Neighbors}, memory)
+	}
+	g.TimesOfNodes = false
 	g.Weights, g.UserWeights = 1000, 2000
 	for memory, want := range map[int64][3]bool{ // stamp, neighbours, weights
 		0:             {false, true, true},
@@ -352,9 +412,64 @@ func TestFewMissedListsShareReads(t *testing.T) {
 	g.Neighbors, g.Nodes, g.Types = 1<<30, 10_000_000, []int64{10_000_000}
 	c := ofBatches()
 	c.Nodes, c.NodesOfType, c.Edges, c.Expanded = 300_000, []int64{300_000}, 300_000, []int64{300_000}
-	z := newDivision(auto(1<<30, "belady"), g, c)
+	c.Wanted = 4 * c.Edges
+	r := auto(1<<30, "belady")
+	r.EpochBatches = 100
+	z := newDivision(r, g, c)
 	reads := func(held int64) float64 {
-		return z.listBytes(&Split{NeighborLists: z.graph.topology() / 10 * held, Together: 20 << 20}, 100)
+		of := Split{NeighborLists: z.graph.topology() / 10 * held, Together: 8 << 20, Superbatch: 100, Stored: true}
+		return z.lists(&of).bytes
 	}
 	require.Less(t, reads(9), reads(0)/8)
+}
+
+// TestGroupsOfAnEpoch: groups have all batches of an epoch between them, whatever the windows, and as many of them as
+// their memory is for.
+func TestGroupsOfAnEpoch(t *testing.T) {
+	c := ofBatches()
+	c.Wanted = 1_234_567
+	for _, batches := range []int64{1, 2, 17, 118, 1180} {
+		r := auto(1<<30, "belady")
+		r.EpochBatches = batches
+		sizes := r.groups()
+		require.Equal(t, batches, sizes[0], "an epoch in one group")
+		require.EqualValues(t, 1, sizes[len(sizes)-1])
+		for _, size := range sizes[:len(sizes)-1] {
+			for _, missed := range []float64{0.01, 0.5, 1} {
+				s := Split{Together: c.togetherBytes(size, missed)}
+				for _, window := range []int64{1, 5, 100, batches} {
+					total, largest := 0.0, 0.0
+					for _, of := range c.groups(&s, batches, window, missed) {
+						total += of.batches * of.times
+						largest = max(largest, of.batches)
+					}
+					require.InEpsilon(t, float64(batches), total, 1e-9)
+					require.GreaterOrEqual(t, largest, float64(min(size, window)))
+				}
+				s.Together -= c.togetherBytes(1, missed)
+				require.Less(t, c.groups(&s, batches, batches, missed)[0].batches, float64(max(2, size)), "with less memory")
+			}
+		}
+	}
+}
+
+// TestRunsOfPagesCostLess: a page by itself costs a request, a file from end to end one for each buffer.
+func TestRunsOfPagesCostLess(t *testing.T) {
+	const all = 100_000
+	few, whole := pagesMoved(10, all), pagesMoved(20*all, all)
+	require.InEpsilon(t, byPage*few.bytes, few.cost, 1e-2)
+	require.InEpsilon(t, all*ssd.PageBytes, whole.bytes, 1e-6)
+	require.InEpsilon(t, whole.bytes*(1+(byPage-1)*ssd.PageBytes/float64(MinSlot)), whole.cost, 1e-6)
+}
+
+// Plans have tables for the rows of all types up to the last one that has tensors which batches may have.
+func TestPlansHaveRowsUpToTheLastTypeWithAny(t *testing.T) {
+	g := Graph{Types: []int64{10, 200, 3000, 40_000}, Tensors: []Tensor{
+		{Type: 1, Used: true}, {Type: 0, Used: true}, {Type: 2}, {Type: 3, Used: true, ByEdge: true},
+	}}
+	require.Equal(t, int64(210), g.planRows())
+	g.Tensors[2].Used = true
+	require.Equal(t, int64(3210), g.planRows())
+	g.Tensors = nil
+	require.Zero(t, g.planRows())
 }

@@ -7,10 +7,13 @@ const (
 	// neighbours at opening. Arbitrary; a twentieth of the bytes served 15 to 29 % of the edges drawn.
 	fewLists = 256
 
-	// togetherShare is the part, as a divisor, of what is free that planned batches take while they read lists
-	// together. Arbitrary, as its bounds: what tens of batches want of lists that are not cached.
-	togetherShare               = 32
-	leastTogether, mostTogether = 4 << 20, 128 << 20
+	// unlimitedTogether bounds the memory for shared reads of a loader without a limit, whose batches are not measured, as
+	// unlimitedTraces does for traces: it is for 600 batches of 300,000 neighbours.
+	unlimitedTogether = 1 << 30
+
+	// leastTogether is the least memory for shared reads. With less, of epochs of ten batches, planned windows were
+	// predicted to move 53 MB an epoch and moved 66, where a fixed cache moved 53.
+	leastTogether = 4 << 20
 
 	// widestEdge is the most that an in-edge takes: a neighbour and its edge's number.
 	widestEdge = 8 + 8
@@ -18,7 +21,8 @@ const (
 
 func (g *Graph) topology() int64 { return g.Neighbors + g.EdgeIDs }
 
-// holdTopology decides what of the topology stays in memory and returns what is left of rest. Whole arrays come first:
+// holdTopology decides what of the topology stays in memory, and how much memory is for shared reads of lists on disk.
+// It returns what is left of rest, negative if that is too little for the candidate's groups. Whole arrays come first:
 // sampling then waits for no disk. Where neighbours and edge numbers do not fit together, lists of both are cached.
 //
 // Memory given as a whole is divided between lists and rows by halves. Measured on a generated graph and a web graph,
@@ -26,15 +30,20 @@ func (g *Graph) topology() int64 { return g.Neighbors + g.EdgeIDs }
 // 1 us a KiB: what a further megabyte of either saves falls fast and alike. Halves saved at least 0.9 of what the best
 // of halves, lists alone and rows alone did in the cases summed up; neighbours first, as in Ginex, down to 0.4 of it.
 // Everything is held from three quarters on: that saves up to a tenth less, but no sampling waits for the disk.
+//
+// Times of nodes come before lists: a list that is read costs a page or few, the times of its sources one each.
 func (z *division) holdTopology(s *Split, c *candidate, rest int64) int64 {
-	if s.Cache == "belady" && !c.apart {
-		if s.Together = min(rest/togetherShare, mostTogether); s.Together < leastTogether {
-			s.Together = 0
-		}
-		rest -= s.Together
-	}
 	room, lists := z.ask.NeighborCache, z.ask.NeighborCache
+	pot := &room // for times of nodes
 	if lists == Auto {
+		pot = &rest
+	}
+	if z.graph.TimesOfNodes && !c.unweighted && z.graph.Weights+z.graph.UserWeights <= *pot {
+		s.Weights = true
+		*pot -= z.graph.Weights
+		lists -= z.graph.Weights // by name
+	}
+	if z.ask.NeighborCache == Auto {
 		spare := rest - z.wanted()
 		room, lists = max(rest/4*3, spare), max(rest/2, spare)
 		switch c.holding {
@@ -62,17 +71,35 @@ func (z *division) holdTopology(s *Split, c *candidate, rest int64) int64 {
 		s.Neighbors = true
 		held = z.graph.Neighbors
 	}
-	if z.graph.Weights > 0 && !c.unweighted && s.Neighbors && z.graph.Weights+z.graph.UserWeights <= room-held {
+	switch more := room - held; {
+	case !s.Neighbors:
+	case s.Weights && !c.byNode && z.graph.TimesInOrder <= more: // of nodes, which are freed then
+		s.TimesInOrder = true
+		held += z.graph.TimesInOrder - z.graph.Weights
+	case s.Weights && z.graph.LongLists <= more:
+		s.LongLists = true
+		held += z.graph.LongLists
+	case z.graph.Weights > 0 && !z.graph.TimesOfNodes && !c.unweighted && z.graph.Weights+z.graph.UserWeights <= more:
 		s.Weights = true
 		held += z.graph.Weights
 	}
-	if s.Neighbors {
-		rest, s.Together = rest+s.Together, 0
-	}
 	if z.ask.NeighborCache == Auto {
-		return max(0, rest-held)
+		rest = max(0, rest-held)
+	} else {
+		rest += room - held // what a size by name leaves over
 	}
-	return rest + room - held // what a size by name leaves over
+	switch {
+	case s.Neighbors || s.Cache != "belady":
+	case z.ask.Memory == 0: // batches were not measured
+		s.Together = unlimitedTogether
+	case c.group > 1:
+		s.Together = z.costs.togetherBytes(c.group, z.all.missed(s.NeighborLists, z.graph.topology()))
+		if s.Together < leastTogether {
+			s.Together = 0
+		}
+		rest -= s.Together
+	}
+	return rest
 }
 
 // canChoose reports whether the lists to cache can be chosen: that takes for a while what is free as long as nothing
@@ -90,6 +117,20 @@ func (z *division) wanted() (total int64) {
 	}
 	for i := range z.graph.Tensors {
 		total += z.graph.Tensors[i].bytes()
+	}
+	return total
+}
+
+// timesOrWeights is the memory of what edges are drawn by.
+func (g *Graph) timesOrWeights(s *Split) (total int64) {
+	switch {
+	case s.TimesInOrder:
+		return g.TimesInOrder
+	case s.LongLists:
+		total = g.LongLists
+	}
+	if s.Weights {
+		total += g.Weights
 	}
 	return total
 }

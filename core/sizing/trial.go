@@ -8,13 +8,19 @@ func Reading() Split {
 }
 
 // Measuring returns the division for sampling batches to learn their size: with the neighbours in memory where they
-// take up to three quarters of what is not taken already, since a batch costs thousands of reads.
+// take up to three quarters of what is not taken already, since a batch costs thousands of reads. Times of nodes come
+// before them.
 func Measuring(r *Request, g *Graph) Split {
 	s := Reading()
 	if fullDepth*MinSlot <= r.Memory/modest {
 		s.Depth = fullDepth
 	}
-	s.Neighbors = g.Neighbors <= (r.Memory-g.Fixed)/4*3
+	room := (r.Memory - g.Fixed) / 4 * 3
+	if g.TimesOfNodes && g.Weights+g.UserWeights <= room {
+		s.Weights = true
+		room -= g.Weights
+	}
+	s.Neighbors = g.Neighbors <= room
 	return s
 }
 
@@ -25,5 +31,7 @@ func Scoring(r *Request, g *Graph) Split {
 	s.Stamp = int64(s.Workers)*g.Stamp <= r.Memory/modest
 	s.Neighbors = r.Memory == 0 || g.Neighbors <= r.Memory/2
 	s.Weights = r.Memory == 0 || g.Neighbors+g.Weights+g.UserWeights <= r.Memory/2
+	s.TimesInOrder = g.TimesOfNodes && s.Weights && s.Neighbors &&
+		(r.Memory == 0 || g.Neighbors+g.Weights+g.TimesInOrder <= r.Memory/2)
 	return s
 }

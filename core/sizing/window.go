@@ -1,6 +1,10 @@
 package sizing
 
-import "freshgo/core/plan"
+import (
+	"math"
+
+	"freshgo/core/plan"
+)
 
 // What the batches of a window take.
 
@@ -27,6 +31,9 @@ func (c *Costs) windowRows(batches int64) int64 {
 
 // inWindow is a count of a batch with the margin of a window.
 func inWindow(n int64) float64 { return expected(n) * (1 + 1./windowMargin) }
+
+// InWindow returns the rows that a batch of a window has room for, by the rows of a batch by itself.
+func InWindow(rows int64) int64 { return max(1, int64(math.Ceil(inWindow(rows)))) }
 
 // recordBytes returns the room in the scratch file for a batch of a window, for its trace and its plan: one window is
 // executed, one planned, and one sampled ahead. A trace has a word per row and at most two per edge, a plan four words
@@ -78,4 +85,17 @@ func (r *Request) tracesShare() int64 {
 		return 4
 	}
 	return 2
+}
+
+// wantedShare is the part of the memory for shared reads, in quarters, that the requests of batches take: the rest is
+// for the neighbours that are read at once, in some 30 passes over the requests of a group, a nanosecond for each. With
+// an eighth for the rest, groups are a sixth larger and there are 70 passes.
+const wantedShare = 3
+
+// WantedRoom returns the memory for the requests of batches that share reads of neighbour lists.
+func (s *Split) WantedRoom() int64 { return s.Together / 4 * wantedShare }
+
+// togetherBytes returns the memory for shared reads of n batches, which request a share of their neighbours.
+func (c *Costs) togetherBytes(n int64, missed float64) int64 {
+	return int64(math.Ceil(float64(n)*missed*inWindow(c.Wanted)/wantedShare))*4 + 4
 }

@@ -21,6 +21,14 @@ func short(purpose mem.Purpose, need, limit int64, text string) error {
 	return &shortage{text, mem.BudgetError{Purpose: purpose, Need: need, Free: limit, Limit: limit}}
 }
 
+// OpeningShort returns the error that a memory of limit bytes has no room for what is opened before the memory is
+// divided, beside offsets. Its minimum is a bound: what batches need is not known yet.
+func OpeningShort(what string, need, offsets, limit int64) error {
+	text := fmt.Sprintf("memory=%s is too small: opening %s takes %s, beside %s of offsets and what batches need",
+		given(limit), what, atLeast(need), atLeast(offsets))
+	return short(mem.Topology, need+offsets, limit, text)
+}
+
 var units = []struct {
 	bytes int64
 	name  string

@@ -115,6 +115,15 @@ func transient(err error) bool {
 	return errors.Is(err, syscall.EINTR) || errors.Is(err, syscall.EAGAIN)
 }
 
+// OpenDirect opens a file with O_DIRECT, or without where the file system cannot do that.
+func OpenDirect(fs FS, path string, flag int, perm uint32) (File, error) {
+	file, err := fs.Open(path, flag|Direct, perm)
+	if errors.Is(err, syscall.EINVAL) {
+		return fs.Open(path, flag, perm)
+	}
+	return file, err
+}
+
 // ReadFull reads exactly len(p) bytes at off. A file that ends before is io.ErrUnexpectedEOF, in a *PathError like all
 // failures.
 func ReadFull(f File, p []byte, off int64) error {

@@ -144,7 +144,7 @@ func (a *Addition) Create(
 func AddedWriterBytes(chunk int) int64 { return arrayWriterBytes(chunk) }
 
 // AddedRowsPerStep returns the number of rows that WriteRows takes at a time; it also takes multiples.
-func AddedRowsPerStep(rowBytes int) int { return max(layoutFor(rowBytes, 0).RowsPerPage, 1) }
+func AddedRowsPerStep(rowBytes int) int { return max(LayoutFor(rowBytes, 0).RowsPerPage, 1) }
 
 // WriteRows appends dense rows: a multiple of AddedRowsPerStep, except for the last.
 func (w *AddedWriter) WriteRows(p []byte) error { return w.out.writeRows(p) }

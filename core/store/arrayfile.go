@@ -43,7 +43,7 @@ func newArrayWriter(
 	if !ok {
 		panic("store: row size was not checked")
 	}
-	w := &arrayWriter{layout: layoutFor(rowBytes, 0), array: &manifest.Array{
+	w := &arrayWriter{layout: LayoutFor(rowBytes, 0), array: &manifest.Array{
 		File: name + dataSuffix, CrcFile: name + sumsSuffix, Dtype: dtype, RowShape: rowShape,
 	}}
 	w.array.RowsPerPage = int64(w.layout.RowsPerPage)

@@ -75,7 +75,7 @@ func (a *Array) LoadRows(ctx context.Context, first, n int64, budget *mem.Budget
 
 // readPages fills a buffer with pages from byte off on and checks them.
 func (a *Array) readPages(ctx context.Context, off int64, pages []byte) error {
-	file, err := openDirect(a.in.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	file, err := ssd.OpenDirect(a.in.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return access(err)
 	}

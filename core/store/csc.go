@@ -6,16 +6,17 @@ import (
 
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // EdgeSource is an edge list of shape [2, edges]: row 0 the sources, row 1 the targets.
 type EdgeSource = Source
 
-// CSC is a graph in memory, in-edges by target: those of node t are at positions Indptr[t] to Indptr[t+1], in the
-// user's order. One of Indices32 and Indices64 holds the sources, and one of EdgeIDs32 and EdgeIDs64 the user's edge
+// CSC is a graph in memory, in-edges by target: those of node t are at the positions Indptr.Range(t), in the user's
+// order. One of Indices32 and Indices64 holds the sources, and one of EdgeIDs32 and EdgeIDs64 the user's edge
 // numbers, or neither where these are the positions. The slices are valid until Close.
 type CSC struct {
-	Indptr    []int64
+	Indptr    *offsets.Table
 	Indices32 []int32
 	Indices64 []int64
 	EdgeIDs32 []uint32
@@ -24,14 +25,17 @@ type CSC struct {
 }
 
 // NumEdges is the number of edges.
-func (c *CSC) NumEdges() int64 { return c.Indptr[len(c.Indptr)-1] }
+func (c *CSC) NumEdges() int64 { return c.Indptr.NumEdges() }
 
 // Close frees the graph. Closing twice is no error.
 func (c *CSC) Close() {
 	for _, b := range c.blocks {
 		b.Free()
 	}
-	*c = CSC{Indptr: []int64{0}}
+	if c.Indptr != nil {
+		c.Indptr.Free()
+	}
+	*c = CSC{Indptr: offsets.Of([]int64{0})}
 }
 
 // BuildRelation sorts an edge list in memory, which messages call name, by target, stably, into memory counted as
@@ -90,14 +94,21 @@ func (c *CSC) build(ctx context.Context, s *edgeSorter) error {
 		return &memorySink{left: block.Bytes()}
 	}
 	e, sourceType, idType := s.edges.count, indicesType(s.sources), s.edges.numbers
-	indptr, indices := alloc(s.targets+1, manifest.DType_INT64), alloc(e, sourceType)
-	c.Indptr = mem.View[int64](indptr.left)
+	indices := alloc(e, sourceType)
+	if err != nil {
+		return err
+	}
+	b, err := offsets.NewBuilder(s.budget, mem.Topology, s.targets, e)
+	if err != nil {
+		return err
+	}
+	c.Indptr = b.Table()
 	if sourceType == manifest.DType_INT32 {
 		c.Indices32 = mem.View[int32](indices.left)
 	} else {
 		c.Indices64 = mem.View[int64](indices.left)
 	}
-	out := topologySinks{indptr: indptr, indices: indices}
+	out := topologySinks{indptr: &offsetSink{builder: b}, indices: indices}
 	if s.sorted {
 		s.plan.number = 0
 	} else {
@@ -113,6 +124,19 @@ func (c *CSC) build(ctx context.Context, s *edgeSorter) error {
 		return err
 	}
 	return s.sort(ctx, out)
+}
+
+// offsetSink takes offsets into a table.
+type offsetSink struct {
+	builder *offsets.Builder
+	next    int64
+}
+
+func (o *offsetSink) write(p []byte) error {
+	more := mem.View[int64](p)
+	o.builder.Put(o.next, more)
+	o.next += int64(len(more))
+	return nil
 }
 
 // memorySink takes an array into memory.

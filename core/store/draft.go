@@ -59,7 +59,7 @@ func convertDraft(
 func (g *graph) outline() *Store {
 	array := func(name string, dtype manifest.DType, shape []int64, rows int64) Array {
 		rowBytes, _ := rowBytesOf(dtype, shape) // checked with the source
-		a := Array{File: name + dataSuffix, DType: dtype, RowShape: shape, Rows: rows, Layout: layoutFor(rowBytes, rows)}
+		a := Array{File: name + dataSuffix, DType: dtype, RowShape: shape, Rows: rows, Layout: LayoutFor(rowBytes, rows)}
 		a.Bytes, _ = fileBytes(a.Layout) // likewise
 		return a
 	}

@@ -16,8 +16,8 @@ const maxWaste = 8
 // maxRowBytes bounds a row, so that its size and that of a buffer with a few rows fit in an int32.
 const maxRowBytes = 1 << 28
 
-// layoutFor places rows: whole rows per page where that wastes little, else back to back.
-func layoutFor(rowBytes int, rows int64) ssd.Layout {
+// LayoutFor places rows: whole rows per page where that wastes little, else back to back.
+func LayoutFor(rowBytes int, rows int64) ssd.Layout {
 	perPage := ssd.PageBytes / rowBytes
 	if perPage == 0 || (ssd.PageBytes-perPage*rowBytes)*maxWaste > ssd.PageBytes {
 		perPage = 0

@@ -7,23 +7,37 @@ import (
 
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 	"freshgo/core/ssd"
 )
 
-// LoadIndptr returns the offsets of the in-edges, NumNodes+1 int64, checked: they start at 0, never fall and end at
-// NumEdges.
-func (e *EdgeType) LoadIndptr(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+// LoadIndptr returns the offsets of the in-edges, checked: they start at 0, never fall and end at NumEdges. The caller
+// frees them.
+func (e *EdgeType) LoadIndptr(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*offsets.Table, error) {
 	check := newIndptrCheck(e.Indptr, e.NumEdges)
-	block, err := e.Indptr.loadFile(ctx, budget, p, check.visit)
+	b, err := offsets.NewBuilder(budget, p, e.NumNodes, e.NumEdges)
 	if err != nil {
 		return nil, err
 	}
-	if err := check.finish(); err != nil {
-		block.Free()
+	err = e.Indptr.scan(ctx, nil, budget, func(off int64, piece []byte) error {
+		if err := check.visit(off, piece); err != nil {
+			return err
+		}
+		b.Put(off/8, check.rows(off, piece))
+		return nil
+	})
+	if err == nil {
+		err = check.finish()
+	}
+	if err != nil {
+		b.Table().Free()
 		return nil, err
 	}
-	return block, nil
+	return b.Table(), nil
 }
+
+// IndptrBytes returns the memory of the offsets that LoadIndptr returns.
+func (e *EdgeType) IndptrBytes() int64 { return offsets.Bytes(e.NumNodes, e.NumEdges) }
 
 // indptrCheck checks offsets piece by piece, in any order, and how the pieces join at the end.
 type indptrCheck struct {
@@ -36,18 +50,21 @@ func newIndptrCheck(a *Array, numEdges int64) *indptrCheck {
 	return &indptrCheck{array: a, numEdges: numEdges, ends: make([][2]int64, (a.Bytes+scanBytes-1)/scanBytes)}
 }
 
+// rows returns the offsets in a piece, without the padding of the last page.
+func (c *indptrCheck) rows(off int64, piece []byte) []int64 {
+	rows := mem.View[int64](piece)
+	return rows[:min(int64(len(rows)), c.array.Rows-off/8)]
+}
+
 func (c *indptrCheck) visit(off int64, piece []byte) error {
-	row := off / 8
-	offsets := mem.View[int64](piece)
-	offsets = offsets[:min(int64(len(offsets)), c.array.Rows-row)]
-	last := int64(0)
-	for i, v := range offsets {
+	rows, last := c.rows(off, piece), int64(0)
+	for i, v := range rows {
 		if v < last || v > c.numEdges {
-			return badValue(c.array, row+int64(i), v, last, c.numEdges)
+			return badValue(c.array, off/8+int64(i), v, last, c.numEdges)
 		}
 		last = v
 	}
-	c.ends[off/scanBytes] = [2]int64{offsets[0], last}
+	c.ends[off/scanBytes] = [2]int64{rows[0], last}
 	return nil
 }
 
@@ -121,6 +138,25 @@ func (a *Array) Load(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*m
 		return nil, err
 	}
 	return block, nil
+}
+
+// EachInteger reads an array of one integer for each row once, at the device's sequential rate and every page checked,
+// and calls visit with the integers of the rows from first on, from several goroutines and in no order. They are valid
+// during the call only. It takes LoadBytes of the budget.
+func (a *Array) EachInteger(
+	ctx context.Context, budget *mem.Budget, visit func(first int64, integers []int64),
+) error {
+	perPage := int64(a.Layout.RowsPerPage)
+	return a.scan(ctx, nil, budget, func(off int64, pages []byte) error {
+		buffer := make([]int64, perPage)
+		for row := off / ssd.PageBytes * perPage; row < a.Rows && len(pages) > 0; row += perPage {
+			integers := buffer[:min(perPage, a.Rows-row)]
+			DecodeIntegers(a.DType, pages[:len(integers)*a.Layout.RowBytes], integers)
+			visit(row, integers)
+			pages = pages[ssd.PageBytes:]
+		}
+		return nil
+	})
 }
 
 // IDBytes returns the bytes of an id in memory, 4 or 8: those of five are widened.

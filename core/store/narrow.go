@@ -107,7 +107,7 @@ func (s Source) narrowRows() int64 {
 	dtype, shape := s.stored()
 	rowBytes, _ := rowBytesOf(dtype, shape) // not larger than a row of the source, which was checked
 	rows := max(narrowValues/int64(s.elements()), 1)
-	if layout := layoutFor(rowBytes, s.rows()); layout.RowsPerPage > 0 {
+	if layout := LayoutFor(rowBytes, s.rows()); layout.RowsPerPage > 0 {
 		rows = roundUp(rows, int64(layout.RowsPerPage))
 	}
 	return rows

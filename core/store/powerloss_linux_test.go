@@ -5,120 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/ssd"
 	"freshgo/core/ssd/faultfs"
 )
-
-// disk is a file system of its own in an image, which can lose its power.
-type disk struct {
-	t     *testing.T
-	image string
-	dir   string // where it is mounted
-	homes int
-}
-
-// making gives the command and the size of each kind of file system.
-var making = map[string]struct {
-	bytes   int64
-	command []string
-}{
-	"ext4": {64 << 20, []string{"mkfs.ext4", "-q", "-F"}},
-	"xfs":  {320 << 20, []string{"mkfs.xfs", "-q", "-f", "-K"}}, // it makes none below 300 MiB
-}
-
-func newDisk(t *testing.T, kind string) *disk {
-	t.Helper()
-	home := t.TempDir()
-	d := &disk{t: t, image: filepath.Join(home, "image"), dir: filepath.Join(home, "mounted")}
-	require.NoError(t, os.WriteFile(d.image, nil, 0o600))
-	require.NoError(t, os.Truncate(d.image, making[kind].bytes))
-	require.NoError(t, os.Mkdir(d.dir, 0o700))
-	for _, command := range [][]string{append(making[kind].command, d.image), {"mount", "-o", "loop", d.image, d.dir}} {
-		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
-			t.Skipf("a file system in an image cannot be made here: %v: %v: %s", command, err, out)
-		}
-	}
-	t.Cleanup(func() { _ = exec.Command("umount", d.dir).Run() })
-	return d
-}
-
-// home makes an empty directory on the disk, in the place of the one before.
-func (d *disk) home() string {
-	d.t.Helper()
-	require.NoError(d.t, os.RemoveAll(filepath.Join(d.dir, fmt.Sprint(d.homes))))
-	d.homes++
-	home := filepath.Join(d.dir, fmt.Sprint(d.homes))
-	require.NoError(d.t, os.Mkdir(home, 0o700))
-	return home
-}
-
-// sync makes what is on the disk durable.
-func (d *disk) sync() {
-	root, err := os.Open(d.dir)
-	require.NoError(d.t, err)
-	defer root.Close()
-	require.NoError(d.t, unix.Syncfs(int(root.Fd())))
-}
-
-// shutdown is EXT4_IOC_SHUTDOWN and XFS_IOC_GOINGDOWN: the disk takes nothing any more.
-const shutdown = 0x8004587d
-
-// The two ways in which power goes: with what the journal has by then, and with what it has written out already.
-const (
-	journalFlushed uint32 = 1
-	journalLost    uint32 = 2
-)
-
-func (d *disk) losePower(how uint32) {
-	root, err := os.Open(d.dir)
-	require.NoError(d.t, err)
-	defer root.Close()
-	// the kernel reads four bytes there during the call
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, root.Fd(), shutdown, uintptr(unsafe.Pointer(&how)))
-	require.Zero(d.t, errno)
-}
-
-// again mounts the file system after the loss, as the next start does.
-func (d *disk) again() {
-	d.t.Helper()
-	d.run("umount", d.dir)
-	// A process that began a mount namespace of its own meanwhile has a copy of the mount. While it lives, so does the
-	// file system without power, and to mount the image again would give that one, which answers EIO.
-	require.Eventually(d.t, func() bool { return !d.attached() }, time.Minute, time.Millisecond,
-		"another process still has %s mounted, in a mount namespace of its own", d.image)
-	d.run("mount", "-o", "loop", d.image, d.dir)
-}
-
-func (d *disk) run(command ...string) {
-	d.t.Helper()
-	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
-	require.NoError(d.t, err, "%v: %s", command, out)
-}
-
-// attached reports whether a loop device has the image.
-func (d *disk) attached() bool {
-	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	require.NoError(d.t, err)
-	return slices.ContainsFunc(backing, func(name string) bool {
-		path, err := os.ReadFile(name)
-		return err == nil && strings.TrimSpace(string(path)) == d.image // a device may go while we look
-	})
-}
 
 // lossy are the works during which the power goes: each writes a store of 90 nodes to path.
 func lossy(t *testing.T) map[string]func(fs ssd.FS, path string) error {
@@ -216,9 +114,9 @@ func callsOf(t *testing.T, work func(fs ssd.FS, path string) error, replaces boo
 func TestPowerLoss(t *testing.T) {
 	rng := explore.Rand(t, 3, 7)
 	all := os.Getenv("FRESHGO_TEST_POWERLOSS") == "all"
-	for _, kind := range []string{"ext4", "xfs"} {
+	for _, kind := range faultfs.DiskKinds() {
 		t.Run(kind, func(t *testing.T) {
-			d := newDisk(t, kind)
+			d := faultfs.NewDisk(t, kind)
 			losses, outcomes := 0, map[string]int{}
 			for name, work := range lossy(t) {
 				for _, replaces := range []bool{false, true} {
@@ -231,20 +129,20 @@ func TestPowerLoss(t *testing.T) {
 						}
 					}
 					for i, nth := range nths {
-						how := []uint32{journalFlushed, journalLost}[i%2]
+						how := []faultfs.Loss{faultfs.JournalFlushed, faultfs.JournalLost}[i%2]
 						losses++
 						t.Run(fmt.Sprint(name, " replaces ", replaces, " call ", nth, " journal ", how), func(t *testing.T) {
-							d.t = t
-							path := filepath.Join(d.home(), "g")
+							d.TB = t
+							path := filepath.Join(d.Home(), "g")
 							if replaces {
 								require.NoError(t, convertTiny(path, 5, false))
 							}
-							d.sync()
+							d.Sync()
 							var once sync.Once
 							fs := faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Any, Nth: nth, Times: faultfs.Forever,
-								Errno: syscall.EIO, Hook: func() { once.Do(func() { d.losePower(how) }) }})
+								Errno: syscall.EIO, Hook: func() { once.Do(func() { d.LosePower(how) }) }})
 							failed := work(fs, path)
-							d.again()
+							d.Again()
 							again := func() error { return work(ssd.OS, path) }
 							outcomes[requireAfterLoss(t, path, replaces, failed, again)]++
 						})

@@ -23,7 +23,7 @@ func newRangeReader(ctx context.Context, a *Array, budget *mem.Budget) (*rangeRe
 		return nil, err
 	}
 	r := &rangeReader{array: a, crcs: crcs}
-	if r.file, err = openDirect(a.in.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0); err != nil {
+	if r.file, err = ssd.OpenDirect(a.in.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0); err != nil {
 		crcs.Free()
 		return nil, access(err)
 	}

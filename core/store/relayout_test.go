@@ -221,7 +221,7 @@ func TestPermutePlans(t *testing.T) {
 			if rows*int64(rowBytes) > 1<<42 {
 				continue
 			}
-			l := layoutFor(rowBytes, rows)
+			l := LayoutFor(rowBytes, rows)
 			size, ok := fileBytes(l)
 			require.True(t, ok)
 			a := &Array{Rows: rows, Layout: l, Bytes: size}

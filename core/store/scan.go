@@ -89,7 +89,7 @@ func (a *Array) scan(
 	}
 	defer crcBlock.Free()
 	crcs := mem.Slice[uint32](crcBlock)
-	file, err := openDirect(a.in.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	file, err := ssd.OpenDirect(a.in.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return access(err)
 	}
@@ -147,15 +147,6 @@ func readPiece(ctx context.Context, file ssd.File, a *Array, crcs []uint32, off 
 		}
 	}
 	return nil
-}
-
-// openDirect opens a file with O_DIRECT where the file system takes it, else through the page cache.
-func openDirect(fs ssd.FS, path string, flag int, perm uint32) (ssd.File, error) {
-	file, err := fs.Open(path, flag|ssd.Direct, perm)
-	if errors.Is(err, syscall.EINVAL) {
-		return fs.Open(path, flag, perm)
-	}
-	return file, err
 }
 
 // LoadBytes returns what loading all of a takes at most beside the rows, while it runs.

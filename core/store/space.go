@@ -52,9 +52,9 @@ func (e *SpaceError) Unwrap() error {
 	return &ssd.PathError{Op: "write", Path: e.Dir, Off: -1, Err: syscall.ENOSPC}
 }
 
-// checkSpace returns a *SpaceError where there is no room for need bytes. Unknown free space is no error: the write
+// CheckSpace returns a *SpaceError where there is no room for need bytes. Unknown free space is no error: the write
 // that fails will report it.
-func checkSpace(fs ssd.FS, dir string, need int64) error {
+func CheckSpace(fs ssd.FS, dir string, need int64) error {
 	if free, err := fs.Space(dir); err == nil && need > free {
 		return &SpaceError{Dir: dir, Need: need, Free: free}
 	}
@@ -97,7 +97,7 @@ func reserve(fs ssd.FS, dir string, files []reservation) error {
 
 // columnOf describes an array of scalars that is to be written under a name.
 func columnOf(name string, dtype manifest.DType, rows int64) Array {
-	a := Array{File: name + dataSuffix, DType: dtype, Rows: rows, Layout: layoutFor(dtype.Size(), rows)}
+	a := Array{File: name + dataSuffix, DType: dtype, Rows: rows, Layout: LayoutFor(dtype.Size(), rows)}
 	a.Bytes, _ = fileBytes(a.Layout) // no overflow: the rows exist
 	return a
 }
@@ -161,7 +161,7 @@ func (c *conversion) takeSpace(ctx context.Context, later int64) error {
 func checkSorting(fs ssd.FS, dir string, need, later int64, all ...*edgeSorter) error {
 	free, err := fs.Space(dir)
 	if err != nil {
-		return nil // see checkSpace
+		return nil // see CheckSpace
 	}
 	spill := int64(0)
 	for _, s := range all {
@@ -251,7 +251,7 @@ func (r *relayouter) newArrays() (all []*Array) {
 // takes its own when the one before is gone.
 func (r *relayouter) takeSpace() error {
 	arrays := r.newArrays()
-	if err := checkSpace(r.src.fs, r.dir, storedBytes(arrays...)+r.passingBytes()); err != nil {
+	if err := CheckSpace(r.src.fs, r.dir, storedBytes(arrays...)+r.passingBytes()); err != nil {
 		return err
 	}
 	return reserve(r.src.fs, r.dir, reservations(arrays...))

@@ -44,7 +44,7 @@ func newMemorySpill(n int64, budget *mem.Budget) (*spill, error) {
 // newFileSpill returns a spill of n bytes in a new file. spare are buffers that it gives out in exchange for full ones.
 func newFileSpill(fs ssd.FS, path string, n int64, spare [][]byte) (*spill, error) {
 	flags := syscall.O_RDWR | syscall.O_CREAT | syscall.O_TRUNC | syscall.O_NOFOLLOW
-	file, err := openDirect(fs, path, flags, 0o600)
+	file, err := ssd.OpenDirect(fs, path, flags, 0o600)
 	if err != nil {
 		return nil, err
 	}

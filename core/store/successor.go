@@ -74,7 +74,7 @@ func (s *successor) run(
 	if s.site, err = prepareSite(s.fs, path, overwrite); err != nil {
 		return err
 	}
-	if err = checkSpace(s.fs, s.site.dir, storedBytes(added...)); err == nil {
+	if err = CheckSpace(s.fs, s.site.dir, storedBytes(added...)); err == nil {
 		err = write(ctx)
 	}
 	if err == nil {

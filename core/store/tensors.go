@@ -38,7 +38,7 @@ func planTensor(src Source, chunk int) tensorPlan {
 	dtype, shape := src.stored()
 	rowBytes, _ := rowBytesOf(dtype, shape) // checked with the source
 	rows := max(int64(chunk)/src.rowBytes(), 1)
-	if layout := layoutFor(rowBytes, src.rows()); layout.RowsPerPage > 0 {
+	if layout := LayoutFor(rowBytes, src.rows()); layout.RowsPerPage > 0 {
 		rows = roundUp(rows, int64(layout.RowsPerPage))
 	}
 	rows = min(rows, max(src.rows(), 1))

@@ -231,7 +231,7 @@ func (u *updater) added() (all []*Array) {
 func (t NamedSource) future(rows int64) *Array {
 	dtype, shape := t.stored()
 	rowBytes, _ := rowBytesOf(dtype, shape) // checked with the source
-	a := &Array{DType: dtype, RowShape: shape, Rows: rows, Layout: layoutFor(rowBytes, rows)}
+	a := &Array{DType: dtype, RowShape: shape, Rows: rows, Layout: LayoutFor(rowBytes, rows)}
 	a.Bytes, _ = fileBytes(a.Layout) // likewise
 	return a
 }

@@ -1,10 +1,13 @@
 package window
 
 import (
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"freshgo/core/draw"
 	"freshgo/core/fetch"
+	"freshgo/core/internal/bitset"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 )
@@ -28,6 +31,7 @@ func (e *Epoch) Abandon() { e.inspector.abandon() }
 // End ends the inspection where the epoch was left in the middle: it was for the epoch's batches. Nobody executes one
 // any more.
 func (e *Epoch) End(whole bool) {
+	_ = e.inspector.cache.trained.returnHand(nil) // the tables say what they have lost
 	if whole {
 		e.inspector.next = e.first + e.count
 	} else {
@@ -45,6 +49,14 @@ type Batch struct {
 	adapted   plan.Adapted
 	moved     bool    // positions differ from the plan's:
 	now       []int32 // where each of the plan is
+
+	// Of a loader with tables that training changes:
+	refusing sync.Mutex // guards refused
+	refused  []refusal
+	stays    bitset.Set   // scratch
+	taken    []bitset.Set // by table: the rows in hand that the batch took, by their places
+	got      [][]uint64   // and where they are now: see handRows
+	lacks    atomic.Bool  // changed rows wait in its packs that pruning has taken out of it
 }
 
 // Begin waits for the plan of batch i of an epoch, and takes its step and its trace. The plan and the trace of the

@@ -64,7 +64,11 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 		}
 		if c.draw.Split.Reorder == 0 {
 			shareSchedule, first := s.inspector.turnsOf(s.at.epoch), s.at.position
-			n = min(n, max(sampledAtOnce, s.sharedReads.most(s.inspector.cache)), shareSchedule.Count-first)
+			atOnce := s.sharedReads.most(c)
+			if atOnce < 2 {
+				atOnce = sampledAtOnce
+			}
+			n = min(n, atOnce, shareSchedule.Count-first)
 			batches, err := s.sample(n, func(i int64) int64 { return shareSchedule.Number(first + i) })
 			s.at.position += int64(len(batches))
 			return batches, err
@@ -89,10 +93,14 @@ func (s *blocks) fillBlock() error {
 	c, shareSchedule := s.inspector.cache, s.inspector.turnsOf(s.at.epoch)
 	size := c.draw.Split.Reorder
 	first := shareSchedule.Number(s.at.position) / size * size
-	batches, err := s.sample(min(size, shareSchedule.Batches-first), func(i int64) int64 { return first + i })
-	if err != nil {
-		freeAll(batches)
-		return err
+	var batches []*sampled
+	for end := min(first+size, shareSchedule.Batches); first+int64(len(batches)) < end; {
+		from := first + int64(len(batches))
+		more, err := s.sample(end-from, func(i int64) int64 { return from + i })
+		if batches = append(batches, more...); err != nil {
+			freeAll(batches)
+			return err
+		}
 	}
 	order, err := s.reorder(batches)
 	if err != nil {
@@ -128,16 +136,17 @@ func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
 	return plan.Reorder(ctx, c.draw.Budget, lists, c.draw.Parts.NumNodes, s.inspector.cache.ReorderRows())
 }
 
-// sample samples count batches with the given numbers. After an error it returns the batches before the first that
-// failed.
+// sample samples the first of count batches with the given numbers: as many as share reads, or else all. After an error
+// it returns the batches before the first that failed.
 func (s *blocks) sample(count int64, number func(i int64) int64) ([]*sampled, error) {
-	wanted := s.readShared(count, number)
+	c, wanted := s.inspector.cache, s.readShared(count, number)
 	defer freeWanted(wanted)
+	count = int64(len(wanted))
 	if wanted[0] == nil {
-		_, before := s.inspector.cache.draw.NeighborCounts(0)
+		_, before := c.draw.NeighborCounts(0)
 		defer func() {
-			_, after := s.inspector.cache.draw.NeighborCounts(0)
-			s.sharedReads.learn(count, after-before)
+			_, after := c.draw.NeighborCounts(0)
+			s.sharedReads.learn(c, count, after-before)
 		}()
 	}
 	batches, errs := make([]*sampled, count), make([]error, count)
@@ -198,6 +207,7 @@ func (s *blocks) sampleOne(
 		rows: lost{}, trace: lost{},
 	}
 	own.batchRows.FillGraph(&c.features.CachedTypes, g)
+	b.spans = c.trained.spans(own.batchRows.Rows)
 	if s.inspector.forecasting {
 		own.drawn.CopyFrom(g)
 		g = &own.drawn
@@ -228,6 +238,9 @@ func (s *blocks) draw(
 	index int64, wanted *graph.Wanted, last bool, own *samplerScratch,
 ) (giveBack func(), err error) {
 	c, ctx := s.inspector.cache, s.inspector.ctx
+	if wanted != nil {
+		ctx = wanted.With(ctx, last)
+	}
 	if err := s.order.Batch(ctx, index, &own.request); err != nil {
 		return nil, err
 	}
@@ -239,9 +252,6 @@ func (s *blocks) draw(
 	}
 	giveBack = sync.OnceFunc(func() { c.draw.Workers <- worker })
 	defer c.counters.Sampling.Since(time.Now())
-	if wanted != nil {
-		ctx = wanted.With(ctx, last)
-	}
 	if err := c.draw.Draw(ctx, worker, s.order.BatchKey(index), &own.request, &own.graph); err != nil {
 		giveBack()
 		return nil, err

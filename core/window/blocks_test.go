@@ -69,3 +69,56 @@ func TestOneOfSeveralFails(t *testing.T) {
 		})
 	}
 }
+
+// TestGroupsHaveRoom: where batches request more than the memory for shared reads has room for, the last ones are left
+// for the next group, and all are what they are by themselves. One worker draws, so that batches take their room in
+// order.
+func TestGroupsHaveRoom(t *testing.T) {
+	const most = 8
+	o := options()
+	o.Workers = 1
+	r := open(t, ssd.OS, o, func(s *sizing.Split) { s.Neighbors, s.Together = false, 1<<20 })
+	m, ctx := &r.sampling, context.Background()
+	want := r.nodesOf(0)
+	in := &inspector{cache: r.cache, ctx: ctx}
+	s := newBlocks(in, place{})
+	defer s.free()
+	var err error
+	s.order, err = m.NewSeedOrder(ctx, m.EpochKey(0))
+	require.NoError(t, err)
+	made, err := s.sample(1, func(int64) int64 { return 0 })
+	require.NoError(t, err)
+	freeAll(made)
+	each := s.sharedReads.each
+	require.Positive(t, each)
+	for room := int64(1); room <= most; room++ {
+		m.Split.Together = 4 * (room*each + each/2) / 3
+		for first := int64(0); first < most; {
+			s.sharedReads.each = each / 2 // as if twice as many had room
+			made, err := s.sample(most-first, func(i int64) int64 { return first + i })
+			require.NoError(t, err)
+			if left := most - first; left > room+1 {
+				require.GreaterOrEqual(t, int64(len(made)), max(1, room/2))
+				require.LessOrEqual(t, int64(len(made)), room+1)
+			}
+			for i, b := range made {
+				rows, release, err := b.Load(ctx)
+				require.NoError(t, err)
+				nodes := []int64{}
+				for _, row := range rows {
+					nodes = append(nodes, int64(row))
+				}
+				require.ElementsMatch(t, want[first+int64(i)], nodes)
+				release()
+			}
+			first += int64(len(made))
+			freeAll(made)
+		}
+	}
+	m.Split.Together, s.sharedReads.each = 4*(each/2)/3, each/6
+	made, err = s.sample(2, func(i int64) int64 { return i })
+	require.NoError(t, err)
+	require.Len(t, made, 1)
+	require.Less(t, s.sharedReads.most(r.cache), int64(2), "not even one has room")
+	freeAll(made)
+}

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -54,6 +55,7 @@ type Cache struct {
 	idleGate    idleGate
 	forecasts   forecasts
 	populate    sync.Once      // gives the slots their memory
+	trained     *trained       // tables whose rows training changes
 	presence    *plan.Presence // what batches that are pruned find in the cache; nil: none are
 
 	mu        sync.Mutex // guards inspector
@@ -85,6 +87,9 @@ func Open(ctx context.Context, of Config) (*Cache, error) {
 		pool: pool, recordStore: &recordStore{budget: m.Budget, pool: pool, limit: split.TracesHeld, most: split.Traces / 2},
 	}
 	c.timeline.opened = time.Now()
+	if c.trained, err = openTrained(m, features); err != nil {
+		return nil, err
+	}
 	c.storage, c.lengths = plan.Memory(m.Budget), firstSuperbatches
 	if split.Stored { // what a short second superbatch reads, the next would read again
 		c.storage, c.lengths = c.recordStore, firstSuperbatches[:1]
@@ -153,6 +158,16 @@ func (c *Cache) Stop() {
 	}
 }
 
+// Settle writes the current rows of tables that training changes into their files. No epoch runs.
+func (c *Cache) Settle() error {
+	c.Stop()
+	err := c.trained.err()
+	if err == nil {
+		err = c.trained.returnSlots()
+	}
+	return cmp.Or(err, c.trained.settle(false))
+}
+
 // Stats are the figures of a Cache so far.
 type Stats struct {
 	PredictionError float64       // the median of |measured/predicted - 1|
@@ -179,10 +194,11 @@ func (c *Cache) planConfig(device ssd.Device, limits scratch.Options) plan.Confi
 		packFile = 0 // no pack in the file would find a buffer
 	}
 	of := plan.Config{
-		NumRows: c.draw.Parts.NumNodes, Capacity: c.draw.Split.CacheRows,
+		NumRows: c.draw.Split.PlanRows, Capacity: c.draw.Split.CacheRows,
 		CarryOver: c.draw.Options.CarryOver, Transfer: c.draw.Options.Transfer,
 		Device: device, PackMemory: limits.PackMemory(), PackFile: packFile,
-		Early: true, Depth: max(c.draw.Split.Prefetch, 1), SlotBytes: c.draw.Split.Slot, Storage: c.storage,
+		Early: !c.prunesTrained(), Forwarding: len(c.features.Trained) > 0,
+		Depth: c.depth(), SlotBytes: c.draw.Split.Slot, Storage: c.storage,
 	}
 	for _, t := range c.features.OnDisk {
 		of.Tables = append(of.Tables, t.OnDisk.Layout)
@@ -194,6 +210,17 @@ func (c *Cache) planConfig(device ssd.Device, limits scratch.Options) plan.Confi
 		of.RowBytes += width
 	}
 	return of
+}
+
+// prunesTrained reports whether batches are pruned whose rows training changes: see trained.
+func (c *Cache) prunesTrained() bool { return len(c.features.Trained) > 0 && c.presence != nil }
+
+// depth returns plan.Config.Depth: a batch in flight has begun to read its packs, unless it does so in its turn.
+func (c *Cache) depth() int {
+	if c.trained.inTurn {
+		return 0
+	}
+	return max(c.draw.Split.Prefetch, 1)
 }
 
 // ReorderRows returns the capacity of the cache that orders of batches are judged with.

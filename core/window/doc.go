@@ -13,5 +13,7 @@
 //     (batch.go), waits for the prologue of its window, which may have run early (superbatch.go, early.go), fetches its
 //     rows, and puts rows of later batches aside (fill.go, packs.go). If a part of a plan is lost, batches read their
 //     rows (planlost.go).
+//   - Rows that training changes go from batch to batch through the same slots and packs, and back to their tables
+//     (trained.go, commit.go). Several ranks train the rows of a step together (put.go).
 //   - Report compares plans with their measured costs (report.go, timeline.go, calibrate.go).
 package window

@@ -63,6 +63,9 @@ type earlyPrologue struct {
 func (s *superbatch) runEarly(ctx context.Context) {
 	a, in := s.early, s.inspector
 	defer close(a.over)
+	if from := in.before(s); from != nil { // whose prologue brings the files up to date, see trained
+		_ = from.await(ctx) // its batches say what failed
+	}
 	s.awaitBuffers(ctx)
 	s.openPacks(0, len(s.batches))
 	work := earlyWork{superbatch: s}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"freshgo/core/draw"
+	"freshgo/core/embed"
 	"freshgo/core/fetch"
 	"freshgo/core/internal/reuse"
 	"freshgo/core/plan"
@@ -14,20 +15,15 @@ import (
 // Fill executes the step of a batch (Ginex, section 3.3): rows come from slots, from the packs that earlier batches
 // filled, and from the store; then the slots change as planned, and rows that leave go to the packs of later batches.
 func (w *Batch) Fill(f *fetch.Filler, i int64, tensors [][]byte) error {
+	if len(f.Features.Trained) > 0 {
+		return w.fillTrained(f, i, tensors)
+	}
 	w.inspector.cache.idleGate.enter()
 	defer w.inspector.cache.idleGate.leave()
-	if err := f.LookUp(f.Step.Slots); err != nil {
+	if err := w.read(f, tensors); err != nil {
 		return err
 	}
-	start := time.Now()
-	if err := w.readPacks(f, tensors); err != nil {
-		return err
-	}
-	if err := f.ReadTables(tensors, w.readRows); err != nil {
-		return err
-	}
-	w.inspector.cache.timeline.add(spanReading, w.number, start)
-	w.super.done(w.number)
+	w.super.closePacks(w.number)
 
 	if err := f.Turns.Cache.Enter(i); err != nil {
 		return err
@@ -49,11 +45,30 @@ func (w *Batch) Fill(f *fetch.Filler, i int64, tensors [][]byte) error {
 	})
 }
 
+// read brings the rows of a batch that are in no slot.
+func (w *Batch) read(f *fetch.Filler, tensors [][]byte) error {
+	if err := f.LookUp(f.Step.Slots); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := w.readPacks(f, tensors); err != nil {
+		return err
+	}
+	if err := f.ReadTables(tensors, w.readRows); err != nil {
+		return err
+	}
+	w.inspector.cache.timeline.add(spanReading, w.number, start)
+	w.super.done(w.number)
+	return nil
+}
+
 // readPacks copies the rows of a batch's packs into its tensors. If a pack fails, its rows are read from the store.
 func (w *Batch) readPacks(f *fetch.Filler, tensors [][]byte) error {
 	k, rows := &f.Lookup, len(f.Drawn.BatchRows.Rows)
 	k.Delivered = reuse.Slice(k.Delivered, len(f.Features.Columns)*rows)
 	clear(k.Delivered)
+	w.lacks.Store(false)
+	w.takeFromHand(f, tensors)
 	for _, packs := range w.super.packsFor(w.number) {
 		for column, pack := range packs.columns {
 			if pack == nil {
@@ -72,6 +87,10 @@ func (w *Batch) readPacks(f *fetch.Filler, tensors [][]byte) error {
 			}
 			if err != nil {
 				f.Counters.PackErrors.Add(1)
+				if len(f.Features.Trained) > 0 {
+					w.inspector.cache.trained.lose(err)
+					return err
+				}
 			}
 		}
 	}
@@ -98,6 +117,9 @@ func (w *Batch) takeFrom(f *fetch.Filler, column, width int, tensors [][]byte, d
 		}
 		row := f.Drawn.BatchRows.TensorRow(at)
 		if of == nil || row < 0 {
+			if of != nil && of.Trained != nil && embed.Changed(data[i*width:][:of.Width]) {
+				w.lacks.Store(true)
+			}
 			continue
 		}
 		if n == len(to) || of != t && n > 0 {
@@ -195,8 +217,12 @@ func (w *Batch) setAside(f *fetch.Filler, tensors [][]byte) {
 			packs := w.super.packs[leave[0].Batch]
 			for _, t := range f.Features.OnDisk {
 				w.leaving(f, t, leave[:n], &slots, &own)
-				packs.addRows(t.Column, slots, f.Features.Slots.Table(t.Column), f.Features.Columns[t.Column])
-				packs.addRows(t.Column, own, tensors[t.Index], t.Width)
+				if !packs.addRows(t.Column, slots, f.Features.Slots.Table(t.Column), f.Features.Columns[t.Column]) {
+					w.refuse(t, leave[:n], true)
+				}
+				if !packs.addRows(t.Column, own, tensors[t.Index], t.Width) {
+					w.refuse(t, leave[:n], false)
+				}
 			}
 			leave = leave[n:]
 		}

@@ -46,7 +46,9 @@ type forecaster struct {
 }
 
 // forecasting reports whether the epoch that has begun is one whose pruning is known ahead.
-func (c *Cache) forecasting() bool { return c.draw.Split.Reorder == 0 && c.history.Follows() }
+func (c *Cache) forecasting() bool {
+	return c.draw.Split.Reorder == 0 && !c.prunesTrained() && c.history.Follows()
+}
 
 // forecast begins with the epoch that has begun, where that is possible and there is memory for it.
 func (c *Cache) forecast(wrong *atomic.Int64) forecaster {

@@ -14,6 +14,7 @@ import (
 	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
+	"freshgo/core/sizing"
 	"freshgo/core/ssd"
 )
 
@@ -71,12 +72,18 @@ func (in *inspector) number(at place) (int64, bool) {
 // a batch a hundredth of the time of reading it, never waits. Arbitrary beyond.
 var firstSuperbatches = []int64{1, 16, 64, 256, 1024, 4096}
 
-// superbatchLength is the length of superbatch k.
-func (c *Cache) superbatchLength(k int) int64 {
-	if k < len(c.lengths) {
-		return min(c.draw.Split.Superbatch, c.lengths[k])
+// superbatchLength is the length of superbatch k, which is sampled next. Where it is an epoch, it ends with the epoch:
+// batches of two epochs share no reads of lists.
+func (in *inspector) superbatchLength(k int) int64 {
+	c, at := in.cache, in.blocks.at
+	n := c.draw.Split.Superbatch
+	if left := in.turnsOf(at.epoch).Count - at.position; n == in.whole.Count && left > 0 {
+		n = min(n, left)
 	}
-	return c.draw.Split.Superbatch
+	if k < len(c.lengths) {
+		n = min(n, c.lengths[k])
+	}
+	return n
 }
 
 // inspect starts an inspector at a place of the stream. Of the planner's state it
@@ -103,7 +110,7 @@ func (c *Cache) inspect(at place, t draw.ShareSchedule) *inspector {
 // sampling fails, which ends the stream before the batch that failed.
 func (in *inspector) run() error {
 	defer in.forecaster.end(nil)
-	current := in.sampleAhead(in.cache.superbatchLength(0))
+	current := in.sampleAhead(in.superbatchLength(0))
 	var ahead []*sampled
 	defer func() {
 		freeAll(current)
@@ -111,7 +118,7 @@ func (in *inspector) run() error {
 	}()
 	for k := 0; len(current) > 0; k++ {
 		if k > 0 && len(ahead) == 0 && in.forecaster.free(1) > 0 {
-			ahead = in.sampleAhead(in.cache.superbatchLength(k + 1))
+			ahead = in.sampleAhead(in.superbatchLength(k + 1))
 		}
 		s, err := in.plan(&current, &ahead)
 		if err != nil {
@@ -129,7 +136,7 @@ func (in *inspector) run() error {
 		}
 		in.cache.populate.Do(in.cache.features.Slots.Populate) // beside nothing that is measured or waited for
 		if len(current) == 0 {
-			current = in.sampleAhead(in.cache.superbatchLength(k + 1))
+			current = in.sampleAhead(in.superbatchLength(k + 1))
 		}
 		if !in.waitBegun(s.first) {
 			return nil
@@ -167,7 +174,7 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 			for _, b := range *current {
 				b.endPlanning()
 			}
-			return newSuperbatch(in, first, *current, len(known), p, device), nil
+			return newSuperbatch(in, first, *current, known, p, device), nil
 		}
 		n := len(*current)
 		if !in.fewer(err, failures, n) {
@@ -185,7 +192,7 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 		}
 	}
 	lost := plan.Lost(first, len(*current))
-	return newSuperbatch(in, first, *current, len(*ahead), lost, in.cache.device.Device()), nil
+	return newSuperbatch(in, first, *current, *ahead, lost, in.cache.device.Device()), nil
 }
 
 // mostFailures bounds how often a plan of one batch is tried again: without what is ahead, and once more after each of
@@ -220,7 +227,7 @@ func (in *inspector) sampleAhead(n int64) []*sampled {
 			break // the others wait for training, which waits for these
 		}
 		var some []*sampled
-		fit := max(1, room/each(max(1, in.cache.draw.Demand.Nodes)))
+		fit := max(1, room/each(sizing.InWindow(in.cache.draw.Demand.Nodes)))
 		some, in.failed = in.blocks.take(min(max(1, free), fit))
 		for _, b := range some {
 			room -= each(b.nodes)
@@ -374,6 +381,7 @@ func (in *inspector) abandon() {
 func (in *inspector) stop() {
 	in.abandon()
 	in.done.Wait()
+	in.cache.trained.drain(in.published)
 	for _, s := range in.published {
 		s.free()
 	}

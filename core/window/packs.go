@@ -18,19 +18,17 @@ func (p *batchPacks) column(i int) *scratch.Pack {
 	return p.columns[i]
 }
 
-// add leaves a row for the batch. It does nothing when the batch has begun to read, for then the batch reads the row
-// itself, or when the pack fails, which says so when it is read.
-func (p *batchPacks) add(column int, pos int32, row []byte) {
-	if k := p.column(column); k != nil {
-		_ = k.Add(pos, row)
-	}
+// add leaves a row for the batch, and reports whether the pack took it. It does not when the batch has begun to read,
+// for then the batch reads the row itself. A pack that fails says so when it is read.
+func (p *batchPacks) add(column int, pos int32, row []byte) bool {
+	k := p.column(column)
+	return k != nil && k.Add(pos, row) == nil
 }
 
 // addRows is add for rows of a table.
-func (p *batchPacks) addRows(column int, of rowCopies, src []byte, width int) {
-	if k := p.column(column); k != nil && len(of.pos) > 0 {
-		_ = k.AddRows(of.pos, src, width, of.from)
-	}
+func (p *batchPacks) addRows(column int, of rowCopies, src []byte, width int) bool {
+	k := p.column(column)
+	return len(of.pos) == 0 || k != nil && k.AddRows(of.pos, src, width, of.from) == nil
 }
 
 // empty reports whether there is no pack.

@@ -2,6 +2,8 @@ package window
 
 import (
 	"errors"
+	"math"
+	"slices"
 	"sync/atomic"
 
 	"freshgo/core/draw"
@@ -17,80 +19,77 @@ import (
 // sharedReads tracks the neighbour lists that several batches of a window read together.
 type sharedReads struct {
 	reading graph.Together
-	each    int64 // an estimate of the most bytes that a batch requests; 0: unknown
+	each    int64 // bytes that a batch of the last group requests on average; 0: unknown
 }
 
-const (
-	// mostShared is the most batches that share reads. Arbitrary.
-	mostShared = 64
-	// mostAtOnce is the most neighbours that are read at once. Arbitrary: enough to keep the engine busy.
-	mostAtOnce = 1 << 18
-)
-
-// atOnce returns the number of neighbours that are read at once, in a quarter of the memory for shared reads.
+// atOnce returns the number of neighbours that are read at once, in the part of the memory that requests leave, and
+// within the bound of an ssd.Merger.
 func (c *Cache) atOnce() int {
-	return int(min(c.draw.Split.Together/4/graph.TogetherBytes(1), mostAtOnce))
+	return int(min((c.draw.Split.Together-c.draw.Split.WantedRoom())/graph.TogetherBytes(1), math.MaxInt32/2))
 }
 
 // most returns the number of batches that may share reads; 0: none.
 func (t *sharedReads) most(c *Cache) int64 {
-	if t.each == 0 || c.draw.Split.Together == 0 || !draw.SharesReads(c.draw) {
+	if t.each == 0 || c.draw.Split.Together == 0 || !draw.SharesReads(c.draw, c.draw.Sampler) {
 		return 0
 	}
-	return min(mostShared, c.wantedRoom()/t.each)
-}
-
-// wantedRoom returns the memory for the requests of batches.
-func (c *Cache) wantedRoom() int64 {
-	return c.draw.Split.Together - graph.TogetherBytes(c.atOnce())
+	return c.draw.Split.WantedRoom() / t.each
 }
 
 // learn estimates the requests of a batch from batches that did not share their reads.
-func (t *sharedReads) learn(batches, read int64) { t.each = max(t.each, 10*read/max(1, batches)) }
+func (t *sharedReads) learn(c *Cache, batches, read int64) {
+	const margin = 32 // a divisor. Arbitrary: batches differ by a few per cent, and those without room wait
+	each := read / max(1, batches)
+	wide := graph.WideRequests(c.draw.Parts.NumNodes, c.draw.Parts.NumEdges)
+	t.each = max(t.each, graph.RequestBytes(each+each/margin, wide))
+}
 
-// readShared reads the requests of count batches of these numbers, as far as it can, and returns them by batch, nil for
-// batches without any. It ignores errors: drawing the batch meets them again.
+// readShared reads the requests of the next batches of these numbers, as far as it can, and returns the requests by
+// batch, nil for batches without any. Where count batches have too many requests for the memory, it leaves the last
+// ones for another group: a batch by itself may read as many pages as a group. It ignores errors: drawing the batch
+// meets them again.
 func (s *blocks) readShared(count int64, number func(i int64) int64) []*graph.Wanted {
 	c, t := s.inspector.cache, &s.sharedReads
-	wanted := make([]*graph.Wanted, count)
-	most := min(t.most(s.inspector.cache), count)
+	most := min(t.most(c), count)
 	if most < 2 {
-		return wanted
+		return make([]*graph.Wanted, count)
 	}
-	pending, room := make([]int64, most), new(atomic.Int64)
-	room.Store(s.inspector.cache.wantedRoom())
-	for i := range pending {
+	wanted, pending, room := make([]*graph.Wanted, most), make([]int64, most), new(atomic.Int64)
+	room.Store(c.draw.Split.WantedRoom())
+	for i := range wanted {
 		wanted[i], pending[i] = graph.NewWanted(c.draw.Budget, room), int64(i)
 	}
-	for range c.draw.Parts.Schema.Hops {
-		if pending = s.ask(wanted, pending, number); len(pending) == 0 {
+	for range c.draw.Parts.Schema.Hops + draw.RequestReads(c.draw) {
+		s.ask(wanted, pending, number)
+		if full := slices.IndexFunc(wanted, (*graph.Wanted).Full); full >= 0 {
+			freeWanted(wanted[max(1, full):])
+			wanted = wanted[:max(1, full)]
+		}
+		pending = slices.DeleteFunc(pending, func(at int64) bool { return at >= int64(len(wanted)) || !wanted[at].Asks() })
+		if len(pending) == 0 {
 			break
 		}
-		asking := make([]*graph.Wanted, len(pending))
-		for i, at := range pending {
-			asking[i] = wanted[at]
-		}
-		if err := t.reading.Read(s.inspector.ctx, asking, s.inspector.cache.atOnce()); err != nil {
+		if err := t.reading.Read(s.inspector.ctx, wanted, c.atOnce()); err != nil {
 			freeWanted(wanted)
-			clear(wanted)
-			return wanted
+			return make([]*graph.Wanted, len(wanted))
 		}
 	}
-	for _, w := range wanted[:most] {
-		t.each = max(t.each, w.Bytes())
+	total := int64(0)
+	for _, w := range wanted {
+		total += w.Bytes()
+	}
+	t.each = 1 + total/int64(len(wanted))
+	if wanted[0].Full() {
+		t.each = c.draw.Split.Together // not even one batch has room
 	}
 	return wanted
 }
 
-// ask draws batches as far as they go without their requests, and returns the batches that request more.
-func (s *blocks) ask(wanted []*graph.Wanted, pending []int64, number func(i int64) int64) (asking []int64) {
+// ask draws batches as far as they go without their requests.
+func (s *blocks) ask(wanted []*graph.Wanted, pending []int64, number func(i int64) int64) {
 	var next atomic.Int64
 	_ = guard.All(min(len(s.scratch), len(pending)), func(i int) error { // see readShared
-		for {
-			k := int(next.Add(1)) - 1
-			if k >= len(pending) {
-				return nil
-			}
+		for k := next.Add(1) - 1; k < int64(len(pending)); k = next.Add(1) - 1 {
 			at := pending[k]
 			giveBack, err := s.draw(number(at), wanted[at], false, &s.scratch[i])
 			if err == nil {
@@ -99,13 +98,8 @@ func (s *blocks) ask(wanted []*graph.Wanted, pending []int64, number func(i int6
 				return err
 			}
 		}
+		return nil
 	})
-	for _, at := range pending {
-		if wanted[at].Asks() {
-			asking = append(asking, at)
-		}
-	}
-	return asking
 }
 
 func freeWanted(wanted []*graph.Wanted) {

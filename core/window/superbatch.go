@@ -1,6 +1,7 @@
 package window
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,6 +27,7 @@ type superbatch struct {
 	plan      *plan.Superplan
 	device    ssd.Device    // it was planned for
 	packs     []*batchPacks // by batch from first on, those ahead included; nil: none
+	spans     [][]span      // likewise
 
 	ready   chan struct{}  // closed when the prologue has ended
 	broken  error          // why it failed; set before ready is closed
@@ -38,12 +40,15 @@ type superbatch struct {
 }
 
 func newSuperbatch(
-	in *inspector, first int64, batches []*sampled, ahead int, p *plan.Superplan, d ssd.Device,
+	in *inspector, first int64, batches, ahead []*sampled, p *plan.Superplan, d ssd.Device,
 ) *superbatch {
 	s := &superbatch{
 		inspector: in, first: first, batches: batches, plan: p, device: d,
-		packs: make([]*batchPacks, len(batches)+ahead),
+		packs: make([]*batchPacks, len(batches)+len(ahead)),
 		ready: make(chan struct{}), read: make(chan struct{}),
+	}
+	for _, b := range slices.Concat(batches, ahead) {
+		s.spans = append(s.spans, b.spans)
 	}
 	s.unread.Store(int64(len(batches)))
 	if p.Early {
@@ -92,11 +97,23 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 			p.seal()
 		}
 	}
+	c.trained.step.all = true // the prologue may fill any slot
 	s.started, s.before = time.Now(), s.inspector.cache.movedInTime()
 	s.waited = c.counters.Waiting.Total()
 	defer close(s.ready)
 	s.inspector.cache.idleGate.enter()
 	defer s.inspector.cache.idleGate.leave()
+	// A prologue that reads nothing finds nothing outdated, and rows that are needed soon need not go by their files.
+	idle := c.trained.inTurn && s.plan.Prologue.Empty()
+	if !idle {
+		s.broken = c.trained.settle(true)
+	}
+	if s.broken != nil {
+		if s.early != nil {
+			close(s.early.begun)
+		}
+		return
+	}
 	if s.early != nil {
 		if s.broken = s.awaitEarly(ctx); s.broken == nil {
 			s.openPacks(len(s.batches), len(s.packs))
@@ -109,17 +126,16 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 	s.openPacks(0, len(s.packs))
 	defer s.inspector.cache.timeline.add(spanScanning, s.first, time.Now())
 	s.broken = guard.Run(func() error {
+		var failed error
 		err := s.plan.Forwards(ctx, func(forwards []plan.Forward) {
 			for _, f := range forwards {
 				if c.features.Resident.Rows[f.From] == fetch.Vacant {
 					continue // it was not needed when it should have entered
 				}
-				for column := range c.features.Columns {
-					s.packs[f.Batch].add(column, f.Pos, c.features.Slots.Row(column, int64(f.From)))
-				}
+				failed = cmp.Or(failed, c.trained.forwardSlot(s.packs[f.Batch], f.Pos, f.From))
 			}
 		})
-		if err == nil {
+		if err = cmp.Or(err, failed); err == nil {
 			err = s.readAhead(ctx, m, fetch.FillChunk, func() {})
 		}
 		return s.inspector.markPlanLost(s.first, err)
@@ -157,6 +173,9 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yie
 		yield()
 		s.inspector.cache.learn()
 		for _, f := range fills {
+			if err := c.trained.returnSlot(f.Slot); err != nil {
+				return err
+			}
 			c.features.Resident.Clear(f.Slot)
 		}
 		packs = s.withPack(packs)
@@ -210,12 +229,15 @@ func (s *superbatch) await(ctx context.Context) error {
 	}
 }
 
-// done records that the rows of batch n have been read. It frees the batch's packs, and reports the window after its
-// last batch.
-func (s *superbatch) done(n int64) {
+// closePacks frees the packs of batch n.
+func (s *superbatch) closePacks(n int64) {
 	for _, packs := range s.packsFor(n) {
 		packs.close()
 	}
+}
+
+// done records that the rows of batch n have been read, and reports the window after its last batch.
+func (s *superbatch) done(n int64) {
 	s.inspector.cache.learn()
 	if s.unread.Add(-1) == 0 {
 		close(s.read)

@@ -32,6 +32,7 @@ type sampled struct {
 	trace    plan.Record
 	byRows   bool // the trace leaves nodes out: they are the rows
 	lengths  lengths
+	spans    []span // of the tables that training changes
 }
 
 // lengths are the lengths of the parts of a trace that not all subgraphs have.

@@ -49,6 +49,7 @@ extern "C" {
 #include "freshgo/tensor.h"
 #include "freshgo/store.h"
 #include "freshgo/graph.h"
+#include "freshgo/table.h"
 #include "freshgo/convert.h"
 #include "freshgo/loader_options.h"
 #include "freshgo/loader.h"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from freshgo import factored as factored
     from freshgo import nn as nn
     from freshgo import ops as ops
+    from freshgo import optim as optim
     from freshgo import options as options
     from freshgo import policies as policies
     from freshgo import pyg as pyg
@@ -141,8 +142,8 @@ _LATER = {
 }
 """Modules that are imported at the first use of one of these names."""
 
-_MODULES = ("distributed", "factored", "nn", "ops", "options", "policies", "pyg", "samplers")
-"""Modules that are imported at their first use: nn and pyg need PyG, ops registers operators with torch."""
+_MODULES = ("distributed", "factored", "nn", "ops", "optim", "options", "policies", "pyg", "samplers")
+"""Modules that are imported at their first use: pyg needs PyG, ops registers operators with torch."""
 
 
 class _Package(ModuleType):

@@ -9,9 +9,9 @@ import torch
 
 from freshgo._args import checks
 from freshgo._args.entry import entry
+from freshgo._host.ranks import gathered
 from freshgo._loader.engine import engine_of
 from freshgo._loader.epoch import Epoch
-from freshgo._loader.ranks import gathered
 from freshgo.errors import DTypeError
 from freshgo.loader import Loader
 

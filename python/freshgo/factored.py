@@ -104,25 +104,26 @@ def train(
     where the updates end, so the same call, or a loop of your own, goes on from there; its ``state_dict`` may be saved
     in ``after_epoch``. While this runs the loader holds no memory.
 
-    Executors are started by Python's ``spawn``: ``step``, ``model`` and the loader's ``transform`` must be importable,
-    and a program calls this under ``if __name__ == "__main__"``. They end with this call, or with this process. Each
-    has its part of the threads of PyTorch. A sampler has ``num_workers`` threads as the loader, but all of them
-    together have no more than there are cores.
+    Executors are started by Python's ``forkserver``: ``step``, ``model`` and the loader's ``transform`` must be
+    importable, and a program calls this under ``if __name__ == "__main__"``. They end with this call, or with this
+    process. Each has its part of the threads of PyTorch. A sampler has ``num_workers`` threads as the loader, but all
+    of them together have no more than there are cores.
 
     Args:
         step: called with a copy of the model and a batch, on its device, in an executor; returns the loss, a tensor of
             one number.
         loader: a loader of a store, whose next epochs are trained. Its ``memory`` is divided among the samplers; the
-            batches that wait come on top. Not with ``history``, ``reorder``, ``device``, ``pin_memory``,
-            ``transform_workers``, ``share``, ``features``, a :class:`MemoryBudget`, or several ranks.
+            batches that wait come on top. Not with ``history``, ``embeddings``, ``reorder``, ``device``,
+            ``pin_memory``, ``transform_workers``, ``share``, ``features``, a :class:`MemoryBudget`, or several ranks.
         model: its parameters and buffers are trained. Gradients must not be sparse. Buffers are those of the first
             batch of an update, as in DistributedDataParallel.
         optimizer: of the parameters of ``model``. What clips gradients or changes the rate of learning is a hook of its
             step.
         executors: how many processes.
         roles: ``{"samplers": n, "trainers": m}``, together ``executors``. ``"auto"``: one samples until the times T_s
-            to make a batch and T_t to train on it are measured, then ``ceil(executors / (T_t / T_s + 1))`` do, as far
-            as ``memory`` suffices and cores for their threads: with ``num_workers=0`` those of one sampler are on all
+            to make a batch and T_t to train on it are measured, then ``ceil(executors / (T_t / T_s + 1))`` do, or all
+            of them where updates are synchronous, have a batch for each and samplers are switching, as far as
+            ``memory`` suffices and cores for their threads: with ``num_workers=0`` those of one sampler are on all
             cores already. Without trainers, samplers alternate.
         epochs: how many epochs.
         staleness: by how many updates the parameters that a gradient is computed with may be older than those that it
@@ -208,6 +209,7 @@ def _checked(step: object, loader: Loader[Any], model: object, optimizer: object
         raise InvalidArgumentError("factored training needs a store, which every sampler opens: convert() the graph")
     here = {
         "history": asked.history is not None,
+        "embeddings": bool(asked.embeddings),
         "reorder": engine.options["reorder"] != 0,
         "device: give train() devices": asked.device is not None,
         "pin_memory": asked.pin_memory,

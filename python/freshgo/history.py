@@ -1,6 +1,6 @@
 """Historical embeddings: a cache of what hidden layers compute, with an exact bound on its age.
 
-history = History(t_stale=1.0)
+history = History()
 loader = Loader(store, num_neighbors=[20, 15, 10], input_nodes="train", batch_size=1000, history=history)
 history.attach(model)
 for batch in loader:
@@ -43,23 +43,38 @@ if TYPE_CHECKING:
 
 __all__ = ["History"]
 
+_PART = 0.25
+"""Epochs that an aggregate is used for: the longest age within the noise of plain training wherever it was measured,
+over a precomputed first layer too (docs/history-measured.md)."""
+
+_PAPERS = 200
+"""Iterations, FreshGNN's t_stale."""
+
+_SAMPLED = 0.05
+"""The part of the iterations that measures the error of entries that grow stale."""
+
 
 @entry
 class History:
-    """A cache of embeddings h^(l) of hidden layers, which prunes what a loader samples (FreshGNN, sections 3 and 4).
+    """A cache of what hidden layers compute, which prunes what a loader samples (FreshGNN, sections 3 and 4).
 
-    A node of a hidden layer whose embedding is cached is not computed: its neighbours are not sampled further, read or
-    aggregated on its account. After the backward pass the rows with the smallest gradients are kept, because they
-    change least, and cached rows whose gradient has grown are dropped. An entry older than ``t_stale`` iterations is
-    never read.
+    A node of a hidden layer of which something is cached is not computed: its neighbours are not sampled further, read
+    or aggregated on its account. An entry older than ``t_stale`` is never read.
 
-    With ``keep="aggregates"`` an entry is not the embedding but what the layer adds up over the node's sampled
-    neighbours, with the node's own row where the layer reads it (``SAGEConv`` and ``GraphConv`` with a mean or a sum,
-    ``GINConv``, ``GCNConv``; of a ``HeteroConv`` of these along each relation). The layer's own maps, norm and
-    activation follow with the parameters of now, for hits as for computed rows, and learn from both. At level 1, whose
-    inputs are the features, this is plain training on neighbours that are sampled again when the entry ends: nothing is
-    stale. Of other layers, such as ``GATConv`` and ``HGTConv``, an entry is what the layer returns: its own parameters
-    learn from computed rows alone, what follows it learns from all. What enters does not depend on gradients.
+    Without options an entry is what layer 1 adds up over the node's sampled neighbours, with the node's own row where
+    the layer reads it (``SAGEConv`` and ``GraphConv`` with a mean or a sum, ``GINConv``, ``GCNConv``; of a
+    ``HeteroConv`` of these along each relation). The layer's own maps, norm and activation follow with the parameters
+    of now, for hits as for computed rows, and learn from both. As the inputs are the features, this is plain training
+    on neighbours that are sampled again when the entry ends, after a quarter of an epoch: nothing is stale. Of other
+    layers, such as ``GATConv`` and ``HGTConv``, and where layer 1 reads learned rows, nothing is kept unless ``levels``
+    names the level: then an entry of another layer is what it returns, its own parameters learn from computed rows
+    alone, what follows it learns from all. What enters does not depend on gradients. Where nothing is kept, ``"idle"``
+    of :meth:`stats` says why.
+
+    ``keep="rows"`` is FreshGNN's setting. An entry is then the row that the next layer reads, of every hidden layer,
+    for 200 iterations. After the backward pass the rows with the smallest gradients are kept, because they change
+    least, and cached rows whose gradient has grown are dropped. No gradient goes on from a hit, which may cost
+    accuracy.
 
     Give the history to one loader, as ``Loader(..., history=history)``, and let the model ask for its rows in one of
     two ways: with ``history.attach(model)``, or in the model's ``forward``::
@@ -78,8 +93,9 @@ class History:
         p_grad: the fraction of newly computed rows, those with the smallest gradients, that may be kept. None is 0.9,
             and 1 for aggregates and ``policy="gas"``, which admit whatever the gradient.
         t_stale: the maximum age of an entry, in iterations (int) or epochs (float, 1.0 is one); ``math.inf`` is for
-            ever.
-        keep: ``"rows"``, as the next layer reads them (FreshGNN's Algorithm 1, GNNAutoScale), or ``"aggregates"``.
+            ever. None is 0.25 epochs for aggregates, 200 iterations for rows.
+        keep: ``"aggregates"``, what a layer adds up, or ``"rows"``, as the next layer reads them (FreshGNN's Algorithm
+            1, GNNAutoScale).
         levels: the hidden levels that are kept: one, several, or None, which is all of them for rows and level
             1 for aggregates. Over a precomputed first layer (``first_layer`` of :class:`Loader`) level 1 is what the
             second layer computes.
@@ -87,13 +103,15 @@ class History:
             all of them, in a ring; ``"gas"`` keeps every computed row for ever, as GNNAutoScale and VR-GCN do.
         start: iterations or epochs before the cache is used: embeddings change fast at first.
         memory: the size of the buffer in bytes or as ``"512MiB"``; on the CPU it is part of the loader's ``memory``.
-            None is a tenth of the bytes of the features, of all node types together.
+            None is a tenth of the bytes of the features, of all node types together; of aggregates of level 1 only if
+            the loader's memory holds all features as well, and else nothing is kept.
         lag: a batch is pruned by the cache as it was this many iterations before its own, so that it can be prepared
             ahead; the bound on the age includes it. It is less where the loader's ``memory`` has no room for as many
             batches: ``"lag"`` of :meth:`stats` says what it is.
         device: where the buffer is, which is where the model computes; None is the CPU.
         sample_error: this fraction of the iterations is not pruned but compares the cached rows with computed ones; see
-            ``"error"`` in :meth:`stats`.
+            ``"error"`` in :meth:`stats`. Where the error grows by more than a tenth with age, entries are used for less
+            time from the next epoch on. None is 0.05 for aggregates of named levels, else 0.
 
     Raises:
         InvalidArgumentError, DTypeError: an argument is invalid; the message says what was expected.
@@ -102,30 +120,33 @@ class History:
     def __init__(
         self,
         p_grad: float | None = None,
-        t_stale: int | float = 200,
+        t_stale: int | float | None = None,
         *,
-        keep: Kept = "rows",
+        keep: Kept = "aggregates",
         levels: int | Iterable[int] | None = None,
         policy: Pruning = "performance",
         start: int | float = 0,
         memory: int | str | None = None,
         lag: int = 1,
         device: torch.device | str | None = None,
-        sample_error: float = 0.0,
+        sample_error: float | None = None,
     ) -> None:
         policy = checks.choice("policy", policy, Pruning)
         aggregates = checks.choice("keep", keep, Kept) == "aggregates"
-        keeps = Keeps(aggregates, (1,) if aggregates and levels is None else history_checks.levels(levels))
+        unnamed = aggregates and levels is None
+        keeps = Keeps(aggregates, (1,) if unnamed else history_checks.levels(levels), sums=unnamed)
         everything = aggregates or policy == "gas"
         fraction = checks.fraction("p_grad", (1.0 if everything else 0.9) if p_grad is None else p_grad)
-        stale = history_checks.span("t_stale", t_stale)
+        usual = math.inf if policy == "gas" else _PART if aggregates else _PAPERS
+        stale = history_checks.span("t_stale", usual if t_stale is None else t_stale)
         if aggregates and (fraction != 1 or policy == "gradient"):
             raise InvalidArgumentError(
-                "keep='aggregates' selects no rows by their gradients: omit "
-                f"p_grad, and use policy='performance' or 'gas', got p_grad={p_grad!r}, policy={policy!r}"
+                "keep='aggregates' selects no rows by their gradients, got "
+                f"p_grad={p_grad!r}, policy={policy!r}: use keep='rows', or omit p_grad and use policy='performance' "
+                "or 'gas'"
             )
         if policy == "gas":
-            if fraction != 1 or (stale != Span(200, False) and not math.isinf(stale.count)):
+            if fraction != 1 or not math.isinf(stale.count):
                 raise InvalidArgumentError(
                     f"policy='gas' keeps every row for ever, got p_grad={p_grad!r} and t_stale={t_stale!r}: omit "
                     "both, or use policy='gradient'"
@@ -134,7 +155,8 @@ class History:
         n_bytes = None if memory is None else parse_size("memory", memory)
         if n_bytes == 0:
             raise InvalidArgumentError("memory must be at least 1 byte, or None to let the loader choose, got 0")
-        sampled = checks.fraction("sample_error", sample_error)
+        stated = _SAMPLED if aggregates and not unnamed else 0.0
+        sampled = checks.fraction("sample_error", stated if sample_error is None else sample_error)
         if not stale.epochs and 0 < stale.count <= checks.count("lag", lag, 0, 1 << 20):
             warnings.warn(
                 f"with t_stale={t_stale} iterations and lag={lag} hardly any kept row is young enough to be used: the "
@@ -150,6 +172,7 @@ class History:
             memory=n_bytes,
             device=history_checks.device(device),
             lag=checks.count("lag", lag, 0, 1 << 20),
+            aggregates=aggregates,
             levels=sum(1 << level - 1 for level in keeps.levels or ()),
             probe_every=round(1 / sampled) if sampled else 0,
         )
@@ -284,6 +307,8 @@ class History:
         ``"evicted"`` by their gradients, ``"overwritten"``, ``"expired"``) and why rows were refused
         (``"refused_..."``), the bytes of the buffer that hold rows (``"embedding_bytes"``), and ``"lag"``.
 
+        ``"idle"``: why nothing is kept, None where something is.
+
         ``"rows_saved"``, ``"edges_saved"``: how many more plain batches would have had; ``"bytes_saved"``: the same for
         the features that the first layer reads. Rows count even if they would have been cached. ``"saving"``: the same
         for consecutive spans of iterations, each with its first. ``"error"`` (with ``sample_error``): by age, which
@@ -312,7 +337,7 @@ class History:
             ClosedError: there is no open loader.
         """
         native = self._entries.native
-        if not self._steps.begin_epoch():
+        if not self._steps.begin_epoch() and self._entries.idle is None:
             raise InvalidArgumentError("the history or its model is in evaluation: the next epoch uses no history")
         return self._entries.forecast(native)
 

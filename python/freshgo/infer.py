@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # a room that few programs need, imported at the first call
     from freshgo._infer.epochs import Epochs
     from freshgo._infer.layers import Plan
     from freshgo._infer.streamed import Streamed
+    from freshgo.nn import Embedding
 
 __all__ = ["infer"]
 
@@ -35,6 +36,7 @@ def infer(
     nodes: Any = None,
     layers: Sequence[Callable[[Any, Any], Any]] | None = None,
     tensor: str = "x",
+    embeddings: Embedding | Mapping[str, Embedding] | None = None,
     edge_weight: str | None = None,
     edge_attr: str | None = None,
     inputs: Mapping[str, str] | None = None,
@@ -110,6 +112,10 @@ def infer(
             NaN.
         layers: the layers of the model as functions.
         tensor: the node-level tensor that is the input of the first layer, of every node type that has it.
+        embeddings (Embedding, or dict of these by node type; default None): tables that learn
+            (:class:`freshgo.nn.Embedding`), whose rows as they are now are the input of the first layer, in the place
+            of ``tensor``. They are written to a directory beside the store, once, and removed in the end. A call goes
+            on with what another began if the table was saved, and has not changed since.
         edge_weight, edge_attr: edge-level tensors that ``forward`` takes under these names, or with ``_dict`` behind.
         inputs: further parameters of ``forward``, and the tensor of the store that each is given:
             ``{"edge_type": "edge_type"}``. Tensors of nodes and of edges, or ``"edge_index"``; in a heterogeneous graph
@@ -123,7 +129,7 @@ def infer(
         memory: bytes, or a string such as ``"8GiB"``, for loading and for writing. The activations of a batch and the
             model come on top. Where rows are only added up, 4 bytes a node are needed, 8 more for GCN, and 4 an edge
             for an ``edge_weight`` that the store does not have by target (``weight_attr`` of :func:`convert`).
-        batch_size: nodes per batch.
+        batch_size: nodes per batch. Layers that only add rows up compute more at a time where rows are short.
         device: where the model is; batches go there. None is the device of its first parameter, or the CPU.
         dtype: ``torch.float32`` or ``torch.float16``: the type of the rows of all layers on disk.
         overwrite: replace ``out``, or the tensor of ``store``; it stays until the new one is complete.
@@ -144,6 +150,7 @@ def infer(
         BusyError: another process writes to ``out``.
         StoreNotFoundError, FormatError, CorruptError, ReadError, WriteError: as for :func:`convert`.
     """
+    from freshgo._infer.learned import with_rows
     from freshgo._infer.outputs import output_of
     from freshgo._infer.planning import check_model, plan_of
     from freshgo._infer.run import Task
@@ -160,41 +167,43 @@ def infer(
     hops = None if depth is None else checks.count("depth", depth, 1)
     n_bytes = parse_size("memory", memory)
     check_model(model)
-    with opened(store) as source, uncached(model):
-        where = _device(model, device)
-        plan = plan_of(
-            model,
-            layers,
-            source,
-            tensor=tensor,
-            edge_weight=edge_weight,
-            edge_attr=edge_attr,
-            inputs=inputs,
-            output=output,
-            fallback=fallback,
-            depth=hops,
-            memory=n_bytes,
-            device=where,
-        )
-        written = output_of(out, source, _types_of(source, nodes), overwrite=replace)
-        with progress_of(progress) as report:
-            task = Task(
-                source,
-                plan,
+    with opened(store) as given, uncached(model):
+        written = output_of(out, given, _types_of(given, nodes), overwrite=replace)
+        with with_rows(given, embeddings, tensor, out, n_bytes) as (source, origin):
+            where = _device(model, device)
+            plan = plan_of(
                 model,
-                nodes=nodes,
+                layers,
+                source,
                 tensor=tensor,
+                edge_weight=edge_weight,
+                edge_attr=edge_attr,
+                inputs=inputs,
+                output=output,
+                fallback=fallback,
+                depth=hops,
                 memory=n_bytes,
-                batch_size=checks.count("batch_size", batch_size, 1),
                 device=where,
-                dtype=dtype,
-                report=report,
             )
-            method = _method(plan)(task, written.work)
-            with method.run:
-                written.publish(method.complete(), n_bytes, report)
-            what = f"tensor {out[1]!r}" if isinstance(out, tuple) else format_size(written.written_bytes())
-            finish(report, written.target, what)
+            with progress_of(progress) as report:
+                task = Task(
+                    source,
+                    plan,
+                    model,
+                    nodes=nodes,
+                    tensor=tensor,
+                    memory=n_bytes,
+                    batch_size=checks.count("batch_size", batch_size, 1),
+                    device=where,
+                    dtype=dtype,
+                    report=report,
+                    origin=origin,
+                )
+                method = _method(plan)(task, written.work)
+                with method.run:
+                    written.publish(method.complete(), n_bytes, report)
+                what = f"tensor {out[1]!r}" if isinstance(out, tuple) else format_size(written.written_bytes())
+                finish(report, written.target, what)
     return written.target
 
 

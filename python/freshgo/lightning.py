@@ -77,7 +77,8 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
             among the ranks of this host; for a graph in memory, what each loader chooses.
         **options: of all loaders. By default ``"train"`` has ``shuffle=True``, unless it has a ``sampler`` or an
             ``input_weight`` or the trainer has ``overfit_batches``, and the ranks of the other stages
-            have ``uneven="join"``.
+            have ``uneven="join"``. The loader of ``"train"`` has ``embeddings``, and trains these tables; in the other
+            stages ``emb(batch.n_id)`` reads the rows as they are then.
 
     Raises:
         InvalidArgumentError, DTypeError: ``inputs`` or ``per_stage`` name no stage. Options are checked when a loader
@@ -135,6 +136,8 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
 
     def _opened(self, stage: str) -> Loader:
         given: dict[str, Any] = {**self._options, **self._per_stage.get(stage, {})}
+        if stage != "train":  # whichever loader Lightning opens first: the other stages read the rows that it trains
+            given.pop("embeddings", None)
         defaults = dict(_STAGES[stage])
         if given.get("sampler") is not None or given.get("input_weight") is not None:
             defaults.pop("shuffle", None)

@@ -73,9 +73,10 @@ class LinkLoader(Loader[BatchType]):
             which brings its labels, and its times with ``time_attr`` (of triples of OGB the relations; negatives of
             each link, as OGB's validation has them, are refused by name: see :meth:`sample`). The labelled links that
             PyG's ``RandomLinkSplit`` adds to a graph in memory are the split ``"train"``. None makes every edge of the
-            graph a link, in the user's order, which takes 16 bytes of memory for each. In a heterogeneous graph ``(edge
-            type, integers or name)``, or an edge type for all of its edges: ``("user", "rates", "item")``, or only the
-            types of its ends if a single edge type connects them; a name alone if the split is of one edge type.
+            graph a link, in the user's order, which takes 4 bytes of memory for each (8 from 2^32 edges on), or none if
+            the edges came sorted by target. In a heterogeneous graph ``(edge type, integers or name)``, or an edge type
+            for all of its edges: ``("user", "rates", "item")``, or only the types of its ends if a single edge type
+            connects them; a name alone if the split is of one edge type.
         edge_label: a row for each link, of any dtype, or None.
         edge_label_time: integers, a time for each link, with ``time_attr``: both ends of a link, and the negatives that
             go with it, see nothing later. They do see what happens at that very time, including the link itself if it

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from freshgo._loader.link_inputs import Links
     from freshgo._row_exchange.source import ShardedSource
     from freshgo.history import History
-    from freshgo.options import NumNeighbors
+    from freshgo.options import Embeddings, NumNeighbors
     from freshgo.policies import Scores
 
     BatchType = TypeVar("BatchType", default=Data)
@@ -173,13 +173,12 @@ class Loader(StatefulLoader, Generic[BatchType]):
             ``batch["author", "writes", "paper"].x_mean``, with a row for each target. :func:`freshgo.nn.precomputed`
             makes a model use it; a plain convolution over such a batch raises an error. A ``history`` keeps what layers
             above it compute. Not with ``time_attr`` or random walks.
-        transform_workers (int, default 0: the thread of the loop): threads of Python that call ``transform``, each with
-            another batch, on batches that are prepared already. Batches still come in their order. A transform without
-            randomness of its own gives what it gives in one thread; random numbers that it draws from a generator that
-            threads share (``torch.rand``, ``random``) come in any order: seed a generator of its own from
-            ``batch.input_id``. Threads help where it spends its time in PyTorch or NumPy, which release Python's lock.
-            Up to ``transform_workers`` more batches are in memory, within ``memory``. Not with ``history``, a CUDA
-            ``device``, or ``prefetch=0``.
+        transform_workers (int, default 0: the thread of the loop): threads that call ``transform``, each with another
+            batch that is prepared already. Batches come in order. A transform without randomness of its own gives what
+            it gives in one thread; random numbers that it draws from a generator that threads share (``torch.rand``,
+            ``random``) come in any order: seed a generator of its own from ``batch.input_id``. Threads help where
+            PyTorch or NumPy, which release Python's lock, take the time. Up to ``transform_workers`` more batches are
+            in memory, within ``memory``. Not with ``history``, a CUDA ``device``, or ``prefetch=0``.
 
     Memory and disk:
         cache (default ``"auto"``): which rows stay in memory: a name or an object of :mod:`freshgo.policies`, or a
@@ -209,8 +208,9 @@ class Loader(StatefulLoader, Generic[BatchType]):
             only the other rows (FGNN, 6.1). The ranking is ``cache`` if that is a hotness, else in how many batches
             of the first epochs a node is, over the rows of all node types.
 
-    Historical embeddings:
+    Embeddings, historical and trained:
         history (History, default None): prune the batches by a cache of historical embeddings: see :class:`History`.
+        embeddings (Embedding, list, or dict of these by node type; default None): see :class:`freshgo.nn.Embedding`.
 
     Compatibility:
         **pyg_options: options of PyG's loaders that have no meaning here are accepted, with a warning. Other names
@@ -268,6 +268,7 @@ class Loader(StatefulLoader, Generic[BatchType]):
         return_edge_id: bool = True,
         edge_index: EdgeIndexForm = "tensor",
         history: History | None = None,
+        embeddings: Embeddings = None,
         device: str | torch.device | None = None,
         pin_memory: bool = False,
         device_cache: int | str | None = None,

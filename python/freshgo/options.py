@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
@@ -27,13 +27,14 @@ from freshgo._args.entry import entry
 from freshgo.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Protocol, TypeAlias
 
     import torch
 
     from freshgo._args.types import EdgeType
     from freshgo.history import History
     from freshgo.memory import MemoryBudget
+    from freshgo.nn import Embedding
     from freshgo.policies import Policy, Scores
     from freshgo.samplers import NeighborSampler
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         values: Any
         default: Any
 
+    Embeddings: TypeAlias = Embedding | Sequence[Embedding] | Mapping[str, Embedding | Sequence[Embedding]] | None
     Negatives = NegativeMode | Mapping[str, Any] | tuple[Any, ...] | NegativeSampling | None
 
 __all__ = ["Disk", "LinkOptions", "LoaderOptions", "PyGOptions", "Ranks"]
@@ -105,8 +107,9 @@ class Ranks:
         share: ``"host"`` lets one process make the batches of all ranks of a host, from a store, so that they have one
             cache, one plan and one queue to the disk. ``memory`` and ``num_workers`` are then those of the host, and
             batches come through shared memory without a copy. All ranks open the loader together, after
-            ``init_process_group``, and the ranks of a host begin their epochs together. Not with ``history``,
-            ``device_cache``, a :class:`MemoryBudget`, ``rank``, and ``reorder`` of the cache.
+            ``init_process_group``, and the ranks of a host begin their epochs together. ``embeddings`` are then opened
+            with ``share="host"``. Not with ``history``, ``device_cache``, a :class:`MemoryBudget`, ``rank``, and
+            ``reorder`` of the cache.
         features: ``"sharded"`` takes rows of node tensors from the ranks that have them. ``data`` is then the directory
             that :func:`freshgo.shard` has written; each host needs the graph and the parts for its ranks: of N parts,
             rank r of w reads part ``r * N // w``, and those up to the next rank's. Rows come over process groups of
@@ -221,6 +224,7 @@ class CommonOptions(PyGOptions, total=False):
     transform_workers: int
     subgraph_type: Subgraph | enum.Enum
     first_layer: str | None
+    embeddings: Embeddings
 
 
 class LoaderOptions(CommonOptions, total=False):

@@ -42,8 +42,10 @@ class Plan:
             whose decisions are known ahead, what it leaves of the last epochs and of those that are sampled ahead, each
             ``"epoch"``, ``"batches"`` (sampled so far), ``"drawn_rows"`` of these, ``"planned_rows"`` that they will
             read, ``"read_rows"`` of the batches that were made, and ``"unforeseen_rows"``, 0 unless training did
-            something else. Entries that do not apply
-            to a loader are absent.
+            something else. ``"tables"``: with ``embeddings=``, ``"rows"`` of tables in batches, ``"rows_late"`` of
+            these that were put in at the hand-over and their ``"late_share"``, ``"bytes_read"``, ``"bytes_written"``,
+            ``"bytes_returned"`` of rows that went back into the files, and ``"write_amplification"``, the bytes
+            written for each of these. Entries that do not apply to a loader are absent.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
@@ -91,6 +93,9 @@ class Plan:
     def _rest(self) -> Iterator[tuple[str, str]]:
         if len(self.windows) > _SHOWN:
             yield "window", f"and {len(self.windows) - _SHOWN:,} more"
+        tables = self.data.get("tables")
+        if tables and tables["rows"]:
+            yield "tables", _tables(tables)
         epochs = self.data.get("history") or []
         now = sum(of["read_rows"] > 0 for of in epochs)  # those before it have been
         for of in epochs[max(0, now - _SHOWN // 2) :][:_SHOWN]:
@@ -181,6 +186,13 @@ def _window(window: dict[str, Any]) -> str:
             text += f", moved {format_size(read)} read and {format_size(written)} written"
     prices = _prices(window.get("options") or (), chosen)
     return text + (f"; with what is ahead: {', '.join(prices)}" if prices else "")
+
+
+def _tables(tables: dict[str, Any]) -> str:
+    text = f"{format_size(tables['bytes_read'])} read, {format_size(tables['bytes_written'])} written"
+    if tables["bytes_returned"]:
+        text += f", {tables['write_amplification']:.2f} bytes for each of the rows that went back"
+    return text + f"; {tables['late_share']:.0%} of {tables['rows']:,} rows put in at the hand-over"
 
 
 def _forecast(epoch: dict[str, Any]) -> str:

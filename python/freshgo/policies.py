@@ -109,9 +109,9 @@ class Belady(Planned):
             None is the directory of the store if it is writable, else the system's directory for temporary files,
             unless that is in memory.
         scratch_size: the maximum size of this file in bytes; 0 makes no file. A loader raises ``WriteError`` if the
-            file system has no room for it. None is the size of the features on disk, and at most what is free. If plans
-            are in the file, which makes their windows long, it is four times that size and some 80 bytes for each row
-            of the batches of a window.
+            file system has no room for it. None is the size of the features on disk. If plans are in the file,
+            which makes their windows long, it is four times that size and some 80 bytes for each row of the batches of
+            a window. An eighth of what is free is left to others.
 
     :func:`freshgo.simulate` uses the first three.
 

@@ -49,11 +49,12 @@ def propagate(
         loader = Loader(store, [15, 10], "train", batch_size=1024, shuffle=True, first_layer="mean")
         freshgo.nn.precomputed(model)  # of three layers
 
-    A pass works within ``memory``. If that holds features and aggregates, everything is read once. With less memory the
-    pass first divides the features by columns into slices, in a temporary file beside the store's, and holds one slice
-    at a time in memory: features and aggregates are then written and read once more, and the neighbour lists are read
-    once for each slice. Sums are float64, in the order of the neighbour lists, so the result depends neither on threads
-    nor on ``memory``.
+    A pass works within ``memory``. If that holds the features, as float32 at least, everything is read and written
+    once. With less memory one slice of their columns is in memory at a time. Neighbour lists and features are read once
+    for each slice; where there are many slices, features go through a temporary file by columns instead. The aggregates
+    but for the last slice are written to such a file and read once more. Where the rows of nodes are in an order of
+    their own (:func:`freshgo.relayout`), all aggregates are, unless they fit into the memory beside the features. Sums
+    are float64, in the order of the neighbour lists, so the result depends neither on threads nor on ``memory``.
 
     The store gains all of the tensors or none of them. A process that has the store open continues to read the old
     contents. The store records from which features, edges and weights a tensor was computed; loaders refuse it if the

@@ -295,6 +295,7 @@ func works(t *testing.T) map[string]work {
 			always: always(faultfs.OpenDirect, syscall.EINVAL),
 			run:    func(fs ssd.FS, dir string) error { return writeMuch(fs, dir, 17) }},
 	}
+	all["a table"] = tableWork()
 	batches, err := take(ssd.OS, base, func(*draw.Options) {})
 	require.NoError(t, err)
 	devices := filepath.Join(sources, "devices.json")

@@ -48,6 +48,7 @@ typedef struct fg_error {
 } fg_error;
 
 typedef struct fg_store fg_store;
+typedef struct fg_table fg_table;
 typedef struct fg_graph fg_graph;
 typedef struct fg_loader fg_loader;
 typedef struct fg_job fg_job;

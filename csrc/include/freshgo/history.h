@@ -45,8 +45,10 @@ typedef struct fg_history_options {
   int32_t t_stale_epochs; /* t_stale is in epochs, else in iterations */
   int32_t start_epochs;   /* start is in epochs, else in iterations */
   FG_IN char *policy;     /* "gradient", "performance" or "all" */
-  int64_t memory;         /* bytes of the buffer, or FG_AUTO: a tenth of the features */
+  int64_t memory;         /* bytes of the buffer, or FG_AUTO: a tenth of the features; for aggregates of level 1
+                             alone none, and no history, unless memory holds all features as well */
   int32_t outside;        /* the caller has the buffer, outside the loader's memory */
+  int32_t aggregates;     /* entries are what a layer adds up */
   int64_t levels;         /* bit l - 1: hidden level l is kept; 0: all are */
   int64_t probe_every;    /* every `probe_every`-th batch is not pruned, to measure errors; 0: none */
 } fg_history_options;
@@ -86,6 +88,12 @@ int32_t fg_history_stats(fg_loader *loader, char *json, int64_t capacity, int64_
  * Returns: FG_OK, FG_TIMEOUT, FG_CLOSED, FG_INVALID (gradients decide, or nothing was updated yet), FG_BUDGET. */
 int32_t fg_history_forecast(fg_loader *loader, int64_t epoch, int64_t first_batch, int32_t num_layers,
                             int32_t timeout_ms, int64_t *counts, fg_error *err);
+
+/* Bounds the age of entries that are used by `stale` iterations, at least 1, from the next epoch on, where t_stale is
+ * more. It ends the running epoch.
+ * Blocks: until the threads of the epoch have stopped. Threads: any. Ownership: none passes.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID. */
+int32_t fg_history_bound(fg_loader *loader, int64_t stale, fg_error *err);
 
 /* The state of the history, a uint8 tensor, without the rows in the buffer.
  * Blocks: no. Threads: any. Ownership: the tensor passes to the caller. Returns: FG_OK,

@@ -90,6 +90,22 @@ typedef struct fg_ask {
  * Returns: FG_OK, FG_CLOSED, FG_INVALID; the job: also FG_READ, FG_CORRUPT, FG_CANCELLED. */
 int32_t fg_loader_sample(fg_loader *loader, FG_IN fg_ask *ask, fg_job **job, fg_error *err);
 
+/* Starts writing the current rows of the loader's tables into their files. It ends the running epoch: its batch is done
+ * with, and fg_loader_start goes on after it. The job has no result.
+ * Blocks: no. Threads: any. Ownership: the caller closes *job.
+ * Returns: FG_OK, FG_CLOSED; the job: FG_WRITE (rows were lost: restore the tables), FG_READ, FG_CORRUPT. */
+int32_t fg_loader_settle(fg_loader *loader, fg_job **job, fg_error *err);
+
+/* Writes rows of the table at place `table` among the loader's, which the batches of a step have. It is for a loader of
+ * several adjacent ranks, whose batches of a step are handed over one after another and trained together: once all of
+ * them were, and before the next call of fg_loader_next, fg_loader_start, fg_loader_stop, fg_loader_settle or
+ * fg_loader_close. `rows` ascend, and each is of a node in a batch of the step. `records` are the `n_bytes` bytes of
+ * their rows in tensors "table/K", one after another; what follows the payload of a row counts for nothing.
+ * Blocks: for the write. Threads: any. Ownership: none passes.
+ * Returns: FG_OK, FG_CLOSED (no epoch runs, or it has handed over no batch), FG_INVALID, FG_WRITE. */
+int32_t fg_loader_put(fg_loader *loader, int64_t table, FG_IN int64_t *rows, int64_t count, FG_IN void *records,
+                      int64_t n_bytes, fg_error *err);
+
 /* Ends the running epoch and frees everything but tensors that the caller has.
  * Blocks: until its threads have stopped. Threads: any. Ownership: the handle ends. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_close(fg_loader *loader, fg_error *err);

@@ -4,6 +4,17 @@
 
 #include "base.h"
 #include "history.h"
+#include "table.h"
+
+/* A table whose rows training changes. A batch has its rows as a tensor "table/K" of K, the table's place among the
+ * loader's: uint8 [nodes of the type, row_bytes + FG_TABLE_TRAILER], in the order of n_id. What the caller writes to
+ * its payloads before the next call of fg_loader_next, fg_loader_start, fg_loader_stop, fg_loader_settle or
+ * fg_loader_close are the rows from then on; for several adjacent ranks, what fg_loader_put writes. Of a node that n_id
+ * has several times, the first row counts. */
+typedef struct fg_loader_table {
+  fg_table *table;   /* open, and kept open by the caller until the loader is closed */
+  int64_t node_type; /* of its rows: one for each node */
+} fg_loader_table;
 
 /* Random walks from a node. */
 typedef struct fg_walk {
@@ -137,6 +148,10 @@ typedef struct fg_loader_options {
   FG_IN int32_t *held; /* per node: its row in the caller's table, or -1; NULL: the caller has no table */
   int64_t num_held;    /* its length */
   int64_t holds;       /* batches that the caller keeps at a time, which count in `memory`; 0: one */
+
+  /* Tables. */
+  FG_IN fg_loader_table *tables; /* tables whose rows batches bring and the caller changes; NULL: none */
+  int64_t num_tables;            /* their number */
 } fg_loader_options;
 
 /* Values of `cache`. Planned: "belady". Filled once, by hotness: "degree", "in-degree", "random", "presc", "expected",

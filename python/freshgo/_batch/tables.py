@@ -73,6 +73,18 @@ def read_of(levels: Levels) -> dict[str, Tensor | None]:
     return read
 
 
+def unread(levels: Levels) -> dict[str, Tensor]:
+    """Return a mask of the nodes of the batch whose rows are not read, which are zeros, by the node types that have
+    such."""
+    masks = {}
+    for node_type, read in split(levels, 0, levels.nodes[0].cpu()).items():
+        if levels.spared[node_type]:
+            mask = masks[node_type] = torch.ones(levels.nodes_of[node_type], dtype=torch.bool)
+            mask[read] = False
+            mask[: levels.blocks[-1].num_dst[node_type]] = False
+    return masks
+
+
 def flatten(levels: Levels, level: int, h: Mapping[str, Tensor]) -> Tensor:
     """Return the computed rows of a hidden level, which are :func:`checked`, as one tensor, type after type.
 

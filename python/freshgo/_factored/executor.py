@@ -24,7 +24,7 @@ from torch import nn
 
 from freshgo._factored.parameters import Parameters
 from freshgo._factored.schedule import Sample, Train
-from freshgo._host_loader import wire
+from freshgo._host import wire
 from freshgo._host_loader.server import SPACE, open_native
 from freshgo._loader.arrange import Assembler
 from freshgo._loader.ranks import Share

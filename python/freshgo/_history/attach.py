@@ -47,6 +47,9 @@ class Attachment:
             raise InvalidArgumentError("layers lists a layer twice: each layer must compute one hop")
         forms = {conv: form_of(f"layer {at[0] + 1}", conv) for conv, at in places.items()}
         history.check_levels(len(convs))
+        history.forget_model()
+        for level, conv in enumerate(convs[int(is_precomputed(convs[0])) :], 1):
+            history.judge(level, adds_up=adds_up(conv), name=type(conv).__name__)
         self._handles: list[Any] = hook_batch_norms(history, self.model)
         self._output_hooks: list[_LayerOutputHook] = []
         state = _PassState()
@@ -202,6 +205,7 @@ class _LayerInputHook(_Hook):
         if self._form == GCN and module.normalize:
             module.normalize = False  # type: ignore[assignment]  # a flag of GCNConv
             self._output.owes(module)
+        self.history.judge_rows(levels, level, rows)
         merge = merge_of(self.history, levels, level + 1)
         if merge is not None and adds_up(module):
             computed = LayerCall(call.where, module, *replaced)

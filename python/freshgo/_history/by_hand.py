@@ -40,6 +40,9 @@ def called(
     call = LayerCall(where, layer, (None, edges, *args), kwargs)
     call.check(whole)
     x = call.input(rows, whole, form)
+    if levels is not None and level + 1 < levels.num_layers:
+        history.judge(level + 1, adds_up=adds_up(layer), name=type(layer).__name__)
+        history.judge_rows(levels, level, rows)
     merge = None if levels is None else merge_of(history, levels, level + 1)
     if levels is not None and merge is not None and adds_up(layer):
         call = LayerCall(where, layer, (x, edges, *args), kwargs)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any
 
 import torch
 
+from freshgo._args import checks
 from freshgo._args.size import format_size
-from freshgo._history import checks, saved_state
+from freshgo._history import saved_state
+from freshgo._history.checks import levels_of_model, spoken
 from freshgo._history.estimation import Estimation, Trail
 from freshgo._history.interfaces import Decisions, Feeder
 from freshgo._history.training_step import Admitted, Buffer, Keeps, Step, Unwritten
 from freshgo._native.options import Settings
 from freshgo.errors import ClosedError, InvalidArgumentError
+
+_FOREVER = 1 << 62
 
 
 class Entries:
@@ -28,6 +33,12 @@ class Entries:
         self._unwritten: Unwritten | None = None
         self._pending: dict[str, Any] | None = None  # a state that waits for the loader
         self._last: dict[str, Any] = {}  # the figures of a loader that is closed
+        self.left: str | None = None
+        """Why nothing is kept of the model; None: something is, or the model is not known."""
+        self._told = False  # that it keeps nothing
+        self._bound: int | None = None  # the age in iterations that errors allow
+        self._bounded: tuple[object, int | None] | None = None  # the native loader that knows it
+        self._held: tuple[object, bool] | None = None  # the native loader, and whether it has a history
 
     def bind(self, loader: Feeder, hops: int) -> None:
         """Belong to a loader, which samples ``hops`` hops."""
@@ -36,7 +47,7 @@ class Entries:
             raise InvalidArgumentError(
                 "this history is used by another loader, whose nodes and iterations it counts: make a History for each"
             )
-        checks.levels_of_model(self.keeps.levels, hops, f"the loader samples {hops} hops (num_neighbors)")
+        levels_of_model(self.keeps.levels, hops, f"the loader samples {hops} hops (num_neighbors)")
         if self._loader is not None and self._pending is None:  # what was counted was another loader's
             self.trail, self.estimation = Trail(), Estimation()
         self._loader, self._exported, self._last = weakref.ref(loader), None, {}
@@ -75,7 +86,66 @@ class Entries:
     @property
     def active(self) -> bool:
         """Whether the loader keeps anything: not before there is one, nor where it never would."""
+        return self._wanted and self._has_memory
+
+    @property
+    def _wanted(self) -> bool:
+        """Whether there is a loader, and options with which something is kept."""
         return self.loader is not None and self.settings.p_grad > 0 and self.settings.t_stale.count > 0
+
+    @property
+    def _has_memory(self) -> bool:
+        native = self.native
+        if self._held is None or self._held[0] is not native:
+            self._held = native, bool(native.stats()["memory"]["history"])
+        return self._held[1]
+
+    @property
+    def idle(self) -> str | None:
+        """Why nothing is kept though the options would keep something."""
+        if self.left is None and self._wanted and not self._has_memory:
+            return (
+                "its memory holds rows of features, which save more reads: give the loader memory for all features and "
+                "a tenth more, or the history a memory= of its own"
+            )
+        return self.left
+
+    def leave(self, why: str) -> None:
+        """Keep nothing of this model."""
+        self.left = why
+        self._warn_idle()
+
+    def _warn_idle(self) -> None:
+        if self.idle is not None and not self._told:
+            self._told = True
+            warnings.warn(f"this history keeps nothing: {self.idle}", UserWarning, stacklevel=checks.caller())
+
+    def begin_epoch(self, done: int) -> bool:
+        """Return whether the epoch that begins now, or goes on after ``done`` batches, uses history. Where the error of
+        entries grows with their age, they are used for less time from the next epoch on."""
+        self._warn_idle()
+        if not self.active or self.left is not None:
+            return not self._wanted
+        stable = None if done else self.estimation.stable()
+        if stable is not None and (self._bound is None or stable[0] < self._bound):
+            self._bound = stable[0]
+            warnings.warn(
+                f"entries of the history older than {stable[0]} iterations have {stable[1]:.2f} times the error of the "
+                f"youngest: entries are used for {stable[0]} iterations from now on",
+                UserWarning,
+                stacklevel=checks.caller(),
+            )
+        self._bind_age()
+        return True
+
+    def _bind_age(self) -> None:
+        """Let the library know the age that errors allow."""
+        native, known = self.native, None
+        if self._bounded is not None and self._bounded[0] is native:
+            known = self._bounded[1]
+        if known != self._bound:
+            native.history_bound(_FOREVER if self._bound is None else self._bound)
+        self._bounded = native, self._bound
 
     def buffer(self) -> Buffer:
         """Return the buffer of the open loader."""
@@ -95,6 +165,9 @@ class Entries:
             InvalidArgumentError, DTypeError: there is nothing to judge by, or the rows do not fit the buffer.
         """
         native, index = self.native, step.levels.index
+        if not step.kept:
+            native.history_skip(index)
+            return
         try:
             dtype, width, norms = step.observed()
             buffer = self.buffer()
@@ -134,6 +207,7 @@ class Entries:
         return {
             "keep": described["keep"],
             "policy": described["policy"],
+            "idle": self.idle,
             **(self.native.history_stats() if self.active else self._last),
             "rows_saved": self.trail.total("plain_rows") - self.trail.total("loaded"),
             "edges_saved": self.trail.total("plain_edges") - self.trail.total("edges"),
@@ -144,8 +218,9 @@ class Entries:
 
     def forecast(self, native: Decisions) -> dict[str, Any]:
         """Return the counts of the epoch that the next ``iter`` of the loader begins."""
-        if not self.active:
-            raise InvalidArgumentError("with p_grad=0 or t_stale=0 nothing is kept: there is nothing to forecast")
+        if not self.active or self.left is not None:
+            why = self.idle or "with p_grad=0 or t_stale=0"
+            raise InvalidArgumentError(f"there is nothing to forecast, as nothing is kept: {why}")
         counts = native.history_forecast(*self._open_loader().upcoming(), self._hops - 1)
         found = dict(zip(("rows", "plain_rows", "edges", "plain_edges"), counts, strict=False))
         layers = zip(counts[4::2], counts[5::2], strict=True)
@@ -168,7 +243,7 @@ class Entries:
         if self.active:
             self.write()
             state |= saved_state.entries(self.native, self.buffer())
-            state["rank"] = self._open_loader().rank(take=False)
+            state["rank"], state["bound"] = self._open_loader().rank(take=False), self._bound
         state["checksum"] = saved_state.checksum(state)
         return state
 
@@ -191,6 +266,8 @@ class Entries:
             self._pending = None  # and no sooner: what is refused or interrupted is not forgotten
 
     def _restore(self, state: dict[str, Any]) -> None:
+        if not self.active:
+            raise InvalidArgumentError(f"the state has entries, and this history keeps nothing: {self.idle}")
         rank = self._open_loader().rank(take=True)
         if repr(state.get("rank")) != repr(rank):
             raise InvalidArgumentError(
@@ -198,6 +275,8 @@ class Entries:
                 "keeps the rows of its own batches, and another number of ranks begins with empty histories"
             )
         self.write()  # before what is restored, if that fails and nothing is
+        self._bound = state.get("bound")
+        self._bind_age()
         saved_state.restore(state, self.native, self.buffer())
 
     def _open_loader(self) -> Feeder:
@@ -213,8 +292,8 @@ class Entries:
             "levels": self.keeps.levels,
             "policy": "gas" if s.policy == "all" else s.policy,
             "p_grad": s.p_grad,
-            "t_stale": checks.spoken(s.t_stale),
-            "start": checks.spoken(s.start),
+            "t_stale": spoken(s.t_stale),
+            "start": spoken(s.start),
             "memory": s.memory,
             "lag": s.lag,
             "probe_every": s.probe_every,

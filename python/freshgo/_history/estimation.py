@@ -14,6 +14,15 @@ _POINTS = 1024
 """Points of a trail; when there are more, neighbours are added up. Twice what a wide figure can show."""
 
 
+_GROWTH = 1.1
+"""How much larger the relative error of entries may be than that of the youngest ones, which two samples differ by.
+What grows with age is independent of it: its length is then 0.46 of it. FreshGNN's setting lost accuracy where the
+factor was 1.27, and nothing at 1.06 (docs/papers.md, amazon-computers)."""
+
+_ENOUGH = 256
+"""Rows of an age that are enough to judge it: the mean error is known to a few percent."""
+
+
 class Trail:
     """Rows and edges, loaded and plain, over iterations: sums over spans that double when they become too many."""
 
@@ -106,6 +115,20 @@ class Estimation:
                     }
                 )
         return result
+
+    def stable(self) -> tuple[int, float] | None:
+        """Return the age up to which the relative error is within ``_GROWTH`` of that of the youngest entries, and how
+        many times that error the next older ones have; None: at no age that was met it is more."""
+        youngest = 0.0
+        for power, (_, _, known, relative) in enumerate(self._sums.tolist()):
+            if known < _ENOUGH:
+                continue
+            error = relative / known
+            if not youngest:
+                youngest = error
+            elif error > _GROWTH * youngest:
+                return (1 << power) - 1, error / youngest
+        return None
 
     def save(self) -> Tensor:
         """A state."""

@@ -28,6 +28,8 @@ class Steps:
         self.current: Step | None = None
         """The training step at hand; None where the newest batch is a plain one."""
         self._warned = False
+        self._judged = False  # whether it is known that the layer of the kept level adds up,
+        self._seen = False  # and that it reads features
 
     def bind(self, loader: Feeder, hops: int) -> None:
         """Belong to a loader, which samples ``hops`` hops."""
@@ -47,11 +49,41 @@ class Steps:
         """Return whether history is neither read nor written now."""
         return not self.training or (self.model is not None and not self.model.training)
 
-    def begin_epoch(self) -> bool:
-        """Return whether the epoch that begins now uses history."""
+    def begin_epoch(self, done: int = 0) -> bool:
+        """Return whether the epoch that begins now uses history; ``done`` of its batches have been made before."""
         self.drop_unseen()
         self.entries.restore_pending()
-        return not self.evaluating()
+        return not self.evaluating() and self.entries.begin_epoch(done)
+
+    def judge(self, level: int, *, adds_up: bool, name: str) -> None:
+        """Note whether the layer that makes ``level`` adds up. Where it does not, nothing is kept of it unless the
+        level was named: such a layer learns from computed rows alone, which costs accuracy."""
+        if self._judged or not self.keeps.sums or level not in (self.keeps.levels or ()):
+            return
+        self._judged = True
+        if not adds_up:
+            self._leave(
+                f"what {name} computes is no sum with fixed coefficients; History(levels={level}) keeps what it "
+                "returns, History(keep='rows') what the next layer reads, both at a cost in accuracy"
+            )
+
+    def judge_rows(self, levels: Levels, level: int, rows: Mapping[str, Tensor]) -> None:
+        """Note whether the rows that layer 1 reads are features. Where they are learned, sums of them grow stale and
+        pass no gradient on, so nothing is kept of them unless the level was named."""
+        if self._seen or not self.keeps.sums or level > 0 or levels.first_bytes is not None:
+            return
+        self._seen = True
+        if any(of.requires_grad for of in rows.values()):
+            self._leave("the rows that layer 1 reads are learned; History(levels=1) keeps sums of them nevertheless")
+
+    def _leave(self, why: str) -> None:
+        self.entries.leave(why)
+        if self.current is not None:
+            self.current.kept = []
+
+    def forget_model(self) -> None:
+        """Judge the layers of another model."""
+        self._judged, self._seen, self.entries.left = False, False, None
 
     def drop_unseen(self) -> None:
         """Forget a batch that was handed over and that no model has seen: the loop was left."""
@@ -63,6 +95,8 @@ class Steps:
         self.entries.write()
         before = self.current
         self.current = None if levels is None else Step(levels, self.keeps)
+        if self.current is not None and self.entries.left is not None:
+            self.current.kept = []
         if levels is not None:
             self.entries.trail.add(levels)
         if before is not None and not before.done and not self._warned:

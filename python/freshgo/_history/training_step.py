@@ -132,6 +132,8 @@ class Keeps:
     """What a layer adds up, which enters whatever its gradients are; else the rows that the next layer reads."""
     levels: tuple[int, ...] | None
     """The hidden levels, ascending; None: all."""
+    sums: bool = False
+    """Nothing is kept of a layer that does not add up."""
 
     def of(self, num_layers: int) -> list[int]:
         """Return the kept hidden levels of a model with this number of layers."""
@@ -172,17 +174,13 @@ class Step:
 
     def has_gaps(self, x: Mapping[str, Tensor]) -> bool:
         """Whether ``x`` are the features of this batch, which are zeros for nodes that need none, and has such."""
-        levels = self.levels
         gaps: list[Tensor] = []
-        for node_type, read in tables.split(levels, 0, levels.nodes[0].cpu()).items():
-            rows, nodes = x.get(node_type), levels.nodes_of[node_type]
-            if rows is None or not levels.spared[node_type]:
+        for node_type, gap in tables.unread(self.levels).items():
+            rows = x.get(node_type)
+            if rows is None:
                 continue
-            if rows.dim() == 0 or rows.size(0) != nodes:
+            if rows.dim() == 0 or rows.size(0) != gap.numel():
                 return False
-            gap = torch.ones(nodes, dtype=torch.bool)
-            gap[read] = False
-            gap[: levels.blocks[-1].num_dst[node_type]] = False
             gaps.append(rows[gap.to(rows.device)])
         return bool(gaps) and not any(bool(rows.any()) for rows in gaps)
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from socket import SHUT_RDWR, socket
 from typing import Any, Literal
 
-from freshgo._host_loader import wire
+from freshgo._host import wire
+from freshgo._host.ranks import timeout_of_world
+from freshgo._host.table import StepPart
+from freshgo._host.wire import Sent
 from freshgo._host_loader.job import Run
-from freshgo._host_loader.wire import Sent
 from freshgo._native import abi
 from freshgo._native.loader import RawBatch, share_count
 from freshgo._native.options import LoaderOptions
@@ -147,6 +149,17 @@ class SharedLoader:
         """The batch for what is asked for, the members of ``fg_ask``, apart from all epochs."""
         with self._lock:
             return self._batch(0, self._request("sample", dict(ask)))
+
+    def step(self, part: StepPart) -> int | None:
+        """Take part in a step over the rows of a table, with all ranks that have a batch. Return the number of the
+        step, None where no rank has a gradient.
+
+        Raises:
+            RankError: another rank does something else, has ended, or has not come within the timeout of the group
+        """
+        waits = timeout_of_world()
+        step: int | None = self._request("step", self._next - 1, part, None if waits is None else waits.total_seconds())
+        return step
 
     def stop(self) -> None:
         """Leave the running epoch. The other ranks go on. It may be called by a finalizer within another call."""

@@ -7,15 +7,22 @@ the loader, for whoever they are, until its own has come. An epoch begins once e
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from freshgo._host.ranks import spoken
+from freshgo._host.table import StepPart
+from freshgo._host_loader.steps import Meeting
+from freshgo._host_loader.tables import SharedTable
 from freshgo._native.handle import POLL_MS
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch, share_count
+from freshgo._native.table import settle
 from freshgo.errors import ClosedError, RankError
 
 AHEAD = 2
@@ -44,6 +51,10 @@ class _Rank:
     """The epoch that it waits for."""
     running: bool = False
     """Whether it is in the epoch that runs."""
+    requests: int = 0
+    """The number of the batch that it has asked for last: it is done with those before."""
+    batch: RawBatch | None = None
+    """The last one that was made for it, where the loader trains tables."""
     next: int = 0
     """The number of its next batch in that epoch."""
     ready: deque[RawBatch] = field(default_factory=deque)
@@ -58,8 +69,10 @@ class GoneError(Exception):
 class Job:
     """A loader and the ranks that it serves. The methods are called by one thread for each of them."""
 
-    def __init__(self, native: NativeLoader, count: int) -> None:
-        self.native = native
+    def __init__(self, native: NativeLoader, count: int, tables: Sequence[SharedTable] = ()) -> None:
+        """``tables``: which the loader trains, in its order."""
+        self.native, self.tables = native, list(tables)
+        self._meeting: Meeting | None = None
         self._ranks = {local: _Rank() for local in range(count)}
         self._count = count
         self._changed = threading.Condition()
@@ -97,10 +110,14 @@ class Job:
         made yet and ``wait`` is not set."""
         with self._changed:
             mine = self._ranks[local]
+            if number != mine.requests:
+                mine.requests = number
+                self._changed.notify_all()
             while True:
                 self._check(mine)
                 if not mine.running or self._run is None:
                     raise ClosedError("the loader has no running epoch")
+                self._check_meeting(mine)
                 if number == mine.next and mine.ready:
                     mine.next += 1
                     self._changed.notify_all()  # there is room again
@@ -111,12 +128,59 @@ class Job:
                     return None
                 turn = self._ranks.get(self._taken % self._count)
                 full = turn is not None and turn.running and len(turn.ready) >= AHEAD
-                if self._loader_busy or full:
+                if self._loader_busy or full or self._is_step_open():
                     if not wait:
                         return False
                     self._wait(alive)
                 elif not self._take(wait, alive):
                     return False
+
+    def step(
+        self, local: int, number: int, part: StepPart, seconds: float | None, alive: Callable[[], bool]
+    ) -> int | None:
+        """Make a step over a table, once all ranks have come that have a batch of this number. Returns the number of
+        the step, None where no rank has a gradient. ``seconds``: how long a rank waits for others, None: for ever."""
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        with self._changed:
+            mine = self._ranks[local]
+            self._check(mine)
+            if not mine.running or self._run is None:
+                raise ClosedError("the loader has no running epoch")
+            meeting = self._meeting = self._meeting or Meeting(number, part.place)
+            meeting.parts[local] = part
+            if (meeting.number, meeting.place) != (number, part.place):
+                self._fail(RankError("the ranks do not make their steps over the tables in the same order"))
+            while not meeting.over:
+                self._check(mine)
+                self._check_meeting(mine)
+                missing = [other for other in self._with_batch(number) if other not in meeting.parts]
+                if not missing and not self._loader_busy:
+                    self._hold(meeting)
+                elif time.monotonic() > until:
+                    self._fail(self._absent(missing, "has not come to it within the timeout of the process group"))
+                else:
+                    self._wait(alive)
+            if meeting.error is not None:
+                raise meeting.error
+            return meeting.step
+
+    def settle(self) -> bool:
+        """Write the current rows of the tables to their files, while all ranks are between the same steps. Return False
+        where no rank is left, and the loader is being closed, which does the same."""
+        with self._changed:
+            if not self._ranks:
+                return False
+            while self._loader_busy:
+                self._changed.wait(_LOOK)
+            settle(self.native)
+            run, steps = self._run, self._taken // self._count
+            if run is None or self._first + self._taken == self._total:
+                return True
+            if steps * self._count < self._taken or any(rank.ready for rank in self._ranks.values()):
+                self._fail(RankError("the ranks are not at the same step: let all of them save() after the same one"))
+            else:
+                self.native.start(run.epoch, run.done + steps * run.world_size, run.mode)
+            return True
 
     def stop(self, local: int) -> None:
         """Leave the epoch that runs."""
@@ -150,7 +214,7 @@ class Job:
         self._total = share_count(members, self.native.num_batches, 0)
         self._first = self._total - share_count(members, self.native.num_batches, run.done)
         for rank in self._ranks.values():
-            rank.requested, rank.running, rank.next = None, True, 0
+            rank.requested, rank.running, rank.next, rank.requests = None, True, 0, 0
             rank.ready.clear()
         self._changed.notify_all()
 
@@ -177,6 +241,7 @@ class Job:
         self._taken += 1
         if rank is not None and rank.running:
             rank.ready.append(raw)
+            rank.batch = raw if self.tables else None
         return True
 
     def _received(self, wait: bool, alive: Callable[[], bool]) -> RawBatch | None:
@@ -188,26 +253,63 @@ class Job:
                 raise GoneError
 
     def _again(self, local: int, number: int) -> RawBatch:
-        """Make a batch anew that was lost on its way: the loader goes back to it, and then on to where it was."""
+        """Make a batch anew that was lost on its way: the loader goes back to its step, and then on to where it was."""
+        run, found = self._run, None
+        assert run is not None
+        self.native.start(run.epoch, run.done + number * run.world_size, run.mode)
+        for place in range(number * self._count, self._taken):
+            raw = self.native.next()
+            if place % self._count == local and place // self._count == number:
+                found = raw
+        assert found is not None, "it was made before"
+        if self.tables:
+            self._ranks[local].batch = found
+        return found
+
+    def _is_step_open(self) -> bool:
+        """Whether the next batch is the first of a step, and ranks are not yet done with the step before."""
+        step, place = divmod(self._taken, self._count)
+        return bool(self.tables) and place == 0 and any(r.running and r.requests < step for r in self._ranks.values())
+
+    def _with_batch(self, number: int) -> list[int]:
+        """Return the local ranks that have a batch of this number."""
+        return [local for local in range(self._count) if local + number * self._count < self._total - self._first]
+
+    def _hold(self, meeting: Meeting) -> None:
+        """Make the step of a meeting to which all have come."""
         run = self._run
         assert run is not None
-        found = self._at(run, number, number * self._count + local)
-        assert found is not None, "it was made before"
-        left = self._first + self._taken < self._total
-        if left:
-            self._at(run, self._taken // self._count, self._taken - 1)
-        return found
+        self._meeting = None
+        batches = {local: rank.batch for local, rank in self._ranks.items() if rank.batch is not None}
+        meeting.hold(self.native, batches, run.world_size, run.rank)
+        if meeting.step is not None:
+            self.tables[meeting.place].unsaved = True
+        self._changed.notify_all()
 
-    def _at(self, run: Run, step: int, place: int) -> RawBatch | None:
-        """Begin at a step of all ranks and return the batch at a place in the epoch that runs, if that step has it."""
-        self.native.start(run.epoch, run.done + step * run.world_size, run.mode)
-        found = None
-        for _ in range(step * self._count, place + 1):
-            found = self.native.next()
-        return found
+    def _check_meeting(self, mine: _Rank) -> None:
+        """End the epoch of all ranks, and raise, where one of them does not come to the step that others make."""
+        meeting = self._meeting
+        if meeting is None:
+            return
+        for local in self._with_batch(meeting.number):
+            rank = self._ranks.get(local)
+            if rank is None or not rank.running:
+                self._fail(self._absent([local], "has left its loop"))
+            elif rank.requests > meeting.number:
+                self._fail(self._absent([local], "goes on to its next batch"))
+            else:
+                continue
+            self._check(mine)
+
+    def _absent(self, missing: list[int], why: str) -> RankError:
+        assert self._run is not None
+        return RankError(
+            f"an optimiser's step() over a table that ranks share needs all ranks that have a batch, and "
+            f"{spoken([self._run.rank + local for local in missing])} {why}"
+        )
 
     def _leave(self, rank: _Rank) -> None:
-        rank.requested, rank.running = None, False
+        rank.requested, rank.running, rank.batch = None, False, None
         rank.ready.clear()
         if not any(other.running for other in self._ranks.values()) and not self._loader_busy and self._run is not None:
             self._run = None
@@ -216,6 +318,7 @@ class Job:
 
     def _fail(self, error: Exception) -> None:
         """End the epoch of all ranks. Each raises this error."""
+        self._meeting = None
         for rank in self._ranks.values():
             rank.error = error
             self._leave(rank)

@@ -17,9 +17,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from freshgo._args.checks import shown
-from freshgo._host_loader import wire
+from freshgo._host import wire
+from freshgo._host.table import StepPart
+from freshgo._host.wire import Sent
 from freshgo._host_loader.job import GoneError, Job, Run
-from freshgo._host_loader.wire import Sent
+from freshgo._host_loader.tables import SharedTables
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
@@ -52,6 +54,7 @@ class _Connection:
         self.ended = False  # seen by the main thread, while this one may wait for something else
         self._job: Job | None = None
         self._token, self._local, self._who = "", 0, ""
+        self._tables: list[str] = []  # that it has open
         self._sent = Lent(server.memory)
         self._last: list[Place] = []
         self._answers: dict[str, Callable[..., Any]] = {
@@ -62,6 +65,8 @@ class _Connection:
             "sample": self._sample,
             "stats": self._stats,
             "plan": self._plan,
+            "step": self._step,
+            "table": self._table,
         }
 
     def run(self) -> None:
@@ -86,6 +91,8 @@ class _Connection:
         finally:
             if self._job is not None and self._job.left(self._local, lost=lost):
                 self._server.closed(self._token, self._job)
+            for token in self._tables:
+                self._server.tables.leave(token)
             self._server.gone(self, self._sent if lost is None else None)
 
     def _answer(self, number: int, what: str, arguments: tuple[Any, ...]) -> None:
@@ -131,7 +138,12 @@ class _Connection:
         opening = self._server.opening(token)
         opening.who, opening.described = who, described
         try:
-            opening.job = Job(open_native(store, uuid, options), count)
+            tables = [self._server.tables.of(one["table"]) for one in options.get("tables", [])]
+            if tables:
+                given = zip(options["tables"], tables, strict=True)
+                options = {**options, "tables": [{**one, "table": table.native.pointer} for one, table in given]}
+            opening.job = Job(open_native(store, uuid, options), count, tables)
+            self._server.tables.own(opening.job, tables)
         except Exception as error:
             opening.error = error
             raise
@@ -175,6 +187,23 @@ class _Connection:
         assert self._job is not None
         return self._job.native.plan()
 
+    def _step(self, number: int, part: StepPart, seconds: float | None) -> int | None:
+        assert self._job is not None
+        return self._job.step(self._local, number, part, seconds, self._alive)
+
+    def _table(self, token: str, what: str, arguments: tuple[Any, ...]) -> Any:
+        tables = self._server.tables
+        if what == "leave":
+            if token in self._tables:  # else it could not be opened
+                self._tables.remove(token)
+                tables.leave(token)
+        elif what in ("open", "join"):
+            (tables.open if what == "open" else tables.join)(token, *arguments)
+            self._tables.append(token)
+        else:
+            return tables.of(token).answer(what, arguments)
+        return None
+
 
 class Server:
     """All connections and jobs."""
@@ -185,6 +214,7 @@ class Server:
         self._lock = threading.Lock()
         self._openings: dict[str, _Opening] = {}
         self._connections: dict[int, _Connection] = {}
+        self.tables = SharedTables()
         self._left = Lent(self.memory)  # to ranks that have closed their loaders and keep tensors
         self._watch = select.poll()
 
@@ -218,6 +248,7 @@ class Server:
     def closed(self, token: str, job: Job) -> None:
         """Free a job that has no rank any more."""
         job.close()
+        self.tables.disown(job, job.tables)
         with self._lock:
             self._openings.pop(token, None)
 

@@ -19,7 +19,12 @@ from freshgo.options import Disk
 from freshgo.store import Store
 
 _NODES = 1 << 18
-"""Nodes whose numbers are in memory at a time, 2 MiB. Arbitrary: reading them takes longer than opening a loader."""
+"""Nodes whose numbers are in memory at a time where rows lie in an order of their own, at least, 2 MiB. Arbitrary:
+reading them takes longer than opening a loader."""
+
+_OPENINGS = 8
+"""The most loaders that read such rows, one after the other. Each reads the offsets of all nodes, so that these are
+read as often, 64 bytes a node, and has the numbers of an eighth of the nodes twice in memory, 2 bytes a node."""
 
 
 class Input:
@@ -40,13 +45,16 @@ class Input:
         self._memory, self._moved = memory, moved
         self._width = int(store.tensors[tensor].shape[1])
         self._order = order_of(store, moved)
+        topology = {array["name"]: array for array in store._contents.info["topology"]}
+        self._offsets = int(topology["indptr"]["n_bytes"])
 
     def least(self) -> int:
         """The smallest memory in which rows are read."""
+        nodes = None if self._order is None else self._nodes(0, min(self._some(), self._store.num_nodes))
         try:
-            self._open(self._nodes(0, min(_NODES, self._store.num_nodes)), 1, 1).close()
+            self._open(nodes, 1, 1).close()
         except BudgetError as error:
-            return error.minimum
+            return error.minimum + (0 if nodes is None else nodes.nbytes)
         return 1
 
     def rows(self, first: int, memory: int) -> Iterator[tuple[int, Tensor]]:
@@ -55,25 +63,39 @@ class Input:
         Raises:
             BudgetError: the memory is too small; ``minimum`` is what the whole inference takes.
         """
+        count = self._store.num_nodes
+        if self._order is None and first < count:
+            yield from self._read(None, 0, first, memory)
+        if self._order is None:
+            return
+        for lo, hi in ranges(count - first, self._some()):
+            yield from self._read(self._nodes(first + lo, first + hi), first + lo, first + lo, memory)
+
+    def _some(self) -> int:
+        """Nodes that one loader reads where rows lie in an order of their own."""
+        return max(_NODES, -(-self._store.num_nodes // _OPENINGS))
+
+    def _read(self, nodes: Tensor | None, begin: int, first: int, memory: int) -> Iterator[tuple[int, Tensor]]:
+        """The rows from the place ``first`` on of some nodes or of all, which lie from ``begin`` on."""
         batch_size = max(1, min(1 << 14, memory // 16 // (FLOAT * max(1, self._width))))
-        for lo, hi in ranges(self._store.num_nodes - first, _NODES):
-            nodes = self._nodes(first + lo, first + hi)
-            at = 0
-            with self._loader(nodes, memory, batch_size) as loader:
-                for made in loader:
-                    rows = made[self._tensor].to(self._dtype)
-                    end = at + rows.size(0)
-                    yield first + lo + at, rows
-                    at = end
-                self._moved.read += loader.stats()["bytes_read"]
+        kept = 0 if nodes is None else nodes.nbytes
+        with self._loader(nodes, memory - kept, batch_size) as loader:
+            done = (first - begin) // loader.batch_size
+            loader.load_state_dict({**loader.state_dict(), "batches": done})
+            at = begin + done * loader.batch_size
+            for made in loader:
+                rows = made[self._tensor].to(self._dtype)
+                end = at + rows.size(0)
+                yield max(at, first), rows[max(0, first - at) :]
+                at = end
+            self._moved.read += loader.stats()["bytes_read"] + self._offsets
 
     def _nodes(self, first: int, end: int) -> Tensor:
         """The nodes whose rows lie at these places."""
-        if self._order is None:
-            return torch.arange(first, end)
+        assert self._order is not None  # else a loader reads all nodes
         return torch.from_numpy(self._order.nodes(first, end).astype(np.int64))
 
-    def _loader(self, nodes: Tensor, memory: int, batch_size: int) -> Loader:
+    def _loader(self, nodes: Tensor | None, memory: int, batch_size: int) -> Loader:
         """Yield the rows of some nodes, in batches of ``batch_size`` or the most that fit."""
         try:
             return self._open(nodes, memory, batch_size)
@@ -83,7 +105,7 @@ class Input:
             least = error.minimum + self._memory - memory
             raise BudgetError(too_small(self._memory, least), least) from None
 
-    def _open(self, nodes: Tensor, memory: int, batch_size: int) -> Loader:
+    def _open(self, nodes: Tensor | None, memory: int, batch_size: int) -> Loader:
         return Loader(
             self._store,
             [],

@@ -28,17 +28,11 @@ from freshgo._infer.columns import ranges
 from freshgo._infer.files import RESULT, Rows
 from freshgo._infer.remote import Remote
 from freshgo._native import convert as native_convert
+from freshgo._staging.parquet_rows import MOST_ROWS, check_pyarrow, write_parquet
 from freshgo._staging.workplace import sync, written
-from freshgo.errors import OVERWRITE, DTypeError, InvalidArgumentError, LibraryError, StoreExistsError
+from freshgo.errors import OVERWRITE, DTypeError, InvalidArgumentError, StoreExistsError
 from freshgo.ids import Ids
 from freshgo.store import MANIFEST, Store
-
-MOST_ROWS = 1 << 16
-"""Rows of a row group, and of what is copied at a time, where memory has room for more. Arbitrary: a group is what a
-reader of the file takes at once."""
-
-KEY = 256
-"""Bytes of memory for the key of a row: a string of Python and its place in a column."""
 
 
 class Made(NamedTuple):
@@ -106,46 +100,29 @@ class Parquet(Output):
 
     def _check(self) -> None:
         super()._check()
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ImportError as error:
-            raise LibraryError(f"a Parquet file needs pyarrow: pip install 'freshgo[tables]' ({error})") from error
+        check_pyarrow()
 
     def _write(self, made: Made, node_type: str, path: Path, memory: int, report: Progress | None) -> None:
-        import pyarrow as pa
-        from pyarrow import parquet
-
         rows = read_npy_header(made.path)
-        count, shape = rows.shape[0], rows.shape[1:]
-        row = int(np.prod(shape, dtype=np.int64)) * rows.dtype.itemsize
-        ids = self._ids(node_type)
-        kinds = {torch.int64: pa.int64(), torch.uint64: pa.uint64(), None: pa.string()}
-        fields = [pa.field("id", kinds[torch.int64 if ids is None else ids.dtype], nullable=False)]
-        value: Any = pa.from_numpy_dtype(rows.dtype)
-        for size in reversed(shape):
-            value = pa.list_(value, size)
-        fields.append(pa.field("embedding", value, nullable=False))
-        step = max(1, min(MOST_ROWS, memory // 4 // (3 * row + KEY)))
-        with written(path), path.open("wb") as file:
-            how = {"use_dictionary": False, "write_statistics": ["id"]}
-            with (
-                Rows(made.path, rows.shape, rows.dtype) as source,
-                parquet.ParquetWriter(file, pa.schema(fields), **how) as writer,
-            ):
-                for first, end in ranges(count, step):
-                    nodes = torch.arange(first, end) if made.nodes is None else made.nodes[first:end]
-                    keys: Any = nodes if ids is None else ids.keys(nodes)
-                    part = np.empty((end - first, *shape), rows.dtype)
-                    source.read(first, part)
-                    values: Any = pa.array(part.reshape(-1))
-                    for size in reversed(shape):
-                        values = pa.FixedSizeListArray.from_arrays(values, size)
-                    named = pa.array(keys.numpy() if isinstance(keys, Tensor) else keys, fields[0].type)
-                    writer.write_table(pa.table([named, values], schema=pa.schema(fields)), row_group_size=step)
-                    if report is not None:
-                        report(f"{node_type or 'rows'} to Parquet", end, count)
-            file.flush()
-            os.fsync(file.fileno())
+
+        with written(path), Rows(made.path, rows.shape, rows.dtype) as source:
+
+            def read(first: int, end: int) -> np.ndarray:
+                part = np.empty((end - first, *rows.shape[1:]), rows.dtype)
+                source.read(first, part)
+                return part
+
+            write_parquet(
+                path,
+                read,
+                rows.shape,
+                rows.dtype,
+                nodes=made.nodes,
+                keys=self._ids(node_type),
+                memory=memory,
+                report=report,
+                stage=f"{node_type or 'rows'} to Parquet",
+            )
 
     def _ids(self, node_type: str) -> Ids | None:
         """The keys of a node type, if the store has any."""

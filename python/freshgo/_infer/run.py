@@ -44,7 +44,10 @@ class Task:
         device: str | torch.device | None,
         dtype: torch.dtype,
         report: Progress | None,
+        origin: str,
     ) -> None:
+        """``origin`` names the store, and what of it may be another in the next call."""
+        self._origin = origin
         self.store, self.plan, self.tensor = store, plan, tensor
         self.layers = plan.layers
         self.memory, self.batch_size, self.device = memory, batch_size, device
@@ -66,9 +69,14 @@ class Task:
         of = self.store.tensors if self.types.homogeneous else self.store[edge_type].tensors
         return [name for name, info in of.items() if info.level == "edge"]
 
+    def widest(self) -> int:
+        """Return the largest size of a parameter in any dimension."""
+        parameters = () if self._model is None else self._model.parameters()
+        return max((size for parameter in parameters for size in parameter.shape), default=1)
+
     def digest(self, steps: str) -> str:
         """Return a short name of everything that the rows depend on, the steps of the computation included."""
-        what = (self.store.uuid, self.tensor, self.dtype, self.batch_size, self.inputs.config)
+        what = (self._origin, self.tensor, self.dtype, self.batch_size, self.inputs.config)
         digest = hashlib.sha256(f"{what} {self.plan.config} {self._model!r} {steps}".encode())
         for name, value in ({} if self._model is None else self._model.state_dict()).items():
             digest.update(name.encode())

@@ -6,11 +6,16 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from freshgo._infer.division import Division
+from freshgo._infer.division import FLOAT, Division
 from freshgo._infer.files import Rows
 from freshgo._infer.run import NUMPY, Run, Task
 from freshgo._infer.stream import Stream
 from freshgo._infer.tables import Tables
+
+COMPUTED = 4 << 20
+"""Bytes of the rows that a layer computes at a time, where ``batch_size`` has fewer: a call of PyTorch costs as much as
+some kilobytes of rows, and waits for its threads. 10^8 rows of 8 numbers are 800 steps, where 1,024 at a time are 10^5.
+Rows of 1,024 numbers are 1,024 at a time, as ``batch_size`` has them."""
 
 
 class Segments:
@@ -24,6 +29,14 @@ class Segments:
         segment = self._stream.segments[0]
         rows: Tensor = segment(given, {})[segment.feeds[0]]
         return rows
+
+    def rows(self, place: int) -> int:
+        """How many rows the layer before a segment and the segment compute at a time, at least."""
+        segment = self._stream.segments[place]
+        computed = [segment.start, *segment.steps, *segment.start.all_input_nodes]
+        values = [value for node in computed if isinstance(value := node.meta.get("value"), Tensor)]
+        widest = max([self._task.widest(), *(value[0].numel() for value in values if value.dim() > 1)])
+        return COMPUTED // (FLOAT * widest)
 
     def take(self, place: int, first: int, rows: Tensor) -> None:
         """Compute a segment, of rows that the layer before it gives, and keep what is read later."""

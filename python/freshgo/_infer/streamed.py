@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from freshgo._infer.columns import ranges
+from freshgo._infer.columns import ranges, table
 from freshgo._infer.division import FLOAT, Part, Sizes, divide
 from freshgo._infer.dtypes import one_dtype
 from freshgo._infer.files import Moved
@@ -215,7 +215,7 @@ class Streamed:
         yet there."""
         stage, kept, done = self.division.stages[0], self._tables.messages(0), self.run.state["batches"]
         beside = self._tables.own(0) if stage.own else None
-        out = torch.empty(self._store.num_nodes, kept.at[1], dtype=torch.float32)
+        out = table(self._store.num_nodes, kept.at[1])
         for at, given in self._input.rows(0, self.division.free - out.nbytes):
             rows = self._segments.first(given)
             made, end = stage.parts.messages(rows).cpu(), at + rows.size(0)
@@ -247,7 +247,7 @@ class Streamed:
                     own = own if stage.slices == 1 else self._tables.messages(place).read(first, end, own)
                 elif stage.own:
                     own = self._tables.own(place).read(first, end) if beside is None else beside[first:end]
-                for lo, hi in ranges(end - first, self._task.batch_size):
+                for lo, hi in ranges(end - first, max(self._task.batch_size, self._segments.rows(place + 1))):
                     mine = None if own is None else self._segments.on_device(own[lo:hi])
                     made = stage.parts.combine(self._segments.on_device(total[lo:hi]), mine)
                     self._segments.take(place + 1, first + lo, made)
@@ -261,7 +261,7 @@ class Streamed:
     def _first_messages(self) -> tuple[Tensor, Tensor | None]:
         """All that the first layer adds up, and the own rows beside it, from the input."""
         stage, count = self.division.stages[0], self._store.num_nodes
-        rows, own = (torch.empty(count, columns, dtype=torch.float32) for columns in (stage.columns, stage.own))
+        rows, own = (table(count, columns) for columns in (stage.columns, stage.own))
         for at, given in self._input.rows(0, self.division.free - rows.nbytes - own.nbytes):
             here = slice(at, at + given.size(0))
             first = self._segments.first(given)

@@ -43,6 +43,7 @@ class Assembler:
     def arranged(self, raw: RawBatch, request: Request | None = None) -> Any:
         """Return the batch of a request, by default the loader's own, before its transform."""
         with stage("freshgo.arrange"):
+            self.request.tables.taken(raw)  # of a batch on demand, which trains nothing
             self.narrow.apply(raw.tensors)
             return arrange(self.batch_class, self.request if request is None else request, raw)
 
@@ -58,10 +59,12 @@ class Assembler:
         """Return what the loop gets for a batch of an epoch."""
         if isinstance(raw, Underway):
             return raw.result()
+        rows = self.request.tables.taken(raw)
         batch = self.arranged(raw)
         history = self.request.asked.history
+        levels = None if history is None else levels_of(batch)
+        self.request.tables.arrive(rows, levels)
         if history is not None:
-            levels = levels_of(batch)
             if levels is not None:
                 levels.owner = self._token
             history._steps.hand_over(levels)

@@ -61,6 +61,8 @@ class Asked:
     policy: policies.Resolved
     memory: int | str | MemoryBudget | None
     history: Any
+    embeddings: dict[str | None, list[Any]]
+    """The rows of tables that learn, by node type; None: of a graph with one."""
     device: torch.device | None
     device_cache: int | None
     edge_index: str
@@ -114,6 +116,7 @@ class Asked:
             policy=policy,
             memory=given("memory"),
             history=history,
+            embeddings=_embeddings(given("embeddings")),
             device=device,
             device_cache=checks.size("device_cache", given("device_cache")),
             edge_index=checks.choice("edge_index", given("edge_index"), choices.EdgeIndexForm),
@@ -148,6 +151,8 @@ class Asked:
                 "history prunes edges by the e_id of batches: it cannot be used with return_edge_id=False"
             )
         self._check_ranks()
+        if self.embeddings:
+            self._check_embeddings(device)
         if self.first_layer is None:
             return
         if self.trees.time_attr is not None:
@@ -176,6 +181,32 @@ class Asked:
             raise InvalidArgumentError(
                 "transform_workers and history cannot be used together: with a history, a batch is made after the "
                 "update() of the one before"
+            )
+
+    def _check_embeddings(self, device: object) -> None:
+        """Check that a batch comes as the library made it, after the step of the one before, from the planned cache."""
+        others = {
+            f"device={str(device)!r}": self.device is not None,
+            "pin_memory": self.pin_memory,
+            "transform_workers": self.transform_workers > 0,
+            "features='sharded'": self.ranks.features is not None,
+        }
+        for other, here in others.items():
+            if here:
+                raise InvalidArgumentError(
+                    f"embeddings and {other} cannot be used together: the rows of a batch are trained in the memory "
+                    "where the library made it, by one process, before the next batch is made"
+                )
+        several = self.member.now().world_size > 1
+        shared = all(rows.file.shared for every in self.embeddings.values() for rows in every)
+        if several and not (shared and self.ranks.share is not None):
+            raise InvalidArgumentError(
+                "embeddings are trained by one rank, or by the ranks of a host that have one table: open them with "
+                "Embedding(share='host') and the loader with ranks=Ranks(share='host')"
+            )
+        if self.policy.name not in ("auto", "belady"):
+            raise InvalidArgumentError(
+                f"embeddings need the planned cache, cache='auto' or 'belady', got {self.policy.name!r}"
             )
 
     def _check_ranks(self) -> None:
@@ -220,3 +251,23 @@ def _history_options(history: object) -> LoaderOptions | None:
         raise DTypeError(f"history must be a freshgo.History or None, got {type(history).__name__}")
     settings: Settings = entries.settings
     return settings.members() if settings.p_grad > 0 and settings.t_stale.count > 0 else None
+
+
+def _embeddings(given: object) -> dict[str | None, list[Any]]:
+    """Return the rows of embeddings, by the node type that they were given for."""
+    if given is None:
+        return {}
+    by_type = given if isinstance(given, Mapping) else {None: given}
+    found: dict[str | None, list[Any]] = {}
+    for node_type, of in by_type.items():
+        rows = [getattr(one, "_rows", None) for one in (of if isinstance(of, list | tuple) else [of])]
+        if not rows or not all(hasattr(one, "arrive") for one in rows):
+            raise DTypeError(
+                "embeddings must be a freshgo.nn.Embedding, a list of them, or a dict of these by node type, got "
+                f"{checks.shown(given)}"
+            )
+        found[node_type] = rows
+    every = [id(one) for rows in found.values() for one in rows]
+    if len(set(every)) < len(every):
+        raise InvalidArgumentError("embeddings has the same Embedding twice: give every place a table of its own")
+    return found

@@ -71,12 +71,15 @@ class Engine:
         )
         options = self.delivery.adapt(request.options)
         self._batch_maker = make(options)
-        self.options = self._batch_maker.adapt(options)
+        self._tables = request.tables
+        self._tables.bind()
+        self.options = {**self._batch_maker.adapt(options), **self._tables.options()}
         asked_dtype, delivered_dtype = request.options["feature_dtype"], self.options["feature_dtype"]
         self.assembler = Assembler(request, Delivered(source.narrow, asked_dtype, delivered_dtype))
         budget = asked.memory if isinstance(asked.memory, MemoryBudget) else None
-        with self.at.lock:  # so that it lends nothing before it is whole
+        with self.at.lock, self._tables.unbound_after_errors():  # so that it lends nothing before it is whole
             self.openings = Openings(self._batch_maker.open, self.options, budget, self, source.attribute_bytes)
+        self._tables.opened(self.openings, self.at, self.options)
         self.order = Order(self.openings, self.options, self.at)
         workers, transform = asked.transform_workers, asked.transform
         self._workers = Workers(transform, workers) if transform and workers else None
@@ -90,6 +93,7 @@ class Engine:
 
     def settle(self, share: Share) -> None:
         """Let the next epoch have this share, once all ranks agree on the epoch."""
+        self._tables.check_ranks(share.world_size)
         self._batch_maker.prepare(share)
         if self._agreement.pending(self.ranks):
             self._agree(share)
@@ -126,7 +130,7 @@ class Engine:
 
     def mode(self) -> Mode:
         """Return how an epoch that begins now runs: plain where there is a history and it is not used."""
-        return "plain" if self._history is not None and not self._history.begin_epoch() else "train"
+        return "plain" if self._history is not None and not self._history.begin_epoch(self.at.done) else "train"
 
     def start(self, epoch: int, done: int, share: Share, mode: Mode) -> Started:
         """Let the library begin ``epoch``, in place of the epoch that runs. All ranks together have made ``done`` of
@@ -139,7 +143,7 @@ class Engine:
         batches: Batches = native
         left = share.count(native.num_batches, done)
         if mode != "trace":
-            batches = self.delivery.batches(self._batch_maker.batches(native, left))
+            batches = self._tables.batches(self.delivery.batches(self._batch_maker.batches(native, left)))
             if self._workers is not None:  # not on a device, the only place where next() always waits
                 batches = self._workers.batches(cast(mover.Batches, batches), self.assembler.arranged)
         count = share.count(native.num_batches)
@@ -152,6 +156,7 @@ class Engine:
         self._stop_library()
 
     def _stop_library(self) -> None:
+        self._tables.leave()
         self._batch_maker.stop()
         self.openings.stop()
 
@@ -177,6 +182,7 @@ class Engine:
             if self._on_demand:
                 return False
             at.interrupted()
+            self._tables.leave()
             self._batch_maker.stop()
             self.openings.give_back()
             return True
@@ -281,7 +287,9 @@ class Engine:
         if self._history is not None:
             self._history.entries.closing(self)
         self._batch_maker.close()
+        self._tables.leave()
         self.openings.close()
+        self._tables.unbind()
         if self._workers is not None:
             self._workers.close()
         self.delivery.close()

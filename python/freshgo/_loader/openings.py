@@ -19,6 +19,7 @@ from freshgo.memory import Borrower, MemoryBudget
 _GROW = (
     *("batches", "rows", "hits", "packed", "misses", "held", "filled", "edges", "bytes_read", "requests", "retries"),
     *("neighbor_hits", "neighbor_misses", "resampled", "pack_errors", "scratch_written", "scratch_read"),
+    *("table_rows", "table_rows_late", "table_bytes_read", "table_bytes_written", "table_bytes_returned"),
     *("seconds_opening", "seconds_sampling", "seconds_reading", "seconds_gathering", "seconds_waiting"),
     "seconds_planning",
 )

@@ -65,34 +65,6 @@ def group_rank() -> tuple[int, int] | None:
     return distributed.get_rank(), distributed.get_world_size()
 
 
-def gathered(what: str, mine: Any) -> list[Any]:
-    """Return what every rank of the process group says, in their order. All ranks call this together, to do the same,
-    which ``what`` says.
-
-    Raises:
-        RankError: another rank does something else, has ended, or does not answer in time.
-    """
-    said: list[Any] = [None] * torch.distributed.get_world_size()
-    try:
-        torch.distributed.all_gather_object(said, (what, mine))
-    except RuntimeError as error:  # what torch.distributed raises
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RankError(
-            "all ranks of the process group take part here, and another one has ended, or has not come within the "
-            f"timeout of the group: its own output says why ({told})"
-        ) from error
-    doing: dict[str, list[int]] = {}
-    for rank, (other, _) in enumerate(said):
-        doing.setdefault(other, []).append(rank)
-    if len(doing) > 1:
-        different = ", ".join(f"{other} on {_spoken(where)}" for other, where in doing.items())
-        raise RankError(
-            f"the ranks do not do the same together: {different}; give all of them the same loaders, to be "
-            "used in the same order"
-        )
-    return [value for _, value in said]
-
-
 class Agreement:
     """Whether all ranks make batches of the same epoch. They are asked once, where a loader first begins an epoch in a
     process group."""
@@ -108,6 +80,8 @@ class Agreement:
 
     def gather(self, mine: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return what every rank says of its epoch, in their order. All ranks call this together."""
+        from freshgo._host.ranks import gathered  # a loader of one rank does not need it
+
         said = gathered("beginning an epoch", dict(mine))
         self._group = weakref.ref(torch.distributed.group.WORLD)
         return said
@@ -115,19 +89,17 @@ class Agreement:
 
 def check_same(said: list[dict[str, Any]]) -> None:
     """Raise where ranks say different things: the same error on every rank."""
+    from freshgo._host.ranks import spoken  # likewise
+
     different = []
     for key in dict.fromkeys(key for one in said for key in one):
         of: dict[str, list[int]] = {}
         for rank, one in enumerate(said):
             of.setdefault(shown(one[key]) if key in one else "missing", []).append(rank)
         if len(of) > 1:
-            different.append(f"{key} is {', '.join(f'{value} on {_spoken(where)}' for value, where in of.items())}")
+            different.append(f"{key} is {', '.join(f'{value} on {spoken(where)}' for value, where in of.items())}")
     if different:
         raise RankError(
             f"the ranks do not make batches of one epoch: {'; '.join(different)}; give all of them the same graph, "
             "options and state, or a loader that one rank iterates alone ranks=Ranks(rank=0, world_size=1)"
         )
-
-
-def _spoken(ranks: list[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"

@@ -25,6 +25,7 @@ from freshgo._data.source import Source
 from freshgo._device import delivery
 from freshgo._loader import walks
 from freshgo._loader.asked import Asked
+from freshgo._loader.learned import Tables
 from freshgo._loader.sampling import Sampling
 from freshgo._native.options import LoaderOptions, relations
 from freshgo.errors import InvalidArgumentError
@@ -58,6 +59,8 @@ class Request:
     """The TensorFrames that node types of batches have."""
     attributes: Attributes
     """What every batch has as it is, by owner, on the device of the batches."""
+    tables: Tables
+    """Those that learn."""
     use: FirstUse = dataclasses.field(default_factory=FirstUse, compare=False)
     """Whether a layer has used what stands for the first one."""
 
@@ -191,8 +194,28 @@ def in_graph(asked: Asked, source: Source, links: Links | None) -> Request:
     check_package(source.frames)
     attributes = delivery.delivered(source.attributes, asked.device, asked.pin_memory)
     return Request(
-        asked, types, fanouts, inputs, links, of_inputs, policy, options, source.first, source.frames, attributes
+        asked,
+        types,
+        fanouts,
+        inputs,
+        links,
+        of_inputs,
+        policy,
+        options,
+        source.first,
+        source.frames,
+        attributes,
+        Tables(asked, types, distinct=not of_inputs.config()["disjoint"] and not _repeat(asked, inputs)),
     )
+
+
+def _repeat(asked: Asked, inputs: Inputs | None) -> bool:
+    """Return whether an input node may be in a batch twice, for a loader with tables."""
+    if inputs is None or not asked.embeddings:
+        return False
+    if asked.order.weight is not None or asked.order.by_type is not None:
+        return True
+    return inputs.seeds is not None and bool((inputs.seeds.sort().values.diff() == 0).any())
 
 
 def _memory(asked: Asked, source: Source) -> int:

@@ -56,11 +56,16 @@ class StatefulLoader:
         ``"loader/last_epoch/seconds"`` (of the last of ``"epochs"``).
 
         - ``"batches"``, ``"rows"`` (of nodes) and ``"edges"`` that were handed over. Of the rows, ``"hits"`` were in
-          memory, ``"packed"`` were kept aside earlier for their batch, ``"misses"`` were read for it, and ``"held"``
-          were on the device. ``"neighbor_hits"`` and ``"neighbor_misses"`` count sampled edges whose neighbour was in
-          memory, or was read.
+          memory, ``"packed"`` were kept aside earlier for their batch (of tables that learn, also taken from the batch
+          before), ``"misses"`` were read for it, and ``"held"`` were on the device. ``"neighbor_hits"`` and
+          ``"neighbor_misses"`` count sampled edges whose neighbour was in memory, or was read.
         - ``"bytes_read"`` and ``"requests"`` of the disk, including fills of caches and excluding the measurement of
           the device. ``"scratch_written"``, ``"scratch_read"``: bytes of the scratch file.
+        - with ``embeddings=``: ``"table_rows"`` of tables in batches; of these ``"table_rows_late"`` were put in at the
+          hand-over, because an earlier batch had them until then. ``"table_bytes_read"``: of rows for batches, and of
+          what is read to write rows back. ``"table_bytes_written"``: pages of the tables, their undo journals, and
+          spilled rows; for each of ``"table_bytes_returned"``, of rows that went back into the files, this is the write
+          amplification.
         - ``"seconds_waiting"``: how long the loop waited for batches; if it is small, the loader does not limit the
           training. ``"seconds_sampling"``, ``"_reading"``, ``"_gathering"``, ``"_planning"``: summed over threads.
           ``"seconds_opening"``; ``"seconds_first_batch"`` and ``"seconds_epoch"`` of the last epoch.

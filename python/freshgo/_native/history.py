@@ -42,7 +42,7 @@ class HistoryCalls:
             layer.hits, layer.num_hits = pointer_to(hits, ctypes.c_float), hits.numel()
             layer.rows, layer.slots = pointer_to(rows, ctypes.c_int64), pointer_to(slots, ctypes.c_int64)
         self._judged = norms, raw, kept, alive
-        self._update(iteration, row_bytes, raw, len(norms))
+        _update(self._handle(), iteration, row_bytes, raw, len(norms))
         return self.history_admitted(norms)
 
     def history_admitted(self, norms: object) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -58,12 +58,7 @@ class HistoryCalls:
 
     def history_skip(self, iteration: int) -> None:
         """End the update of a batch with nothing kept or judged."""
-        self._update(iteration, 0, None, 0)
-
-    def _update(self, iteration: int, row_bytes: int, layers: Any, count: int) -> None:
-        arguments = (self._handle(), iteration, row_bytes, layers, count, POLL_MS)
-        while abi.call("fg_history_update", *arguments) == header.TIMEOUT:
-            pass
+        _update(self._handle(), iteration, 0, None, 0)
 
     def history_stats(self) -> dict[str, Any]:
         """What the history did."""
@@ -78,6 +73,10 @@ class HistoryCalls:
             pass
         return list(counts)
 
+    def history_bound(self, stale: int) -> None:
+        """Bound the age of entries by a number of iterations, from the next epoch on; this ends the running one."""
+        abi.call("fg_history_bound", self._handle(), stale)
+
     def history_save(self) -> bytes:
         """The state of the decisions."""
         state = _tensor("fg_history_save", self._handle())
@@ -90,6 +89,11 @@ class HistoryCalls:
             FormatError: these bytes are no state of this history
         """
         abi.call("fg_history_restore", self._handle(), state, len(state))
+
+
+def _update(handle: int, iteration: int, row_bytes: int, layers: Any, count: int) -> None:
+    while abi.call("fg_history_update", handle, iteration, row_bytes, layers, count, POLL_MS) == header.TIMEOUT:
+        pass
 
 
 def _tensor(function: str, handle: int) -> torch.Tensor | None:

@@ -137,6 +137,8 @@ class Settings:
     device: torch.device | None
     """Where the buffer is; None is the CPU, where the loader allocates it."""
     lag: int
+    aggregates: bool
+    """Whether entries hold what a layer adds up."""
     levels: int
     """The kept hidden levels, level l at bit l - 1; 0: all."""
     probe_every: int
@@ -154,6 +156,7 @@ class Settings:
             "policy": self.policy,
             "memory": self.memory,
             "outside": self.device is not None and self.device.type != "cpu",
+            "aggregates": self.aggregates,
             "levels": self.levels,
             "probe_every": self.probe_every,
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -10,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from freshgo._host.ranks import timeout_of_world
 from freshgo._row_exchange import schedule
 from freshgo._row_exchange.schedule import Way
 from freshgo.errors import RankError
@@ -19,19 +19,6 @@ Result = TypeVar("Result")
 
 class LinkLostError(RankError):
     """Another rank is gone, or did not answer in time. Nothing can be said to the others any more."""
-
-
-def timeout_of_world() -> datetime.timedelta | None:
-    """Return how long operations of the default process group wait for other ranks; None where it does not say."""
-    for device in ("cpu", "cuda"):
-        try:
-            backend = dist.group.WORLD._get_backend(torch.device(device))  # type: ignore[union-attr]
-        except RuntimeError:  # it has none for this device
-            continue
-        waits = getattr(getattr(backend, "options", None), "_timeout", None)
-        if isinstance(waits, datetime.timedelta):
-            return waits
-    return None
 
 
 class Wire:

@@ -149,7 +149,9 @@ def test_handing_over_reads_nothing_of_the_device(
     store: Any, edge_index: str, pruned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host would wait for what it reads."""
-    given = options(edge_index=edge_index, transpose=True, history=History(memory="1MiB") if pruned else None)
+    given = options(
+        edge_index=edge_index, transpose=True, history=History(memory="1MiB", keep="rows") if pruned else None
+    )
     with Loader(store, **given, device="cuda") as loader:
         streams = LateStreams.last
         for name in ("__int__", "__index__", "__float__", "__bool__", "item", "tolist", "nonzero", "equal"):
@@ -171,7 +173,7 @@ def test_history_prunes_batches_on_their_way(store: Any, prefetch: int) -> None:
     """Batches, levels and hits are those of the CPU; each batch is sent after the update of the one before."""
     seen: dict[str, list[Any]] = {"cpu": [], "cuda": []}
     for device, found in seen.items():
-        history = History(memory="1MiB", policy="gradient")
+        history = History(memory="1MiB", policy="gradient", keep="rows")
         with Loader(store, **options(transpose=True, prefetch=prefetch), device=device, history=history) as loader:
             for _ in range(3):
                 for batch in loader:

@@ -157,7 +157,7 @@ def test_training_with_a_history_on_the_device(gpu: Any, policy: str) -> None:
     found = []
     for device in ("cpu", "cuda"):
         mine = copy.deepcopy(model).to(device)
-        history = History(policy=policy, device=device)
+        history = History(policy=policy, device=device, keep="rows")
         history.attach(mine)
         with Loader(data, **{**GIVEN, "input_nodes": None}, history=history, device=device) as loader:
             found.append(losses(mine, loader, 2, history))

@@ -58,7 +58,7 @@ def test_with_rows_of_this_iteration_a_pruned_batch_equals_the_plain_one(kind: s
     if fast:
         accelerate(model)
     reference = copy.deepcopy(model)
-    history = History(p_grad=1.0, t_stale=10**6, policy="gradient")
+    history = History(p_grad=1.0, t_stale=10**6, policy="gradient", keep="rows")
     attach(history, model)
     with plain_loader() as plain, plain_loader() as same:
         loader = FakeLoader(plain, history)
@@ -83,7 +83,7 @@ def test_with_rows_of_this_iteration_a_pruned_batch_equals_the_plain_one(kind: s
 def test_hits_are_the_stored_rows_and_pass_no_gradient(how: str) -> None:
     torch.manual_seed(seed_of(0))
     convs = nn.ModuleList([pyg.SAGEConv(12, 8), pyg.SAGEConv(8, 6), pyg.SAGEConv(6, 5)])
-    history = History(p_grad=0.7, t_stale=50, policy="gradient")
+    history = History(p_grad=0.7, t_stale=50, policy="gradient", keep="rows")
     inputs: list[Tensor] = []
 
     def keep(_: Any, args: Any, kwargs: Any = None) -> None:
@@ -139,7 +139,7 @@ def test_hits_are_the_stored_rows_and_pass_no_gradient(how: str) -> None:
 )
 def test_what_never_begins_changes_no_bit(options: dict[str, Any]) -> None:
     theirs, ours = model_of("GraphSAGE"), model_of("GraphSAGE")
-    history = History(**options)
+    history = History(keep="rows", **options)
     history.attach(ours)
     with plain_loader(shuffle=True) as plain:
         expected = train(theirs, plain, None, 2)
@@ -150,7 +150,7 @@ def test_what_never_begins_changes_no_bit(options: dict[str, Any]) -> None:
 
 
 def test_the_rows_that_are_stored() -> None:
-    model, history = model_of("GraphSAGE"), History(p_grad=0.5, policy="gradient")
+    model, history = model_of("GraphSAGE"), History(p_grad=0.5, policy="gradient", keep="rows")
     history.attach(model)
     with plain_loader() as plain:
         loader = FakeLoader(plain, history)
@@ -166,7 +166,7 @@ def test_the_rows_that_are_stored() -> None:
 
 
 def test_update_is_forgiving_but_says_so() -> None:
-    model, history = model_of("GraphSAGE"), History(policy="gradient")
+    model, history = model_of("GraphSAGE"), History(policy="gradient", keep="rows")
     history.attach(model)
     with plain_loader() as plain:
         loader = FakeLoader(plain, history)
@@ -190,7 +190,7 @@ def test_update_is_forgiving_but_says_so() -> None:
 
 
 def test_repeated_seeds_and_random_graphs_agree_with_the_oracle_for_many_iterations() -> None:
-    model, history = model_of("GraphSAGE"), History(p_grad=0.8, t_stale=7, policy="gradient")
+    model, history = model_of("GraphSAGE"), History(p_grad=0.8, t_stale=7, policy="gradient", keep="rows")
     history.attach(model)
     seeds = np.random.default_rng(seed_of(0)).integers(300, size=200)
     with plain_loader(input_nodes=seeds, shuffle=True) as plain:

@@ -32,7 +32,8 @@ STALE = 9
 
 
 def aggregates(**options: Any) -> History:
-    return History(**{"t_stale": STALE, "keep": "aggregates", "memory": "1MiB", **options})
+    age = {} if options.get("policy") == "gas" else {"t_stale": STALE}
+    return History(**{**age, "keep": "aggregates", "memory": "1MiB", **options})
 
 
 def levels_of(batch: Any) -> Any:
@@ -270,7 +271,7 @@ def test_decisions_do_not_depend_on_threads_or_prefetching() -> None:
 @pytest.mark.parametrize("policy", ["performance", "gas"])
 def test_a_small_buffer_is_kept_to(policy: str) -> None:
     row = 2 * 12 * 4
-    trained = Trained(history={"memory": 20 * row, "policy": policy, **({"t_stale": 200} if policy == "gas" else {})})
+    trained = Trained(history={"memory": 20 * row, "policy": policy})
     for _ in range(3):
         trained.epoch()
     stats = trained.history.stats()
@@ -299,7 +300,7 @@ def test_a_resumed_run_continues_identically(batches: int | None) -> None:
         part.load_state_dict(state[name])
     second.epoch()
     assert second.seen == first.seen[done:]
-    rows = History(p_grad=1.0, t_stale=STALE, memory="1MiB")
+    rows = History(p_grad=1.0, t_stale=STALE, memory="1MiB", keep="rows")
     with pytest.raises(errors.InvalidArgumentError, match="keep was 'aggregates', is 'rows'"):
         rows.load_state_dict(first.history.state_dict())
     old = {**rows.state_dict(), "version": 2}
@@ -326,7 +327,7 @@ def test_a_compiled_model_has_the_numbers_of_the_eager_one() -> None:
 
 
 def test_of_rows_too_some_levels_may_be_kept() -> None:
-    model, history = model_of("GraphSAGE"), History(t_stale=STALE, levels=2, memory="1MiB")
+    model, history = model_of("GraphSAGE"), History(t_stale=STALE, levels=2, memory="1MiB", keep="rows")
     history.attach(model)
     with Loader(GRAPH, HOPS, history=history, **OPTIONS) as loader:
         for batch in loader:

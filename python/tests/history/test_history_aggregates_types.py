@@ -189,7 +189,8 @@ def test_of_a_model_that_stands_still_rows_are_those_of_plain_training(attention
     plainly.after = net.after  # type: ignore[method-assign]
     if fast:
         accelerate(net)
-    history = History(t_stale=1000, keep="aggregates", memory="1MiB")
+    named = {"levels": 1, "sample_error": 0.0} if attention else {}
+    history = History(t_stale=1000, keep="aggregates", memory="1MiB", **named)
     history.attach(net, layers=net.convs)
     with (
         Loader(graph, [-1] * 3, "a", history=history, **OPTIONS) as loader,

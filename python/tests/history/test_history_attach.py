@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("no_warnings")
 
 
 def test_evaluation_stands_aside() -> None:
-    model, history = model_of("GraphSAGE"), History(policy="gradient")
+    model, history = model_of("GraphSAGE"), History(policy="gradient", keep="rows")
     history.attach(model)
     with plain_loader() as plain, plain_loader() as other:
         loader = FakeLoader(plain, history)
@@ -52,7 +52,7 @@ def test_evaluation_stands_aside() -> None:
 
 
 def test_detach_gives_the_model_back() -> None:
-    model, history = model_of("GCN"), History(policy="gradient")
+    model, history = model_of("GCN"), History(policy="gradient", keep="rows")
     before = {name: dict(module.__dict__) for name, module in model.named_modules()}
     history.attach(model)
     history.detach()
@@ -65,7 +65,7 @@ def test_detach_gives_the_model_back() -> None:
 
 
 def test_a_copy_of_the_model_refuses_pruned_batches_and_takes_plain_ones() -> None:
-    model, history = model_of("GCN"), History(policy="gradient")
+    model, history = model_of("GCN"), History(policy="gradient", keep="rows")
     history.attach(model)
     other = copy.deepcopy(model)
     file = io.BytesIO()
@@ -88,7 +88,7 @@ def test_a_copy_of_the_model_refuses_pruned_batches_and_takes_plain_ones() -> No
 @pytest.mark.parametrize("norm", ["BatchNorm", nn.BatchNorm1d(8)], ids=["of PyG", "of PyTorch"])
 def test_a_single_row_is_normalized_by_the_running_statistics(norm: Any) -> None:
     """In training it has no variance, and PyTorch's batch norm refuses it."""
-    model, history = pyg.GraphSAGE(12, 8, 3, 5, norm=norm), History(0.95, 10_000, policy="gradient")
+    model, history = pyg.GraphSAGE(12, 8, 3, 5, norm=norm), History(0.95, 10_000, policy="gradient", keep="rows")
     history.attach(model)
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm1d)]
     singles = 0
@@ -113,7 +113,7 @@ def test_a_single_row_is_normalized_by_the_running_statistics(norm: Any) -> None
 def test_accelerated_before_and_after(order: str) -> None:
     losses = []
     for fast in (False, True):
-        model, history = model_of("GCN"), History(policy="gradient")
+        model, history = model_of("GCN"), History(policy="gradient", keep="rows")
         if fast and order == "before":
             accelerate(model)
         history.attach(model)
@@ -138,7 +138,7 @@ def test_a_compiled_model_has_the_numbers_of_the_eager_one(kind: str, backend: s
     results = []
     for compiled in (False, True):
         torch._dynamo.reset()
-        model, history = model_of(kind), History(policy="gradient")
+        model, history = model_of(kind), History(policy="gradient", keep="rows")
         called: Any = model
         if compiled and order == "before":
             called = torch.compile(model, backend=backend)
@@ -156,7 +156,7 @@ def test_a_compiled_model_has_the_numbers_of_the_eager_one(kind: str, backend: s
 
 
 def test_trimming_arguments_are_ignored() -> None:
-    model, history = model_of("GraphSAGE"), History(policy="gradient")
+    model, history = model_of("GraphSAGE"), History(policy="gradient", keep="rows")
     history.attach(model)
     with plain_loader() as plain:
         for batch in FakeLoader(plain, history):
@@ -172,7 +172,7 @@ def test_trimming_arguments_are_ignored() -> None:
 def test_edges_that_were_copied_are_recognised() -> None:
     losses = []
     for moved in (False, True):
-        model, history = model_of("GAT"), History(policy="gradient")
+        model, history = model_of("GAT"), History(policy="gradient", keep="rows")
         history.attach(model)
         with plain_loader() as plain:
             loader, some = FakeLoader(plain, history), []

@@ -84,7 +84,9 @@ FLAT: dict[str, Callable[[], Layers]] = {
 
 def trained(model: nn.Module, call: Any, graph: Any, inputs: Any, attach: Any, **options: Any) -> list[Any]:
     """Losses, gradients and figures of an epoch with a history."""
-    history = History(t_stale=6, **options)
+    keep = options.get("keep", "rows")
+    levels = 1 if keep == "aggregates" else None  # learned rows: nothing is kept unless a level is named
+    history = History(t_stale=6, **{"keep": keep, "levels": levels, **options})
     with Loader(graph, HOPS, inputs, history=history, **HOW) as loader:
         before = {name: value.clone() for name, value in model.state_dict().items()}
         attach(history, model)

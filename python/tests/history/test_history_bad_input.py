@@ -44,7 +44,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:history.update:UserWarning")
         ({"start": None}, errors.DTypeError, r"start.*None"),
         ({"policy": "perfomance"}, errors.InvalidArgumentError, r"'gradient'.*did you mean 'performance'"),
         ({"policy": None}, errors.InvalidArgumentError, r"policy"),
-        ({"policy": "gas", "p_grad": 0.5}, errors.InvalidArgumentError, r"policy='gas'.*p_grad=0.5"),
+        ({"keep": "rows", "policy": "gas", "p_grad": 0.5}, errors.InvalidArgumentError, r"policy='gas'.*p_grad=0.5"),
         ({"policy": "gas", "t_stale": 10}, errors.InvalidArgumentError, r"policy='gas'.*t_stale=10"),
         ({"memory": 0}, errors.InvalidArgumentError, r"memory must be at least 1 byte"),
         ({"memory": "12 parsecs"}, errors.InvalidArgumentError, r"memory.*'12 parsecs'"),
@@ -65,21 +65,23 @@ def test_options(options: dict[str, Any], error: type[FreshgoError], match: str)
 
 
 def test_options_that_are_meant() -> None:
-    s = History(1, 0.25, start=2.0, memory="1MiB", lag=0, device="cpu", sample_error=0.01)._entries.settings
+    s = History(
+        1, 0.25, start=2.0, memory="1MiB", lag=0, device="cpu", sample_error=0.01, keep="rows"
+    )._entries.settings
     assert (s.p_grad, s.t_stale.count, s.t_stale.epochs) == (1.0, 0.25, True)
     assert (s.start.count, s.start.epochs, s.memory, s.lag, s.probe_every) == (2.0, True, 1 << 20, 0, 100)
     assert s.device is None
-    gas = History(policy="gas")._entries.settings
+    gas = History(policy="gas", keep="rows")._entries.settings
     assert (gas.policy, gas.p_grad, gas.t_stale.count) == ("all", 1.0, math.inf)
-    assert not History(t_stale=math.inf)._entries.settings.t_stale.epochs
-    assert repr(History(t_stale=0.5, memory="1MiB")) == (
+    assert not History(t_stale=math.inf, keep="rows")._entries.settings.t_stale.epochs
+    assert repr(History(t_stale=0.5, memory="1MiB", keep="rows")) == (
         "History(p_grad=0.9, t_stale=0.5 epochs, policy='performance', memory=1.0 MiB)"
     )
 
 
 def test_a_positional_policy_is_refused() -> None:
     with pytest.raises(TypeError):
-        History(0.9, 200, "gradient")  # type: ignore[misc]
+        History(0.9, 200, "gradient", keep="rows")  # type: ignore[misc]
 
 
 class Bare(nn.Module):
@@ -135,7 +137,7 @@ def test_models_that_cannot_work(make: Any, match: str) -> None:
 
 
 def started(model: Any, **options: Any) -> tuple[History, FakeLoader]:
-    history = History(policy="gradient", **options)
+    history = History(policy="gradient", keep="rows", **options)
     if isinstance(model, Compose):
         history.attach(model, layers=model.convs)
     elif model is not None:
@@ -362,7 +364,7 @@ def test_states_that_do_not_belong() -> None:
     ):
         damaged = {**copy.copy(state), key: value}
         damaged["checksum"] = checksum(damaged)
-        for victim in (other, history, History(policy="gradient", memory="1MiB")):
+        for victim in (other, history, History(policy="gradient", memory="1MiB", keep="rows")):
             with pytest.raises(errors.FormatError, match="history state"):
                 victim.load_state_dict(damaged)
     with pytest.raises(errors.InvalidArgumentError, match=r"2097152 bytes of rows, the buffer holds 1048576"):

@@ -184,7 +184,7 @@ class Whole:
 @pytest.mark.parametrize("off", [{"p_grad": 0.0}, {"t_stale": 0}, {"start": 10**6}, "evaluation"], ids=str)
 def test_history_that_does_nothing_changes_no_bit(form: Form, off: Any) -> None:
     want = train(form, None)
-    history = History(memory="1MiB") if off == "evaluation" else History(memory="1MiB", **off)
+    history = History(memory="1MiB", keep="rows") if off == "evaluation" else History(memory="1MiB", keep="rows", **off)
     if off == "evaluation":
         history.eval()
     got = train(form, history)
@@ -197,7 +197,7 @@ def test_history_that_does_nothing_changes_no_bit(form: Form, off: Any) -> None:
 @pytest.mark.parametrize("policy", ["gradient", "performance", "gas"])
 def test_hits_are_the_stored_rows_and_stop_gradients(form: Form, policy: str) -> None:
     options: dict[str, Any] = {} if policy == "gas" else {"t_stale": 9}
-    history = History(policy=policy, memory="2MiB", lag=0, **options)
+    history = History(policy=policy, memory="2MiB", lag=0, keep="rows", **options)
     model = RGCN(form)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     stored: dict[tuple[int, str, int], tuple[int, Tensor]] = {}  # by layer, type and node: when, and what
@@ -245,7 +245,7 @@ def test_hits_are_the_stored_rows_and_stop_gradients(form: Form, policy: str) ->
 
 def test_fresh_rows_give_what_computing_does(form: Form) -> None:
     """With parameters that do not change and all neighbours, what is kept is what would be computed."""
-    history = History(p_grad=1.0, t_stale=math.inf, policy="gradient", memory="16MiB", lag=0)
+    history = History(p_grad=1.0, t_stale=math.inf, policy="gradient", memory="16MiB", lag=0, keep="rows")
     model = RGCN(form)
     with (
         loader_of(form, [-1, -1, -1], history=history, batch_size=150) as pruned,
@@ -266,7 +266,7 @@ def test_fresh_rows_give_what_computing_does(form: Form) -> None:
 
 def test_same_decisions_whatever_runs_it(form: Form) -> None:
     def history() -> History:
-        return History(policy="gradient", t_stale=12, memory="1MiB", lag=0)
+        return History(policy="gradient", t_stale=12, memory="1MiB", lag=0, keep="rows")
 
     want = train(form, history())
     assert any(hits and any(hits) for _, hits in want[1])
@@ -282,7 +282,7 @@ def test_same_decisions_whatever_runs_it(form: Form) -> None:
 
 def test_a_run_goes_on_where_it_was_saved(form: Form) -> None:
     def make() -> tuple[Any, ...]:
-        history = History(policy="gradient", t_stale=20, memory="1MiB")
+        history = History(policy="gradient", t_stale=20, memory="1MiB", keep="rows")
         model = RGCN(form)
         return history, model, torch.optim.SGD(model.parameters(), 0.1), loader_of(form, history=history)
 
@@ -304,7 +304,7 @@ def test_a_run_goes_on_where_it_was_saved(form: Form) -> None:
 
 
 def test_rows_of_types_that_do_not_fit(typed: Form) -> None:
-    history = History(policy="gradient", memory="1MiB")
+    history = History(policy="gradient", memory="1MiB", keep="rows")
     model = RGCN(typed)
     with loader_of(typed, history=history) as loader:
         batch = next(iter(loader))

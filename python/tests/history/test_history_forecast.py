@@ -49,7 +49,7 @@ def epoch(loader: Any, model: Any, history: History) -> dict[str, Any]:
 
 def made(options: dict[str, Any]) -> tuple[nn.Module, History]:
     age = {} if options.get("policy") == "gas" else {"t_stale": 11}
-    history = History(**{**age, "memory": "1MiB", **options})
+    history = History(**{**age, "keep": "rows", "memory": "1MiB", **options})
     model = model_of("GraphSAGE")
     history.attach(model)
     return model, history

@@ -61,7 +61,7 @@ def test_standing_still_pruned_training_is_plain_training_but_for_the_gradients_
     reference = copy.deepcopy(model)  # of PyG, never accelerated
     if fast:
         accelerate(model)
-    history = History(0.9, 1000, policy="gradient", memory="1MiB", lag=1)
+    history = History(0.9, 1000, policy="gradient", memory="1MiB", lag=1, keep="rows")
     attach(history, model)
     found = less = 0
     with (
@@ -136,7 +136,7 @@ def test_of_heterogeneous_graphs_too_only_the_gradients_of_hits_are_missing() ->
         pyg.HeteroConv({key: pyg.SAGEConv((6, 6), 6) for key in relations}, aggr="sum") for _ in range(3)
     )
     reference = copy.deepcopy(convs)
-    history = History(0.9, 1000, policy="gradient", memory="1MiB", lag=1)
+    history = History(0.9, 1000, policy="gradient", memory="1MiB", lag=1, keep="rows")
     found = 0
     with (
         Loader(graph, [-1] * 3, "a", history=history, **OPTIONS) as loader,

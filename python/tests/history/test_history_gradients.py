@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("no_warnings")
 
 def test_no_gradient_goes_upstream_of_a_hit() -> None:
     """A feature that only hits depend on has no gradient."""
-    history = History(p_grad=1.0, t_stale=50, policy="gradient")
+    history = History(p_grad=1.0, t_stale=50, policy="gradient", keep="rows")
     model = model_of("GraphSAGE")
     history.attach(model)
     with plain_loader() as plain:
@@ -42,7 +42,7 @@ def test_several_backward_passes_sum_their_gradients() -> None:
     model = model_of("GraphSAGE")
     norms = []
     for passes in (1, 2):
-        history = History(policy="gradient")
+        history = History(policy="gradient", keep="rows")
         history.attach(model)
         with plain_loader() as plain:
             loader = FakeLoader(plain, history)
@@ -64,7 +64,7 @@ def test_several_backward_passes_sum_their_gradients() -> None:
 def test_scaled_half_precision_gradients_rank_alike() -> None:
     norms = {}
     for scale in (1.0, 1024.0):
-        model, history = model_of("GraphSAGE"), History(policy="gradient")
+        model, history = model_of("GraphSAGE"), History(policy="gradient", keep="rows")
         history.attach(model)
         with plain_loader() as plain:
             loader = FakeLoader(plain, history)
@@ -80,7 +80,7 @@ def test_scaled_half_precision_gradients_rank_alike() -> None:
 
 
 def test_norms_of_half_precision_do_not_overflow() -> None:
-    history = History(policy="gradient")
+    history = History(policy="gradient", keep="rows")
     with plain_loader() as plain:
         loader = FakeLoader(plain, history)
         batch = next(iter(loader))
@@ -97,7 +97,7 @@ def test_norms_of_half_precision_do_not_overflow() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_gradients_that_are_no_numbers_are_handed_on(bad: float) -> None:
-    model, history = model_of("GraphSAGE"), History(p_grad=1.0, policy="gradient")
+    model, history = model_of("GraphSAGE"), History(p_grad=1.0, policy="gradient", keep="rows")
     history.attach(model)
     with plain_loader() as plain:
         loader = FakeLoader(plain, history)
@@ -113,7 +113,7 @@ def test_gradients_that_are_no_numbers_are_handed_on(bad: float) -> None:
 
 
 def test_frozen_layers_are_judged_too() -> None:
-    model, history = model_of("GraphSAGE"), History(policy="gradient")
+    model, history = model_of("GraphSAGE"), History(policy="gradient", keep="rows")
     model.convs[0].requires_grad_(False)  # type: ignore[index, union-attr]
     history.attach(model)
     with plain_loader() as plain:

@@ -38,7 +38,7 @@ class Watched:
 
     def __init__(self, data: Any = GRAPH, kind: str = "GraphSAGE", hops: Any = HOPS, **options: Any) -> None:
         loader_options = {key: options.pop(key) for key in list(options) if key not in HISTORY}
-        self.history = History(**{"policy": "gradient", "memory": "1MiB", **options})
+        self.history = History(**{"keep": "rows", "policy": "gradient", "memory": "1MiB", **options})
         self.model = model_of(kind)
         attach(self.history, self.model)
         self.kind = kind
@@ -515,7 +515,7 @@ def test_a_restored_run_that_has_not_gone_on_is_saved_as_it_was() -> None:
 
 
 def test_a_state_that_waits_for_its_loader_is_refused_each_time() -> None:
-    watched, history = Watched(), History(policy="gradient", memory="1MiB")
+    watched, history = Watched(), History(policy="gradient", memory="1MiB", keep="rows")
     watched.epoch()
     history.load_state_dict(watched.history.state_dict())
     with Loader(GRAPH, HOPS[:2], batch_size=40, history=history) as other:
@@ -560,7 +560,7 @@ def test_bad_input() -> None:
     watched = Watched()
     with pytest.raises(errors.InvalidArgumentError, match="used by another loader"):
         Loader(GRAPH, HOPS, history=watched.history)
-    small = History(policy="gradient", memory="16B")
+    small = History(policy="gradient", memory="16B", keep="rows")
     model = model_of("GraphSAGE")
     small.attach(model)
     with Loader(GRAPH, HOPS, history=small, **OPTIONS) as loader:

@@ -96,7 +96,7 @@ def test_amazon_computers(real_graph: Any) -> None:
     for seed in range(SEEDS):
         plain, nothing = trained(graph, seed, None)
         memory = 2 * 4 * HIDDEN * len(graph["x"])
-        history = History(t_stale=4, start=float(START), memory=memory, policy="gradient")
+        history = History(t_stale=4, start=float(START), memory=memory, policy="gradient", keep="rows")
         mine, saved = trained(graph, seed, history)
         assert nothing == 0
         assert saved >= 0.15

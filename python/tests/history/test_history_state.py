@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("no_warnings")
 
 class TestSampledError:
     def trained(self, lr: float) -> History:
-        model, history = model_of("GraphSAGE"), History(p_grad=1.0, policy="gradient", sample_error=0.25)
+        model, history = model_of("GraphSAGE"), History(p_grad=1.0, policy="gradient", sample_error=0.25, keep="rows")
         history.attach(model)
         assert history._entries.settings.probe_every == 4
         optimizer = torch.optim.SGD(model.parameters(), lr=lr)
@@ -67,7 +67,7 @@ class TestSampledError:
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_resumed_run_continues_identically(waits: bool) -> None:
     def start() -> tuple[Any, History, Any, Any]:
-        model, history = model_of("GraphSAGE"), History(p_grad=0.8, policy="gradient", memory="1MiB")
+        model, history = model_of("GraphSAGE"), History(p_grad=0.8, policy="gradient", memory="1MiB", keep="rows")
         history.attach(model)
         plain = plain_loader(shuffle=True)
         return model, history, plain, FakeLoader(plain, history)
@@ -84,7 +84,7 @@ def test_a_resumed_run_continues_identically(waits: bool) -> None:
     other, resumed, again, second = start()
     other.load_state_dict(state["model"])
     if waits:
-        resumed = History(p_grad=0.8, policy="gradient", memory="1MiB")
+        resumed = History(p_grad=0.8, policy="gradient", memory="1MiB", keep="rows")
         resumed.load_state_dict(state["history"])
         assert resumed.state_dict()["settings"] == state["history"]["settings"]
         second = FakeLoader(again, resumed)
@@ -101,7 +101,7 @@ def test_a_resumed_run_continues_identically(waits: bool) -> None:
 
 
 def test_what_is_saved_and_its_picture(tmp_path: Path) -> None:
-    model, history = model_of("GraphSAGE"), History(policy="gradient")
+    model, history = model_of("GraphSAGE"), History(policy="gradient", keep="rows")
     history.attach(model)
     with plain_loader() as plain:
         train(model, FakeLoader(plain, history), history, 3)

@@ -289,7 +289,7 @@ def test_the_first_slice_goes_from_the_input_to_memory(tmp_path: Path, monkeypat
     }
     convert(graph, tmp_path / "graph", progress=False, relayout="community").close()
     model, calls = made(lambda: tg.GraphSAGE(64, 64, 3, 8, norm="BatchNorm")), 0
-    how: dict[str, Any] = {"memory": 11_700_000, "overwrite": True}
+    how: dict[str, Any] = {"memory": 11_840_000, "overwrite": True}
     work = tmp_path / "out.npy.partial"
 
     def filled(name: str) -> bool:
@@ -573,3 +573,39 @@ def test_a_real_graph_with_little_of_it_cached(arxiv: Path, tmp_path: Path) -> N
         want = model(whole.x_struct.float(), whole.edge_index)[: whole.batch_size]
     found = torch.from_numpy(np.load(out))[::997]
     torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("relayout", [None, "community"])
+def test_the_input_takes_few_loaders_and_layers_few_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relayout: Any
+) -> None:
+    """However many nodes there are: a loader reads the offsets of all of them when it is opened."""
+    nodes, rng = 40_000, np.random.default_rng(seed_of(8))
+    graph = {
+        "x": rng.standard_normal((nodes, 4)).astype(np.float32),
+        "edge_index": rng.integers(0, nodes, (2, 2 * nodes)),
+    }
+    convert(graph, tmp_path / "graph", progress=False, relayout=relayout).close()
+    monkeypatch.setattr(infer_input, "_NODES", 1000)
+    opened, computed, opening, linear = 0, 0, infer_input.Input._open, torch.nn.functional.linear
+
+    def counted_opening(self: Any, *arguments: Any) -> Any:
+        nonlocal opened
+        opened += arguments[2] > 1  # else it measures
+        return opening(self, *arguments)
+
+    def counted_linear(rows: Any, *others: Any) -> Any:
+        nonlocal computed
+        computed += rows.size(0) > 1  # else it tries the layer
+        return linear(rows, *others)
+
+    model = made(lambda: tg.GraphSAGE(4, 4, 2, 4))
+    monkeypatch.setattr(infer_input.Input, "_open", counted_opening)
+    how: dict[str, Any] = {"memory": "64MiB", "batch_size": 100, "progress": False}
+    found = infer(model, tmp_path / "graph", tmp_path / "out.npy", **how)
+    assert opened == (1 if relayout is None else 8)
+    monkeypatch.setattr(torch.nn.functional, "linear", counted_linear)
+    infer(model, tmp_path / "graph", tmp_path / "again.npy", **how)
+    assert 0 < computed < 40  # 1,600 in batches of 100 rows; beside them the model on a small random graph
+    monkeypatch.undo()
+    assert_near(found, forward(model, graph))

@@ -233,7 +233,7 @@ def machine(graphs: dict[str, Any]) -> type[Any]:
         )
         def make_history(self, p: Any, t: Any, lag: Any) -> Any:
             with watched("History"):
-                return History(p, t, lag=lag)
+                return History(p, t, lag=lag, keep="rows")
             return stateful.multiple()
 
         @rule(

@@ -244,7 +244,7 @@ def test_threads_with_iterators_of_their_own_get_an_error_or_a_whole_epoch(store
 
 def test_rows_of_an_interrupted_update_are_written_before_they_are_read(store_path: Path) -> None:
     """Embeddings that are a function of the node alone show whether a slot holds those of the node it says."""
-    history = History(t_stale=50)
+    history = History(t_stale=50, keep="rows")
     embeddings = torch.randn(3000, 16, generator=torch.Generator().manual_seed(seed_of(0)))
     interrupts = hits = 0
     with open_loader(store_path, history=history) as loader:
@@ -291,7 +291,7 @@ def test_an_interrupted_restoration_leaves_entries_with_their_rows(store_path: P
             history.update()
         return hits
 
-    saved, history = History(t_stale=50), History(t_stale=50)
+    saved, history = History(t_stale=50, keep="rows"), History(t_stale=50, keep="rows")
     with open_loader(store_path, history=saved) as loader:
         epoch(loader, saved, 2.0)
         state = saved.state_dict()

@@ -120,7 +120,7 @@ def test_a_loader_in_mid_epoch_lends_and_goes_on(path: Path, expected: list[list
 
 def test_a_loop_that_is_dropped_gives_its_memory_back(path: Path) -> None:
     budget = MemoryBudget("16MiB")
-    with opened(path, budget, history=History(memory="100kiB")) as train:
+    with opened(path, budget, history=History(memory="100kiB", keep="rows")) as train:
         left = iter(train)
         next(left)
         with pytest.raises(errors.BudgetError, match="or with a history"):
@@ -242,7 +242,7 @@ def test_an_order_that_depends_on_memory_stays(path: Path) -> None:
 
 def test_a_history_is_kept(path: Path) -> None:
     budget = MemoryBudget("32MiB")
-    with opened(path, budget.at_most("16MiB"), history=History(memory="100kiB")) as train:
+    with opened(path, budget.at_most("16MiB"), history=History(memory="100kiB", keep="rows")) as train:
         with opened(path, budget) as valid:
             list(train)
             list(valid)

@@ -193,7 +193,7 @@ def test_links_with_times() -> None:
 
 def test_with_a_history_the_batch_is_whole(graph: dict[str, Any]) -> None:
     want = first_over(Loader, graph, [3, 2], IDS, **options())
-    with Loader(graph, [3, 2], "train", history=History(p_grad=0.5, t_stale=10), **options()) as loader:
+    with Loader(graph, [3, 2], "train", history=History(p_grad=0.5, t_stale=10, keep="rows"), **options()) as loader:
         assert_equal(loader.sample(IDS), want)
         next(iter(loader))
         assert_equal(loader.sample(IDS), want)

@@ -70,7 +70,7 @@ PLANNED: dict[str, Any] = {
 
 def history(path: Path) -> Iterator[Any]:
     """Opened anew every three epochs, as are the others."""
-    model, kept = pyg.GraphSAGE(32, 8, 2, 5), History(t_stale=50)
+    model, kept = pyg.GraphSAGE(32, 8, 2, 5), History(t_stale=50, keep="rows")
     kept.attach(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with Loader(path, [3, 2], batch_size=16, history=kept, **PLANNED) as loader:

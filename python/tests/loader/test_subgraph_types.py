@@ -219,7 +219,7 @@ def test_refused(plain: dict[str, Any]) -> None:
     for options, match in (
         ({"num_neighbors": [RandomWalk()]}, "random walks"),
         ({"neighbor_sampler": "labor"}, "edge_weight=False"),
-        ({"history": freshgo.History(0.5, 10)}, "history prunes"),
+        ({"history": freshgo.History(0.5, 10, keep="rows")}, "history prunes"),
         ({"subgraph_type": "both"}, "subgraph_type must be one of"),
     ):
         with pytest.raises(errors.InvalidArgumentError, match=match):

@@ -41,7 +41,10 @@ def test_a_misspelt_option(kind: type[Loader], name: str, hint: str) -> None:
     [
         (lambda: freshgo.Belady(superbtch=3), "Belady() got an unexpected keyword argument 'superbtch'; did you mean"),
         (lambda: freshgo.Disk(checksum=True), "Disk() got an unexpected keyword argument 'checksum'; did you mean"),
-        (lambda: History(p_grd=1), "History() got an unexpected keyword argument 'p_grd'; did you mean 'p_grad'?"),
+        (
+            lambda: History(p_grd=1, keep="rows"),
+            "History() got an unexpected keyword argument 'p_grd'; did you mean 'p_grad'?",
+        ),
         (lambda: convert(GRAPH, "x", memry=1), "convert() got an unexpected keyword argument 'memry'; did you mean"),
         (lambda: freshgo.Table("x", lable="y"), "Table() got an unexpected keyword argument 'lable'; did you mean"),
         (lambda: ops.group(EDGES, nodes=3), "group() got an unexpected keyword argument 'nodes'"),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from freshgo._nn import replaced as swaps
 from freshgo.errors import LibraryError
 
 pytest.importorskip("torch_geometric")
@@ -69,10 +70,9 @@ def test_versions_that_are_too_old_or_not_known_are_told_in_a_sentence() -> None
 
 
 def test_every_layer_that_is_replaced_is_watched() -> None:
-    from freshgo import nn
     from freshgo._infer import linear
     from freshgo._nn import precomputed
 
-    replaced = {kind.__name__ for kind in (*nn._SWAPS, *precomputed.SWAPS)} | set(linear._KINDS)
+    replaced = {kind.__name__ for kind in (*swaps._SWAPS, *precomputed.SWAPS)} | set(linear._KINDS)
     ours = {kind.__name__ for kind in precomputed.SWAPS if kind.__module__.startswith("freshgo.")}
     assert replaced - ours <= set(KNOWN)

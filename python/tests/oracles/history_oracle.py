@@ -235,6 +235,13 @@ class History:
     def history_forecast(self, epoch: int, done: int, kept: Any) -> list[int]:
         raise NotImplementedError
 
+    def stats(self) -> dict[str, Any]:
+        """Figures of the loader: it has a history."""
+        return {"memory": {"history": 1}}
+
+    def history_bound(self, stale: int) -> None:
+        self.t_stale = min(self.t_stale, stale)
+
     def history_save(self) -> bytes:
         return pickle.dumps((self.entries, self.row_bytes, self.cursor, len(self.hits)))
 

@@ -113,7 +113,7 @@ def train(home: Path, inputs: Path) -> None:
         return
     torch.manual_seed(0)
     model = pyg.GraphSAGE(COLUMNS, 16, 2, 5, dropout=0.3)
-    history = History(t_stale=50, p_grad=0.9, policy="gradient", memory="1MiB")
+    history = History(t_stale=50, p_grad=0.9, policy="gradient", memory="1MiB", keep="rows")
     history.attach(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     with Loader(

@@ -146,7 +146,7 @@ def losing(name: str, calls: Sequence[int], *, after: bool) -> Iterator[None]:
         setattr(client.SharedLoader, name, method)
 
 
-def _until_there(iterator: Iterator[Any]) -> Any:
+def until_there(iterator: Iterator[Any]) -> Any:
     while True:
         with contextlib.suppress(LostError):
             return next(iterator, None)
@@ -161,7 +161,7 @@ def interrupted(file: str, rank: int, world: int, data: Any) -> list[Any]:
             batches.append(digest(next(iterator)))
             calls = [2, 3, 5] if rank == 0 else [4]
             with losing(name, calls, after=after):
-                while (batch := _until_there(iterator)) is not None:
+                while (batch := until_there(iterator)) is not None:
                     batches.append(digest(batch))
             found.append(batches)
     return found

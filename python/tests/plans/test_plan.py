@@ -314,7 +314,7 @@ def test_an_order_is_resumed_with_other_memory(store: Any, ordered: dict[str, An
             next(iterator)
         state = loader.state_dict()
         rest = [digest(batch) for batch in iterator]
-    with Loader(store, **{**ordered, "feature_cache": "16KiB", "memory": "16MiB"}) as other:
+    with Loader(store, **{**ordered, "feature_cache": "16KiB", "memory": "12MiB"}) as other:
         assert other.state_dict()["config"]["reorder"] != state["config"]["reorder"]
         other.load_state_dict(state)
         assert other.state_dict()["config"]["reorder"] == state["config"]["reorder"]
@@ -380,3 +380,21 @@ def test_scores_are_used_where_they_lie(store: Any) -> None:
         hits = loader.stats()["hits"]
     cached = torch.cat([hot, torch.tensor(sorted(set(range(store.num_nodes)) - set(hot.tolist())))])[:capacity]
     assert hits == int(torch.isin(trace, cached).sum())
+
+
+def test_tables() -> None:
+    """What tables that learn moved; a loader that has made no batch says nothing."""
+    tables = {
+        "rows": 2000,
+        "rows_late": 500,
+        "late_share": 0.25,
+        "bytes_read": 3 << 20,
+        "bytes_written": 2 << 20,
+        "bytes_returned": 1 << 20,
+        "write_amplification": 2.0,
+    }
+    text = str(Plan({"tables": tables}))
+    assert "3.0 MiB read, 2.0 MiB written, 2.00 bytes for each of the rows that went back" in text
+    assert "25% of 2,000 rows put in at the hand-over" in text
+    assert "went back" not in str(Plan({"tables": {**tables, "bytes_returned": 0}}))
+    assert "tables" not in str(Plan({"tables": {**tables, "rows": 0}}))

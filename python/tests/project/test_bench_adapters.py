@@ -189,6 +189,61 @@ def test_agnes(written: Path) -> None:
     assert sample.open == 0
 
 
+def test_graphbolt_of_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Papers have features and input nodes; ids of a batch are the type's, ids of the lists count through the types."""
+    papers, authors = 200, 100
+    g = torch.Generator().manual_seed(0)
+    ends = torch.stack([torch.randint(authors, (900,), generator=g), torch.randint(papers, (900,), generator=g)])
+    merged = torch.cat([torch.stack([ends[0] + papers, ends[1]]), torch.stack([ends[1], ends[0] + papers])], dim=1)
+    x = torch.arange(papers * COLUMNS, dtype=torch.float32).view(papers, COLUMNS)
+    types_of = {"nodes": {"paper": papers, "author": authors}, "edges": ["author:writes:paper", "paper:by:author"]}
+    load("others").write(
+        tmp_path, merged, x, x[:, 0], torch.randperm(papers, generator=g)[:128], FANOUTS, 32, cache=999,
+        types=types_of | {"owner": "paper"}, edge_types=torch.arange(2, dtype=torch.uint8).repeat_interleave(900),
+    )  # fmt: skip
+
+    class Pipe:
+        """Of graphbolt: an ItemSampler and what follows it."""
+
+        def __init__(self, items: dict[str, Any], batch_size: int, shuffle: bool) -> None:
+            self.seeds, self.size = items["paper"], batch_size
+
+        def sample_neighbor(self, topology: Any, fanouts: list[torch.Tensor]) -> Pipe:
+            indptr, _, typed = topology
+            assert typed["node_type_offset"].tolist() == [0, papers, papers + authors] and len(indptr) == 301
+            assert typed["node_type_to_id"] == {"paper": 0, "author": 1}
+            assert typed["edge_type_to_id"] == {"author:writes:paper": 0, "paper:by:author": 1}
+            assert [fanout.tolist() for fanout in fanouts] == [[2, 2], [3, 3]]  # the last is that of the input nodes
+            self.topology = topology
+            return self
+
+        def fetch_feature(self, store: dict[Any, Any], node_feature_keys: Any) -> Pipe:
+            assert node_feature_keys == {"paper": ["x"]}
+            self.x = store["node", "paper", "x"]
+            return self
+
+    def batches(pipe: Pipe, num_workers: int) -> Iterator[Any]:
+        lists = types.SimpleNamespace(**dict(zip(("indptr", "indices"), pipe.topology[:2], strict=True)))
+        for part in pipe.seeds.split(pipe.size):
+            nodes = sampled(lists, part, FANOUTS)
+            ids = {"paper": nodes[nodes < papers], "author": nodes[nodes >= papers] - papers}
+            yield types.SimpleNamespace(input_nodes=ids, node_features={("paper", "x"): pipe.x[ids["paper"]]})
+
+    cached = []
+    gb = module(
+        "dgl.graphbolt", ItemSet=lambda seeds, names: seeds, HeteroItemSet=dict, ItemSampler=Pipe, DataLoader=batches,
+        BasicFeatureStore=dict, fused_csc_sampling_graph=lambda indptr, indices, **typed: (indptr, indices, typed),
+        DiskBasedFeature=lambda path: torch.from_numpy(np.load(path)),
+        cpu_cached_feature=lambda feature, n_bytes, policy: cached.append((n_bytes, policy)) or feature,
+    )  # fmt: skip
+    module("dgl", graphbolt=gb)
+    monkeypatch.setattr(torch, "set_num_interop_threads", lambda _threads: None)
+    adapter, graph = load("graphbolt"), load("serve").Graph.read(tmp_path)
+    epoch = adapter.make(graph)
+    assert cached == [(999, "sieve")]
+    check(graph, list(epoch()))
+
+
 def test_an_adapter_answers_and_says_what_is_missing(written: Path, tmp_path: Path) -> None:
     """The process of an adapter, with a loader that needs NumPy alone; and the loaders that this Python lacks."""
     others, program = load("others"), tmp_path / "plain.py"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +13,9 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[3]
-PAPERS = ROOT / "bench" / "papers"
+FOLDER = ROOT / "bench" / "papers"
 
-pytestmark = pytest.mark.skipif(not PAPERS.exists(), reason="the benchmarks are not beside the tests")
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Import a benchmark by its name; what it imports beside itself is forgotten afterwards."""
-    pytest.importorskip("torch_geometric")
-    monkeypatch.setattr(sys, "path", [str(PAPERS), *sys.path])
-    monkeypatch.delitem(sys.modules, "graphs", raising=False)  # the tests have one too
-    known = set(sys.modules)
-    yield importlib.import_module
-    for name in set(sys.modules) - known:
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(ROOT / "bench")):
-            del sys.modules[name]
+pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the benchmarks are not beside the tests")
 
 
 def test_ginex_bytes(bench: Any) -> None:
@@ -112,7 +97,7 @@ def test_freshgnn_rows(bench: Any, tmp_path: Path) -> None:
 def test_figures_say_where_they_come_from(paper: str) -> None:
     """Every table has its command, seed and machine, and docs/papers.md names the command."""
     page = " ".join((ROOT / "docs" / "papers.md").read_text(encoding="utf-8").split())
-    tables = json.loads((PAPERS / f"{paper}.json").read_text(encoding="utf-8"))["tables"]
+    tables = json.loads((FOLDER / f"{paper}.json").read_text(encoding="utf-8"))["tables"]
     for name, table in tables.items():
         assert {"command", "seed", "machine", "date", "commit", "load"} <= table.keys(), name
         assert f"`{table['command']}`" in page, name

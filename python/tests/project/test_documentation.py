@@ -17,9 +17,10 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGES = {  # how many pieces of code a page has
     "docs/data.md": 9,
     "docs/device.md": 1,
+    "docs/embeddings.md": 4,
     "docs/distributed.md": 4,
     "docs/format.md": 1,
-    "docs/history.md": 3,
+    "docs/history.md": 4,
     "docs/inference.md": 4,
     "docs/links.md": 4,
     "docs/ops.md": 2,

@@ -38,6 +38,7 @@ LESS = {  # what is written in place of what, so that a run takes a second
     "heterogeneous": [("8_000, 3_000, 40, 5", "800, 300, 40, 5")],
     "inference": [("10_000, 32, 8", "1_000, 32, 8")],
     "temporal": [("range(15)", "range(2)")],
+    "embeddings": [("2_000, 1_000, 20, 12, 16", "400, 200, 10, 12, 8")],
     "links": [("3_000, 24_000, 60, 32", "600, 3_000, 60, 32")],
 }
 SELDOM = {"several_processes": r"^run = .*\n(?:.*\n)*"}
@@ -174,6 +175,15 @@ def check_heterogeneous(notebook: Any) -> None:
 
 def check_links(notebook: Any) -> None:
     assert float(re.search(r"AUC (\S+)", printed(notebook))[1]) > 0.7
+
+
+def check_embeddings(notebook: Any) -> None:
+    text = printed(notebook)
+    for name in ("LightGCN", "GraphSAGE"):
+        first, last = re.search(rf"{name}: recall@20 (\d+)% after one epoch, (\d+)% at the end", text).groups()
+        assert int(last) > int(first) > 2, "chance"
+        assert f"{name}: largest difference from memory: 0.0 of a row, 0.0 of a loss" in text
+    assert len(pictures(notebook)) == 1
 
 
 def check_temporal(notebook: Any) -> None:

@@ -182,7 +182,7 @@ def others(store: Store) -> None:
     relayout(store, "to", order="cold")  # type: ignore[arg-type]
     relayout(store, "to", hotness="degrees")  # type: ignore[arg-type]
     propagate(store, reduce="avg")  # type: ignore[arg-type]
-    History(policy="performant")  # type: ignore[arg-type]
+    History(policy="performant", keep="rows")  # type: ignore[arg-type]
     History(keep="row")  # type: ignore[arg-type]
     simulate([torch.arange(2)], policy="lruu", capacity=3)  # type: ignore[arg-type]
     convert_tables({}, {}, "to", missing="ignore")  # type: ignore[arg-type]

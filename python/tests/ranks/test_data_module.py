@@ -12,7 +12,7 @@ import pytest
 import torch
 from seeds import seed
 
-from freshgo import LinkLoader, Loader, MemoryBudget, convert, errors
+from freshgo import LinkLoader, Loader, MemoryBudget, convert, errors, nn, optim
 
 pytest.importorskip("lightning")
 import lightning
@@ -226,3 +226,60 @@ def test_it_prints_without_opening_a_loader(larger: Path) -> None:
     data.close()
     in_memory = DataModule(graph(), [3], {"train": torch.arange(20)})
     assert "train=a Tensor of shape [20]" in str(in_memory)
+
+
+class _Tables(lightning.LightningModule):  # type: ignore[misc]
+    """Trains a table and a layer, and notes what validation reads."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.emb = nn.Embedding(path, num_embeddings=90, embedding_dim=3)
+        self.dense = torch.nn.Linear(3, 1)
+        self.steps: list[torch.Tensor] = []
+        self.read = 0
+
+    def training_step(self, batch: Any, _: int) -> None:
+        for one in self.optimizers():
+            one.zero_grad()
+        self.manual_backward(self.dense(self.emb(batch.n_id)).pow(2).sum())
+        for one in self.optimizers():
+            one.step()
+        self.steps.append(batch.n_id)
+
+    def validation_step(self, batch: Any, _: int) -> None:
+        with torch.no_grad():
+            everything = self.emb(torch.arange(90))
+        assert torch.equal(self.emb(batch.n_id), everything[batch.n_id])
+        self.read += 1
+
+    def on_validation_epoch_end(self) -> None:
+        self.emb.save()  # before Lightning writes a checkpoint, which has its token
+
+    def configure_optimizers(self) -> list[Any]:
+        return [optim.Adagrad(self.emb.tables()), torch.optim.SGD(self.dense.parameters(), lr=0.01)]
+
+
+def test_stages_share_tables_that_learn(path: Path, tmp_path: Path) -> None:
+    model = _Tables(tmp_path / "t.emb")
+    with torch.no_grad():
+        before = model.emb(torch.arange(90))
+    data = DataModule(path, [3], {"train": "some", "val": "rest"}, batch_size=8, memory="24MiB", embeddings=model.emb)
+    trainer = lightning.Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+        val_check_interval=2,
+    )
+    trainer.fit(model, data)
+    assert model.read >= 7 * 4 and len(model.steps) == 10, "validation runs at first, within epochs and after them"
+    trained = torch.zeros(90, dtype=torch.bool)
+    trained[torch.cat(model.steps)] = True
+    with torch.no_grad():
+        changed = (model.emb(torch.arange(90)) != before).any(1)
+    assert torch.equal(changed, trained)
+    data.close()
+    model.emb.close()

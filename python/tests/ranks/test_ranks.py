@@ -247,7 +247,7 @@ def test_history_counts_the_epochs_of_its_rank(stores: dict[str, Path]) -> None:
     """A span of an epoch is that of the rank's epoch, and its state goes back to that rank alone."""
 
     def run(**ranks: Any) -> tuple[Loader, History]:
-        history = History(t_stale=1.0, start=1.0, lag=0)
+        history = History(t_stale=1.0, start=1.0, lag=0, keep="rows")
         return opened(stores, "uniform", history=history, prefetch=0, **ranks), history
 
     whole, states = {}, {}
@@ -283,7 +283,7 @@ def test_ranks_with_a_history_train_on_the_seeds_of_one(world: int) -> None:
         one = [[(seeds(batch), int(batch.num_edges)) for batch in loader] for _ in range(epochs)]
     saved = 0
     for rank in range(world):
-        history, model = History(p_grad=0.9, t_stale=1000), models.model_of("SAGEConv")
+        history, model = History(p_grad=0.9, t_stale=1000, keep="rows"), models.model_of("SAGEConv")
         ranks = Ranks(rank=rank, world_size=world, uneven="join")
         with models.plain_loader(shuffle=True, history=history, ranks=ranks) as loader:
             models.attach(history, model)

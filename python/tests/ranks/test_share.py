@@ -230,7 +230,8 @@ def test_fifty_kills(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 CHURN = """
 import os, select, socket, time
-from freshgo._host_loader import server, wire
+from freshgo._host import wire
+from freshgo._host_loader import server
 
 listener, name = wire.listening()
 serving = server.Server(listener)

@@ -248,7 +248,7 @@ def test_edges_are_drawn_by_narrow_weights_as_by_their_values(rows: Floats, tmp_
 def test_rows_that_a_history_leaves_out_are_zero(stores: dict[str, Path], memory: str | None) -> None:
     """As they are without narrowing: also where a stored zero stands for another number."""
     model = GraphSAGE(30, 8, num_layers=2, out_channels=7)
-    history = freshgo.History(memory="1MiB", policy="gradient")
+    history = freshgo.History(memory="1MiB", policy="gradient", keep="rows")
     history.attach(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     left_out = 0

@@ -221,7 +221,7 @@ class PrunedRun:
     def __init__(self) -> None:
         data = plain()
         data["x"] = np.round(data["x"] * 3).astype(np.float32)
-        self.history = History(p_grad=1.0, t_stale=9, policy="gradient", memory="64KiB")
+        self.history = History(p_grad=1.0, t_stale=9, policy="gradient", memory="64KiB", keep="rows")
         self.loader = Loader(data, HOPS, "train", history=self.history, **BATCHES)
         self.layers = Layers(self.history)
         self._stream = itertools.chain.from_iterable(itertools.repeat(self.loader))

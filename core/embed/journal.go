@@ -1,0 +1,203 @@
+package embed
+
+import (
+	"encoding/binary"
+	"errors"
+	"iter"
+	"syscall"
+
+	"freshgo/core/internal/bitset"
+	"freshgo/core/internal/crc"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+)
+
+// journal is the undo journal of the changes after a save: blocks of a header page and the old content of up to
+// perBlock pages. A block that was not written whole fails its checksum. Its pages were not changed yet, and nor were
+// those of later blocks.
+type journal struct {
+	folder folder
+	file   ssd.File   // nil: nothing has changed
+	bytes  int64      // of the file
+	pages  bitset.Set // in it
+	late   bool       // some of them are not durable yet
+}
+
+const (
+	journalMagic = 0x314a4547 // "GEJ1"
+	headerWords  = 4          // magic, count, checksum of numbers and pages, place of the block
+	perBlock     = (ssd.PageBytes - 4*headerWords) / 8
+)
+
+// journalBytes returns the least bytes of a journal with this many pages.
+func journalBytes(pages int64) int64 { return (pages + (pages+perBlock-1)/perBlock) * ssd.PageBytes }
+
+// lacks yields the pages of a set that the journal does not have.
+func (j *journal) lacks(set bitset.Set) iter.Seq[int64] {
+	return func(yield func(page int64) bool) {
+		for page := range set.Within(0, int64(len(set))*64) {
+			if !j.pages.Has(page) && !yield(page) {
+				return
+			}
+		}
+	}
+}
+
+// add appends the old content of pages that it does not have, for the state with a token. pages has the numbers of the
+// pages, ascending, and contents the pages. They are durable after sync.
+func (j *journal) add(token string, pages []int64, contents func(i int) []byte) error {
+	if token == "" {
+		return nil // there is no state to return to
+	}
+	if err := j.begin(token); err != nil {
+		return err
+	}
+	var old []int
+	for i, page := range pages {
+		if !j.pages.Has(page) {
+			old = append(old, i)
+		}
+	}
+	if len(old) == 0 {
+		return nil
+	}
+	end := j.bytes
+	header := make([]byte, ssd.PageBytes)
+	for lo := 0; lo < len(old); lo += perBlock {
+		block := old[lo:min(lo+perBlock, len(old))]
+		clear(header)
+		for k, i := range block {
+			binary.LittleEndian.PutUint64(header[4*headerWords+8*k:], uint64(pages[i]))
+		}
+		sum := crc.Checksum(header[4*headerWords:])
+		for k, i := range block {
+			sum = crc.Update(sum, contents(i))
+			if err := ssd.WriteFull(j.file, contents(i), end+int64(k+1)*ssd.PageBytes); err != nil {
+				return err
+			}
+		}
+		for k, word := range []uint32{journalMagic, uint32(len(block)), sum, uint32(end / ssd.PageBytes)} {
+			binary.LittleEndian.PutUint32(header[4*k:], word)
+		}
+		if err := ssd.WriteFull(j.file, header, end); err != nil {
+			return err
+		}
+		end += int64(len(block)+1) * ssd.PageBytes
+	}
+	j.bytes, j.late = end, true
+	for _, i := range old {
+		j.pages.Add(pages[i])
+	}
+	return nil
+}
+
+// sync makes the pages durable.
+func (j *journal) sync() error {
+	if !j.late {
+		return nil
+	}
+	err := j.file.Sync()
+	j.late = err != nil
+	return err
+}
+
+// begin makes the file of the journal, unless there is one.
+func (j *journal) begin(token string) error {
+	if j.file != nil {
+		return nil
+	}
+	flags := syscall.O_WRONLY | syscall.O_CREAT | syscall.O_TRUNC | syscall.O_NOFOLLOW
+	file, err := j.folder.fs.Open(j.folder.name(journalName(token)), flags, 0o644)
+	if err != nil {
+		return err
+	}
+	if err := j.folder.fs.SyncDir(j.folder.path); err != nil {
+		_ = file.Close() // nothing was written
+		return err
+	}
+	j.file = file
+	return nil
+}
+
+// end ends the journal, whose file stays.
+func (j *journal) end() {
+	if j.file != nil {
+		_ = j.file.Close() // what was changed after it was durable before
+		j.file = nil
+	}
+	j.bytes, j.late = 0, false
+	clear(j.pages)
+}
+
+// apply writes the old pages of the journal of a state back into a file of pages, and removes it. It may be repeated.
+func (j *journal) apply(token string, to ssd.File, pages int64) error {
+	path := j.folder.name(journalName(token))
+	file, err := j.folder.fs.Open(path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, syscall.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close() // nothing was written
+	size, err := file.Size()
+	if err != nil {
+		return err
+	}
+	block, err := mem.NewBudget(0).Alloc(staging, (perBlock+1)*ssd.PageBytes)
+	if err != nil {
+		return err
+	}
+	defer block.Free()
+	for at := int64(0); at+ssd.PageBytes <= size; {
+		n, err := loadBlock(file, at, size, pages, block.Bytes())
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+		for k := range n {
+			page := int64(binary.LittleEndian.Uint64(block.Bytes()[4*headerWords+8*k:]))
+			old := block.Bytes()[(k+1)*ssd.PageBytes:][:ssd.PageBytes]
+			if err := ssd.WriteFull(to, old, page*ssd.PageBytes); err != nil {
+				return err
+			}
+		}
+		at += (n + 1) * ssd.PageBytes
+	}
+	if err := to.Sync(); err != nil {
+		return err
+	}
+	if err := j.folder.fs.Remove(path); err != nil {
+		return err
+	}
+	return j.folder.fs.SyncDir(j.folder.path)
+}
+
+// loadBlock loads a block and returns the number of its pages, 0 where the block was not written whole.
+func loadBlock(file ssd.File, at, size, pages int64, data []byte) (int64, error) {
+	header := data[:ssd.PageBytes]
+	if err := ssd.ReadFull(file, header, at); err != nil {
+		return 0, err
+	}
+	word := func(k int) uint32 { return binary.LittleEndian.Uint32(header[4*k:]) }
+	n := int64(word(1))
+	if word(0) != journalMagic || word(3) != uint32(at/ssd.PageBytes) || n < 1 || n > perBlock ||
+		at+(n+1)*ssd.PageBytes > size {
+		return 0, nil
+	}
+	contents := data[ssd.PageBytes : (n+1)*ssd.PageBytes]
+	if err := ssd.ReadFull(file, contents, at+ssd.PageBytes); err != nil {
+		return 0, err
+	}
+	if crc.Update(crc.Checksum(header[4*headerWords:]), contents) != word(2) {
+		return 0, nil
+	}
+	for k := range n {
+		if page := binary.LittleEndian.Uint64(header[4*headerWords+8*k:]); page >= uint64(pages) {
+			return 0, nil
+		}
+	}
+	return n, nil
+}

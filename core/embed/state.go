@@ -1,0 +1,266 @@
+package embed
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"freshgo/core/internal/crc"
+	"freshgo/core/mem"
+	"freshgo/core/ssd"
+	"freshgo/core/store"
+)
+
+// state is a saved state, as the file of the same name has it. Its rename publishes the state.
+type state struct {
+	Version     int    `json:"version"`
+	Rows        int64  `json:"rows"`
+	RowBytes    int    `json:"row_bytes"`
+	Token       string `json:"token"`
+	Previous    string `json:"previous,omitempty"`
+	Sums        uint32 `json:"sums"` // checksum of the file of checksums
+	Description string `json:"description,omitempty"`
+}
+
+const (
+	version     = 1
+	tokenBytes  = 16
+	sumsPrefix  = "sums-"
+	freshSuffix = ".new"
+)
+
+func journalName(token string) string { return "journal-" + token }
+func sumsName(token string) string    { return sumsPrefix + token }
+
+// stateOf returns the name of the file that keeps an earlier state.
+func stateOf(token string) string { return "state-" + token + ".json" }
+
+// ours reports whether a file is a part of a table.
+func ours(name string) bool {
+	if slices.Contains([]string{rowsName, lockName, stateName, stateName + freshSuffix}, name) {
+		return true
+	}
+	for _, prefix := range []string{journalName(""), sumsPrefix, "state-"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// folder is the directory of a table.
+type folder struct {
+	fs   ssd.FS
+	path string
+}
+
+func (f folder) name(file string) string { return filepath.Join(f.path, file) }
+
+// sweep removes files of states that are neither s nor the state before it.
+func (f folder) sweep(s *state) {
+	names, err := f.fs.ReadDir(f.path)
+	if err != nil {
+		return // the next sweep finds them again
+	}
+	keep := []string{rowsName, lockName, stateName}
+	for _, token := range []string{s.Token, s.Previous} {
+		if token != "" {
+			keep = append(keep, journalName(token), sumsName(token), stateOf(token))
+		}
+	}
+	for _, name := range names {
+		if ours(name) && !slices.Contains(keep, name) {
+			_ = f.fs.Remove(f.name(name)) // likewise
+		}
+	}
+}
+
+// readState reads the state in a file.
+func (f folder) readState(name string) (s state, err error) {
+	data, err := f.read(name)
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, &store.CorruptError{Path: f.name(name), Reason: err.Error()}
+	}
+	switch {
+	case s.Version > version:
+		return s, fmt.Errorf("embed: %s has version %d, expected at most %d: %w", f.path, s.Version, version,
+			store.ErrVersion)
+	case s.Version < 1, s.Rows < 1, s.RowBytes < 4, s.RowBytes%4 != 0, s.RowBytes > maxRowBytes,
+		!isToken(s.Token), s.Previous != "" && !isToken(s.Previous):
+		return s, &store.CorruptError{Path: f.name(name), Reason: fmt.Sprintf("%d rows of %d bytes, token %q, before it %q",
+			s.Rows, s.RowBytes, s.Token, s.Previous)}
+	}
+	return s, nil
+}
+
+func isToken(s string) bool {
+	raw, err := hex.DecodeString(s)
+	return err == nil && len(raw) == tokenBytes
+}
+
+// mostState bounds the file of a state, whose description the caller gives.
+const mostState = 1 << 20
+
+func (f folder) read(name string) ([]byte, error) {
+	file, err := f.fs.Open(f.name(name), syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // nothing was written
+	size, err := file.Size()
+	if err != nil {
+		return nil, err
+	}
+	if size > mostState {
+		reason := fmt.Sprintf("%d bytes, expected at most %d", size, mostState)
+		return nil, &store.CorruptError{Path: f.name(name), Reason: reason}
+	}
+	data := make([]byte, size)
+	return data, ssd.ReadFull(file, data, 0)
+}
+
+// write makes a durable file, in place of one of that name.
+func (f folder) write(name string, data []byte) (err error) {
+	file, err := f.fs.Open(f.name(name), syscall.O_WRONLY|syscall.O_CREAT|syscall.O_TRUNC|syscall.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if err := ssd.WriteFull(file, data, 0); err != nil {
+		return err
+	}
+	return file.Sync()
+}
+
+// publish makes s the saved state: whole, or not at all.
+func (f folder) publish(s *state) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	if len(data) > mostState {
+		return fmt.Errorf("embed: a description of %d bytes, expected at most %d: %w", len(s.Description), mostState/2,
+			ErrInvalid)
+	}
+	if err := f.write(stateOf(s.Token), data); err != nil {
+		return err
+	}
+	if err := f.write(stateName+freshSuffix, data); err != nil {
+		return err
+	}
+	if err := f.fs.Rename(f.name(stateName+freshSuffix), f.name(stateName)); err != nil {
+		return err
+	}
+	return f.fs.SyncDir(f.path)
+}
+
+// loadSums loads the checksums of a state.
+func (f folder) loadSums(s *state, sums []uint32) error {
+	file, err := f.fs.Open(f.name(sumsName(s.Token)), syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close() // nothing was written
+	data := mem.Bytes(sums)
+	if err := ssd.ReadFull(file, data, 0); err != nil {
+		return err
+	}
+	if sum := crc.Checksum(data); sum != s.Sums {
+		return &store.CorruptError{
+			Path: file.Name(), Reason: fmt.Sprintf("checksum of the file is %08x, expected %08x", sum, s.Sums),
+		}
+	}
+	return nil
+}
+
+// Save publishes the rows of the file as a state, atomically, and returns its token. A nil description stays as it is.
+// The state before it can be restored until the next Save. A loader that trains the table has written its rows before.
+func (t *Table) Save(description *string) (token string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.usable(); err != nil {
+		return "", err
+	}
+	var random [tokenBytes]byte
+	_, _ = rand.Read(random[:]) // cannot fail
+	next := t.state
+	next.Version, next.Token, next.Previous = version, hex.EncodeToString(random[:]), t.state.Token
+	if description != nil {
+		next.Description = *description
+	}
+	if err := t.file.Sync(); err != nil {
+		t.lost = err // after a failed sync the system may have dropped any write
+		return "", err
+	}
+	data := mem.Bytes(t.sums)
+	next.Sums = crc.Checksum(data)
+	if err := t.folder.write(sumsName(next.Token), data); err != nil {
+		return "", err
+	}
+	if err := t.folder.publish(&next); err != nil {
+		return "", err
+	}
+	t.state, t.changed = next, false
+	t.journal.end()
+	t.folder.sweep(&t.state)
+	return next.Token, nil
+}
+
+// Restore makes the table what it was when the state with a token was saved: the last state, or the one before. No
+// loader trains the table.
+func (t *Table) Restore(token string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.closed:
+		return t.usable()
+	case t.users > 0:
+		return fmt.Errorf("embed: %s: %w", t.folder.path, ErrInUse)
+	case t.state.Token == "" || token != t.state.Token && token != t.state.Previous:
+		return fmt.Errorf("embed: %s has the states %q and %q, asked for %q: %w", t.folder.path, t.state.Token,
+			t.state.Previous, token, ErrToken)
+	}
+	if err := t.undo(); err != nil {
+		return err
+	}
+	if token == t.state.Previous {
+		s, err := t.folder.readState(stateOf(token))
+		if err != nil {
+			return err
+		}
+		s.Previous = "" // its journal may be gone
+		if err := t.folder.publish(&s); err != nil {
+			return err
+		}
+		t.state = s
+		if err := t.undo(); err != nil {
+			return err
+		}
+		t.folder.sweep(&t.state)
+	}
+	t.lost, t.changed = nil, false
+	return nil
+}
+
+// undo undoes the changes since the state was saved.
+func (t *Table) undo() error {
+	t.journal.end()
+	return t.recover()
+}
+
+// recover undoes the changes that the journal of the saved state has, and loads the state's checksums.
+func (t *Table) recover() error {
+	if err := t.journal.apply(t.state.Token, t.file, int64(len(t.sums))); err != nil {
+		return err
+	}
+	return t.folder.loadSums(&t.state, t.sums)
+}
