@@ -146,7 +146,7 @@ class Tables:
             if not self._openings.closed and not self._openings.native.closed:
                 (flush if batch else settle)(self._openings.native)
             for _, rows in self._tables:
-                rows.written()
+                rows.unwritten = False
 
     def change(self, what: str, change: Callable[[], None]) -> None:
         """Close the native loader until the next epoch begins, and let ``change`` replace the file of a table.

@@ -53,7 +53,7 @@ class TableRows:
         self._touched: Tensor | None = None  # which rows have a gradient; None: all
         self._pending = False  # whether a gradient was not applied yet
         self._lost = False  # whether the batch of such a gradient has gone
-        self._unwritten = False  # whether the file may lack what the batches have
+        self.unwritten = False  # whether the file may lack what the batches have
         self._version = 0  # of the parameter, when what was written to it was last noted
 
     # The batches of a loader.
@@ -103,7 +103,7 @@ class TableRows:
                     f"the rows of {self.file.path}, which ranks share, were written by hand, and other ranks have "
                     "copies of them: the optimisers of freshgo.optim alone change them"
                 )
-            self._version, self._unwritten, self.unsaved = self.parameter._version, True, True
+            self._version, self.unwritten, self.unsaved = self.parameter._version, True, True
 
     def _here(self) -> bool:
         """Return whether a batch is here; not where its loader was collected, which has taken the rows."""
@@ -173,14 +173,9 @@ class TableRows:
         """Write the current rows to the file, where training has changed any since."""
         self._note_writes()
         owner = self._owner()
-        if owner is not None and (always or self._unwritten) and not self.file.shared:
+        if owner is not None and (always or self.unwritten) and not self.file.shared:
             owner.flush(batch=self._here())
-        self._unwritten = False
-
-    def written(self) -> None:
-        """Note that the file has the current rows."""
-        self._note_writes()
-        self._unwritten = False
+        self.unwritten = False
 
     # Steps of an optimiser.
 
@@ -214,7 +209,7 @@ class TableRows:
         assert self.file.trained is not None
         self.file.trained = dataclasses.replace(self.file.trained, step=self.file.trained.step + 1)
         self._pending = False
-        self._unwritten = self.unsaved = True
+        self.unwritten = self.unsaved = True
 
     def not_numbers(self) -> list[int]:
         """Return the nodes whose gradients are not numbers."""
@@ -266,7 +261,7 @@ class TableRows:
         if self.file.is_last(token) and not self.changed:
             return
         self._change("restoring a saved state", lambda: self.file.restore(str(token)))
-        self.unsaved = self._unwritten = self._lost = False
+        self.unsaved = self.unwritten = self._lost = False
 
     @property
     def changed(self) -> bool:
