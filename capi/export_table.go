@@ -148,6 +148,16 @@ func fg_loader_settle(h *C.fg_loader, out **C.fg_job, err *C.fg_error) C.int32_t
 	})
 }
 
+//export fg_loader_flush
+func fg_loader_flush(h *C.fg_loader, out **C.fg_job, err *C.fg_error) C.int32_t {
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
+		beginJob(out, func(context.Context, report) (result, error) {
+			return result{}, l.within(-1, func(context.Context) error { return loader.Flush(l.loader) })
+		})
+		return nil
+	})
+}
+
 //export fg_loader_put
 func fg_loader_put(
 	h *C.fg_loader, table C.int64_t, rows *C.int64_t, count C.int64_t, records unsafe.Pointer, nBytes C.int64_t,

@@ -116,7 +116,7 @@ func (r *Returned) Spilled(row uint32) bool {
 	return r.Spills() && r.Away(row) && r.index[r.find(row)] == 0
 }
 
-// Add returns a record to the table. The row is not away yet.
+// Add returns a record to the table. There is no other record of its row.
 func (r *Returned) Add(row uint32, record []byte) error {
 	if (r.count+1)*r.width > len(r.memory) {
 		if err := r.spill(); err != nil {

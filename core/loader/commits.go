@@ -107,27 +107,39 @@ func (c *commits) shutdown() {
 	c.changed.Broadcast()
 }
 
+// Flush writes the current rows of the tables that training changes into their files. The epoch goes on, and its last
+// batch stays with the consumer. It may be called until the next Next, Start, Stop, Settle or Close.
+func Flush(l *Loader) error {
+	e, err := inEpoch(l)
+	if err != nil {
+		return err
+	}
+	return e.commits.inTurn(e.yielded, func(p *preparer) error { return window.Flush(&p.window, &p.filler) })
+}
+
+// inEpoch returns the epoch that runs, which has handed over a batch whose rows training changes.
+func inEpoch(l *Loader) (*epoch, error) {
+	if err := l.usable(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.running
+	if e == nil || e.commits == nil || e.yielded == e.first {
+		return nil, ErrNoEpoch
+	}
+	return e, nil
+}
+
 // PutRows writes rows of the table at a place among the tables of a loader, where several adjacent ranks train the
 // batches of a step together: once all of these were handed over, and before the next Next, Start, Stop, Settle or
 // Close. The rows ascend, and each is in a batch of the step. Records are in this order, and as wide as in a batch.
 func PutRows(l *Loader, table int, rows []int64, records []byte) error {
-	if err := l.usable(); err != nil {
+	e, err := inEpoch(l)
+	if err != nil {
 		return err
 	}
-	l.mu.Lock()
-	e := l.running
-	l.mu.Unlock()
-	if e == nil {
-		return ErrNoEpoch
-	}
-	return e.put(table, rows, records)
-}
-
-func (e *epoch) put(table int, rows []int64, records []byte) error {
-	if e.commits == nil || e.yielded == e.first {
-		return ErrNoEpoch
-	}
-	if err := checkPut(e.loader.draw.Options.Tables, table, rows, records); err != nil {
+	if err := checkPut(l.draw.Options.Tables, table, rows, records); err != nil {
 		return err
 	}
 	return e.commits.inTurn(e.yielded, func(p *preparer) error {

@@ -199,7 +199,15 @@ func trainSome(t *testing.T, l *Loader, m *tableModel, rng *rand.Rand) {
 				break
 			}
 			require.NoError(t, err)
+			if rng.IntN(30) == 0 {
+				require.NoError(t, Flush(l))
+				m.check(t)
+			}
 			s := r.trainTables(t, rng, b, []*tableModel{m})
+			if rng.IntN(30) == 0 {
+				require.NoError(t, Flush(l))
+				m.check(t)
+			}
 			b.Release()
 			settle := rng.IntN(60) == 0
 			if settle {

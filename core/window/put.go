@@ -54,6 +54,7 @@ func (p *putRows) write(row uint32, to func() []byte) {
 		dst := to()
 		copy(dst, p.record(k))
 		embed.Mark(dst, p.local(row))
+		p.back.Take(p.local(row)) // away since a Flush
 		p.written.Add(int64(k))
 	}
 }

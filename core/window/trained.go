@@ -107,6 +107,17 @@ func (a *trained) settle(used bool) error {
 	return nil
 }
 
+// flush writes the rows that are on their way back into the files. They stay away.
+func (a *trained) flush() error {
+	for i := range a.tables {
+		t := &a.tables[i]
+		if err := t.lose(t.back.Flush()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // returnSlot returns the rows in a slot that have changed.
 func (a *trained) returnSlot(slot int32) error {
 	row := a.features.Resident.Rows[slot]

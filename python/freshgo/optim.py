@@ -81,9 +81,8 @@ class _TableOptimizer(Optimizer):
         """Apply the gradients to the rows that were looked up.
 
         Raises:
-            InvalidArgumentError: the batch of a gradient has gone, or ``save()`` or a lookup of rows from disk came
-                before the step; with ``check_nan``, a gradient is not a number; the state that was loaded is of
-                another step than the table.
+            InvalidArgumentError: the batch of a gradient has gone; with ``check_nan``, a gradient is not a number; the
+                state that was loaded is of another step than the table.
         """
         loss = None
         if closure is not None:
@@ -117,8 +116,8 @@ class _TableOptimizer(Optimizer):
             return
         if error is not None:
             raise error
-        for weight, state, grad in rows.pieces():
-            self._update(weight, state, grad, group, rows.file.trained.step + 1)
+        step = rows.file.trained.step + 1
+        rows.update(lambda weight, state, grad: self._update(weight, state, grad, group, step))
         rows.end_step()
 
     @staticmethod

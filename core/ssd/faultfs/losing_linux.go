@@ -1,10 +1,12 @@
 package faultfs
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -19,7 +21,9 @@ const sector = 512
 
 // Losing is an ssd.FS whose changes are lost with the power unless they were synced. It is stricter than any file
 // system on Linux: files and directories keep what they keep independently of each other, so that a file may be there
-// without its contents, and a later change of one directory without an earlier one of another.
+// without its contents, and a later change of one directory without an earlier one of another. The writes to a file may
+// reach the disk in any order, as where blocks are allocated late (xfs, ext4): what was lost before a later write reads
+// as it was, or as zeros.
 //
 // It makes changes at once, and keeps what takes them back. Lose may be called when nobody uses it any more.
 type Losing struct {
@@ -35,10 +39,12 @@ type Losing struct {
 // object is a file or a directory, whatever its name.
 type object struct{ device, number uint64 }
 
-// change is one that was made. undo takes it back, but for the first of its bytes that had reached the disk.
+// change is one that was made. undo takes it back, but for the first of its bytes that had reached the disk. redo makes
+// it again.
 type change struct {
 	bytes int // 0: it happens as a whole
 	undo  func(reached int) error
+	redo  func() error // nil: of a directory, whose changes keep their order in a journal
 }
 
 // NewLosing returns a Losing over the real file system. attic is an empty directory of the file system that is written
@@ -48,11 +54,18 @@ func NewLosing(attic string) *Losing {
 }
 
 // Lose takes back, of each file and directory, some of the last changes that were not synced; of the first write that
-// is taken back, some sectors have reached the disk. It returns how many changes were taken back.
+// is taken back, some sectors have reached the disk. Of every second file it takes any of them back, not the last ones.
+// It returns how many changes were taken back.
 func (l *Losing) Lose(random *rand.Rand) (lost int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for of, changes := range l.changes {
+		if changes[0].redo != nil && random.IntN(2) == 0 {
+			n, failed := loseAny(random, changes)
+			lost, err = lost+n, errors.Join(err, failed)
+			delete(l.changes, of)
+			continue
+		}
 		keep := random.IntN(len(changes) + 1)
 		for i := len(changes) - 1; i >= keep; i-- {
 			reached := 0
@@ -67,6 +80,21 @@ func (l *Losing) Lose(random *rand.Rand) (lost int, err error) {
 	for of, handle := range l.handles {
 		err = errors.Join(err, handle.Close())
 		delete(l.handles, of)
+	}
+	return lost, err
+}
+
+// loseAny takes any changes of a file back, and returns their number.
+func loseAny(random *rand.Rand, changes []change) (lost int, err error) {
+	for _, c := range slices.Backward(changes) {
+		err = errors.Join(err, c.undo(0))
+	}
+	for _, c := range changes {
+		if random.IntN(2) == 0 {
+			lost++
+		} else {
+			err = errors.Join(err, c.redo())
+		}
 	}
 	return lost, err
 }
@@ -225,8 +253,9 @@ type losingFile struct {
 	handle *os.File
 }
 
-// change makes a change to n bytes of the file from off on, or to its size, and keeps what was there.
-func (f *losingFile) change(off, n int64, do func() (int, error)) (int, error) {
+// change makes a change to n bytes of the file from off on, or to its size, and keeps what was there. redo makes it
+// again.
+func (f *losingFile) change(off, n int64, do func() (int, error), redo func() error) (int, error) {
 	f.fs.mu.Lock()
 	defer f.fs.mu.Unlock()
 	info, err := f.handle.Stat()
@@ -253,24 +282,36 @@ func (f *losingFile) change(off, n int64, do func() (int, error)) (int, error) {
 			end = max(size, off+int64(reached))
 		}
 		return f.handle.Truncate(end)
-	}})
+	}, redo: redo})
 	return done, nil
 }
 
 // Pwrite implements ssd.File.
 func (f *losingFile) Pwrite(p []byte, off int64) (int, error) {
-	return f.change(off, int64(len(p)), func() (int, error) { return f.File.Pwrite(p, off) })
+	data := bytes.Clone(p)
+	return f.change(off, int64(len(p)), func() (int, error) { return f.File.Pwrite(p, off) }, func() error {
+		_, err := f.handle.WriteAt(data, off)
+		return err
+	})
 }
 
 // Truncate implements ssd.File.
 func (f *losingFile) Truncate(size int64) error {
-	_, err := f.change(size, 1<<40, func() (int, error) { return 0, f.File.Truncate(size) })
+	_, err := f.change(size, 1<<40, func() (int, error) { return 0, f.File.Truncate(size) }, func() error {
+		return f.handle.Truncate(size)
+	})
 	return err
 }
 
 // Allocate implements ssd.File.
 func (f *losingFile) Allocate(off, n int64) error {
-	_, err := f.change(off, 0, func() (int, error) { return 0, f.File.Allocate(off, n) })
+	_, err := f.change(off, 0, func() (int, error) { return 0, f.File.Allocate(off, n) }, func() error {
+		info, err := f.handle.Stat()
+		if err == nil && info.Size() < off+n {
+			err = f.handle.Truncate(off + n)
+		}
+		return err
+	})
 	return err
 }
 

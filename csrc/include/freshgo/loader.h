@@ -96,6 +96,14 @@ int32_t fg_loader_sample(fg_loader *loader, FG_IN fg_ask *ask, fg_job **job, fg_
  * Returns: FG_OK, FG_CLOSED; the job: FG_WRITE (rows were lost: restore the tables), FG_READ, FG_CORRUPT. */
 int32_t fg_loader_settle(fg_loader *loader, fg_job **job, fg_error *err);
 
+/* Starts writing the current rows of the loader's tables into their files. The epoch goes on, and the batch that was
+ * handed over last stays with the caller, who does not write to its rows meanwhile. It is called before the next
+ * fg_loader_next, fg_loader_start, fg_loader_stop, fg_loader_settle or fg_loader_close. The job has no result.
+ * Blocks: no. Threads: any. Ownership: the caller closes *job.
+ * Returns: FG_OK, FG_CLOSED; the job: FG_CLOSED (no epoch runs, or it has handed over no batch), FG_WRITE (rows were
+ * lost: restore the tables), FG_READ, FG_CORRUPT. */
+int32_t fg_loader_flush(fg_loader *loader, fg_job **job, fg_error *err);
+
 /* Writes rows of the table at place `table` among the loader's, which the batches of a step have. It is for a loader of
  * several adjacent ranks, whose batches of a step are handed over one after another and trained together: once all of
  * them were, and before the next call of fg_loader_next, fg_loader_start, fg_loader_stop, fg_loader_settle or

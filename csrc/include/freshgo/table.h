@@ -41,7 +41,7 @@ int32_t fg_table_describe(fg_table *table, char *json, int64_t capacity, int64_t
 int32_t fg_table_write(fg_table *table, int64_t first, int64_t count, FG_IN void *rows, fg_error *err);
 
 /* Reads the payloads of `count` rows from the file, in any order. If a loader trains the table, call fg_loader_settle
- * before.
+ * or fg_loader_flush before.
  * Blocks: for the reads. Threads: any. Ownership: none passes.
  * Returns: FG_OK, FG_CLOSED, FG_INVALID, FG_CORRUPT, FG_READ, FG_WRITE (rows were lost). */
 int32_t fg_table_read(fg_table *table, FG_IN int64_t *rows, int64_t count, void *out, fg_error *err);

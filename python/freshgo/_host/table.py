@@ -92,11 +92,7 @@ class ServedTable:
         return description
 
     def read(self, rows: Tensor, row_bytes: int) -> Tensor:
-        """Return rows of the file.
-
-        Raises:
-            InvalidArgumentError: a step has changed rows since the last save
-        """
+        """Return rows as the last step has left them."""
         return torch.from_numpy(self._request("read", rows.numpy(), row_bytes))
 
     def save(self, description: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from freshgo._host_loader.tables import SharedTable
 from freshgo._native.handle import POLL_MS
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch, share_count
-from freshgo._native.table import settle
+from freshgo._native.table import flush, settle
 from freshgo.errors import ClosedError, RankError
 
 AHEAD = 2
@@ -164,22 +164,21 @@ class Job:
                 raise meeting.error
             return meeting.step
 
-    def settle(self) -> bool:
-        """Write the current rows of the tables to their files, while all ranks are between the same steps. Return False
+    def flush(self) -> bool:
+        """Write the rows of the tables to their files, as the last step has left them. The epoch goes on. Return False
         where no rank is left, and the loader is being closed, which does the same."""
         with self._changed:
             if not self._ranks:
                 return False
             while self._loader_busy:
                 self._changed.wait(_LOOK)
-            settle(self.native)
-            run, steps = self._run, self._taken // self._count
-            if run is None or self._first + self._taken == self._total:
+            run = self._run
+            if run is not None and self._taken > 0:
+                flush(self.native)
                 return True
-            if steps * self._count < self._taken or any(rank.ready for rank in self._ranks.values()):
-                self._fail(RankError("the ranks are not at the same step: let all of them save() after the same one"))
-            else:
-                self.native.start(run.epoch, run.done + steps * run.world_size, run.mode)
+            settle(self.native)
+            if run is not None:
+                self.native.start(run.epoch, run.done, run.mode)
             return True
 
     def stop(self, local: int) -> None:
@@ -283,7 +282,7 @@ class Job:
         batches = {local: rank.batch for local, rank in self._ranks.items() if rank.batch is not None}
         meeting.hold(self.native, batches, run.world_size, run.rank)
         if meeting.step is not None:
-            self.tables[meeting.place].unsaved = True
+            self.tables[meeting.place].changed()
         self._changed.notify_all()
 
     def _check_meeting(self, mine: _Rank) -> None:

@@ -19,9 +19,6 @@ from freshgo._native.loader import RawBatch
 from freshgo._native.table import put
 from freshgo.errors import RankError
 
-_PIECE = 1 << 17
-"""Numbers of a gradient that a rule takes at a time, so that they stay in a processor's cache."""
-
 
 @dataclass
 class Meeting:
@@ -77,14 +74,7 @@ class Meeting:
         records = torch.empty(rows.numel(), rows_of[next(iter(parts))].size(1), dtype=torch.uint8)
         for local, (at, found) in there.items():
             records[found] = rows_of[local][at]
-        count = max(1, _PIECE // form.dim)
-        for first in range(0, rows.numel(), count):
-            piece = slice(first, first + count)
-            embedding = form.embedding(records[piece])
-            weight = embedding.float()
-            leading.rule(weight, form.states(records[piece]), sums[piece], leading.options, leading.step)
-            if weight.dtype != embedding.dtype:
-                embedding.copy_(weight)
+        form.update(records, sums, lambda *of: leading.rule(*of, leading.options, leading.step))
         put(native, self.place, rows, records)
         for local, (at, found) in there.items():
             rows_of[local][at] = records[found]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from freshgo._native.table import Table
-from freshgo.errors import ClosedError, InvalidArgumentError
+from freshgo.errors import ClosedError
 
 _PATIENCE = 10.0
 """Seconds until loaders that all ranks have closed let go of a table. Closing one takes milliseconds."""
@@ -18,7 +18,7 @@ _PATIENCE = 10.0
 class Owner(Protocol):
     """A job whose loader trains tables."""
 
-    def settle(self) -> bool:
+    def flush(self) -> bool:
         """Write the current rows to the files. Return False where it is being closed, which writes them."""
 
 
@@ -30,6 +30,8 @@ class SharedTable:
         self.ranks = 0
         self.owners: list[Owner] = []
         self.unsaved = False  # whether a step has changed rows since the last save
+        self._unwritten = False  # whether the file may lack what steps have changed
+        self._flushing = threading.Lock()
         self._changed = changed
 
     def answer(self, what: str, arguments: tuple[Any, ...]) -> Any:
@@ -39,25 +41,33 @@ class SharedTable:
         if what == "read":
             return self._read(*arguments)
         if what == "save":
-            if not all(owner.settle() for owner in list(self.owners)):
-                self._await_loaders()
+            self._flush()
             token, self.unsaved = self.native.save(arguments[0]), False
             return token
         self._await_loaders()
         if what == "restore":
             self.native.restore(arguments[0])
-            self.unsaved = False
+            self.unsaved = self._unwritten = False
         else:
             assert what == "reopen"
             self.native = self.native.reopened(arguments[0])
         return None
 
+    def changed(self) -> None:
+        """Note that a step has changed rows."""
+        self.unsaved = self._unwritten = True
+
+    def _flush(self) -> None:
+        """Write the current rows to the file."""
+        with self._flushing:
+            if not self._unwritten:
+                return
+            self._unwritten = False  # before: a step that comes meanwhile sets it again
+            if not all(owner.flush() for owner in list(self.owners)):
+                self._await_loaders()
+
     def _read(self, rows: np.ndarray, row_bytes: int) -> np.ndarray:
-        if self.unsaved:
-            raise InvalidArgumentError(
-                f"the rows of {self.path}, which ranks share, have changed since they were saved, and only the rows of "
-                "a rank's own batch are as they are now: call save() on all ranks before other rows are read"
-            )
+        self._flush()
         return self.native.read(torch.from_numpy(rows), row_bytes).numpy()
 
     def _await_loaders(self) -> None:

@@ -138,15 +138,15 @@ class Tables:
         for _, rows in self._tables:
             rows.leave()
 
-    def settle(self) -> None:
-        """Write the current rows of all tables to their files."""
-        from freshgo._native.table import settle  # a loader without tables does not need it
+    def flush(self, *, batch: bool) -> None:
+        """Write the current rows of all tables to their files. ``batch``: the loop has one, which stays."""
+        from freshgo._native.table import flush, settle  # a loader without tables does not need it
 
         with self._at.lock:
             if not self._openings.closed and not self._openings.native.closed:
-                settle(self._openings.native)
-                for _, rows in self._tables:
-                    rows.settled = True
+                (flush if batch else settle)(self._openings.native)
+            for _, rows in self._tables:
+                rows.unwritten = False
 
     def change(self, what: str, change: Callable[[], None]) -> None:
         """Close the native loader until the next epoch begins, and let ``change`` replace the file of a table.

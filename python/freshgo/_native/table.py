@@ -104,5 +104,10 @@ def put(loader: Handle, place: int, rows: torch.Tensor, records: torch.Tensor) -
 
 
 def settle(loader: Handle) -> None:
-    """Write the current rows of all tables of a loader, from its batch, caches and packs, to their files."""
+    """Write the current rows of all tables of a loader to their files, and end its epoch."""
     run_job("fg_loader_settle", loader._handle())
+
+
+def flush(loader: Handle) -> None:
+    """Write the current rows of all tables of a loader to their files. Its epoch and its batch stay."""
+    run_job("fg_loader_flush", loader._handle())

@@ -175,7 +175,8 @@ class Embedding(nn.Module):
         """Return the rows of nodes, ``[*ids.shape, embedding_dim]``.
 
         In training, ``ids`` are nodes of the current batch, at best its ``n_id`` itself, and the rows have a gradient.
-        Under ``torch.no_grad()``, or after ``eval()``, they are any nodes: what the batch lacks is read from disk.
+        Under ``torch.no_grad()``, or after ``eval()``, they are any nodes: what the batch lacks is read from disk, as
+        the last step has left it.
 
         Raises:
             InvalidArgumentError: an id that is not in the batch, in training, or not in the table.
@@ -200,10 +201,10 @@ class Embedding(nn.Module):
         return taken if ids.dim() == 1 else taken.view(*ids.shape, -1)
 
     def save(self) -> str:
-        """Write the rows as they are now, publish them as the state of the table, and return its token.
+        """Write the rows as the last step has left them, publish them as the state of the table, and return its token.
 
         Whoever opens the table after a crash has the state that was saved last; the one before it can still be
-        restored, by ``load_state_dict`` with its token. It may be called in mid-epoch, after ``step()``.
+        restored, by ``load_state_dict`` with its token. In mid-epoch the batch goes on, and may be stepped afterwards.
 
         Raises:
             WriteError: the disk is full, or failed; the state saved last is still there.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -19,16 +19,12 @@ from freshgo._nn.table_file import TableFile, Trained
 from freshgo._ops import kernels
 from freshgo.errors import InvalidArgumentError
 
-_PIECE = 1 << 17
-"""Numbers of a gradient that a step takes at a time: with embeddings, a state twice as wide and what is computed on the
-way, 3 MiB. With as many rows as a batch has, most of a step went into fresh pages."""
-
 
 class Trainer(Protocol):
     """The tables of a loader."""
 
-    def settle(self) -> None:
-        """Write the current rows of all its tables to their files."""
+    def flush(self, *, batch: bool) -> None:
+        """Write the current rows of all its tables to their files. ``batch``: the loop has one, which stays."""
 
     def change(self, what: str, change: Callable[[], None]) -> None:
         """Close the native loader, call ``change``, and take the tables as they are then."""
@@ -48,7 +44,6 @@ class TableRows:
         self.parameter._freshgo_rows = weakref.ref(self)  # type: ignore[attr-defined]
         self.batch = 0  # numbers the batches that have come and gone
         self.unsaved = False
-        self.settled = False  # whether the library has taken the rows of the batch already
         self.has_readers = False  # whether a loader was opened that reads the table, beside the one that trains it
         self._trainer: weakref.ref[Trainer] | None = None
         self._buffer: Tensor | None = None  # the rows of the batch, with the library's bytes
@@ -58,7 +53,7 @@ class TableRows:
         self._touched: Tensor | None = None  # which rows have a gradient; None: all
         self._pending = False  # whether a gradient was not applied yet
         self._lost = False  # whether the batch of such a gradient has gone
-        self._unsettled = False  # whether the file may lack what the batches have
+        self.unwritten = False  # whether the file may lack what the batches have
         self._version = 0  # of the parameter, when what was written to it was last noted
 
     # The batches of a loader.
@@ -86,7 +81,7 @@ class TableRows:
         self.leave()
         self.parameter.data = self.file.form.embedding(buffer)
         self._buffer, self._ids, self._unread = buffer, (ids, ids._version, distinct), unread
-        self._version, self.settled = self.parameter._version, False
+        self._version = self.parameter._version
 
     def leave(self) -> None:
         """Let go of the batch, whose rows the library takes now."""
@@ -108,7 +103,7 @@ class TableRows:
                     f"the rows of {self.file.path}, which ranks share, were written by hand, and other ranks have "
                     "copies of them: the optimisers of freshgo.optim alone change them"
                 )
-            self._version, self._unsettled, self.unsaved = self.parameter._version, True, True
+            self._version, self.unwritten, self.unsaved = self.parameter._version, True, True
 
     def _here(self) -> bool:
         """Return whether a batch is here; not where its loader was collected, which has taken the rows."""
@@ -171,26 +166,21 @@ class TableRows:
 
     def read(self, ids: Tensor) -> Tensor:
         """Return rows of the whole table, as they are now."""
-        self.settle()
+        self.flush()
         return self.file.read(ids)
 
-    def settle(self, *, always: bool = False) -> None:
-        """Write the current rows to the file, where a batch has changed any since."""
+    def flush(self, *, always: bool = False) -> None:
+        """Write the current rows to the file, where training has changed any since."""
         self._note_writes()
         owner = self._owner()
-        if owner is not None and (always or self._unsettled) and not self.file.shared:
-            owner.settle()
-        self._unsettled = False
+        if owner is not None and (always or self.unwritten) and not self.file.shared:
+            owner.flush(batch=self._here())
+        self.unwritten = False
 
     # Steps of an optimiser.
 
     def check_step(self) -> None:
         """Raise where a gradient can be applied no longer."""
-        if self._here() and self.settled and self.parameter.grad is not None:
-            raise InvalidArgumentError(
-                f"the rows of the current batch have gone back to the table {self.file.path}, by save() or a lookup of "
-                "rows from disk, and this step of them would be lost: call step() first, or zero_grad() to drop it"
-            )
         if self._lost:
             raise InvalidArgumentError(
                 "a gradient of an earlier batch was neither applied by step() nor dropped by zero_grad() before the "
@@ -198,39 +188,28 @@ class TableRows:
                 "step() for every batch, and zero_grad() to drop what is left"
             )
 
-    def pieces(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield the rows that have a gradient: embeddings, states and gradients in float32, as many at a time as stay
-        in a processor's cache. What is yielded is written to the rows of the batch as it is afterwards."""
-        buffer, grad = self._buffer, self.parameter.grad
+    def update(self, rule: Callable[[Tensor, Tensor, Tensor], None]) -> None:
+        """Apply the rule of an optimiser to the rows that have a gradient: see ``Form.update``."""
+        buffer, grad, form = self._buffer, self.parameter.grad, self.file.form
         assert buffer is not None and grad is not None, "a gradient belongs to a batch"
-        rows, states = self.parameter.detach(), self.file.form.states(buffer)
         touched = self._touched
         if self._unread is not None:
             touched = ~self._unread if touched is None else touched & ~self._unread
-        index = None if touched is None else touched.nonzero().squeeze(1)
-        count, step = rows.size(0) if index is None else index.numel(), max(1, _PIECE // rows.size(1))
-        for first in range(0, count, step):
-            if index is None:
-                part = slice(first, first + step)
-                weight = rows[part].float()
-                yield weight, states[part], grad[part].float()
-                if rows.dtype != torch.float32:
-                    rows[part] = weight.to(rows.dtype)
-            else:
-                places = index[first : first + step]
-                weight, state, of = (one.index_select(0, places) for one in (rows, states, grad))
-                weight = weight.float()
-                yield weight, state, of.float()
-                rows.index_copy_(0, places, weight.to(rows.dtype))
-                if states.numel():
-                    states.index_copy_(0, places, state)
+        if touched is None:
+            form.update(buffer, grad, rule)
+            return
+        words = buffer.view(torch.int32)
+        for places in torch.split(touched.nonzero().squeeze(1), form.piece):
+            some = words.index_select(0, places)
+            form.update(some.view(torch.uint8), grad.index_select(0, places), rule)
+            words.index_copy_(0, places, some)
 
     def end_step(self) -> None:
-        """Note that all :meth:`pieces` were taken."""
+        """Note that the rows have changed."""
         assert self.file.trained is not None
         self.file.trained = dataclasses.replace(self.file.trained, step=self.file.trained.step + 1)
         self._pending = False
-        self._unsettled = self.unsaved = True
+        self.unwritten = self.unsaved = True
 
     def not_numbers(self) -> list[int]:
         """Return the nodes whose gradients are not numbers."""
@@ -268,7 +247,7 @@ class TableRows:
 
     def save(self) -> str:
         """Publish the current rows, and return the token of this state."""
-        self.settle(always=True)
+        self.flush(always=True)
         token = self.file.save()
         self.unsaved = False
         return token
@@ -282,7 +261,7 @@ class TableRows:
         if self.file.is_last(token) and not self.changed:
             return
         self._change("restoring a saved state", lambda: self.file.restore(str(token)))
-        self.unsaved = self._unsettled = self._lost = False
+        self.unsaved = self.unwritten = self._lost = False
 
     @property
     def changed(self) -> bool:

@@ -18,6 +18,10 @@ from freshgo._native.table import Table
 from freshgo._nn.initial import blocks
 from freshgo.errors import ClosedError, InvalidArgumentError
 
+_PIECE = 1 << 17
+"""Numbers of a gradient that a rule takes at a time: with embeddings, a state twice as wide and what is computed on the
+way, 3 MiB. With as many rows as a batch has, most of a step went into fresh pages."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Form:
@@ -49,6 +53,22 @@ class Form:
         if not self.state:
             return torch.empty(raw.size(0), 0)
         return raw[:, self.state_begin : self.row_bytes].view(torch.float32)
+
+    @property
+    def piece(self) -> int:
+        """The number of rows that a rule changes at a time."""
+        return max(1, _PIECE // self.dim)
+
+    def update(self, raw: Tensor, grad: Tensor, rule: Callable[[Tensor, Tensor, Tensor], None]) -> None:
+        """Let ``rule`` change rows of bytes in place, as many at a time as stay in a processor's cache. It takes their
+        embeddings, states and gradients as float32; ``grad`` has a row for each of them."""
+        for first in range(0, raw.size(0), self.piece):
+            some = raw[first : first + self.piece]
+            embedding = self.embedding(some)
+            weight = embedding.float()
+            rule(weight, self.states(some), grad[first : first + self.piece].float())
+            if weight.dtype != embedding.dtype:
+                embedding.copy_(weight)
 
     def embeddings(self, count: int) -> Tensor:
         """Return embeddings that hold nothing yet."""

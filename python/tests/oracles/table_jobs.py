@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -59,18 +60,23 @@ def loss_of(lookup: Callable[[Tensor], Tensor], batch: Any, turn: int) -> Tensor
 def train(
     file: str, rank: int, world: int, data: Any, path: Any, name: str, epochs: int, options: dict[str, Any]
 ) -> tuple[list[Tensor], Tensor, dict[str, Any]]:
-    """Train a table; the rows of each batch after its step, and all rows in the end."""
-    seen = []
+    """Train a table; the rows of each batch after its step, and all rows in the end. Before some steps, ranks look up
+    rows of others."""
+    seen, looked, generator = [], [], torch.Generator().manual_seed(rank)
     form = {"dtype": options.pop("dtype", torch.float32)}
     with group(file, rank, world), opened(path, **form) as emb:
         optimizer = getattr(optim, name)(emb.tables(), **OPTIMISERS[name])
         with loader_of(data, emb, **options) as loader:
-            for _ in range(epochs):
+            for epoch in range(epochs):
                 for step, batch in enumerate(loader):
                     optimizer.zero_grad()
                     loss = loss_of(emb, batch, step * world + rank)
                     if loss is not None:
                         loss.backward()
+                    if step % 3 == rank % 2:
+                        ids = torch.randint(NODES, (30,), generator=generator)
+                        with torch.no_grad():
+                            looked.append((epoch, step, ids, emb(ids)))
                     optimizer.step()
                     with torch.no_grad():
                         seen.append(emb(batch.n_id))
@@ -81,7 +87,7 @@ def train(
         steps = optimizer.state_dict()["state"][0]["step"]
         rows = everything(emb)
         dist.barrier()
-    return seen, rows, {**stats, "steps": steps}
+    return seen, rows, {**stats, "steps": steps, "looked": looked}
 
 
 class InMemory:
@@ -92,7 +98,7 @@ class InMemory:
         self.exact = torch.nn.Parameter(weight.float())  # in which a step is computed
         self.options = OPTIMISERS[name]
         self.sums = torch.zeros(len(weight))
-        self.steps = 0
+        self.steps, self.before = 0, list[Tensor]()  # each step
         self.optimizer = None if name == "RowAdagrad" else getattr(torch.optim, name)([self.exact], **self.options)
 
     def lookup(self, ids: Tensor) -> Tensor:
@@ -103,6 +109,7 @@ class InMemory:
     def step(self, batches: Mapping[int, Any], step: int, world: int) -> None:
         """Make a step over the batches of some ranks, whose gradients are summed in their order."""
         weight = self.table.weight
+        self.before.append(weight.detach().clone())
         total, touched = torch.zeros(weight.shape), torch.zeros(len(weight), dtype=torch.bool)
         for rank, batch in batches.items():
             loss = loss_of(self.lookup, batch, step * world + rank)
@@ -130,8 +137,11 @@ class InMemory:
             weight.copy_(self.exact)
 
 
-def beside_ddp(file: str, rank: int, world: int, data: Any, path: Any, name: str) -> tuple[Tensor, Tensor]:
-    """Train a layer under DDP and the table, and both with ``torch.nn.Embedding`` within DDP; the rows of both."""
+def beside_ddp(
+    file: str, rank: int, world: int, data: Any, path: Any, name: str, steps: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Train a layer under DDP and the table, and both with ``torch.nn.Embedding`` within DDP; the rows of both, and
+    the sum of the absolute gradients of all ranks in the last step of the latter."""
 
     class Model(torch.nn.Module):
         def __init__(self, lookup: Any) -> None:
@@ -146,15 +156,20 @@ def beside_ddp(file: str, rank: int, world: int, data: Any, path: Any, name: str
 
     def run(model: Any, batches: Any, sparse: Any) -> None:
         dense = torch.optim.SGD([p for n, p in model.named_parameters() if "lookup" not in n], lr=0.1)
-        for batch in batches:
+        for batch in itertools.islice(batches, steps):
             for one in (sparse, dense):
                 one.zero_grad()
+            if model is both:
+                own = torch.autograd.grad(model.module(batch), table.weight)[0].to_dense().abs() / world
+                dist.all_reduce(own)
+                sizes.copy_(own)
             model(batch).backward()
             for one in (sparse, dense):
                 one.step()
 
     with group(file, rank, world), opened(path) as emb:
         weight = everything(emb)
+        sizes = torch.zeros(weight.shape)
         torch.manual_seed(0)
         table = torch.nn.Embedding(*weight.shape, sparse=True, _weight=weight)
         both = DistributedDataParallel(Model(table))
@@ -168,7 +183,7 @@ def beside_ddp(file: str, rank: int, world: int, data: Any, path: Any, name: str
         emb.save()
         rows = everything(emb)
         dist.barrier()
-        return rows, table.weight.detach()
+        return rows, table.weight.detach(), sizes
 
 
 def stumbling(
@@ -249,13 +264,6 @@ def _one_step(emb: nn.Embedding, optimizer: Any, loader: Any) -> Any:
     return iterator
 
 
-def _reads(data: Any, path: Any, rank: int) -> None:
-    with opened(path) as emb, loader_of(data, emb) as loader:
-        iterator = _one_step(emb, optim.SGD(emb.tables()), loader)
-        assert next(iterator) is not None
-        everything(emb)
-
-
 def _tokens(data: Any, path: Any, rank: int) -> None:
     with opened(path) as emb:
         optimizer = optim.SGD(emb.tables())
@@ -321,7 +329,6 @@ def _differ(data: Any, path: Any, rank: int) -> None:
 
 
 USES: dict[str, Callable[[Any, Any, int], None]] = {
-    "reads": _reads,
     "tokens": _tokens,
     "by hand": _by_hand,
     "alone": _alone,
