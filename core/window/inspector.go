@@ -158,8 +158,9 @@ func freeAll(batches []*sampled) {
 	}
 }
 
-// plan makes a superbatch of sampled batches. Where memory or room in the scratch file lacks for it, or the file fails, it
-// is one of fewer: the others become what is ahead. Where not even one batch can be planned, the plan is lost from there on.
+// plan makes a superbatch of sampled batches. Where memory lacks for it, or the scratch file has no room or fails, it
+// has fewer batches: the others become what is ahead. Where not even one batch can be planned, the plan is lost from
+// there on.
 func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 	c := in.cache
 	start := time.Now()
