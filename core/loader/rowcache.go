@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"cmp"
 	"context"
 
 	"freshgo/core/cache"
@@ -126,7 +127,8 @@ func (c plannedRows) stop()                               { _ = c.cache.Settle()
 func (c plannedRows) addStats(s *Stats) {
 	of := c.cache.Stats()
 	s.Superbatch, s.PredictionError = c.loader.draw.Split.Superbatch, of.PredictionError
-	s.ScratchWritten, s.ScratchRead, s.ScratchWhy = of.Scratch.Written, of.Scratch.Read, of.Scratch.Why
+	s.ScratchWritten, s.ScratchRead = of.Scratch.Written, of.Scratch.Read
+	s.ScratchWhy = cmp.Or(of.Scratch.Why, of.Scratch.Short)
 	if t := c.cache.Tables(); t != nil {
 		s.TableRows, s.TableRowsLate = t.Rows, t.RowsLate
 		s.TableRead, s.TableWritten, s.TableReturned = t.BytesRead, t.BytesWritten, t.BytesReturned

@@ -46,7 +46,7 @@ type Stats struct {
 	PackErrors      int64            `json:"pack_errors"`           // packs that could not be read
 	ScratchWritten  int64            `json:"scratch_written"`       // bytes, to the scratch file
 	ScratchRead     int64            `json:"scratch_read"`          // and from it; they are in BytesRead too
-	ScratchWhy      string           `json:"scratch_why,omitempty"` // why the scratch file is out of use
+	ScratchWhy      string           `json:"scratch_why,omitempty"` // why the scratch file is out of use, or too short
 	TableRows       int64            `json:"table_rows"`            // of tables that learn: see window.TableStats
 	TableRowsLate   int64            `json:"table_rows_late"`       // likewise, as the following
 	TableRead       int64            `json:"table_bytes_read"`      // also in BytesRead, but for what changing rows read

@@ -79,8 +79,8 @@ func (c *cold) giveUp(why error) {
 	c.records, c.without, c.leave.wanted = nil, why, false
 }
 
-// keep puts the cold rows, the slots and the leavers of a batch away. Where there is no memory for them, no transfer is
-// planned.
+// keep puts the cold rows, the slots and the leavers of a batch away. Where there is no room for them, no transfer is
+// planned, or no plan is made if fewer batches may find room.
 func (c *cold) keep(b int, all []coldRow, slots []uint32, leavers []leaver) (err error) {
 	c.rows[b] = int64(len(all))
 	for _, r := range all {
@@ -93,7 +93,7 @@ func (c *cold) keep(b int, all []coldRow, slots []uint32, leavers []leaver) (err
 	if err == nil && len(leavers) > 0 {
 		c.leavers[b], err = c.storage.Put(mem.Bytes(leavers))
 	}
-	if errors.Is(err, mem.ErrBudget) {
+	if errors.Is(err, mem.ErrBudget) && !divisible(c.horizon) {
 		c.giveUp(err)
 		return nil
 	}

@@ -47,6 +47,16 @@ func newHorizon(current, ahead []Rows) (*horizon, error) {
 	return h, nil
 }
 
+// leastDivided is the least number of batches of a superbatch for which a plan of half of them is better than a plan
+// without a transfer. Arbitrary.
+const leastDivided = 16
+
+// divisible reports whether fewer batches are to be planned where the storage has no room for a transfer.
+func divisible(h *horizon) bool {
+	_, inMemory := h.storage.(memory)
+	return !inMemory && h.current >= leastDivided
+}
+
 func (h *index) accesses() int     { return int(h.offsets[len(h.offsets)-1]) }
 func (h *horizon) currentEnd() int { return int(h.offsets[h.current]) }
 

@@ -19,6 +19,15 @@ type Load struct {
 // SetLoad sets the loop that the following plans are weighed by.
 func (p *Planner) SetLoad(l Load) { p.transfer.load = l }
 
+// SetPackFile sets the bytes that packs may take in the scratch file, for the following plans. Packs of earlier plans
+// that still exist count.
+func (p *Planner) SetPackFile(bytes int64) {
+	config, load := p.transfer.config, p.transfer.load
+	config.PackFile = bytes
+	p.transfer = newTransfer(config)
+	p.transfer.load = load
+}
+
 // SetDevice sets the device of the following plans. It does nothing if the planner was made without a known device.
 func (p *Planner) SetDevice(d ssd.Device) {
 	if p.transfer.priced {

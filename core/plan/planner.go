@@ -114,9 +114,10 @@ func StoredBytes(accesses, widest int64) int64 {
 // nothing about them is final.
 //
 // Errors: ErrBatch for rows out of range or twice in a batch, mem.ErrBudget, the error of ctx, errors of the storage
-// and of batches that cannot be loaded. After an error of memory, storage or loading the planner is as it was before,
-// except that it no longer counts on packs of earlier plans. After any other error it does not know the cached rows:
-// until Reset it returns ErrReset.
+// and of batches that cannot be loaded. A storage other than memory without room for the transfer of many batches is
+// such an error, as a plan of fewer may find room; of few batches, each reads its own rows. After an error of memory,
+// storage or loading the planner is as it was before, except that it no longer counts on packs of earlier plans. After
+// any other error it does not know the cached rows: until Reset it returns ErrReset.
 func (p *Planner) Plan(ctx context.Context, first int64, current, ahead []Rows) (*Superplan, error) {
 	if p.failed {
 		return nil, fmt.Errorf("plan: batch %d: %w", first, ErrReset)

@@ -197,7 +197,8 @@ func (w *window) release() {
 	w.cold.free()
 }
 
-// finish chooses the method and writes it into the plan. Without memory for it, every batch reads its own rows.
+// finish chooses the method and writes it into the plan. Without memory for it, every batch reads its own rows, or no
+// plan is made if fewer batches may find room.
 func (w *window) finish(ctx context.Context) error {
 	chosen := method{}
 	if w.forced != nil {
@@ -237,7 +238,7 @@ func (w *window) finish(ctx context.Context) error {
 		w.plan.Early = w.runEarly(chosen)
 		err = w.build(ctx, chosen)
 	}
-	if errors.Is(err, mem.ErrBudget) {
+	if errors.Is(err, mem.ErrBudget) && !divisible(w.horizon) {
 		w.plan.Early = false
 		what := "the transfer"
 		if chosen != (method{}) {

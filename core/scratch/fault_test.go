@@ -184,6 +184,40 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// A file that cannot grow keeps its length: what is freed of it is taken again, and it grows once the disk has room.
+func TestFileStaysWhileTheDiskIsFull(t *testing.T) {
+	const part = 32 * mib
+	o := scratch.Options{MemoryBytes: 2 * mib, FileBytes: 8 * part}
+	r := newRig(t, kinds(t)[0], o)
+	defer r.Close()
+	blob := func() *scratch.Blob {
+		b, err := r.pool.NewBlob(part)
+		require.NoError(t, err)
+		return b
+	}
+	first := blob() // the file grows ahead, to two of them
+	r.fs.Arm(faultfs.Fault{Op: faultfs.Allocate, Nth: 1, Times: faultfs.Forever, Errno: syscall.ENOSPC},
+		faultfs.Fault{Op: faultfs.Space, Nth: 1, Times: faultfs.Forever, Errno: syscall.EIO})
+	blob()
+	for range 2 {
+		_, err := r.pool.NewBlob(part)
+		require.ErrorIs(t, err, scratch.ErrFull)
+		require.NotErrorIs(t, err, scratch.ErrBroken)
+	}
+	all, left := r.pool.FileRoom()
+	require.EqualValues(t, 2*part+ssd.PageBytes, all, "with the page of the trial")
+	require.EqualValues(t, ssd.PageBytes, left)
+	require.Empty(t, r.pool.Stats().Why)
+	require.Contains(t, r.pool.Stats().Short, "33554432 more bytes were needed")
+	first.Close()
+	blob()
+	r.fs.Clear()
+	blob()
+	all, left = r.pool.FileRoom()
+	require.EqualValues(t, 8*part, all)
+	require.EqualValues(t, 5*part, left)
+}
+
 // A directory that is missing is found out when the file is needed, and only then.
 func TestMissingDirectory(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")

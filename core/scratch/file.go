@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 
 	"freshgo/core/internal/crc"
 	"freshgo/core/internal/guard"
@@ -36,6 +37,7 @@ type file struct {
 
 	mu      sync.Mutex // guards all below
 	space   space
+	beyond  extent    // chunks that the disk had no room for, which are not in space
 	used    int64     // chunks
 	leaving int       // buffers that will be free after their writes
 	left    int64     // the chunks that were
@@ -155,19 +157,42 @@ func (f *file) close() error {
 func (f *file) take(n int64) ([]extent, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	extents := f.space.take(n)
-	if extents == nil {
-		return nil, fmt.Errorf("%w for %d bytes in the file", ErrFull, n*int64(f.chunk))
+	extents, err := f.takeGrown(n)
+	if extents == nil && err == nil && f.beyond.count > 0 && f.pool.freeOnDisk() >= max(n*int64(f.chunk), growth) {
+		f.space.give([]extent{f.beyond})
+		f.beyond = extent{}
+		extents, err = f.takeGrown(n)
 	}
-	last := extents[len(extents)-1]
-	if err := f.grow((last.first + last.count) * int64(f.chunk)); err != nil {
-		f.space.give(extents)
-		f.pool.fail(err)
-		return nil, fmt.Errorf("%w: %w", ErrFull, f.pool.failed())
+	switch {
+	case err != nil:
+		return nil, err
+	case extents == nil:
+		return nil, fmt.Errorf("%w for %d bytes in the file", ErrFull, n*int64(f.chunk))
 	}
 	f.used += n
 	f.count()
 	return extents, nil
+}
+
+// takeGrown returns extents of n chunks within the file, which it makes longer for them, or nil where there is no room.
+// Where the disk is full, the file stays as long as it is.
+func (f *file) takeGrown(n int64) ([]extent, error) {
+	for extents := f.space.take(n); extents != nil; extents = f.space.take(n) {
+		last := extents[len(extents)-1]
+		err := f.grow((last.first + last.count) * int64(f.chunk))
+		if err == nil {
+			return extents, nil
+		}
+		f.space.give(extents)
+		if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+			f.pool.fail(err)
+			return nil, fmt.Errorf("%w: %w", ErrFull, f.pool.failed())
+		}
+		size := f.temp.Handle().Size()
+		f.beyond = f.space.cut(size / int64(f.chunk))
+		f.pool.short(n*int64(f.chunk), size, err)
+	}
+	return nil, nil
 }
 
 // grow makes the file at least size bytes long, and if there is room for it, longer.

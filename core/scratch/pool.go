@@ -5,7 +5,8 @@
 // A pack is in memory while there is room, else in a file. Reads return exactly the data that was added, or a typed
 // error: every chunk of the file has a CRC32C, kept in memory and verified before any record is returned. Packs affect
 // only speed: after an error the rows are read elsewhere. So the first failed write or read disables the file
-// permanently (Stats.Why), while packs in memory continue.
+// permanently (Stats.Why), while packs in memory continue. A full disk does not: the file stays as long as it is
+// (Stats.Short), and grows again once the disk has room.
 //
 // The file is created on first use, in a directory of the caller's, and has no name: nothing of it outlives the
 // process. Memory and file space are hard bounds (Options), and all memory is counted in the budget: under Pack, and
@@ -91,6 +92,7 @@ type Stats struct {
 	PacksRead          int64  // part of Read: of packs
 	PackRequests       int64  // by which these were read
 	Why                string // the first reason for which the file is out of use; empty while it can be used
+	Short              string // why the file was last kept shorter than FileBytes; empty where the disk had room
 }
 
 // Pool makes packs and blobs within bounds. It is safe for concurrent use.
@@ -251,6 +253,47 @@ func (p *Pool) fail(err error) {
 		p.broken = fmt.Errorf("%w: %w", ErrBroken, err)
 		p.stats.Why = err.Error()
 	}
+}
+
+// short records that the disk has no room for a further n bytes of the file.
+func (p *Pool) short(n, size int64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stats.Short = fmt.Sprintf(
+		"%d more bytes were needed in %s: the file stays at %d of up to %d bytes, and windows have fewer batches: %v",
+		n, p.dir, size, p.options.FileBytes, err)
+}
+
+// freeOnDisk returns the free bytes of the file system of the file, or -1 where it does not say them.
+func (p *Pool) freeOnDisk() int64 {
+	free, err := p.fs.Space(p.dir)
+	if err != nil {
+		return -1
+	}
+	return free
+}
+
+// FileRoom returns the bytes that the file may take, in all and beside those in use: FileBytes, or less where the disk
+// has less free. Both are 0 where there is no file, or where it is out of use.
+func (p *Pool) FileRoom() (all, left int64) {
+	p.filing.Lock()
+	defer p.filing.Unlock()
+	if p.options.FileBytes == 0 || p.failed() != nil {
+		return 0, 0
+	}
+	all = p.options.FileBytes
+	size, used, short := int64(0), int64(0), false
+	if f := p.file; f != nil {
+		f.mu.Lock()
+		size, used, short = f.temp.Handle().Size(), f.used*int64(f.chunk), f.beyond.count > 0
+		f.mu.Unlock()
+	}
+	if free := p.freeOnDisk(); free >= 0 {
+		all = min(all, size+free)
+	} else if short {
+		all = size
+	}
+	return all, max(0, all-used)
 }
 
 // failed returns why the file is out of use, or nil.

@@ -75,6 +75,20 @@ func (s *space) give(extents []extent) {
 	}
 }
 
+// cut removes the free chunks from number at on, which were never taken, and returns them.
+func (s *space) cut(at int64) extent {
+	last := len(s.free) - 1
+	if last < 0 || s.free[last].first+s.free[last].count <= at {
+		return extent{}
+	}
+	e := &s.free[last]
+	tail := extent{max(e.first, at), e.first + e.count - max(e.first, at)}
+	if e.count -= tail.count; e.count == 0 {
+		s.free = s.free[:last]
+	}
+	return tail
+}
+
 func chunks(extents []extent) int64 {
 	var n int64
 	for _, e := range extents {

@@ -80,3 +80,17 @@ func TestSpaceKeepsLongExtentsWhole(t *testing.T) {
 	s.give(c)
 	require.Equal(t, []extent{{3, 22}, {33, 67}}, s.free)
 }
+
+// TestCut: what is cut off is the free end, and comes back by give.
+func TestCut(t *testing.T) {
+	s := newSpace(10)
+	taken := s.take(4)
+	require.Equal(t, extent{6, 4}, s.cut(6))
+	require.Nil(t, s.take(3))
+	require.Equal(t, []extent{{4, 2}}, s.take(2))
+	require.Zero(t, s.cut(6))
+	s.give(taken)
+	require.Zero(t, s.cut(6), "chunks that were taken stay")
+	s.give([]extent{{6, 4}})
+	require.EqualValues(t, 8, chunks(s.free))
+}

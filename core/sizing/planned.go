@@ -328,6 +328,21 @@ func (s *Split) PackFile() int64 {
 	return s.Scratch * 3 / 4
 }
 
+// Within returns the batches of a window and the part of the scratch file for packs, where the file has room for this
+// many bytes: as they were divided, or fewer where the disk has less room by now.
+func (s *Split) Within(scratch int64) (superbatch, packFile int64) {
+	if !s.Stored || scratch >= s.Scratch {
+		return s.Superbatch, s.PackFile()
+	}
+	each := s.RecordBytes()
+	n := min(max(scratch/2/max(each, 1), worthBatches), s.Superbatch)
+	return n, max(0, scratch-n*each)
+}
+
+// RecordBytes returns the room in the scratch file for a batch of a window: its traces and plans, of all windows that
+// are held at a time.
+func (s *Split) RecordBytes() int64 { return s.Records / max(s.Superbatch, 1) }
+
 // plannedRows returns the largest capacity for room: rows, records of slots, and the planner's tables.
 func (z *division) plannedRows(s *Split, room int64) int64 {
 	nodes, most := s.PlanRows, min(s.cacheable(&z.graph), math.MaxInt32)

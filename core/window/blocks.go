@@ -83,6 +83,15 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 	return taken, nil
 }
 
+// returnTo makes the stream go on at a place that it has passed. Nothing is reordered.
+func (s *blocks) returnTo(at place) {
+	if at.epoch != s.at.epoch && s.order != nil {
+		s.order.Free()
+		s.order = nil
+	}
+	s.at = at
+}
+
 // sampledAtOnce is the number of batches that are sampled before their memory is
 // looked at. Arbitrary: a few for each of several threads.
 const sampledAtOnce = 16

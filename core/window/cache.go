@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"freshgo/core/batch"
@@ -44,12 +45,14 @@ type Cache struct {
 	schedule    func(first int64) (draw.ShareSchedule, int64)
 	fail        func(*guard.PanicError)
 	planner     *plan.Planner
-	pool        *scratch.Pool // of packs and traces
-	recordStore *recordStore  // traces, and what plans are made of where storage is this
-	storage     plan.Storage  // of plans: memory, or the record store
-	lengths     []int64       // of the first superbatches; the others are as long as they come
-	device      *ssd.Learned  // what reading costs
-	calibrated  ssd.Stats     // what finding that out read
+	pool        *scratch.Pool          // of packs and traces
+	recordStore *recordStore           // traces, and what plans are made of where storage is this
+	storage     plan.Storage           // of plans: memory, or the record store
+	short       atomic.Pointer[string] // why windows have fewer batches than memory was divided for; nil: they do not
+	packFile    int64                  // bytes of packs in the scratch file, of all that plans may use
+	lengths     []int64                // of the first superbatches; the others are as long as they come
+	device      *ssd.Learned           // what reading costs
+	calibrated  ssd.Stats              // what finding that out read
 	windows     windows
 	timeline    timeline
 	idleGate    idleGate
@@ -105,7 +108,9 @@ func Open(ctx context.Context, of Config) (*Cache, error) {
 		return nil, err
 	}
 	c.device = ssd.Learn(device, m.Engine.SlotBytes(), m.Engine.Stats().Full)
-	if c.planner, err = plan.New(m.Budget, c.planConfig(device, limits)); err != nil {
+	config := c.planConfig(device, limits)
+	c.packFile = config.PackFile
+	if c.planner, err = plan.New(m.Budget, config); err != nil {
 		return nil, err
 	}
 	m.OnClose(c.planner.Close)
@@ -177,7 +182,11 @@ type Stats struct {
 
 // Stats returns the figures. Any goroutine may call it.
 func (c *Cache) Stats() Stats {
-	return Stats{c.windows.medianError(), c.pool.Stats(), c.calibrated}
+	of := c.pool.Stats()
+	if short := c.short.Load(); short != nil && of.Short == "" {
+		of.Short = *short
+	}
+	return Stats{c.windows.medianError(), of, c.calibrated}
 }
 
 // Report returns what the windows planned last cost, by prediction and by measurement. Any goroutine may call it.

@@ -14,7 +14,6 @@ import (
 	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
-	"freshgo/core/sizing"
 	"freshgo/core/ssd"
 )
 
@@ -66,6 +65,12 @@ func (in *inspector) number(at place) (int64, bool) {
 	return n, n >= 0
 }
 
+// placeOf is the place of a batch in the stream, by its number.
+func (in *inspector) placeOf(n int64) place {
+	n += in.start.position
+	return place{in.start.epoch + n/in.whole.Count, n % in.whole.Count}
+}
+
 // firstSuperbatches are the lengths of the first superbatches: the first batch
 // does not wait for others, the next is long enough for its rows to be worth a
 // scan, and then they grow by four, so that sampling the next one, which takes
@@ -76,7 +81,9 @@ var firstSuperbatches = []int64{1, 16, 64, 256, 1024, 4096}
 // batches of two epochs share no reads of lists.
 func (in *inspector) superbatchLength(k int) int64 {
 	c, at := in.cache, in.blocks.at
-	n := c.draw.Split.Superbatch
+	room := c.fileRoom()
+	n, _ := c.draw.Split.Within(room)
+	c.noteShort(n, room)
 	if left := in.turnsOf(at.epoch).Count - at.position; n == in.whole.Count && left > 0 {
 		n = min(n, left)
 	}
@@ -110,7 +117,7 @@ func (c *Cache) inspect(at place, t draw.ShareSchedule) *inspector {
 // sampling fails, which ends the stream before the batch that failed.
 func (in *inspector) run() error {
 	defer in.forecaster.end(nil)
-	current := in.sampleAhead(in.superbatchLength(0))
+	current := in.sampleAhead(in.superbatchLength(0), 0)
 	var ahead []*sampled
 	defer func() {
 		freeAll(current)
@@ -118,7 +125,7 @@ func (in *inspector) run() error {
 	}()
 	for k := 0; len(current) > 0; k++ {
 		if k > 0 && len(ahead) == 0 && in.forecaster.free(1) > 0 {
-			ahead = in.sampleAhead(in.superbatchLength(k + 1))
+			ahead = in.sampleAhead(in.superbatchLength(k+1), len(current))
 		}
 		s, err := in.plan(&current, &ahead)
 		if err != nil {
@@ -136,7 +143,7 @@ func (in *inspector) run() error {
 		}
 		in.cache.populate.Do(in.cache.features.Slots.Populate) // beside nothing that is measured or waited for
 		if len(current) == 0 {
-			current = in.sampleAhead(in.superbatchLength(k + 1))
+			current = in.sampleAhead(in.superbatchLength(k+1), 0)
 		}
 		if !in.waitBegun(s.first) {
 			return nil
@@ -151,8 +158,9 @@ func freeAll(batches []*sampled) {
 	}
 }
 
-// plan makes a superbatch of sampled batches. Where memory lacks for it, or the scratch file fails, it is one of fewer:
-// the others become what is ahead. Where not even one batch can be planned, the plan is lost from there on.
+// plan makes a superbatch of sampled batches. Where memory lacks for it, or the scratch file has no room or fails, it
+// has fewer batches: the others become what is ahead. Where not even one batch can be planned, the plan is lost from
+// there on.
 func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 	c := in.cache
 	start := time.Now()
@@ -168,6 +176,8 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 		}
 		device := in.cache.device.Device()
 		in.cache.planner.SetDevice(device)
+		_, packs := c.draw.Split.Within(c.fileRoom())
+		in.cache.planner.SetPackFile(min(c.packFile, packs))
 		in.cache.planner.SetLoad(in.cache.windows.load(len(*current), device))
 		p, err := in.cache.planner.Plan(in.ctx, first, rowsOf(*current), rowsOf(known))
 		if err == nil {
@@ -186,7 +196,13 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 			}
 			break
 		}
-		if half := max(n/2, 1); failures > 0 && half < n {
+		half := max(n/2, 1)
+		switch {
+		case failures == 0, in.awaitRoom(int64(n)*c.draw.Split.RecordBytes()/planShare, first):
+		case n <= leastWindow && len(*ahead) > 0 && in.returns(first+int64(n)):
+			freeAll(*ahead)
+			*ahead = nil
+		case half < n:
 			*ahead = append(slices.Clone((*current)[half:]), *ahead...)
 			*current = (*current)[:half]
 		}
@@ -213,29 +229,6 @@ func rowsOf(batches []*sampled) []plan.Rows {
 		rows[i] = b
 	}
 	return rows
-}
-
-// sampleAhead samples the next n batches of the stream, fewer where the traces
-// would take more than their memory or sampling fails, else at least one.
-func (in *inspector) sampleAhead(n int64) []*sampled {
-	defer in.cache.timeline.add(spanSampling, in.sampledTo, time.Now())
-	var batches []*sampled
-	room, each := in.cache.draw.Split.WindowRoom()
-	for int64(len(batches)) < n && (room > 0 || len(batches) == 0) && in.failed == nil {
-		free := in.forecaster.free(n - int64(len(batches)))
-		if free == 0 && len(batches) > 0 {
-			break // the others wait for training, which waits for these
-		}
-		var some []*sampled
-		fit := max(1, room/each(sizing.InWindow(in.cache.draw.Demand.Nodes)))
-		some, in.failed = in.blocks.take(min(max(1, free), fit))
-		for _, b := range some {
-			room -= each(b.nodes)
-		}
-		batches = append(batches, some...)
-		in.sampledTo += int64(len(some))
-	}
-	return batches
 }
 
 // publish hands a superbatch to the executor.

@@ -40,4 +40,4 @@ def epoch_ended(epoch: int, stats: Mapping[str, Any]) -> None:
     """Say that an epoch was consumed, and what it lost."""
     LOG.info("epoch %d: %d batches so far, waited %.3f s", epoch, stats["batches"], stats["seconds_waiting"])
     if stats.get("scratch_why"):
-        LOG.warning("the scratch file is out of use: %s", stats["scratch_why"])
+        LOG.warning("the scratch file is out of use or shorter than planned: %s", stats["scratch_why"])

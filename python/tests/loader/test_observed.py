@@ -93,7 +93,7 @@ def test_the_log_says_why_rows_are_read_in_another_way(caplog: pytest.LogCapture
         log.epoch_ended(3, {"batches": 1, "seconds_waiting": 0.0, "scratch_why": "no space left on device"})
     assert [(r.levelno, r.getMessage()) for r in caplog.records] == [
         (logging.WARNING, "rows are read with pread: io_uring_setup: operation not permitted"),
-        (logging.WARNING, "the scratch file is out of use: no space left on device"),
+        (logging.WARNING, "the scratch file is out of use or shorter than planned: no space left on device"),
     ]
 
 
