@@ -152,7 +152,11 @@ func Open(fs ssd.FS, path string) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.load(); err != nil {
+	err = t.load()
+	if errors.Is(err, syscall.ENOENT) {
+		err = &store.CorruptError{Path: path, Reason: err.Error()}
+	}
+	if err != nil {
 		_ = t.Close() // nothing was written
 		return nil, err
 	}

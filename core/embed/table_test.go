@@ -293,9 +293,41 @@ func TestDamageIsFound(t *testing.T) {
 	_, err = embed.Open(ssd.OS, path)
 	require.ErrorIs(t, err, store.ErrCorrupt)
 	flip(filepath.Base(names[0]), 11)
-	require.NoError(t, os.Truncate(filepath.Join(path, "rows"), ssd.PageBytes))
-	_, err = embed.Open(ssd.OS, path)
-	require.ErrorIs(t, err, store.ErrCorrupt)
+
+	// No bit of the state changes what the table says of itself.
+	table, err = embed.Open(ssd.OS, path)
+	require.NoError(t, err)
+	described := table.Describe()
+	require.NoError(t, table.Close())
+	saved, err := os.ReadFile(filepath.Join(path, "state.json"))
+	require.NoError(t, err)
+	for at := range saved {
+		changed := bytes.Clone(saved)
+		changed[at] ^= 1 << (at % 8)
+		require.NoError(t, os.WriteFile(filepath.Join(path, "state.json"), changed, 0o600))
+		table, err := embed.Open(ssd.OS, path)
+		if err == nil {
+			require.Equal(t, described, table.Describe())
+			require.NoError(t, table.Close())
+		} else {
+			require.ErrorContains(t, err, "state.json")
+		}
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(path, "state.json"), saved, 0o600))
+
+	for _, damage := range []struct {
+		name string
+		do   func(path string) error
+	}{
+		{filepath.Base(names[0]), os.Remove},
+		{"rows", func(path string) error { return os.Truncate(path, ssd.PageBytes) }},
+		{"rows", os.Remove},
+	} {
+		require.NoError(t, damage.do(filepath.Join(path, damage.name)))
+		_, err = embed.Open(ssd.OS, path)
+		require.ErrorIs(t, err, store.ErrCorrupt)
+		require.ErrorContains(t, err, damage.name)
+	}
 }
 
 func TestWrongUse(t *testing.T) {
