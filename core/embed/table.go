@@ -22,6 +22,7 @@ import (
 	"syscall"
 
 	"freshgo/core/internal/bitset"
+	"freshgo/core/internal/crc"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
@@ -358,4 +359,20 @@ func setTrailer(record []byte, row, mark uint32) {
 	trailer := record[len(record)-TrailerBytes:]
 	binary.LittleEndian.PutUint32(trailer, row)
 	binary.LittleEndian.PutUint32(trailer[4:], mark)
+}
+
+// seal replaces the mark of a record by a checksum, for a file of changed records.
+func seal(record []byte) {
+	end := len(record) - TrailerBytes/2
+	binary.LittleEndian.PutUint32(record[end:], crc.Checksum(record[:end]))
+}
+
+// unseal marks a sealed record as changed, unless its checksum is wrong.
+func unseal(record []byte) (ok bool) {
+	end := len(record) - TrailerBytes/2
+	if binary.LittleEndian.Uint32(record[end:]) != crc.Checksum(record[:end]) {
+		return false
+	}
+	setTrailer(record, Row(record), changedMark)
+	return true
 }
