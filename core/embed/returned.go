@@ -11,6 +11,7 @@ import (
 	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
+	"freshgo/core/store"
 )
 
 // Returned holds the records that go back to their table: in memory, then in sorted runs of a file without a name,
@@ -38,7 +39,7 @@ type Returned struct {
 	end  int64    // of the file
 }
 
-// run is sorted records in the file.
+// run is sorted and sealed records in the file.
 type run struct{ off, count int64 }
 
 // Room is the memory of a Returned.
@@ -220,7 +221,9 @@ func (r *Returned) spill() error {
 	}
 	order := r.sorted()
 	for _, i := range order {
-		if buffer = append(buffer, r.record(int(i))...); len(buffer) >= mostPiece {
+		buffer = append(buffer, r.record(int(i))...)
+		seal(buffer[len(buffer)-r.width:])
+		if len(buffer) >= mostPiece {
 			if err := write(); err != nil {
 				return err
 			}
@@ -325,6 +328,10 @@ func (r *Returned) reader(of run, piece []byte) Source {
 		}
 		record := loaded[:r.width]
 		loaded = loaded[r.width:]
+		if !unseal(record) {
+			off := of.off - int64(len(loaded)+r.width)
+			return nil, &store.CorruptError{Path: r.file.Name(), Off: off, Reason: "a spilled row has another checksum"}
+		}
 		return record, nil
 	}
 }

@@ -26,6 +26,17 @@ type state struct {
 	Previous    string `json:"previous,omitempty"`
 	Sums        uint32 `json:"sums"` // checksum of the file of checksums
 	Description string `json:"description,omitempty"`
+	Checksum    uint32 `json:"checksum"` // of the state whose Checksum is 0
+}
+
+// encoded returns the content of the file of s.
+func (s state) encoded() ([]byte, error) { return json.MarshalIndent(s, "", "  ") }
+
+// checksum returns what s.Checksum should be.
+func (s state) checksum() (uint32, error) {
+	s.Checksum = 0
+	data, err := s.encoded()
+	return crc.Checksum(data), err
 }
 
 const (
@@ -92,14 +103,20 @@ func (f folder) readState(name string) (s state, err error) {
 	}
 	switch {
 	case s.Version > version:
-		return s, fmt.Errorf("embed: %s has version %d, expected at most %d: %w", f.path, s.Version, version,
+		return s, fmt.Errorf("embed: %s has version %d, expected at most %d: %w", f.name(name), s.Version, version,
 			store.ErrVersion)
 	case s.Version < 1, s.Rows < 1, s.RowBytes < 4, s.RowBytes%4 != 0, s.RowBytes > maxRowBytes,
 		!isToken(s.Token), s.Previous != "" && !isToken(s.Previous):
 		return s, &store.CorruptError{Path: f.name(name), Reason: fmt.Sprintf("%d rows of %d bytes, token %q, before it %q",
 			s.Rows, s.RowBytes, s.Token, s.Previous)}
 	}
-	return s, nil
+	sum, err := s.checksum()
+	if err == nil && sum != s.Checksum {
+		err = &store.CorruptError{
+			Path: f.name(name), Reason: fmt.Sprintf("checksum of the state is %08x, expected %08x", sum, s.Checksum),
+		}
+	}
+	return s, err
 }
 
 func isToken(s string) bool {
@@ -142,8 +159,11 @@ func (f folder) write(name string, data []byte) (err error) {
 }
 
 // publish makes s the saved state: whole, or not at all.
-func (f folder) publish(s *state) error {
-	data, err := json.MarshalIndent(s, "", "  ")
+func (f folder) publish(s *state) (err error) {
+	if s.Checksum, err = s.checksum(); err != nil {
+		return err
+	}
+	data, err := s.encoded()
 	if err != nil {
 		return err
 	}

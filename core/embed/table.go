@@ -22,6 +22,7 @@ import (
 	"syscall"
 
 	"freshgo/core/internal/bitset"
+	"freshgo/core/internal/crc"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
@@ -152,7 +153,11 @@ func Open(fs ssd.FS, path string) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.load(); err != nil {
+	err = t.load()
+	if errors.Is(err, syscall.ENOENT) {
+		err = &store.CorruptError{Path: path, Reason: err.Error()}
+	}
+	if err != nil {
 		_ = t.Close() // nothing was written
 		return nil, err
 	}
@@ -354,4 +359,20 @@ func setTrailer(record []byte, row, mark uint32) {
 	trailer := record[len(record)-TrailerBytes:]
 	binary.LittleEndian.PutUint32(trailer, row)
 	binary.LittleEndian.PutUint32(trailer[4:], mark)
+}
+
+// seal replaces the mark of a record by a checksum, for a file of changed records.
+func seal(record []byte) {
+	end := len(record) - TrailerBytes/2
+	binary.LittleEndian.PutUint32(record[end:], crc.Checksum(record[:end]))
+}
+
+// unseal marks a sealed record as changed, unless its checksum is wrong.
+func unseal(record []byte) (ok bool) {
+	end := len(record) - TrailerBytes/2
+	if binary.LittleEndian.Uint32(record[end:]) != crc.Checksum(record[:end]) {
+		return false
+	}
+	setTrailer(record, Row(record), changedMark)
+	return true
 }

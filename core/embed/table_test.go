@@ -259,45 +259,6 @@ func TestAFullDisk(t *testing.T) {
 	require.NoError(t, m.table.Close())
 }
 
-func TestDamageIsFound(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "table")
-	m := newModel(t, ssd.OS, path, 700, 520, 3)
-	require.NoError(t, m.change(700, embed.RoomIn(1<<20)))
-	require.NoError(t, m.save())
-	require.NoError(t, m.table.Close())
-	flip := func(name string, at int64) {
-		file, err := os.OpenFile(filepath.Join(path, name), os.O_RDWR, 0)
-		require.NoError(t, err)
-		var one [1]byte
-		_, err = file.ReadAt(one[:], at)
-		require.NoError(t, err)
-		one[0] ^= 1
-		_, err = file.WriteAt(one[:], at)
-		require.NoError(t, err)
-		require.NoError(t, file.Close())
-	}
-	flip("rows", 5*ssd.PageBytes+3)
-	table, err := embed.Open(ssd.OS, path)
-	require.NoError(t, err)
-	require.NoError(t, table.Read([]int64{0}, make([]byte, 520)))
-	perPage := int64(table.Layout().RowsPerPage)
-	require.ErrorIs(t, table.Read([]int64{5 * perPage}, make([]byte, 520)), store.ErrCorrupt)
-	require.ErrorIs(t, table.Write(5*perPage, 1, make([]byte, 520)), store.ErrCorrupt)
-	require.NoError(t, table.Close())
-	flip("rows", 5*ssd.PageBytes+3)
-	names, err := filepath.Glob(filepath.Join(path, "sums-*"))
-	require.NoError(t, err)
-	require.Len(t, names, 1)
-	flip(filepath.Base(names[0]), 11)
-	_, err = embed.Open(ssd.OS, path)
-	require.ErrorIs(t, err, store.ErrCorrupt)
-	flip(filepath.Base(names[0]), 11)
-	require.NoError(t, os.Truncate(filepath.Join(path, "rows"), ssd.PageBytes))
-	_, err = embed.Open(ssd.OS, path)
-	require.ErrorIs(t, err, store.ErrCorrupt)
-}
-
 func TestWrongUse(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

@@ -28,6 +28,11 @@ _OF_EDGES = ("edge_attr", "edge_weight")
 _OF_EITHER = ("time", "weight")
 
 
+def holds_rows(name: str) -> bool:
+    """Whether a name is given to tensors with a row for each node or edge alone."""
+    return name in (*OF_NODES, *_OF_EDGES, "y") or name.endswith("_mask")
+
+
 @dataclasses.dataclass(frozen=True)
 class Levels:
     """What the caller says of tensors, by name."""

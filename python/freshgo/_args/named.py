@@ -16,7 +16,7 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.aggregates import keep_note
 from freshgo._args.arrays import Array, EdgeFiles, NpyFile, Stream, counts_up, is_integer
-from freshgo._args.levels import is_bool
+from freshgo._args.levels import holds_rows, is_bool
 from freshgo._args.npy_files import read_npy_header
 from freshgo._args.urls import is_url, local_path, shown_url
 from freshgo._args.whole import is_plain
@@ -91,6 +91,10 @@ def sorted_values(items: Mapping[Any, Any], label: str) -> tuple[dict[str, Array
         if value is None or name == "_num_nodes":  # which PyG's Batch has of each graph that it joins
             continue
         array = as_array(f"{label}{name}", value)
+        if isinstance(value, str | os.PathLike) and array is None and holds_rows(name):
+            raise DTypeError(
+                f"{label}{name} must be a tensor, an array or the path of a .npy file, got {checks.shown(value)}"
+            )
         if array is None or len(array.shape) == 0:
             if is_plain(value) and name not in RESERVED and not name.startswith("_"):
                 others[name] = value

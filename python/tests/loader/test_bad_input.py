@@ -39,6 +39,8 @@ X = np.zeros((4, 2), np.float32)
         ({"edge_index": EDGES, "x": X.astype(complex)}, errors.DTypeError, r"complex128"),
         ({"edge_index": EDGES, "x": X.astype(">f4")}, errors.DTypeError, r"big-endian|byte order"),
         ({"edge_index": EDGES, "x": np.array([None] * 4)}, errors.DTypeError, r"object"),
+        ({"edge_index": EDGES, "x": "rows.pt"}, errors.DTypeError, r"x must be .*path of a \.npy file, got 'rows.pt'"),
+        ({"edge_index": EDGES, "x": X, "train_mask": Path("t.npz")}, errors.DTypeError, r"train_mask must be .*t\.npz"),
         ({"edge_index": EDGES, "x": X, "num_nodes": -1}, errors.InvalidArgumentError, r"num_nodes.*-1"),
         ({"edge_index": EDGES, "x": X, "num_nodes": "4"}, errors.DTypeError, r"num_nodes.*'4'"),
         ({"edge_index": EDGES, "x": X, "n_id": X}, errors.InvalidArgumentError, r"'n_id' is reserved"),
