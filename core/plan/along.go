@@ -48,7 +48,7 @@ func (b *builder) eachLed(ctx context.Context, visit func(batch, leader uint32, 
 		return err
 	}
 	defer rows.free()
-	err = b.w.cold.each(ctx, len(b.w.batches), func(_ int, all []coldRow, _ []uint32) error {
+	err = b.w.cold.all(ctx, func(all []coldRow) error {
 		for _, r := range all {
 			if err := rows.put(r.row, r); err != nil {
 				return err

@@ -104,7 +104,7 @@ func (b *builder) all(ctx context.Context) error {
 		b.leavers = b.w.cold.leavers[:b.w.current].load(ctx, b.w.storage, loadsAhead(b.w.widest()))
 		defer b.leavers.close()
 	}
-	err = b.w.cold.each(ctx, b.w.current, func(batch int, rows []coldRow, slots []uint32) error {
+	err = b.w.cold.each(ctx, func(batch int, rows []coldRow, slots []uint32) error {
 		return b.delta(ctx, batch, rows, slots)
 	})
 	if err != nil {

@@ -171,7 +171,7 @@ func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 	}
 	p.packed.forget(inFlight)
 	c := &w.cold
-	c.horizon = h
+	c.horizon, c.cached = h, p.cached
 	c.leave = leavers{
 		rows: p.cached.rows, end: uint32(h.currentEnd()), atHand: c.noteLeaving,
 		wanted: w.considers(func(m method) bool { return m.forward }) && w.room.total() > 0,
