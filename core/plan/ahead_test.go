@@ -71,3 +71,44 @@ func TestRowsAreLoadedOnceInEachPass(t *testing.T) {
 		p.Close()
 	}
 }
+
+// TestRowsOfPacksAreNotSetAsideAgain: a plan whose batches ahead were ahead before as well sets aside no row for them
+// that a pack has.
+func TestRowsOfPacksAreNotSetAsideAgain(t *testing.T) {
+	type place struct {
+		batch int64
+		pos   int32
+	}
+	rng := explore.Rand(t, 1, 35)
+	trace := makeTrace(rng, 12, 200, 2000, 1)
+	for _, name := range []string{"forward", "page-once", "page-once+forward", "pack+forward"} {
+		c := testConfig(2000, 100, name)
+		c.PackFile = 10_000 * 620
+		p, err := New(mem.NewBudget(0), c)
+		require.NoError(t, err)
+		held := map[place]int64{}
+		for first := int64(0); first < 12; first += 3 {
+			s, err := p.Plan(context.Background(), first, InMemory(trace[first:first+3]), InMemory(trace[first+3:]))
+			require.NoError(t, err)
+			put := func(d Dest) {
+				at := place{first + int64(d.Batch), d.Pos}
+				before, twice := held[at]
+				require.False(t, twice, "%s: %v by the plans of batches %d and %d", name, at, before, first)
+				held[at] = first
+			}
+			for b := range s.Len() {
+				var step Step
+				require.NoError(t, s.Step(context.Background(), b, &step))
+				for _, f := range step.Forward {
+					put(f.Dest)
+				}
+				for _, e := range step.Extra {
+					put(e.Dest)
+				}
+			}
+			s.Release()
+		}
+		require.NotEmpty(t, held, name)
+		p.Close()
+	}
+}

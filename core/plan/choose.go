@@ -179,12 +179,9 @@ func (w *window) sample(ctx context.Context) (*sample, error) {
 	part := 1.
 	for stride := uint32(max(1, min(total/wanted, regions/minRegions))); ; stride /= 2 {
 		rows, part = rows[:0], float64(regions)/float64(max(1, inSample(regions, stride)))
-		err := w.cold.all(ctx, func(all []coldRow) error {
-			for _, r := range all {
-				if sampled(r.row>>w.regionBits, stride) {
-					rows = append(rows, r)
-				}
-			}
+		within := func(row uint32) bool { return sampled(row>>w.regionBits, stride) }
+		err := w.cold.all(ctx, within, func(r coldRow) error {
+			rows = append(rows, r)
 			return nil
 		})
 		if err != nil {

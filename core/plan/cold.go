@@ -25,6 +25,7 @@ type cold struct {
 	*horizon
 	cached    *residency
 	delivered bitset.Set // accesses that packs of earlier plans hold; until the residency is planned
+	farthest  uint32     // delivered has none from this access on
 	atHand    bitset.Set // accesses whose rows are available earlier
 	leave     leavers
 	fillable  bool // moves into slots that nothing needs before are marked
@@ -158,7 +159,7 @@ func (c *cold) collect(b int, rows Batch, slots []int32, moves []cache.Move, fil
 
 // keepAhead counts the first access of the batches ahead to a row that is not cached, and reports whether it is cold.
 func (c *cold) keepAhead(row, access uint32) bool {
-	if c.records == nil || !c.sees || c.delivered.Has(int64(access)) {
+	if c.records == nil || !c.sees || access < c.farthest && c.delivered.Has(int64(access)) {
 		return false
 	}
 	c.ahead++
@@ -166,22 +167,26 @@ func (c *cold) keepAhead(row, access uint32) bool {
 	return true
 }
 
-// all calls visit with the cold rows of the window, some at a time: of one batch of the superbatch after another, then
-// of the batches ahead by rising row.
-func (c *cold) all(ctx context.Context, visit func(rows []coldRow) error) error {
-	if err := c.each(ctx, func(_ int, rows []coldRow, _ []uint32) error { return visit(rows) }); err != nil {
-		return err
-	}
-	var err error
-	rows := c.buffer[:0]
+// all calls visit with each cold row of the window that wants holds for: of one batch of the superbatch after another,
+// then of the batches ahead by rising row.
+func (c *cold) all(ctx context.Context, wants func(row uint32) bool, visit func(r coldRow) error) error {
+	err := c.each(ctx, func(_ int, rows []coldRow, _ []uint32) error {
+		for _, r := range rows {
+			if wants(r.row) {
+				if err := visit(r); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
 	c.cached.eachAhead(func(row, access uint32) bool {
-		rows = append(rows, coldRow{row, access | uint32(c.atHand.Bit(int64(access)))<<flagShift})
-		if len(rows) == cap(rows) {
-			err, rows = errors.Join(err, visit(rows)), rows[:0]
+		if err == nil && wants(row) {
+			err = visit(coldRow{row, access | uint32(c.atHand.Bit(int64(access)))<<flagShift})
 		}
 		return true
 	})
-	return errors.Join(err, visit(rows))
+	return err
 }
 
 // each calls visit with the cold rows of one batch of the superbatch after another.

@@ -188,7 +188,7 @@ func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 	}
 	c.leave.lookups = []bitset.Set{c.delivered, c.atHand}
 	c.prepare(w)
-	p.packed.mark(s.First, h, c.delivered)
+	c.farthest = p.packed.mark(s.First, h, c.delivered)
 	return w, nil
 }
 
