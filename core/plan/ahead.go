@@ -11,23 +11,38 @@ const aheadBits = 6
 func aheadParts(numRows int64) int64 { return (numRows + 1<<aheadBits - 1) >> aheadBits }
 
 // eachAhead calls keep for each row that is not cached and that a batch ahead needs, by rising row, with its first
-// access there. The table forgets the access where keep reports false.
-func (r *residency) eachAhead(keep func(row, access uint32) bool) {
+// access there, in the parts of the table that wants holds for, given by their first row. The table forgets the access
+// where keep reports false.
+func (r *residency) eachAhead(wants func(first uint32) bool, keep func(row, access uint32) bool) {
 	for part := range r.ahead.Within(0, aheadParts(int64(len(r.rows)))) {
 		first := part << aheadBits
+		if !wants(uint32(first)) {
+			continue
+		}
+		kept := false
 		uses := r.rows[first:min(first+1<<aheadBits, int64(len(r.rows)))]
 		for i, use := range uses {
-			if use != 0 && use&cachedBit == 0 && !keep(uint32(first)+uint32(i), use-1) {
+			if use == 0 || use&cachedBit != 0 {
+				continue
+			}
+			if keep(uint32(first)+uint32(i), use-1) {
+				kept = true
+			} else {
 				uses[i] = 0
 			}
+		}
+		if !kept {
+			r.ahead.Remove(part)
 		}
 	}
 }
 
+// everywhere is for all parts of a table.
+func everywhere(uint32) bool { return true }
+
 // forgetAhead ends a plan: nothing is known of rows that are not cached.
 func (r *residency) forgetAhead() {
-	r.eachAhead(func(_, _ uint32) bool { return false })
-	clear(r.ahead)
+	r.eachAhead(everywhere, func(_, _ uint32) bool { return false })
 }
 
 // settle ends the residency of a plan. It returns cached rows that are needed ahead to the queue, the rows that are
@@ -42,5 +57,5 @@ func (u nextUses) settle(keep func(row, access uint32) bool) {
 		}
 		u.buckets.used.clear(b)
 	}
-	u.cached.eachAhead(keep)
+	u.cached.eachAhead(everywhere, keep)
 }

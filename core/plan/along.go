@@ -48,8 +48,7 @@ func (b *builder) eachLed(ctx context.Context, visit func(batch, leader uint32, 
 		return err
 	}
 	defer rows.free()
-	every := func(uint32) bool { return true }
-	err = b.w.cold.all(ctx, every, func(r coldRow) error { return rows.put(r.row, r) })
+	err = b.w.cold.all(ctx, everywhere, func(r coldRow) error { return rows.put(r.row, r) })
 	led := make([]float64, len(b.w.batches))
 	for r := 0; r < len(rows.counts) && err == nil; r++ {
 		err = b.ledIn(ctx, rows, r, led, visit)

@@ -167,8 +167,8 @@ func (c *cold) keepAhead(row, access uint32) bool {
 	return true
 }
 
-// all calls visit with each cold row of the window that wants holds for: of one batch of the superbatch after another,
-// then of the batches ahead by rising row.
+// all calls visit with the cold rows of the window in the parts of the graph that wants holds for (see eachAhead): of
+// one batch of the superbatch after another, then of the batches ahead by rising row.
 func (c *cold) all(ctx context.Context, wants func(row uint32) bool, visit func(r coldRow) error) error {
 	err := c.each(ctx, func(_ int, rows []coldRow, _ []uint32) error {
 		for _, r := range rows {
@@ -180,8 +180,8 @@ func (c *cold) all(ctx context.Context, wants func(row uint32) bool, visit func(
 		}
 		return nil
 	})
-	c.cached.eachAhead(func(row, access uint32) bool {
-		if err == nil && wants(row) {
+	c.cached.eachAhead(wants, func(row, access uint32) bool {
+		if err == nil {
 			err = visit(coldRow{row, access | uint32(c.atHand.Bit(int64(access)))<<flagShift})
 		}
 		return true
