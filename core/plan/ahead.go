@@ -5,7 +5,8 @@ package plan
 // The table lasts until the transfer is planned.
 
 // aheadBits is the logarithm of the rows of the graph for which residency.ahead has one bit: four cache lines of the
-// table, so that a plan of few accesses does not pass over all of a large table. Arbitrary.
+// table, so that a plan of few accesses does not pass over all of a large table. A region of the sample has whole
+// parts. Arbitrary.
 const aheadBits = 6
 
 func aheadParts(numRows int64) int64 { return (numRows + 1<<aheadBits - 1) >> aheadBits }
