@@ -48,14 +48,7 @@ func (b *builder) eachLed(ctx context.Context, visit func(batch, leader uint32, 
 		return err
 	}
 	defer rows.free()
-	err = b.w.cold.each(ctx, len(b.w.batches), func(_ int, all []coldRow, _ []uint32) error {
-		for _, r := range all {
-			if err := rows.put(r.row, r); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err = b.w.cold.all(ctx, everywhere, func(r coldRow) error { return rows.put(r.row, r) })
 	led := make([]float64, len(b.w.batches))
 	for r := 0; r < len(rows.counts) && err == nil; r++ {
 		err = b.ledIn(ctx, rows, r, led, visit)

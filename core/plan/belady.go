@@ -85,7 +85,7 @@ func (d *departures) add(row, access, batch uint32, from int32) bool {
 }
 
 // note collects rows that leave at batch now, and empties the block. Those that only batches ahead need have the first
-// such access in the table, as rows have that no batch of the superbatch needs: see nextUses.settle.
+// such access in the table, as rows have that no batch of the superbatch needs: see eachAhead.
 func (l *leavers) note(now uint32, d *departures) {
 	accesses := d.accesses[:d.n]
 	asm.Prefetch(l.rows, d.rows[:d.n])

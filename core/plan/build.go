@@ -31,16 +31,8 @@ type builder struct {
 // built is the delta of the current step.
 type built struct {
 	filled  set32 // of the marked moves, those that the prologue makes
-	forward []leaver
+	forward set32 // of the leavers, those that the step sets aside
 	extra   []coldRow
-}
-
-// fill has the prologue make a marked move, by its number among those.
-func (s *built) fill(marked int) {
-	for len(s.filled) <= marked/32 {
-		s.filled = append(s.filled, 0)
-	}
-	s.filled.add(marked)
 }
 
 // build writes a method into the plan. Without memory for it, the plan is left unchanged.
@@ -63,6 +55,9 @@ func (w *window) build(ctx context.Context, m method) error {
 		w.plan.Prologue = Prologue{}
 		clear(w.held)
 		return err
+	}
+	if m.forward {
+		w.plan.leavers, w.cold.leavers = w.cold.leavers, nil
 	}
 	for dest, n := range b.rows {
 		if n > 0 {
@@ -104,7 +99,7 @@ func (b *builder) all(ctx context.Context) error {
 		b.leavers = b.w.cold.leavers[:b.w.current].load(ctx, b.w.storage, loadsAhead(b.w.widest()))
 		defer b.leavers.close()
 	}
-	err = b.w.cold.each(ctx, b.w.current, func(batch int, rows []coldRow, slots []uint32) error {
+	err = b.w.cold.each(ctx, func(batch int, rows []coldRow, slots []uint32) error {
 		return b.delta(ctx, batch, rows, slots)
 	})
 	if err != nil {
@@ -131,6 +126,9 @@ func (b *builder) delta(ctx context.Context, batch int, rows []coldRow, slots []
 	if b.forward && b.w.cold.leavers[batch] != nil {
 		if err := takeFrom(b.leavers, b.setAside); err != nil {
 			return err
+		}
+		if len(s.forward) == 0 {
+			b.w.cold.leavers.free(batch)
 		}
 	}
 	if b.along != nil {
@@ -182,7 +180,7 @@ func (b *builder) scanBatch(batch int, rows []coldRow, slots []uint32) error {
 			r.at = a
 		default:
 			slot := slots[marked-1]
-			b.step.fill(marked - 1)
+			b.step.filled.put(marked - 1)
 			b.filled.Add(int64(slot))
 			r.at = flagFilling | slot
 		}
@@ -196,13 +194,13 @@ func (b *builder) scanBatch(batch int, rows []coldRow, slots []uint32) error {
 // setAside adds to a step the rows that it sets aside. A row that leaves a slot which the prologue fills is set aside
 // before.
 func (b *builder) setAside(leave []leaver) error {
-	for _, e := range leave {
+	for i, e := range leave {
 		if !b.atHand(b.w.batchOf(e.access), e.access) {
 			continue
 		}
 		to := b.counted(b.w.dest(e.access))
 		if e.from < 0 || !b.filled.Has(int64(e.from)) {
-			b.step.forward = append(b.step.forward, e)
+			b.step.forward.put(i)
 			continue
 		}
 		if b.early = append(b.early, Forward{e.from, to}); int64(len(b.early))*size[Forward]() >= spreadBytes {

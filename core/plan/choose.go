@@ -169,7 +169,7 @@ func inSample(regions int, stride uint32) (n int) {
 // sample takes a part of the cold rows: all rows of some regions. It scales requests by the number of regions, however
 // many rows a region has, as dense rows share requests.
 func (w *window) sample(ctx context.Context) (*sample, error) {
-	total := 0
+	total := int(w.cold.ahead)
 	for _, n := range w.cold.rows {
 		total += int(n)
 	}
@@ -179,12 +179,9 @@ func (w *window) sample(ctx context.Context) (*sample, error) {
 	part := 1.
 	for stride := uint32(max(1, min(total/wanted, regions/minRegions))); ; stride /= 2 {
 		rows, part = rows[:0], float64(regions)/float64(max(1, inSample(regions, stride)))
-		err := w.cold.each(ctx, len(w.batches), func(_ int, all []coldRow, _ []uint32) error {
-			for _, r := range all {
-				if sampled(r.row>>w.regionBits, stride) {
-					rows = append(rows, r)
-				}
-			}
+		within := func(row uint32) bool { return sampled(row>>w.regionBits, stride) }
+		err := w.cold.all(ctx, within, func(r coldRow) error {
+			rows = append(rows, r)
 			return nil
 		})
 		if err != nil {

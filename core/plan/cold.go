@@ -20,10 +20,12 @@ const (
 )
 
 // cold collects the accesses of a horizon to rows that are neither cached then nor set aside by an earlier plan. Of the
-// batches ahead, only first accesses are known to be such.
+// batches ahead, only first accesses are known to be such; they stay in the tables of the residency.
 type cold struct {
 	*horizon
+	cached    *residency
 	delivered bitset.Set // accesses that packs of earlier plans hold; until the residency is planned
+	farthest  uint32     // delivered has none from this access on
 	atHand    bitset.Set // accesses whose rows are available earlier
 	leave     leavers
 	fillable  bool // moves into slots that nothing needs before are marked
@@ -36,8 +38,9 @@ type cold struct {
 	buffer  []coldRow // of the widest batch
 	words   []uint32  // bits of the widest batch, for three sets
 
-	rows     []int64 // by batch: accesses in all
-	packing  []int64 // of those of the superbatch, rows that a prologue could only set aside
+	ahead    int64   // accesses of the batches ahead
+	rows     []int64 // by batch of the superbatch: accesses
+	packing  []int64 // of these, rows that a prologue could only set aside
 	packingF []int64 // and that are not available earlier
 	filling  []int64 // rows that it could read into slots
 	fillingF []int64 // and that are not available earlier
@@ -47,9 +50,9 @@ type cold struct {
 
 // prepare makes room for the widest batch, if cold rows are collected and there is memory.
 func (c *cold) prepare(w *window) {
-	n := len(w.batches)
+	n := w.current
 	for _, counts := range []*[]int64{&c.rows, &c.packing, &c.packingF, &c.filling, &c.fillingF, &c.leaving} {
-		*counts = make([]int64, n)
+		*counts = make([]int64, len(w.batches))
 	}
 	c.words = make([]uint32, 3*bitWords(w.widest()))
 	if w.plain() {
@@ -154,28 +157,43 @@ func (c *cold) collect(b int, rows Batch, slots []int32, moves []cache.Move, fil
 	return c.keep(b, c.buffer[:n], filled, c.leave.events)
 }
 
-// collectAhead finds the cold accesses of a batch ahead: among the given positions, those that no pack holds.
-func (c *cold) collectAhead(b int, rows Batch, positions []uint32) error {
-	if c.records == nil || !c.sees {
-		return nil
+// keepAhead counts the first access of the batches ahead to a row that is not cached, and reports whether it is cold.
+func (c *cold) keepAhead(row, access uint32) bool {
+	if c.records == nil || !c.sees || access < c.farthest && c.delivered.Has(int64(access)) {
+		return false
 	}
-	n := 0
-	for _, pos := range positions {
-		if a := c.offsets[b] + pos; !c.delivered.Has(int64(a)) {
-			c.buffer[n] = coldRow{rows[pos], a | uint32(c.atHand.Bit(int64(a)))<<flagShift}
-			n++
-		}
-	}
-	return c.keep(b, c.buffer[:n], nil, nil)
+	c.ahead++
+	c.keys.add(row)
+	return true
 }
 
-// each calls visit with the cold rows of one batch after another, up to a batch.
-func (c *cold) each(
-	ctx context.Context, before int, visit func(b int, rows []coldRow, slots []uint32) error,
-) error {
-	all := c.records[:before].load(ctx, c.storage, loadsAhead(c.widest()))
+// all calls visit with the cold rows of the window in the parts of the graph that wants holds for (see eachAhead): of
+// one batch of the superbatch after another, then of the batches ahead by rising row.
+func (c *cold) all(ctx context.Context, wants func(row uint32) bool, visit func(r coldRow) error) error {
+	err := c.each(ctx, func(_ int, rows []coldRow, _ []uint32) error {
+		for _, r := range rows {
+			if wants(r.row) {
+				if err := visit(r); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	c.cached.eachAhead(wants, func(row, access uint32) bool {
+		if err == nil {
+			err = visit(coldRow{row, access | uint32(c.atHand.Bit(int64(access)))<<flagShift})
+		}
+		return true
+	})
+	return err
+}
+
+// each calls visit with the cold rows of one batch of the superbatch after another.
+func (c *cold) each(ctx context.Context, visit func(b int, rows []coldRow, slots []uint32) error) error {
+	all := c.records.load(ctx, c.storage, loadsAhead(c.widest()))
 	defer all.close()
-	for b, r := range c.records[:before] {
+	for b, r := range c.records {
 		use := func(record []uint32) error {
 			rows, slots := unpackCold(record, c.offsets[b], c.batches[b].Len(), c.buffer)
 			return visit(b, rows, slots)

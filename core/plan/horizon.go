@@ -13,7 +13,7 @@ type horizon struct {
 	index
 	batches []Rows
 	current int     // the first batch ahead
-	next    records // by batch: of each access the next one to its row, or none
+	next    records // by batch of the superbatch: of each access the next one to its row, or none
 	storage Storage
 }
 

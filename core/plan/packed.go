@@ -66,8 +66,8 @@ func (p *packed) fileBytes(lo, hi int64) (n int64) {
 	return n
 }
 
-// mark adds the accesses that packs hold to a set.
-func (p *packed) mark(first int64, h *horizon, delivered bitset.Set) {
+// mark adds the accesses that packs hold to a set, and returns the end of the last batch with any.
+func (p *packed) mark(first int64, h *horizon, delivered bitset.Set) (end uint32) {
 	for b, batch := range h.batches {
 		k := p.batches[first+int64(b)]
 		if k == nil || k.held == nil || k.size != batch.Len() {
@@ -76,7 +76,9 @@ func (p *packed) mark(first int64, h *horizon, delivered bitset.Set) {
 		for i := range k.positions().Within(0, int64(k.size)) {
 			delivered.Add(int64(h.offsets[b]) + i)
 		}
+		end = h.offsets[b+1]
 	}
+	return end
 }
 
 // remember keeps what a plan puts into packs. The nearest are in memory.

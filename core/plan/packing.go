@@ -20,6 +20,14 @@ func (s set32) has(i int) bool { return s[i/32]>>(i%32)&1 != 0 }
 
 func (s set32) add(i int) { s[i/32] |= 1 << (i % 32) }
 
+// put adds a number beyond the words as well.
+func (s *set32) put(i int) {
+	for len(*s) <= i/32 {
+		*s = append(*s, 0)
+	}
+	s.add(i)
+}
+
 // all yields the members, rising.
 func (s set32) all() iter.Seq[int] {
 	return func(yield func(i int) bool) {

@@ -62,9 +62,10 @@ type Superplan struct {
 	// aside before it, and there is room for its packs.
 	Early bool
 
-	index  *index
-	steps  records // by batch, see packStep
-	deltas []delta // by batch: changes by the transfer; nil: none
+	index   *index
+	steps   records // by batch, see packStep
+	deltas  []delta // by batch: changes by the transfer; nil: none
+	leavers records // by batch: rows that may be set aside, see leaver; nil: none
 }
 
 // Lost returns the plan of n batches without a plan: their steps are empty.
@@ -85,6 +86,7 @@ func (s *Superplan) Len() int { return len(s.steps) }
 // Release gives the plan's room back. It is called once, after its last use, by any goroutine.
 func (s *Superplan) Release() {
 	s.steps.freeAll()
+	s.leavers.freeAll()
 	for i := range s.deltas {
 		s.deltas[i].free()
 	}
@@ -128,8 +130,8 @@ func (s *Step) MoveTo(now []int32, rows int) {
 	}
 }
 
-// delta lists the changes of the transfer to a step: which of the marked moves the prologue makes (words of bits), rows
-// that are set aside, rows that are read along.
+// delta lists the changes of the transfer to a step: which of the marked moves the prologue makes and which of the
+// leavers are set aside (words of bits), and rows that are read along.
 type delta struct {
 	record                 Record
 	filled, forward, extra int
@@ -147,6 +149,9 @@ func (s *Superplan) Fetch(ctx context.Context, i int) {
 	Fetch(ctx, s.steps[i])
 	if s.deltas != nil {
 		Fetch(ctx, s.deltas[i].record)
+		if s.deltas[i].forward > 0 {
+			Fetch(ctx, s.leavers[i])
+		}
 	}
 }
 
@@ -162,17 +167,20 @@ func (s *Superplan) Step(ctx context.Context, i int, own *Step) error {
 	if err == nil && s.deltas != nil && s.deltas[i].record != nil {
 		d := &s.deltas[i]
 		err = loaded(ctx, d.record, func(data []byte) error {
-			filled := set32(mem.View[uint32](data[:4*d.filled]))
-			data = data[4*d.filled:]
-			forward := d.forward * int(size[leaver]())
-			for _, e := range mem.View[leaver](data[:forward]) {
-				own.Forward = append(own.Forward, Forward{e.from, s.index.dest(e.access)})
-			}
-			for _, e := range mem.View[coldRow](data[forward:]) {
+			words := set32(mem.View[uint32](data[:4*(d.filled+d.forward)]))
+			for _, e := range mem.View[coldRow](data[4*len(words):]) {
 				own.Extra = append(own.Extra, Extra{e.row, s.index.dest(e.at)})
 			}
-			own.fill(filled)
-			return nil
+			own.fill(words[:d.filled])
+			if d.forward == 0 {
+				return nil
+			}
+			return loaded(ctx, s.leavers[i], func(leave []leaver) error {
+				for k := range words[d.filled:].all() {
+					own.Forward = append(own.Forward, Forward{leave[k].from, s.index.dest(leave[k].access)})
+				}
+				return nil
+			})
 		})
 	}
 	if err != nil {

@@ -161,6 +161,7 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Rows)
 	if err := w.finish(ctx); err != nil {
 		return err
 	}
+	p.cached.forgetAhead()
 	p.packed.remember(p.budget, w)
 	p.previous = s.First
 	return nil
@@ -208,7 +209,8 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 		}
 	}
 	w.missed = run.missed
-	return known.settle(ctx, p.buffers.misses, w.cold.collectAhead)
+	known.settle(w.cold.keepAhead)
+	return nil
 }
 
 // Reset tells the planner what the cache really holds, after an executor that stopped in the middle of a superbatch or

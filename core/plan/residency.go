@@ -30,10 +30,11 @@ type link struct {
 type residency struct {
 	capacity int64
 
-	// by row of the graph: its slot with cachedBit; else, while the horizon is scanned, its first access so far + 1;
-	// else 0
+	// by row of the graph: its slot with cachedBit; else, while a plan is made, its first access so far, or from the
+	// steps on its next, + 1; else 0
 	rows  []uint32
-	first []uint32 // by slot: while the horizon is scanned, the first access so far to its row + 1; else 0
+	ahead bitset.Set // by part of rows (aheadBits): batches ahead have one of them
+	first []uint32   // by slot: while the horizon is scanned, the first access so far to its row + 1; else 0
 
 	links     []link // by slot
 	slotTop   uint32 // slots from here on were never used
@@ -49,7 +50,8 @@ type residency struct {
 }
 
 func residencyBytes(numRows, capacity int64) int64 {
-	return numRows*4 + capacity*(size[link]()+4*(queueFactor+2)) + bitset.Bytes(capacity)
+	return numRows*4 + bitset.Bytes(aheadParts(numRows)) +
+		capacity*(size[link]()+4*(queueFactor+2)) + bitset.Bytes(capacity)
 }
 
 func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, error) {
@@ -64,7 +66,8 @@ func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, erro
 		data = data[n:]
 		return part
 	}
-	r.touched = mem.View[uint64](take(bitset.Bytes(capacity))) // first, so that it is aligned
+	r.touched = mem.View[uint64](take(bitset.Bytes(capacity))) // first, so that they are aligned
+	r.ahead = mem.View[uint64](take(bitset.Bytes(aheadParts(numRows))))
 	r.links = mem.View[link](take(capacity * size[link]()))
 	r.queue = idleQueue{links: r.links, slots: mem.View[uint32](take(capacity * 4 * queueFactor))}
 	r.first = mem.View[uint32](take(capacity * 4))
@@ -139,6 +142,7 @@ func (r *residency) clear() {
 // wipe is clear after a plan that was given up half-way.
 func (r *residency) wipe() {
 	clear(r.rows)
+	clear(r.ahead)
 	clear(r.first)
 	r.empty()
 }

@@ -171,7 +171,7 @@ func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 	}
 	p.packed.forget(inFlight)
 	c := &w.cold
-	c.horizon = h
+	c.horizon, c.cached = h, p.cached
 	c.leave = leavers{
 		rows: p.cached.rows, end: uint32(h.currentEnd()), atHand: c.noteLeaving,
 		wanted: w.considers(func(m method) bool { return m.forward }) && w.room.total() > 0,
@@ -188,7 +188,7 @@ func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 	}
 	c.leave.lookups = []bitset.Set{c.delivered, c.atHand}
 	c.prepare(w)
-	p.packed.mark(s.First, h, c.delivered)
+	c.farthest = p.packed.mark(s.First, h, c.delivered)
 	return w, nil
 }
 

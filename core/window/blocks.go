@@ -42,7 +42,7 @@ type samplerScratch struct {
 	drawn     sample.Subgraph // a copy, where the batch waits to be forecast
 	batchRows draw.BatchRows
 	request   draw.Request
-	narrow    []uint32
+	trace     traceScratch
 }
 
 // take samples the next batches, at least one and at most n, or says why it
@@ -238,7 +238,7 @@ func (s *blocks) sampleOne(
 		b.free()
 		return nil, err
 	}
-	own.narrow = b.keep(c, rows, g, &own.request, own.narrow)
+	b.keep(c, rows, g, &own.request, &own.trace)
 	return b, nil
 }
 

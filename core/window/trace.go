@@ -2,6 +2,7 @@ package window
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"math"
 
@@ -36,10 +37,12 @@ type sampled struct {
 }
 
 // lengths are the lengths of the parts of a trace that not all subgraphs have.
-type lengths struct {
-	wide, narrow   int64 // positions of edges: of 64 bits where some need these, else of 32
-	weights, trees int64
-	ptrs           int64
+type lengths struct{ weights, trees, ptrs, positions, sources int64 }
+
+// traceScratch is memory for the pieces of a trace.
+type traceScratch struct {
+	words []uint32
+	bytes []byte
 }
 
 type hopCounts struct{ nodes, edges []int64 }
@@ -125,22 +128,18 @@ func (s *sampled) dropTrace() {
 }
 
 // keep copies a sampled subgraph to the record store, without its nodes where the planned rows, which are kept, are
-// these. Where there is no room, the trace is lost, which is no error. It uses the memory of narrow and returns it.
-func (s *sampled) keep(
-	c *Cache, rows []uint32, g *sample.Subgraph, r *draw.Request, narrow []uint32,
-) []uint32 {
+// these. Where there is no room, the trace is lost, which is no error.
+func (s *sampled) keep(c *Cache, rows []uint32, g *sample.Subgraph, r *draw.Request, own *traceScratch) {
 	if int64(len(g.Row)) > math.MaxUint32 {
-		return narrow
+		return
 	}
 	// Where plans are in memory, that is for rows until they are planned.
 	s.byRows = c.draw.Split.Stored && sameNodes(rows, g.Nodes)
-	pieces, narrow := s.pack(g, r, narrow)
-	trace, err := c.recordStore.tryPut(pieces...)
+	trace, err := c.recordStore.tryPut(s.pack(g, r, own)...)
 	if err != nil {
 		trace, s.byRows = lost{}, false
 	}
 	s.trace = trace
-	return narrow
 }
 
 // sameNodes reports whether rows are nodes, in their order.
@@ -156,24 +155,24 @@ func sameNodes(rows []uint32, nodes []int64) bool {
 	return true
 }
 
-// pack returns the pieces of a trace. It uses the memory of narrow and returns it.
-func (s *sampled) pack(g *sample.Subgraph, r *draw.Request, narrow []uint32) ([][]byte, []uint32) {
-	narrow = narrow[:0]
-	wide := g.Pos
-	if !exceeds32(g.Pos) {
-		wide, narrow = nil, narrowed(narrow, g.Pos)
-	}
-	s.lengths = lengths{
-		int64(len(wide)), int64(len(narrow)), int64(len(g.Weight)), int64(len(g.Tree)), int64(len(g.Ptr)),
-	}
+// pack returns the pieces of a trace, in the memory of own.
+func (s *sampled) pack(g *sample.Subgraph, r *draw.Request, own *traceScratch) [][]byte {
+	words := own.words[:0]
 	if !s.byRows {
-		narrow = narrowed(narrow, g.Nodes)
+		for _, node := range g.Nodes {
+			words = append(words, uint32(node))
+		}
 	}
-	narrow = packedSources(narrowed(narrow, g.Ptr), g.Row)
+	others := len(words)
+	words = packedSources(words, g.Row)
+	own.words, own.bytes = words, packedSteps(packedSteps(own.bytes[:0], g.Ptr), g.Pos)
+	s.lengths = lengths{
+		weights: int64(len(g.Weight)), trees: int64(len(g.Tree)), ptrs: int64(len(g.Ptr)),
+		positions: int64(len(g.Pos)), sources: int64(len(words) - others),
+	}
 	return [][]byte{
-		mem.Bytes(r.Inputs), mem.Bytes(r.Places.Ends), mem.Bytes(wide), mem.Bytes(g.Weight), mem.Bytes(g.Tree),
-		mem.Bytes(narrow),
-	}, narrow
+		mem.Bytes(r.Inputs), mem.Bytes(r.Places.Ends), mem.Bytes(g.Weight), mem.Bytes(g.Tree), mem.Bytes(words), own.bytes,
+	}
 }
 
 // load reads a trace into a subgraph, and its inputs and links into the request, reusing their memory.
@@ -205,16 +204,18 @@ func (s *sampled) unpack(data, nodes []byte, g *sample.Subgraph, r *draw.Request
 	}
 	r.Inputs = append(r.Inputs[:0], mem.View[int64](take(8*s.numSeeds))...)
 	r.Places.Ends = append(r.Places.Ends[:0], mem.View[int64](take(8*s.ends))...)
-	wide := mem.View[int64](take(8 * s.lengths.wide))
 	g.Weight = append(g.Weight[:0], mem.View[float32](take(4*s.lengths.weights))...)
 	g.Tree = append(g.Tree[:0], mem.View[uint32](take(4*s.lengths.trees))...)
-	g.Pos = append(widened(g.Pos, mem.View[uint32](take(4*s.lengths.narrow))), wide...)
 	if !s.byRows {
 		nodes = take(4 * s.nodes)
 	}
-	g.Nodes = widened(g.Nodes, mem.View[uint32](nodes))
-	g.Ptr = widened(g.Ptr, mem.View[uint32](take(4*s.lengths.ptrs)))
-	g.Row = unpackedSources(g.Row, s.edges, mem.View[uint32](data))
+	g.Nodes = g.Nodes[:0]
+	for _, node := range mem.View[uint32](nodes) {
+		g.Nodes = append(g.Nodes, int64(node))
+	}
+	g.Row = unpackedSources(g.Row, s.edges, mem.View[uint32](take(4*s.lengths.sources)))
+	g.Ptr, data = unpackedSteps(g.Ptr, s.lengths.ptrs, data)
+	g.Pos, _ = unpackedSteps(g.Pos, s.lengths.positions, data)
 	g.NodesPerHop, g.EdgesPerHop = s.perHop.nodes, s.perHop.edges
 }
 
@@ -252,25 +253,25 @@ func unpackedSources(dst []uint32, count int64, packed []uint32) []uint32 {
 
 func wordsOf(bits int) int { return (bits + 31) / 32 }
 
-func exceeds32(values []int64) bool {
-	all := int64(0)
+// packedSteps appends each value less the value before it to dst, as a varint: one byte for nearly every degree, and
+// for positions of one target's edges, which are near each other.
+func packedSteps(dst []byte, values []int64) []byte {
+	before := int64(0)
 	for _, v := range values {
-		all |= v
-	}
-	return uint64(all) > math.MaxUint32
-}
-
-func narrowed(dst []uint32, src []int64) []uint32 {
-	for _, v := range src {
-		dst = append(dst, uint32(v))
+		dst = binary.AppendVarint(dst, v-before)
+		before = v
 	}
 	return dst
 }
 
-func widened(dst []int64, src []uint32) []int64 {
+// unpackedSteps returns count values from what packedSteps has appended, in the memory of dst, and the rest.
+func unpackedSteps(dst []int64, count int64, packed []byte) ([]int64, []byte) {
 	dst = dst[:0]
-	for _, v := range src {
-		dst = append(dst, int64(v))
+	v := int64(0)
+	for range count {
+		step, n := binary.Varint(packed)
+		v, packed = v+step, packed[n:]
+		dst = append(dst, v)
 	}
-	return dst
+	return dst, packed
 }

@@ -2,6 +2,7 @@ package window
 
 import (
 	"bytes"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,21 +12,19 @@ import (
 	"freshgo/core/sample"
 )
 
-// TestTracesAreUnpackedAsTheyWerePacked: with positions of edges that 32 bits hold, which take half of the room, with
-// one that they do not hold, and without.
+// TestTracesAreUnpackedAsTheyWerePacked: with positions of edges of one byte, of many and below 0, and without.
 func TestTracesAreUnpackedAsTheyWerePacked(t *testing.T) {
 	var sizes []int
-	for i, pos := range [][]int64{{5, 1<<32 - 1, 0}, {5, 1 << 32, 0}, {5, -1, 0}, nil, nil} {
+	for i, pos := range [][]int64{{5, 6, 0}, {1 << 62, 1<<62 + 1, 1 << 62}, {5, -1, math.MinInt64}, nil, nil} {
 		g := sample.Subgraph{
-			Nodes: []int64{7, 1<<32 - 2, 3}, Ptr: []int64{0, 1, 3}, Row: []uint32{2, 0, 1}, Pos: pos,
-			NodesPerHop: []int64{2, 1}, EdgesPerHop: []int64{3},
+			Nodes: []int64{7, 1<<32 - 2, 3}, Ptr: []int64{0, 1, 3, 0, 1 << 32}, Row: []uint32{2, 0, 1}, Pos: pos,
+			Weight: []float32{2, 3}, Tree: []uint32{9}, NodesPerHop: []int64{2, 1}, EdgesPerHop: []int64{3},
 		}
 		r := draw.Request{Inputs: []int64{1 << 40}}
 		s := sampled{
 			numSeeds: 1, nodes: 3, edges: 3, perHop: hopCounts{g.NodesPerHop, g.EdgesPerHop}, byRows: i == 4,
 		}
-		pieces, _ := s.pack(&g, &r, nil)
-		data := bytes.Join(pieces, nil)
+		data := bytes.Join(s.pack(&g, &r, &traceScratch{bytes: []byte{1}}), nil)
 		sizes = append(sizes, len(data))
 		var got sample.Subgraph
 		var asked draw.Request
@@ -33,11 +32,13 @@ func TestTracesAreUnpackedAsTheyWerePacked(t *testing.T) {
 		require.Equal(t, g.Nodes, got.Nodes)
 		require.Equal(t, g.Ptr, got.Ptr)
 		require.Equal(t, g.Row, got.Row)
+		require.Equal(t, g.Weight, got.Weight)
+		require.Equal(t, g.Tree, got.Tree)
 		require.Equal(t, append([]int64{}, pos...), append([]int64{}, got.Pos...))
 		require.Equal(t, r.Inputs, asked.Inputs)
 	}
-	require.Equal(t, sizes[3]+3*4, sizes[0])
-	require.Equal(t, sizes[3]+3*8, sizes[1])
+	require.Equal(t, sizes[3]+3, sizes[0])
+	require.Equal(t, sizes[3]+10+1+1, sizes[1])
 	require.Equal(t, sizes[3]-3*4, sizes[4])
 }
 

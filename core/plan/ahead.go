@@ -1,0 +1,62 @@
+package plan
+
+// When the steps of a plan are known, residency.rows has for each row that is not cached its first access in the
+// batches ahead. A pass over that table finds these accesses by rising row, and no record of the batches is read again.
+// The table lasts until the transfer is planned.
+
+// aheadBits is the logarithm of the rows of the graph for which residency.ahead has one bit: four cache lines of the
+// table, so that a plan of few accesses does not pass over all of a large table. A region of the sample has whole
+// parts. Arbitrary.
+const aheadBits = 6
+
+func aheadParts(numRows int64) int64 { return (numRows + 1<<aheadBits - 1) >> aheadBits }
+
+// eachAhead calls keep for each row that is not cached and that a batch ahead needs, by rising row, with its first
+// access there, in the parts of the table that wants holds for, given by their first row. The table forgets the access
+// where keep reports false.
+func (r *residency) eachAhead(wants func(first uint32) bool, keep func(row, access uint32) bool) {
+	for part := range r.ahead.Within(0, aheadParts(int64(len(r.rows)))) {
+		first := part << aheadBits
+		if !wants(uint32(first)) {
+			continue
+		}
+		kept := false
+		uses := r.rows[first:min(first+1<<aheadBits, int64(len(r.rows)))]
+		for i, use := range uses {
+			if use == 0 || use&cachedBit != 0 {
+				continue
+			}
+			if keep(uint32(first)+uint32(i), use-1) {
+				kept = true
+			} else {
+				uses[i] = 0
+			}
+		}
+		if !kept {
+			r.ahead.Remove(part)
+		}
+	}
+}
+
+// everywhere is for all parts of a table.
+func everywhere(uint32) bool { return true }
+
+// forgetAhead ends a plan: nothing is known of rows that are not cached.
+func (r *residency) forgetAhead() {
+	r.eachAhead(everywhere, func(_, _ uint32) bool { return false })
+}
+
+// settle ends the residency of a plan. It returns cached rows that are needed ahead to the queue, the rows that are
+// needed last to its front, since the next plan sees farther. (Rows without a use ahead entered the queue at their last
+// access.) Then it calls keep as eachAhead does.
+func (u nextUses) settle(keep func(row, access uint32) bool) {
+	for b := u.buckets.used.max(); b != none; b = u.buckets.used.max() {
+		for s := u.buckets.heads[b]; s != none; {
+			next := u.cached.links[s].next
+			u.cached.queue.push(s)
+			s = next
+		}
+		u.buckets.used.clear(b)
+	}
+	u.cached.eachAhead(everywhere, keep)
+}
