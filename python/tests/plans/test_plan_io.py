@@ -26,10 +26,7 @@ LOADERS: dict[str, dict[str, Any]] = {
     "neighbours on disk": {"cache": None, "neighbor_cache": 0},
     "lru": {"cache": "lru", "feature_cache": "2MiB"},
     "page-once": {"feature_cache": "2MiB", "plan": {"transfer": "page-once"}},
-    "scratch file": {
-        "feature_cache": "2MiB",
-        "plan": {"buffer_memory": "2MiB", "trace_memory": "8MiB", "transfer": "pack+forward"},
-    },
+    "scratch file": {"memory": "128MiB", "feature_cache": "2MiB", "plan": {"transfer": "pack+forward"}},
 }
 """Options as JSON; ``plan`` holds the arguments of a Belady."""
 
@@ -82,8 +79,8 @@ MEASURE = """
         if (plan := options.pop("plan", None)) is not None:
             options["cache"] = freshgo.Belady(**plan, scratch=sys.argv[3])
         loader = freshgo.Loader(
-            path, [8, 4], range(8000), batch_size=1000, shuffle=True, seed=1, memory="64MiB",
-            disk=freshgo.Disk(io=sys.argv[2]), **options
+            path, [8, 4], range(8000), batch_size=1000, shuffle=True, seed=1,
+            disk=freshgo.Disk(io=sys.argv[2]), **{"memory": "64MiB", **options}
         )
         opened = counted()
         for _ in range(3):
