@@ -93,9 +93,9 @@ func Open(ctx context.Context, of Config) (*Cache, error) {
 	if c.trained, err = openTrained(m, features); err != nil {
 		return nil, err
 	}
-	c.storage, c.lengths = plan.Memory(m.Budget), firstSuperbatches
-	if split.Stored { // what a short second superbatch reads, the next would read again
-		c.storage, c.lengths = c.recordStore, firstSuperbatches[:1]
+	c.storage, c.lengths = plan.Memory(m.Budget), firstLengths(split, m.NumBatches())
+	if split.Stored {
+		c.storage = c.recordStore
 	}
 	if o.History != nil {
 		if c.presence, err = plan.NewPresence(m.Budget, split.CacheRows); err != nil {

@@ -14,6 +14,7 @@ import (
 	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
+	"freshgo/core/sizing"
 	"freshgo/core/ssd"
 )
 
@@ -76,6 +77,19 @@ func (in *inspector) placeOf(n int64) place {
 // scan, and then they grow by four, so that sampling the next one, which takes
 // a batch a hundredth of the time of reading it, never waits. Arbitrary beyond.
 var firstSuperbatches = []int64{1, 16, 64, 256, 1024, 4096}
+
+// manySuperbatches is the number of superbatches in an epoch from which on the first ones also grow where plans are in
+// the scratch file. What a short superbatch reads, the next reads again: each of the short ones adds at most a scan to
+// the scans of the epoch. Arbitrary.
+const manySuperbatches = 8
+
+// firstLengths returns the lengths of the first superbatches; the others are as long as they come.
+func firstLengths(split *sizing.Split, epochBatches int64) []int64 {
+	if split.Stored && epochBatches/manySuperbatches < split.Superbatch {
+		return firstSuperbatches[:1]
+	}
+	return firstSuperbatches
+}
 
 // superbatchLength is the length of superbatch k, which is sampled next. Where it is an epoch, it ends with the epoch:
 // batches of two epochs share no reads of lists.
