@@ -40,16 +40,13 @@ func (w *Batch) Commit(f *fetch.Filler, endsStep bool) error {
 func (w *Batch) keepHits(f *fetch.Filler, tensors [][]byte) {
 	for i := range w.inspector.cache.trained.tables {
 		t := &w.inspector.cache.trained.tables[i]
-		dst, base := tensors[t.Index], f.Drawn.FirstRow(t.Type)
-		for pos, row := range f.Drawn.BatchRows.Rows {
-			if at := f.Drawn.BatchRows.TensorRow(int32(pos)); at >= 0 && t.Has(row) {
-				embed.Mark(dst[int(at-base)*t.Width:][:t.Width], t.local(row))
-				t.back.Take(t.local(row))
-			}
-		}
+		t.eachOwn(f, func(row uint32, record []byte) {
+			embed.Mark(record, t.local(row))
+			t.back.Take(t.local(row))
+		})
 		if len(f.Lookup.HitRows) > 0 {
 			hits, slots := f.HitsOf(t.Table)
-			f.Features.ToSlots(t.Table, slots, dst, hits)
+			f.Features.ToSlots(t.Table, slots, tensors[t.Index], hits)
 		}
 	}
 }

@@ -42,15 +42,15 @@ func returnWaiting(w *Batch) error {
 // returnOwn returns copies of the batch's rows, which are away until Commit. No run has a record of them.
 func returnOwn(w *Batch, f *fetch.Filler) error {
 	for i := range w.inspector.cache.trained.tables {
-		t := &w.inspector.cache.trained.tables[i]
-		dst, base := f.Tensors[t.Index], f.Drawn.FirstRow(t.Type)
-		for pos, row := range f.Drawn.BatchRows.Rows {
-			if at := f.Drawn.BatchRows.TensorRow(int32(pos)); at >= 0 && t.Has(row) {
+		t, failed := &w.inspector.cache.trained.tables[i], error(nil)
+		t.eachOwn(f, func(row uint32, record []byte) {
+			if failed == nil {
 				t.back.Take(t.local(row))
-				if err := t.lose(t.back.Add(t.local(row), dst[int(at-base)*t.Width:][:t.Width])); err != nil {
-					return err
-				}
+				failed = t.lose(t.back.Add(t.local(row), record))
 			}
+		})
+		if failed != nil {
+			return failed
 		}
 	}
 	return nil

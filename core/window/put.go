@@ -85,12 +85,7 @@ func PutRows(w *Batch, f *fetch.Filler, place int, rows []int64, records []byte)
 
 // toTensor writes the rows of the batch itself, which Commit takes from there.
 func (p *putRows) toTensor(f *fetch.Filler) {
-	dst, base := f.Tensors[p.Index], f.Drawn.FirstRow(p.Type)
-	for pos, row := range f.Drawn.BatchRows.Rows {
-		p.write(row, func() []byte {
-			return dst[int(f.Drawn.BatchRows.TensorRow(int32(pos))-base)*p.Width:][:p.Width]
-		})
-	}
+	p.eachOwn(f, func(row uint32, record []byte) { p.write(row, func() []byte { return record }) })
 }
 
 // toSlots writes the rows that the batches of the step have left in slots.

@@ -75,6 +75,16 @@ func (t *trainedTable) lose(err error) error {
 // local returns the row of the table that is a row of the graph.
 func (t *trainedTable) local(row uint32) uint32 { return uint32(int64(row) - t.First) }
 
+// eachOwn calls visit with the table's rows of a batch and their records in the batch's tensor.
+func (t *trainedTable) eachOwn(f *fetch.Filler, visit func(row uint32, record []byte)) {
+	records, base := f.Tensors[t.Index], f.Drawn.FirstRow(t.Type)
+	for pos, row := range f.Drawn.BatchRows.Rows {
+		if at := f.Drawn.BatchRows.TensorRow(int32(pos)); at >= 0 && t.Has(row) {
+			visit(row, records[int(at-base)*t.Width:][:t.Width])
+		}
+	}
+}
+
 // lose records an error after which rows of any table may be in no file.
 func (a *trained) lose(err error) {
 	for i := range a.tables {

@@ -58,7 +58,7 @@ _SAMPLED = 0.05
 class History:
     """A cache of what hidden layers compute, which prunes what a loader samples (FreshGNN, sections 3 and 4).
 
-    A node of a hidden layer of which something is cached is not computed: its neighbours are not sampled further, read
+    A node of a hidden layer with a cached entry is not computed: its neighbours are not sampled further, read
     or aggregated on its account. An entry older than ``t_stale`` is never read.
 
     Without options an entry is what layer 1 adds up over the node's sampled neighbours, with the node's own row where

@@ -39,7 +39,7 @@ _FILLS: dict[str, Callable[[int, int], _Fill]] = {
     "zeros": lambda n, dim: _constant(0.0),
     "ones": lambda n, dim: _constant(1.0),
 }
-"""The functions of :mod:`torch.nn.init` with their defaults, for ``[n, dim]``, of which ``dim`` is the fan in."""
+"""The functions of :mod:`torch.nn.init` with their defaults, for ``[n, dim]``; the fan in is ``dim``."""
 
 
 def filler(init: str, num_rows: int, dim: int) -> _Fill:
