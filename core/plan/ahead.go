@@ -12,9 +12,9 @@ const aheadBits = 6
 func aheadParts(numRows int64) int64 { return (numRows + 1<<aheadBits - 1) >> aheadBits }
 
 // eachAhead calls keep for each row that is not cached and that a batch ahead needs, by rising row, with its first
-// access there, in the parts of the table that wants holds for, given by their first row. The table forgets the access
-// where keep reports false.
-func (r *residency) eachAhead(wants func(first uint32) bool, keep func(row, access uint32) bool) {
+// access there and its mark, 0 or 1, in the parts of the table that wants holds for, given by their first row. The
+// table forgets the access where keep reports false.
+func (r *residency) eachAhead(wants func(first uint32) bool, keep func(row, access, mark uint32) bool) {
 	for part := range r.ahead.Within(0, aheadParts(int64(len(r.rows)))) {
 		first := part << aheadBits
 		if !wants(uint32(first)) {
@@ -26,7 +26,7 @@ func (r *residency) eachAhead(wants func(first uint32) bool, keep func(row, acce
 			if use == 0 || use&cachedBit != 0 {
 				continue
 			}
-			if keep(uint32(first)+uint32(i), use-1) {
+			if keep(uint32(first)+uint32(i), use&accessMask-1, use>>accessBits) {
 				kept = true
 			} else {
 				uses[i] = 0
@@ -43,13 +43,13 @@ func everywhere(uint32) bool { return true }
 
 // forgetAhead ends a plan: nothing is known of rows that are not cached.
 func (r *residency) forgetAhead() {
-	r.eachAhead(everywhere, func(_, _ uint32) bool { return false })
+	r.eachAhead(everywhere, func(_, _, _ uint32) bool { return false })
 }
 
 // settle ends the residency of a plan. It returns cached rows that are needed ahead to the queue, the rows that are
 // needed last to its front, since the next plan sees farther. (Rows without a use ahead entered the queue at their last
 // access.) Then it calls keep as eachAhead does.
-func (u nextUses) settle(keep func(row, access uint32) bool) {
+func (u nextUses) settle(keep func(row, access, mark uint32) bool) {
 	for b := u.buckets.used.max(); b != none; b = u.buckets.used.max() {
 		for s := u.buckets.heads[b]; s != none; {
 			next := u.cached.links[s].next

@@ -3,7 +3,6 @@ package plan
 import (
 	"freshgo/core/cache"
 	"freshgo/core/internal/asm"
-	"freshgo/core/internal/bitset"
 )
 
 // buckets holds the slots whose rows are needed within the horizon, by the batch that needs them. A bucket is a stack:
@@ -36,11 +35,11 @@ type belady struct {
 	*buckets
 	missed int64 // misses so far
 	leave  *leavers
-	fills  func(access uint32) bool // whether the prologue could read an access's row into its slot
+	fills  func(pos uint32) bool // whether the prologue could read a row of the current batch into its slot
 
 	// For the current batch, in memory for the widest.
 	rows   Batch
-	next   []uint32     // of each row the next access, or none
+	next   []uint32     // of each row the next access, with packedBit, or none
 	misses []uint32     // positions that are not cached, rising
 	queued []uint32     // by position: the next entrant of the same bucket; rejected
 	freed  []uint32     // slots evicted
@@ -50,15 +49,18 @@ type belady struct {
 // rejected marks, in belady.queued, an entrant that is needed later than all that is cached.
 const rejected = none - 1
 
+// missLeft, in place of cache.Miss while a step is planned, is a row that left the cache and can be set aside for the
+// batch.
+const missLeft = cache.Miss - 1
+
 // leavers collects rows that leave the cache, or are not admitted, with a known next use.
 type leavers struct {
-	rows    []uint32                        // of the residency
-	end     uint32                          // the first access of the batches ahead
-	atHand  func(access, batch uint32) bool // reports whether a row that can be set aside will be of use
-	lookups []bitset.Set                    // of accesses, by atHand
-	wanted  bool
-	depth   uint32
-	events  []leaver // for the current batch; with room for all rows of the widest
+	rows   []uint32 // of the residency
+	end    uint32   // the first access of the batches ahead
+	wanted bool
+	depth  uint32
+	events []leaver // for the current batch; with room for all rows of the widest
+	counts []int64  // by batch that needs them
 }
 
 // leaver is such a row: the access that needs it, and where it is now (as Forward.From).
@@ -70,51 +72,40 @@ type leaver struct {
 // departures lists rows that leave at a batch and are needed again, up to a block. Their entries in other tables are
 // prefetched together.
 type departures struct {
-	n        int
-	rows     [block]uint32
-	accesses [block]uint32 // that need them
-	batches  [block]uint32 // of these accesses
-	from     [block]int32  // where they are now, as Forward.From
+	n       int
+	rows    [block]uint32
+	uses    [block]uint32 // the accesses that need them, with packedBit
+	batches [block]uint32 // of these accesses
+	from    [block]int32  // where they are now, as Forward.From
 }
 
 // add adds a row and reports whether the block is full.
-func (d *departures) add(row, access, batch uint32, from int32) bool {
-	d.rows[d.n], d.accesses[d.n], d.batches[d.n], d.from[d.n] = row, access, batch, from
+func (d *departures) add(row, use, batch uint32, from int32) bool {
+	d.rows[d.n], d.uses[d.n], d.batches[d.n], d.from[d.n] = row, use, batch, from
 	d.n++
 	return d.n == block
 }
 
-// note collects rows that leave at batch now, and empties the block. Those that only batches ahead need have the first
-// such access in the table, as rows have that no batch of the superbatch needs: see eachAhead.
+// note collects rows that leave at batch now and can be set aside: packs of earlier plans do not hold them, and the
+// packs that they go to are complete in time. It empties the block. The table then marks these rows, and has, of rows
+// that only batches ahead need, the first such access, as of rows that no batch of the superbatch needs (see
+// eachAhead).
 func (l *leavers) note(now uint32, d *departures) {
-	accesses := d.accesses[:d.n]
 	asm.Prefetch(l.rows, d.rows[:d.n])
-	for i, access := range accesses {
-		if access >= l.end {
-			l.rows[d.rows[i]] = access + 1
+	for i, use := range d.uses[:d.n] {
+		access, then, word := use&accessMask, d.batches[i], uint32(0)
+		packed := use&packedBit != 0
+		if access >= l.end && !packed {
+			word = access + 1
 		}
+		if l.wanted && !packed && then-now > l.depth {
+			l.events = append(l.events, leaver{access, d.from[i]})
+			l.counts[then]++
+			word |= leftBit
+		}
+		l.rows[d.rows[i]] = word
 	}
 	d.n = 0
-	if !l.wanted {
-		return
-	}
-	for _, set := range l.lookups {
-		prefetchBits(set, accesses)
-	}
-	for i, access := range accesses {
-		if then := d.batches[i]; then-now > l.depth && l.atHand(access, then) {
-			l.events = append(l.events, leaver{access, d.from[i]})
-		}
-	}
-}
-
-// prefetchBits prefetches the words of up to a block of numbers.
-func prefetchBits(set bitset.Set, numbers []uint32) {
-	var words [block]uint32
-	for i, n := range numbers {
-		words[i] = n >> 6
-	}
-	asm.Prefetch(set, words[:len(numbers)])
 }
 
 // step plans batch b of the superbatch. A move into a slot that nothing needs before it (see Prologue.Fill) has the
@@ -127,7 +118,7 @@ func (p *belady) step(b uint32, rows Batch, next []uint32, slots []int32) []cach
 	free := p.freeSlots
 	p.freed, p.leave.events = p.freed[:0], p.leave.events[:0]
 	p.evict(b, wanting-free)
-	return p.admit(b, wanting, free)
+	return p.admit(wanting, free)
 }
 
 // gather resolves the rows of a batch, gives hits their next use, and collects misses. It returns the number of misses
@@ -141,14 +132,18 @@ func (p *belady) gather(slots []int32) (wanting int64) {
 			hi := min(lo+block, n)
 			asm.Prefetch(p.residency.rows, p.rows[hi:min(hi+block, n)])
 			for i, row := range p.rows[lo:hi] {
-				if slot, cached := p.slotOf(row); cached {
-					slots[lo+i] = int32(slot)
-				} else {
+				switch word := p.residency.rows[row]; {
+				case word&cachedBit != 0:
+					slots[lo+i] = int32(word &^ cachedBit)
+					continue
+				case word == leftBit:
+					slots[lo+i] = missLeft
+				default:
 					slots[lo+i] = cache.Miss
-					p.residency.rows[row] = 0
 				}
+				p.residency.rows[row] = 0
 			}
-			// A miss has slot -1, to Prefetch 2^32-1 and with 12 bytes a link 48 GiB behind the array. That is
+			// A miss has slot -1 or -2, to Prefetch 2^32-1 and with 12 bytes a link 48 GiB behind the array. That is
 			// harmless: a prefetch reads nothing and never faults (TestPrefetchIsHarmless in asm goes as far). The
 			// price is a walk of the page tables for a miss; the other way is a branch for every row.
 			asm.Prefetch(p.links, slots[lo:hi])
@@ -168,7 +163,7 @@ func (p *belady) gather(slots []int32) (wanting int64) {
 			case use == none:
 				p.queue.push(uint32(slot))
 			default:
-				p.push(p.links, uint32(slot), use, p.batchOf(use))
+				p.push(p.links, uint32(slot), use, p.batchOf(use&accessMask))
 			}
 			p.touched.Add(int64(slot))
 		}
@@ -185,14 +180,15 @@ func (p *belady) evict(b uint32, excess int64) {
 		if s == none {
 			break
 		}
-		p.drop(s)
+		p.freed = append(p.freed, s)
+		p.residency.rows[p.links[s].row] = 0
 	}
 	if excess <= 0 {
 		return
 	}
 	for _, i := range p.misses {
 		if use := p.next[i]; use != none {
-			then := p.batchOf(use)
+			then := p.batchOf(use & accessMask)
 			p.queued[i] = p.entrants[then]
 			p.entrants[then] = i
 			p.used.set(then)
@@ -210,7 +206,7 @@ func (p *belady) evict(b uint32, excess int64) {
 			s := p.heads[then]
 			p.heads[then] = p.links[s].next
 			full = gone.add(p.links[s].row, p.links[s].use, then, int32(s))
-			p.drop(s)
+			p.freed = append(p.freed, s)
 		}
 		if full {
 			p.leave.note(b, &gone)
@@ -222,15 +218,8 @@ func (p *belady) evict(b uint32, excess int64) {
 	p.leave.note(b, &gone)
 }
 
-// drop evicts a slot.
-func (p *belady) drop(s uint32) {
-	p.freed = append(p.freed, s)
-	p.residency.rows[p.links[s].row] = 0
-}
-
 // admit lets in those misses that were not rejected, and others as far as slots were free to begin with.
-func (p *belady) admit(b uint32, wanting, free int64) []cache.Move {
-	base := p.offsets[b]
+func (p *belady) admit(wanting, free int64) []cache.Move {
 	others := min(max(free-wanting, 0), int64(len(p.misses))-wanting)
 	contested := wanting > free
 	moves := p.moves[:0]
@@ -239,7 +228,7 @@ func (p *belady) admit(b uint32, wanting, free int64) []cache.Move {
 		use := p.next[i]
 		then := none
 		if use != none {
-			then = p.batchOf(use)
+			then = p.batchOf(use & accessMask)
 			if contested {
 				p.entrants[then] = none
 				if p.queued[i] == rejected {
@@ -266,7 +255,7 @@ func (p *belady) admit(b uint32, wanting, free int64) []cache.Move {
 			p.push(p.links, s, use, then)
 		}
 		to := int32(s)
-		if !p.touched.Has(int64(s)) && p.fills(base+i) {
+		if !p.touched.Has(int64(s)) && p.fills(i) {
 			to = ^to
 		}
 		p.touched.Add(int64(s))

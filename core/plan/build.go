@@ -40,8 +40,6 @@ func (w *window) build(ctx context.Context, m method) error {
 	if m == (method{}) {
 		return nil
 	}
-	w.cold.delivered, w.held = nil, w.cold.delivered // the former is no longer used
-	clear(w.held)
 	b := builder{w: w, method: m, memory: arena{budget: w.memory.budget}, read: arena{budget: w.memory.budget}}
 	defer b.memory.release()
 	err := b.all(ctx)
@@ -53,7 +51,7 @@ func (w *window) build(ctx context.Context, m method) error {
 		w.plan.deltas = nil
 		w.plan.Prologue.free()
 		w.plan.Prologue = Prologue{}
-		clear(w.held)
+		w.held.free()
 		return err
 	}
 	if m.forward {
@@ -144,16 +142,12 @@ func (b *builder) delta(ctx context.Context, batch int, rows []coldRow, slots []
 	return err
 }
 
-// atHand reports whether the row of an access, which a batch needs, is set aside earlier.
-func (b *builder) atHand(batch, a uint32) bool {
-	return b.forward && batch < b.cuts.leaving && b.w.cold.atHand.Has(int64(a))
-}
-
 // counted counts a row into the pack of its batch.
 func (b *builder) counted(d Dest) Dest {
 	b.rows[d.Batch]++
 	if int(d.Batch) >= b.w.current {
-		b.w.held.Add(int64(b.w.offsets[d.Batch]) + int64(d.Pos))
+		ahead := int(d.Batch) - b.w.current
+		b.w.held.add(b.memory.budget, ahead, b.w.batches[d.Batch].Len(), d.Pos)
 	}
 	return d
 }
@@ -195,10 +189,11 @@ func (b *builder) scanBatch(batch int, rows []coldRow, slots []uint32) error {
 // before.
 func (b *builder) setAside(leave []leaver) error {
 	for i, e := range leave {
-		if !b.atHand(b.w.batchOf(e.access), e.access) {
+		to := b.w.dest(e.access)
+		if uint32(to.Batch) >= b.cuts.leaving {
 			continue
 		}
-		to := b.counted(b.w.dest(e.access))
+		b.counted(to)
 		if e.from < 0 || !b.filled.Has(int64(e.from)) {
 			b.step.forward.put(i)
 			continue

@@ -13,23 +13,22 @@ import (
 type coldRow struct{ row, at uint32 }
 
 const (
-	flagShift   = 30
+	flagShift   = accessBits
 	flagLeaving = 1 << flagShift
 	flagFilling = 2 << flagShift
-	accessMask  = flagLeaving - 1
 )
 
 // cold collects the accesses of a horizon to rows that are neither cached then nor set aside by an earlier plan. Of the
 // batches ahead, only first accesses are known to be such; they stay in the tables of the residency.
 type cold struct {
 	*horizon
-	cached    *residency
-	delivered bitset.Set // accesses that packs of earlier plans hold; until the residency is planned
-	farthest  uint32     // delivered has none from this access on
-	atHand    bitset.Set // accesses whose rows are available earlier
-	leave     leavers
-	fillable  bool // moves into slots that nothing needs before are marked
-	sees      bool // whether cold rows of the batches ahead are collected
+	cached   *residency
+	packed   func(b int) bitset.Set // positions of a batch that packs of earlier plans hold; nil: none
+	here     bitset.Set             // of the current batch
+	farthest uint32                 // packs hold nothing from this access on
+	leave    leavers
+	fillable bool // moves into slots that nothing needs before are marked
+	sees     bool // whether cold rows of the batches ahead are collected
 
 	// nil: nothing is kept
 	records records   // by batch: its cold rows (see packCold), then the slots of those that the prologue could fill
@@ -54,6 +53,7 @@ func (c *cold) prepare(w *window) {
 	for _, counts := range []*[]int64{&c.rows, &c.packing, &c.packingF, &c.filling, &c.fillingF, &c.leaving} {
 		*counts = make([]int64, len(w.batches))
 	}
+	c.leave.counts = c.leaving
 	c.words = make([]uint32, 3*bitWords(w.widest()))
 	if w.plain() {
 		return
@@ -108,19 +108,12 @@ func (c *cold) free() {
 	c.leavers.freeAll()
 }
 
-// noteLeaving records a row that could be set aside for an access of a batch, and reports whether it will be of use
-// there.
-func (c *cold) noteLeaving(access, batch uint32) bool {
-	if c.delivered.Has(int64(access)) {
-		return false
-	}
-	c.atHand.Add(int64(access))
-	c.leaving[batch]++
-	return true
-}
+// holds reports whether a pack of an earlier plan holds the row at a position of the current batch.
+func (c *cold) holds(pos uint32) bool { return c.here != nil && c.here.Has(int64(pos)) }
 
-// mayFill reports whether a prologue may read a row that enters: it may, unless an earlier plan has set the row aside.
-func (c *cold) mayFill(access uint32) bool { return c.fillable && !c.delivered.Has(int64(access)) }
+// mayFill reports whether a prologue may read a row of the current batch that enters: unless an earlier plan has set
+// the row aside.
+func (c *cold) mayFill(pos uint32) bool { return c.fillable && !c.holds(pos) }
 
 // collect finds the cold accesses of a batch of the superbatch, when its step has been planned. filled has room for the
 // slots of all its moves.
@@ -143,13 +136,15 @@ func (c *cold) collect(b int, rows Batch, slots []int32, moves []cache.Move, fil
 			}
 			moves = moves[1:]
 		}
-		a := base + uint32(i)
-		if c.delivered.Has(int64(a)) {
+		if c.holds(uint32(i)) {
 			continue
 		}
-		flags := uint32(c.atHand.Bit(int64(a))) | filling<<1
+		flags := filling << 1
+		if slot == missLeft {
+			flags |= 1
+		}
 		kinds[flags]++
-		c.buffer[n] = coldRow{rows[i], a | flags<<flagShift}
+		c.buffer[n] = coldRow{rows[i], base + uint32(i) | flags<<flagShift}
 		n++
 	}
 	c.packing[b], c.packingF[b] = kinds[0]+kinds[1], kinds[0]
@@ -157,10 +152,17 @@ func (c *cold) collect(b int, rows Batch, slots []int32, moves []cache.Move, fil
 	return c.keep(b, c.buffer[:n], filled, c.leave.events)
 }
 
-// keepAhead counts the first access of the batches ahead to a row that is not cached, and reports whether it is cold.
-func (c *cold) keepAhead(row, access uint32) bool {
-	if c.records == nil || !c.sees || access < c.farthest && c.delivered.Has(int64(access)) {
+// keepAhead counts the first access of the batches ahead to a row that is not cached, and reports whether it is cold. A
+// marked access is one to a row that left, unless packs hold the row.
+func (c *cold) keepAhead(row, access, mark uint32) bool {
+	if c.records == nil || !c.sees {
 		return false
+	}
+	if mark != 0 && access < c.farthest {
+		b := c.batchOf(access)
+		if held := c.packed(int(b)); held != nil && held.Has(int64(access-c.offsets[b])) {
+			return false
+		}
 	}
 	c.ahead++
 	c.keys.add(row)
@@ -180,9 +182,9 @@ func (c *cold) all(ctx context.Context, wants func(row uint32) bool, visit func(
 		}
 		return nil
 	})
-	c.cached.eachAhead(wants, func(row, access uint32) bool {
+	c.cached.eachAhead(wants, func(row, access, left uint32) bool {
 		if err == nil {
-			err = visit(coldRow{row, access | uint32(c.atHand.Bit(int64(access)))<<flagShift})
+			err = visit(coldRow{row, access | left<<flagShift})
 		}
 		return true
 	})

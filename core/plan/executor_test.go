@@ -219,8 +219,8 @@ func (e *executor) checkAgainst(p *Planner) {
 			known++
 		}
 	}
-	for _, use := range r.first {
-		require.Zero(e.t, use)
+	for slot := range r.links[:r.slotTop] {
+		require.NotEqualValues(e.t, sought, r.links[slot].next, "slot %d", slot)
 	}
 	held := 0
 	for _, row := range e.slots {

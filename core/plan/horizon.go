@@ -5,8 +5,9 @@ import (
 	"math/bits"
 )
 
-// MaxAccesses is the most accesses that a plan can number: the two bits above are flags of the transfer.
-const MaxAccesses = 1 << 30
+// MaxAccesses is the most accesses that a plan can number: the two bits above are marks, and one more than an access
+// fits as well.
+const MaxAccesses = accessMask
 
 // horizon numbers the accesses that a plan knows, in their order: of the superbatch, and of the batches ahead.
 type horizon struct {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"freshgo/core/internal/asm"
+	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
 
@@ -19,6 +20,7 @@ type nextUses struct {
 	cached  *residency
 	horizon *horizon
 	buckets *buckets
+	packed  func(b int) bitset.Set // positions of a batch that packs of earlier plans hold; nil: none
 }
 
 // find puts the next access of each access of the superbatch into the storage: one pass from the last batch to the
@@ -55,7 +57,7 @@ func (u nextUses) find(ctx context.Context, buffer []uint32) error {
 }
 
 func (u nextUses) findBatch(b int, rows Batch, next, needed []uint32) ([]uint32, error) {
-	r, base, end := u.cached, u.horizon.offsets[b], u.horizon.offsets[b+1]
+	r, base, end, packed := u.cached, u.horizon.offsets[b], u.horizon.offsets[b+1], u.packed(b)
 	var slots [block]uint32
 	asm.Prefetch(r.rows, rows[:min(block, len(rows))])
 	for lo := 0; lo < len(rows)+block; lo += block {
@@ -73,7 +75,7 @@ func (u nextUses) findBatch(b int, rows Batch, next, needed []uint32) ([]uint32,
 					r.ahead.Add(int64(row >> aheadBits))
 				}
 			}
-			asm.Prefetch(r.first, slots[:hi-lo])
+			asm.Prefetch(r.links, slots[:hi-lo])
 		}
 		if lo == 0 {
 			continue
@@ -82,15 +84,20 @@ func (u nextUses) findBatch(b int, rows Batch, next, needed []uint32) ([]uint32,
 			use := &r.rows[rows[i]]
 			if *use&cachedBit != 0 {
 				slot := *use &^ cachedBit
-				if use = &r.first[slot]; *use == 0 {
+				l := &r.links[slot]
+				if use = &l.use; l.next == idle {
+					l.next, l.use = sought, 0
 					needed = append(needed, slot)
 				}
 			}
-			if *use != 0 && *use <= end {
+			if *use != 0 && *use&accessMask <= end {
 				return needed, fmt.Errorf("plan: batch %d has row %d twice: %w", b, rows[i], ErrBatch)
 			}
 			next[i] = *use - 1
 			*use = base + uint32(i) + 1
+			if packed != nil {
+				*use |= uint32(packed.Bit(int64(i))) << accessBits
+			}
 		}
 	}
 	return needed, nil
@@ -101,12 +108,10 @@ func (u nextUses) promote(slots []uint32) {
 	r := u.cached
 	for lo := 0; lo < len(slots); lo += block {
 		hi := min(lo+block, len(slots))
-		asm.Prefetch(r.first, slots[hi:min(hi+block, len(slots))])
 		asm.Prefetch(r.links, slots[hi:min(hi+block, len(slots))])
 		for _, s := range slots[lo:hi] {
-			use := r.first[s] - 1
-			r.first[s] = 0
-			u.buckets.push(r.links, s, use, u.horizon.batchOf(use))
+			use := r.links[s].use - 1
+			u.buckets.push(r.links, s, use, u.horizon.batchOf(use&accessMask))
 		}
 	}
 }

@@ -18,6 +18,28 @@ type pack struct {
 	bytes        int64      // of those in the file
 }
 
+// positionSets has for each batch the set of some of its positions; nil: none, or there was no memory.
+type positionSets []*mem.Block
+
+// add adds a position of batch b, which has size of them. Without memory for the set it does nothing.
+func (s positionSets) add(budget *mem.Budget, b, size int, pos int32) {
+	if s[b] == nil {
+		if s[b], _ = budget.Alloc(mem.Trace, bitset.Bytes(int64(size))); s[b] == nil {
+			return
+		}
+	}
+	bitset.Set(mem.Slice[uint64](s[b])).Add(int64(pos))
+}
+
+func (s positionSets) free() {
+	for b, k := range s {
+		if k != nil {
+			k.Free()
+			s[b] = nil
+		}
+	}
+}
+
 // forget drops what is known of batches before first.
 func (p *packed) forget(first int64) {
 	for at := range p.batches {
@@ -66,23 +88,17 @@ func (p *packed) fileBytes(lo, hi int64) (n int64) {
 	return n
 }
 
-// mark adds the accesses that packs hold to a set, and returns the end of the last batch with any.
-func (p *packed) mark(first int64, h *horizon, delivered bitset.Set) (end uint32) {
-	for b, batch := range h.batches {
-		k := p.batches[first+int64(b)]
-		if k == nil || k.held == nil || k.size != batch.Len() {
-			continue
-		}
-		for i := range k.positions().Within(0, int64(k.size)) {
-			delivered.Add(int64(h.offsets[b]) + i)
-		}
-		end = h.offsets[b+1]
+// held returns the set of positions that packs hold of a batch of a size; nil: none, or they are not known.
+func (p *packed) held(at int64, size int) bitset.Set {
+	k := p.batches[at]
+	if k == nil || k.held == nil || k.size != size {
+		return nil
 	}
-	return end
+	return k.positions()
 }
 
 // remember keeps what a plan puts into packs. The nearest are in memory.
-func (p *packed) remember(budget *mem.Budget, w *window) {
+func (p *packed) remember(w *window) {
 	if p.batches == nil {
 		p.batches = map[int64]*pack{}
 	}
@@ -101,18 +117,17 @@ func (p *packed) remember(budget *mem.Budget, w *window) {
 		k.file += int64(size.Rows) - inMemory
 		k.bytes += (int64(size.Rows) - inMemory) * record
 	}
-	for b := w.current; b < len(w.batches) && len(s.Packs) > 0; b++ {
-		lo, hi := int64(w.offsets[b]), int64(w.offsets[b+1])
-		k := p.batches[s.First+int64(b)]
-		if k != nil && k.held == nil {
-			k.held, _ = budget.Alloc(mem.Trace, bitset.Bytes(int64(k.size)))
-		}
-		if k == nil || k.held == nil {
-			continue
-		}
-		positions := k.positions()
-		for i := range w.held.Within(lo, hi) {
-			positions.Add(i - lo)
+	for i, held := range w.held {
+		k := p.batches[s.First+int64(w.current+i)]
+		switch {
+		case held == nil:
+		case k.held == nil:
+			k.held, w.held[i] = held, nil
+		default:
+			positions := k.positions()
+			for word, bits := range mem.Slice[uint64](held) {
+				positions[word] |= bits
+			}
 		}
 	}
 }

@@ -99,13 +99,13 @@ const fixedBytes = 4 << 10
 const loadedBytes = 17
 
 // StoredBytes returns the most memory that Plan takes from the budget where its storage is not memory, by the accesses
-// of the superbatch and of the batches ahead, and the rows of the widest batch: buffers and records of a batch, two
-// bits for an access and one for what packs hold, and the ranges into which cold rows are distributed. A plan takes no
-// memory beyond this and StateBytes.
+// of the superbatch and of the batches ahead, and the rows of the widest batch: buffers and records of a batch, a bit
+// for each access, which says whether packs hold the row, and the ranges into which cold rows are distributed. A plan
+// takes no memory beyond this and StateBytes.
 func StoredBytes(accesses, widest int64) int64 {
 	ranges := min(2*mostRanges, 2*accesses/pieceRows+1) // of two spreads
 	sorted := max(accesses/mostRanges, min(accesses, pieceRows)) * 3 * size[coldRow]()
-	return widest*(bufferBytes+40+int64(loadsAhead(int(widest))+1)*loadedBytes) + accesses*3/8 +
+	return widest*(bufferBytes+40+int64(loadsAhead(int(widest))+1)*loadedBytes) + accesses/8 +
 		sorted + ranges*min(spreadBytes, 12*accesses) + fixedBytes
 }
 
@@ -150,11 +150,8 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Rows)
 	if err := p.buffers.fit(p.budget, h.widest()); err != nil {
 		return err
 	}
-	w, err := p.window(h, s)
+	w := p.window(h, s)
 	defer w.release()
-	if err != nil {
-		return err
-	}
 	if err := p.residency(ctx, h, s, w); err != nil {
 		return err
 	}
@@ -162,14 +159,14 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Rows)
 		return err
 	}
 	p.cached.forgetAhead()
-	p.packed.remember(p.budget, w)
+	p.packed.remember(w)
 	p.previous = s.First
 	return nil
 }
 
 // residency plans what is cached when, and collects for w what is cold.
 func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *window) error {
-	known := nextUses{p.cached, h, newBuckets(len(h.batches))}
+	known := nextUses{p.cached, h, newBuckets(len(h.batches)), w.cold.packed}
 	if err := known.find(ctx, p.buffers.next); err != nil {
 		return err
 	}
@@ -189,6 +186,7 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 		}
 		err := takeFrom(trace, func(rows []uint32) error {
 			slots := p.buffers.slots[:len(rows)]
+			w.cold.here = w.cold.packed(b)
 			var moves []cache.Move
 			err := takeFrom(uses, func(next []uint32) error {
 				moves = run.step(uint32(b), rows, next, slots)

@@ -11,14 +11,29 @@ const none = ^uint32(0)
 // idle, in link.next, marks a slot whose row has no known use; it is not the number of a slot, since slots are int32.
 const idle = none - 1
 
+// sought, in link.next, marks a slot whose row the backward pass has found in a batch.
+const sought = none - 2
+
 // cachedBit, in residency.rows, marks a row that is cached: below it is its slot.
 const cachedBit = 1 << 31
+
+// Accesses take 30 bits. The bit above is a mark. packedBit, in next uses, says that a pack of an earlier plan holds
+// the row for that access. leftBit, in residency.rows once a row has left the cache, says that the row can be set aside
+// for its next access; alone it stands for an access of the superbatch.
+const (
+	accessBits = 30
+	packedBit  = 1 << accessBits
+	leftBit    = packedBit
+	accessMask = packedBit - 1
+)
 
 // link is the row in a slot.
 type link struct {
 	row  uint32
-	next uint32 // slot in the same bucket, or none; idle
-	use  uint32 // in a bucket: the access that needs the row next; idle: where the slot stands in the queue
+	next uint32 // slot in the same bucket, or none; idle; sought
+	// in a bucket: the access that needs the row next; idle: where the slot stands in the queue; sought: the first access
+	// so far, + 1
+	use uint32
 }
 
 // residency tracks the rows in the cache, and decides its changes. Its tables have a word for each row of the graph and
@@ -31,10 +46,9 @@ type residency struct {
 	capacity int64
 
 	// by row of the graph: its slot with cachedBit; else, while a plan is made, its first access so far, or from the
-	// steps on its next, + 1; else 0
+	// steps on its next, + 1, with packedBit or leftBit; else 0
 	rows  []uint32
 	ahead bitset.Set // by part of rows (aheadBits): batches ahead have one of them
-	first []uint32   // by slot: while the horizon is scanned, the first access so far to its row + 1; else 0
 
 	links     []link // by slot
 	slotTop   uint32 // slots from here on were never used
@@ -51,7 +65,7 @@ type residency struct {
 
 func residencyBytes(numRows, capacity int64) int64 {
 	return numRows*4 + bitset.Bytes(aheadParts(numRows)) +
-		capacity*(size[link]()+4*(queueFactor+2)) + bitset.Bytes(capacity)
+		capacity*(size[link]()+4*(queueFactor+1)) + bitset.Bytes(capacity)
 }
 
 func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, error) {
@@ -70,7 +84,6 @@ func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, erro
 	r.ahead = mem.View[uint64](take(bitset.Bytes(aheadParts(numRows))))
 	r.links = mem.View[link](take(capacity * size[link]()))
 	r.queue = idleQueue{links: r.links, slots: mem.View[uint32](take(capacity * 4 * queueFactor))}
-	r.first = mem.View[uint32](take(capacity * 4))
 	r.before = mem.View[uint32](take(capacity * 4))
 	r.rows = mem.View[uint32](take(numRows * 4))
 	return r, nil
@@ -143,7 +156,6 @@ func (r *residency) clear() {
 func (r *residency) wipe() {
 	clear(r.rows)
 	clear(r.ahead)
-	clear(r.first)
 	r.empty()
 }
 

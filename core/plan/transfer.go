@@ -152,16 +152,17 @@ type window struct {
 	room      room  // room that earlier plans have left
 	earlyRoom *room // room while the previous superbatch is executed; nil: none is
 
-	held   bitset.Set // accesses ahead that the plan sets aside; in the memory of cold.delivered, see build
-	missed int64      // accesses of the superbatch to rows that are not cached
+	held   positionSets // by batch ahead: what the plan sets aside
+	missed int64        // accesses of the superbatch to rows that are not cached
 	cold   cold
 }
 
-func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
+func (p *Planner) window(h *horizon, s *Superplan) *window {
 	inFlight := s.First - int64(p.config.Depth) // batches that may still be executed
 	w := &window{
 		transfer: &p.transfer, horizon: h, plan: s,
 		memory:  arena{budget: p.budget},
+		held:    make(positionSets, len(h.batches)-h.current),
 		room:    p.packed.room(p.transfer.room, inFlight),
 		backlog: p.packed.fileBytes(s.First, s.First+int64(h.current)),
 	}
@@ -173,28 +174,26 @@ func (p *Planner) window(h *horizon, s *Superplan) (*window, error) {
 	c := &w.cold
 	c.horizon, c.cached = h, p.cached
 	c.leave = leavers{
-		rows: p.cached.rows, end: uint32(h.currentEnd()), atHand: c.noteLeaving,
+		rows: p.cached.rows, end: uint32(h.currentEnd()),
 		wanted: w.considers(func(m method) bool { return m.forward }) && w.room.total() > 0,
 		depth:  uint32(p.config.Depth),
 	}
 	c.fillable = w.considers(func(m method) bool { return m.scan })
 	c.sees = w.considers(func(m method) bool { return m.page || m.forward }) && w.room.total() > 0
-	for _, set := range []*bitset.Set{&c.delivered, &c.atHand} {
-		words, err := alloc[uint64](&w.memory, int(bitset.Words(int64(h.accesses()))))
-		if err != nil {
-			return w, err
+	c.packed = func(b int) bitset.Set { return p.packed.held(s.First+int64(b), h.batches[b].Len()) }
+	for b := range h.batches {
+		if c.packed(b) != nil {
+			c.farthest = h.offsets[b+1]
 		}
-		*set = words
 	}
-	c.leave.lookups = []bitset.Set{c.delivered, c.atHand}
 	c.prepare(w)
-	c.farthest = p.packed.mark(s.First, h, c.delivered)
-	return w, nil
+	return w
 }
 
 func (w *window) release() {
 	w.memory.release()
 	w.cold.free()
+	w.held.free()
 }
 
 // finish chooses the method and writes it into the plan. Without memory for it, every batch reads its own rows, or no
