@@ -105,7 +105,7 @@ func (d *Drawn) relationOf(i int) sample.Subgraph {
 		Nodes: g.Nodes[c.Nodes[source]:c.Nodes[source+1]], Ptr: g.Ptr[c.Ptr[i]:c.Ptr[i+1]], Row: g.Row[lo:hi],
 		EdgesPerHop: s.EdgesPerHop(g, i),
 	}
-	if !s.Walked {
+	if len(g.Pos) > 0 { // else these are walks, or a trace without positions
 		one.Pos = g.Pos[lo:hi]
 	}
 	if len(g.Weight) > 0 {

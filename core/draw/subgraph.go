@@ -53,6 +53,16 @@ func (s *Schema) Reverses() []int {
 	return of
 }
 
+// AnyNumbered reports whether the edges of some relation are numbered (see Schema.Numbered).
+func AnyNumbered(s *Schema) bool {
+	for i := range s.Relations {
+		if s.Numbered(i) {
+			return true
+		}
+	}
+	return false
+}
+
 // Numbered reports whether the edges of a relation in a batch are edges of the graph with numbers and tensors: they are
 // not if a batch has reverses of another relation's edges, or edges of walks, or if the numbers are not needed.
 func (s *Schema) Numbered(relation int) bool {

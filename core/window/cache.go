@@ -48,6 +48,7 @@ type Cache struct {
 	pool        *scratch.Pool          // of packs and traces
 	recordStore *recordStore           // traces, and what plans are made of where storage is this
 	storage     plan.Storage           // of plans: memory, or the record store
+	positions   bool                   // traces have the positions of edges: batches have their numbers, or are pruned
 	short       atomic.Pointer[string] // why windows have fewer batches than memory was divided for; nil: they do not
 	packFile    int64                  // bytes of packs in the scratch file, of all that plans may use
 	lengths     []int64                // of the first superbatches; the others are as long as they come
@@ -88,6 +89,7 @@ func Open(ctx context.Context, of Config) (*Cache, error) {
 	c := &Cache{
 		draw: m, features: features, counters: of.Counters, history: of.History, schedule: of.Schedule, fail: of.Fail,
 		pool: pool, recordStore: &recordStore{budget: m.Budget, pool: pool, limit: split.TracesHeld, most: split.Traces / 2},
+		positions: o.History != nil || draw.AnyNumbered(m.Parts.Schema),
 	}
 	c.timeline.opened = time.Now()
 	if c.trained, err = openTrained(m, features); err != nil {

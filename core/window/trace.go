@@ -128,14 +128,18 @@ func (s *sampled) dropTrace() {
 }
 
 // keep copies a sampled subgraph to the record store, without its nodes where the planned rows, which are kept, are
-// these. Where there is no room, the trace is lost, which is no error.
+// these, and without positions that no batch needs. Where there is no room, the trace is lost, which is no error.
 func (s *sampled) keep(c *Cache, rows []uint32, g *sample.Subgraph, r *draw.Request, own *traceScratch) {
 	if int64(len(g.Row)) > math.MaxUint32 {
 		return
 	}
 	// Where plans are in memory, that is for rows until they are planned.
 	s.byRows = c.draw.Split.Stored && sameNodes(rows, g.Nodes)
-	trace, err := c.recordStore.tryPut(s.pack(g, r, own)...)
+	kept := *g
+	if !c.positions {
+		kept.Pos = nil
+	}
+	trace, err := c.recordStore.tryPut(s.pack(&kept, r, own)...)
 	if err != nil {
 		trace, s.byRows = lost{}, false
 	}

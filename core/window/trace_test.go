@@ -42,6 +42,26 @@ func TestTracesAreUnpackedAsTheyWerePacked(t *testing.T) {
 	require.Equal(t, sizes[3]-3*4, sizes[4])
 }
 
+// TestTracesKeepPositionsWhereBatchesHaveThem: else a trace is shorter by a varint for each edge.
+func TestTracesKeepPositionsWhereBatchesHaveThem(t *testing.T) {
+	budget := mem.NewBudget(0)
+	for _, kept := range []bool{true, false} {
+		c := &Cache{
+			draw: &draw.Sampling{}, positions: kept, recordStore: &recordStore{budget: budget, limit: 1 << 20},
+		}
+		g := sample.Subgraph{Nodes: []int64{7, 3}, Ptr: []int64{0, 2}, Row: []uint32{1, 0}, Pos: []int64{5, 6}}
+		s := sampled{rows: lost{}, nodes: 2, edges: 2}
+		s.keep(c, nil, &g, &draw.Request{}, &traceScratch{})
+		var got sample.Subgraph
+		require.NoError(t, s.load(t.Context(), &got, &draw.Request{}))
+		require.Equal(t, g.Row, got.Row)
+		require.Equal(t, kept, len(got.Pos) > 0)
+		require.Len(t, g.Pos, 2, "the batch itself keeps them")
+		s.free()
+	}
+	require.Zero(t, budget.Used())
+}
+
 // TestSourcesArePacked: those that are new take a bit, the others a word more, whatever they are.
 func TestSourcesArePacked(t *testing.T) {
 	var drawn []uint32
