@@ -51,10 +51,8 @@ func (r *residency) forgetAhead() {
 // access.) Then it calls keep as eachAhead does.
 func (u nextUses) settle(keep func(row, access, mark uint32) bool) {
 	for b := u.buckets.used.max(); b != none; b = u.buckets.used.max() {
-		for s := u.buckets.heads[b]; s != none; {
-			next := u.cached.links[s].next
-			u.cached.queue.push(s)
-			s = next
+		for of := &u.buckets.stacks[b]; of.n > 0; {
+			u.cached.queue.push(of.pop(u.cached.links))
 		}
 		u.buckets.used.clear(b)
 	}

@@ -8,23 +8,47 @@ import (
 // buckets holds the slots whose rows are needed within the horizon, by the batch that needs them. A bucket is a stack:
 // the last to enter is the first to be evicted, so that earlier cached rows stay on ties.
 type buckets struct {
-	heads    []uint32 // by batch: a slot, or none
+	stacks   []stack
 	entrants []uint32 // by batch: a position of the current batch whose row wants to enter, or none
 	used     maxset   // batches with either
 }
 
+// lanes is the number of lists of a stack, which is a power of two: as many links are prefetched together. With one
+// list each link is known when the one before it has arrived. Arbitrary.
+const lanes = 8
+
+// stack is slots in lists that take turns: the slot that entered n-th is in list n modulo lanes.
+type stack struct {
+	n    uint32
+	tops [lanes]uint32 // the last slots; those behind them are linked by link.next
+}
+
+// pop removes the last slot.
+func (k *stack) pop(links []link) uint32 {
+	if k.n%lanes == 0 {
+		asm.Prefetch(links, k.tops[:])
+	}
+	k.n--
+	top := &k.tops[k.n%lanes]
+	s := *top
+	*top = links[s].next
+	return s
+}
+
 func newBuckets(batches int) *buckets {
-	k := &buckets{heads: make([]uint32, batches), entrants: make([]uint32, batches), used: newMaxset(batches)}
-	for i := range k.heads {
-		k.heads[i], k.entrants[i] = none, none
+	k := &buckets{stacks: make([]stack, batches), entrants: make([]uint32, batches), used: newMaxset(batches)}
+	for i := range k.entrants {
+		k.entrants[i] = none
 	}
 	return k
 }
 
 func (k *buckets) push(links []link, slot, use, batch uint32) {
-	l := &links[slot]
-	l.next, l.use = k.heads[batch], use
-	k.heads[batch] = slot
+	l, of := &links[slot], &k.stacks[batch]
+	top := &of.tops[of.n%lanes]
+	l.next, l.use = *top, use
+	*top = slot
+	of.n++
 	k.used.set(batch)
 }
 
@@ -112,7 +136,7 @@ func (l *leavers) note(now uint32, d *departures) {
 // complement of its slot.
 func (p *belady) step(b uint32, rows Batch, next []uint32, slots []int32) []cache.Move {
 	p.rows, p.next = rows, next
-	p.heads[b] = none // all of them are rows of this batch
+	p.stacks[b].n = 0 // all of them are rows of this batch
 	p.used.clear(b)
 	wanting := p.gather(slots)
 	free := p.freeSlots
@@ -175,13 +199,21 @@ func (p *belady) gather(slots []int32) (wanting int64) {
 // evict finds slots for the misses of the batch that have a next use, as far as they are worth it: slots without a
 // known use first, then the rows with the farthest next use, including the misses themselves.
 func (p *belady) evict(b uint32, excess int64) {
-	for ; excess > 0; excess-- {
-		s := p.queue.pop()
-		if s == none {
+	var slots, rows [block]uint32
+	for excess > 0 {
+		n := p.queue.popSome(slots[:min(block, excess)])
+		if n == 0 {
 			break
 		}
-		p.freed = append(p.freed, s)
-		p.residency.rows[p.links[s].row] = 0
+		for i, s := range slots[:n] {
+			rows[i] = p.links[s].row
+		}
+		asm.Prefetch(p.residency.rows, rows[:n])
+		for _, row := range rows[:n] {
+			p.residency.rows[row] = 0
+		}
+		p.freed = append(p.freed, slots[:n]...)
+		excess -= int64(n)
 	}
 	if excess <= 0 {
 		return
@@ -203,15 +235,14 @@ func (p *belady) evict(b uint32, excess int64) {
 			p.queued[i] = rejected
 			full = gone.add(p.rows[i], p.next[i], then, ^int32(i))
 		} else {
-			s := p.heads[then]
-			p.heads[then] = p.links[s].next
+			s := p.stacks[then].pop(p.links)
 			full = gone.add(p.links[s].row, p.links[s].use, then, int32(s))
 			p.freed = append(p.freed, s)
 		}
 		if full {
 			p.leave.note(b, &gone)
 		}
-		if p.heads[then] == none && p.entrants[then] == none {
+		if p.stacks[then].n == 0 && p.entrants[then] == none {
 			p.used.clear(then)
 		}
 	}

@@ -1,5 +1,7 @@
 package plan
 
+import "freshgo/core/internal/asm"
+
 // idleQueue lists the slots whose rows have no known use, the longest idle first. Entries are not removed when a use
 // becomes known: an entry counts only while its slot points back at it.
 type idleQueue struct {
@@ -27,6 +29,9 @@ func (q *idleQueue) push(s uint32) {
 func (q *idleQueue) compact() {
 	n := 0
 	for at := q.head; at < q.tail; at++ {
+		if (at-q.head)%block == 0 {
+			asm.Prefetch(q.links, q.slots[at:min(at+block, q.tail)])
+		}
 		s := q.slots[at]
 		if l := &q.links[s]; l.next == idle && l.use == uint32(at) {
 			q.slots[n] = s
@@ -35,6 +40,17 @@ func (q *idleQueue) compact() {
 		}
 	}
 	q.head, q.tail = 0, n
+}
+
+// popSome pops up to len(out) slots, and returns their number.
+func (q *idleQueue) popSome(out []uint32) (n int) {
+	asm.Prefetch(q.links, q.slots[q.head:min(q.head+len(out), q.tail)])
+	for ; n < len(out); n++ {
+		if out[n] = q.pop(); out[n] == none {
+			break
+		}
+	}
+	return n
 }
 
 // pop returns the slot that has been idle for longest, or none.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"freshgo/core/internal/asm"
 	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
@@ -121,10 +122,18 @@ func (r *residency) takeSlot() uint32 {
 
 // each yields all slots and their rows. Empty slots have an empty row.
 func (r *residency) each(yield func(slot int32, row uint32)) {
-	for s := range r.slotTop {
-		row := r.links[s].row
-		if at, cached := r.slotOf(row); cached && at == s {
-			yield(int32(s), row)
+	var rows [block]uint32
+	for first := uint32(0); first < r.slotTop; first += block {
+		links := r.links[first:min(first+block, r.slotTop)]
+		for i := range links {
+			rows[i] = links[i].row
+		}
+		asm.Prefetch(r.rows, rows[:len(links)])
+		for i, row := range rows[:len(links)] {
+			s := first + uint32(i)
+			if at, cached := r.slotOf(row); cached && at == s {
+				yield(int32(s), row)
+			}
 		}
 	}
 }
