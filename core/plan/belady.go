@@ -3,6 +3,7 @@ package plan
 import (
 	"freshgo/core/cache"
 	"freshgo/core/internal/asm"
+	"freshgo/core/mem"
 )
 
 // buckets holds the slots whose rows are needed within the horizon, by the batch that needs them. A bucket is a stack:
@@ -83,8 +84,11 @@ type leavers struct {
 	end    uint32   // the first access of the batches ahead
 	wanted bool
 	depth  uint32
-	events []leaver // for the current batch; with room for all rows of the widest
-	counts []int64  // by batch that needs them
+	events []leaver     // for the current batch; with room for all rows of the widest
+	counts []int64      // by batch that needs them
+	ahead  positionSets // of the rows that batches ahead need
+	*horizon
+	budget *mem.Budget
 }
 
 // leaver is such a row: the access that needs it, and where it is now (as Forward.From).
@@ -126,6 +130,9 @@ func (l *leavers) note(now uint32, d *departures) {
 			l.events = append(l.events, leaver{access, d.from[i]})
 			l.counts[then]++
 			word |= leftBit
+			if access >= l.end {
+				l.ahead.add(l.budget, int(then)-l.current, l.batches[then].Len(), int32(access-l.offsets[then]))
+			}
 		}
 		l.rows[d.rows[i]] = word
 	}

@@ -3,6 +3,7 @@ package plan
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
@@ -24,7 +25,8 @@ type builder struct {
 	taken   int              // the ranges of along that were
 	read    arena            // of extra
 	early   []Forward        // the rows that the prologue sets aside
-	leavers *loads           // of the superbatch, where they are set aside
+	leavers *loads           // of the superbatch, where they are set aside and have to be looked at
+	whole   bool             // all leavers are set aside, and counted
 	step    built
 }
 
@@ -32,6 +34,7 @@ type builder struct {
 type built struct {
 	filled  set32 // of the marked moves, those that the prologue makes
 	forward set32 // of the leavers, those that the step sets aside
+	all     bool  // it sets all of them aside
 	extra   []coldRow
 }
 
@@ -92,9 +95,10 @@ func (b *builder) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.countLeavers()
 	b.w.plan.deltas = make([]delta, b.w.current)
 	if b.forward {
-		b.leavers = b.w.cold.leavers[:b.w.current].load(ctx, b.w.storage, loadsAhead(b.w.widest()))
+		b.leavers = b.lookedAt().load(ctx, b.w.storage, loadsAhead(b.w.widest()))
 		defer b.leavers.close()
 	}
 	err = b.w.cold.each(ctx, func(batch int, rows []coldRow, slots []uint32) error {
@@ -115,13 +119,17 @@ func (b *builder) all(ctx context.Context) error {
 // delta makes the delta of a step.
 func (b *builder) delta(ctx context.Context, batch int, rows []coldRow, slots []uint32) error {
 	s := &b.step
-	s.filled, s.forward, s.extra = s.filled[:0], s.forward[:0], s.extra[:0]
+	s.filled, s.forward, s.extra, s.all = s.filled[:0], s.forward[:0], s.extra[:0], false
 	if b.scan {
 		if err := b.scanBatch(batch, rows, slots); err != nil {
 			return err
 		}
 	}
-	if b.forward && b.w.cold.leavers[batch] != nil {
+	switch {
+	case !b.forward || b.w.cold.leavers[batch] == nil:
+	case !b.looksAt(batch):
+		s.all = true
+	default:
 		if err := takeFrom(b.leavers, b.setAside); err != nil {
 			return err
 		}
@@ -134,12 +142,46 @@ func (b *builder) delta(ctx context.Context, batch int, rows []coldRow, slots []
 			return err
 		}
 	}
+	b.w.plan.deltas[batch].all = s.all
 	if len(s.filled)+len(s.forward)+len(s.extra) == 0 {
 		return nil
 	}
 	record, err := b.w.storage.Put(mem.Bytes(s.filled), mem.Bytes(s.forward), mem.Bytes(s.extra))
-	b.w.plan.deltas[batch] = delta{record, len(s.filled), len(s.forward), len(s.extra)}
+	b.w.plan.deltas[batch] = delta{record, len(s.filled), len(s.forward), len(s.extra), s.all}
 	return err
+}
+
+// countLeavers counts all leavers into the packs of their batches where there is room for all: the residency has
+// counted them, and noted the positions of those that batches ahead need.
+func (b *builder) countLeavers() {
+	c := &b.w.cold
+	if b.whole = b.forward && int(b.cuts.leaving) == len(b.w.batches); !b.whole {
+		c.leave.ahead.free()
+		return
+	}
+	for dest, n := range c.leaving {
+		b.rows[dest] += int32(n)
+	}
+	for i := range c.leave.ahead {
+		unite(&b.w.held[i], &c.leave.ahead[i])
+	}
+}
+
+// looksAt reports whether the leavers of a batch have to be looked at one by one: some are not set aside, or leave
+// slots that the prologue may fill.
+func (b *builder) looksAt(batch int) bool {
+	return !b.whole || b.scan && !b.w.plan.Early && b.w.cold.filling[batch] > 0
+}
+
+// lookedAt returns the records of the leavers that have to be looked at.
+func (b *builder) lookedAt() records {
+	of := slices.Clone(b.w.cold.leavers[:b.w.current])
+	for batch := range of {
+		if !b.looksAt(batch) {
+			of[batch] = nil
+		}
+	}
+	return of
 }
 
 // counted counts a row into the pack of its batch.
@@ -193,7 +235,9 @@ func (b *builder) setAside(leave []leaver) error {
 		if uint32(to.Batch) >= b.cuts.leaving {
 			continue
 		}
-		b.counted(to)
+		if !b.whole {
+			b.counted(to)
+		}
 		if e.from < 0 || !b.filled.Has(int64(e.from)) {
 			b.step.forward.put(i)
 			continue

@@ -106,6 +106,7 @@ func (c *cold) keep(b int, all []coldRow, slots []uint32, leavers []leaver) (err
 func (c *cold) free() {
 	c.records.freeAll()
 	c.leavers.freeAll()
+	c.leave.ahead.free()
 }
 
 // holds reports whether a pack of an earlier plan holds the row at a position of the current batch.

@@ -31,6 +31,23 @@ func (s positionSets) add(budget *mem.Budget, b, size int, pos int32) {
 	bitset.Set(mem.Slice[uint64](s[b])).Add(int64(pos))
 }
 
+// unite adds a set of positions to another of the same batch, and frees it.
+func unite(to, from **mem.Block) {
+	switch {
+	case *from == nil:
+		return
+	case *to == nil:
+		*to = *from
+	default:
+		positions := mem.Slice[uint64](*to)
+		for i, word := range mem.Slice[uint64](*from) {
+			positions[i] |= word
+		}
+		(*from).Free()
+	}
+	*from = nil
+}
+
 func (s positionSets) free() {
 	for b, k := range s {
 		if k != nil {
@@ -118,16 +135,8 @@ func (p *packed) remember(w *window) {
 		k.bytes += (int64(size.Rows) - inMemory) * record
 	}
 	for i, held := range w.held {
-		k := p.batches[s.First+int64(w.current+i)]
-		switch {
-		case held == nil:
-		case k.held == nil:
-			k.held, w.held[i] = held, nil
-		default:
-			positions := k.positions()
-			for word, bits := range mem.Slice[uint64](held) {
-				positions[word] |= bits
-			}
+		if held != nil {
+			unite(&p.batches[s.First+int64(w.current+i)].held, &w.held[i])
 		}
 	}
 }

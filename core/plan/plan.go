@@ -133,8 +133,9 @@ func (s *Step) MoveTo(now []int32, rows int) {
 // delta lists the changes of the transfer to a step: which of the marked moves the prologue makes and which of the
 // leavers are set aside (words of bits), and rows that are read along.
 type delta struct {
-	record                 Record
+	record                 Record // nil: there are none of these
 	filled, forward, extra int
+	all                    bool // all leavers are set aside, without a bit for each
 }
 
 func (d *delta) free() {
@@ -149,7 +150,7 @@ func (s *Superplan) Fetch(ctx context.Context, i int) {
 	Fetch(ctx, s.steps[i])
 	if s.deltas != nil {
 		Fetch(ctx, s.deltas[i].record)
-		if s.deltas[i].forward > 0 {
+		if s.deltas[i].all || s.deltas[i].forward > 0 {
 			Fetch(ctx, s.leavers[i])
 		}
 	}
@@ -181,6 +182,14 @@ func (s *Superplan) Step(ctx context.Context, i int, own *Step) error {
 				}
 				return nil
 			})
+		})
+	}
+	if err == nil && s.deltas != nil && s.deltas[i].all {
+		err = loaded(ctx, s.leavers[i], func(leave []leaver) error {
+			for _, e := range leave {
+				own.Forward = append(own.Forward, Forward{e.from, s.index.dest(e.access)})
+			}
+			return nil
 		})
 	}
 	if err != nil {

@@ -176,7 +176,7 @@ func (p *Planner) window(h *horizon, s *Superplan) *window {
 	c.leave = leavers{
 		rows: p.cached.rows, end: uint32(h.currentEnd()),
 		wanted: w.considers(func(m method) bool { return m.forward }) && w.room.total() > 0,
-		depth:  uint32(p.config.Depth),
+		depth:  uint32(p.config.Depth), horizon: h, budget: p.budget, ahead: make(positionSets, len(h.batches)-h.current),
 	}
 	c.fillable = w.considers(func(m method) bool { return m.scan })
 	c.sees = w.considers(func(m method) bool { return m.page || m.forward }) && w.room.total() > 0
