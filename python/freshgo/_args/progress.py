@@ -43,6 +43,8 @@ class Bar:
             self._bar.reset(total or None)
         self._stage = stage
         self._bar.total = total or None
+        if done == self._bar.n:
+            self._bar.refresh()  # the time
         self._bar.update(done - self._bar.n)
 
     def finish(self, result: str) -> None:
