@@ -59,10 +59,15 @@ func fg_counters(out *C.fg_counters_info, err *C.fg_error) C.int32_t {
 func fg_job_wait(h *C.fg_job, timeoutMS C.int32_t, out *C.fg_progress, err *C.fg_error) C.int32_t {
 	return with(unsafe.Pointer(h), err, func(j *job) error {
 		p, result, err := j.wait(int32(timeoutMS))
-		*out = C.fg_progress{done: C.int64_t(p.done), total: C.int64_t(p.total), result: result}
-		writeText(unsafe.Slice((*byte)(unsafe.Pointer(&out.stage)), len(out.stage)), p.stage) // the array of this struct
+		writeProgress(out, p)
+		out.result = result
 		return err
 	})
+}
+
+func writeProgress(out *C.fg_progress, p progress) {
+	*out = C.fg_progress{done: C.int64_t(p.done), total: C.int64_t(p.total)}
+	writeText(unsafe.Slice((*byte)(unsafe.Pointer(&out.stage)), len(out.stage)), p.stage) // the array of this struct
 }
 
 //export fg_job_cancel

@@ -29,8 +29,8 @@ func fg_loader_open(s *C.fg_store, g *C.fg_graph, in *C.fg_loader_options, out *
 			return err
 		}
 		buffers := csrc.Allocator{Locked: in.lock_memory != 0}
-		beginJob(out, func(ctx context.Context, _ report) (result, error) {
-			h, err := openLoader(ctx, from, o, buffers)
+		beginJob(out, func(ctx context.Context, report report) (result, error) {
+			h, err := openLoader(ctx, from, o, buffers, report)
 			if err != nil {
 				return result{}, err
 			}
@@ -199,6 +199,16 @@ func fg_loader_stop(h *C.fg_loader, err *C.fg_error) C.int32_t {
 			l.loader.Stop()
 			return nil
 		})
+	})
+}
+
+//export fg_loader_progress
+func fg_loader_progress(h *C.fg_loader, out *C.fg_progress, err *C.fg_error) C.int32_t {
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		writeProgress(out, l.progress)
+		return nil
 	})
 }
 

@@ -55,7 +55,7 @@ func TestHeteroBatchesBecomeTensors(t *testing.T) {
 		BufferMemory: draw.Auto,
 		Transpose:    true, Sampler: &sample.Labor{BatchDependency: 1},
 	}
-	h, err := openLoader(t.Context(), s.opened(), o, csrc.Allocator{})
+	h, err := openLoader(t.Context(), s.opened(), o, csrc.Allocator{}, func(string, int64, int64) {})
 	require.NoError(t, err)
 	s.drop()
 	require.NoError(t, h.alone(func() error { return h.loader.Start(0, 0, loader.Train) }))

@@ -32,9 +32,10 @@ type loaderHandle struct {
 	reserved   int64         // and of that which its batches leave unused
 	turn       chan struct{} // holds one token; whoever has taken it may call the loader
 
-	mu     sync.Mutex // guards what follows
-	waits  context.Context
-	cancel context.CancelFunc // ends the calls that wait for a batch
+	mu       sync.Mutex // guards what follows
+	waits    context.Context
+	cancel   context.CancelFunc // ends the calls that wait for a batch
+	progress progress           // of what the loader does ahead of the batches
 }
 
 func (*loaderHandle) kind() string { return "loader" }
@@ -47,17 +48,26 @@ type sampledHandle struct {
 
 func (*sampledHandle) kind() string { return "sampled batch" }
 
-// openLoader opens a loader over a source that the caller has begun to use; the loader drops it.
-func openLoader(ctx context.Context, from opened, o draw.Options, buffers csrc.Allocator) (*loaderHandle, error) {
+// openLoader opens a loader over a source that the caller has begun to use; the loader drops it. Report gets the
+// progress of the opening.
+func openLoader(
+	ctx context.Context, from opened, o draw.Options, buffers csrc.Allocator, report report,
+) (*loaderHandle, error) {
+	h := &loaderHandle{source: from.shared, buffers: buffers, turn: make(chan struct{}, 1)}
+	o.Progress = func(stage string, done, total int64) {
+		report(stage, done, total)
+		h.mu.Lock()
+		h.progress = progress{stage, done, total}
+		h.mu.Unlock()
+	}
 	l, err := loader.Open(ctx, from.source, o, buffers)
 	if err != nil {
 		from.drop()
 		return nil, err
 	}
-	most := from.numTensors + l.HistoryTensors() + linkTensors(&o) + typeTensors(0, len(o.Metapaths)) + len(o.Tables)
-	h := &loaderHandle{
-		loader: l, source: from.shared, maxTensors: most, buffers: buffers, turn: make(chan struct{}, 1),
-	}
+	h.loader = l
+	h.maxTensors = from.numTensors + l.HistoryTensors() + linkTensors(&o) + typeTensors(0, len(o.Metapaths)) +
+		len(o.Tables)
 	h.pool, h.reserved = l.PoolBytes()
 	buffers.GrowPool(h.pool, h.reserved)
 	h.waits, h.cancel = context.WithCancel(context.Background())

@@ -58,7 +58,7 @@ func testLoader(t *testing.T, s *storeHandle) *loaderHandle {
 		Cache: "auto", Superbatch: draw.Auto, CarryOver: true, Lookahead: true, Transfer: "auto", TraceMemory: draw.Auto,
 		BufferMemory: draw.Auto,
 	}
-	h, err := openLoader(t.Context(), s.opened(), o, csrc.Allocator{})
+	h, err := openLoader(t.Context(), s.opened(), o, csrc.Allocator{}, func(string, int64, int64) {})
 	require.NoError(t, err)
 	return h
 }
@@ -204,7 +204,8 @@ func TestFailedOpenFreesTheSource(t *testing.T) {
 	noBuffers(t)
 	s := testStore(t)
 	require.NoError(t, s.use())
-	_, err := openLoader(t.Context(), s.opened(), draw.Options{Fanouts: []int64{2}}, csrc.Allocator{})
+	o := draw.Options{Fanouts: []int64{2}}
+	_, err := openLoader(t.Context(), s.opened(), o, csrc.Allocator{}, func(string, int64, int64) {})
 	require.ErrorIs(t, err, draw.ErrOption)
 	s.drop()
 	assert.ErrorIs(t, s.use(), errClosed)

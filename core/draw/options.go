@@ -127,6 +127,19 @@ type Options struct {
 	// Metapaths are random walks over a heterogeneous graph that find neighbours in place of its edge types.
 	// RelationFanouts is then by metapath, and a batch has the edges of each. nil: none.
 	Metapaths []sample.Metapath
+
+	Progress Progress // of opening the loader, and of what is done ahead of the batches
+}
+
+// Progress is called with a stage of the work, how much of it is done, and how much there is; 0: unknown. An empty
+// stage ends the last one. Any goroutine may call it.
+type Progress func(stage string, done, total int64)
+
+// Report calls p, unless it is nil.
+func (p Progress) Report(stage string, done, total int64) {
+	if p != nil {
+		p(stage, done, total)
+	}
 }
 
 // walk reports whether neighbours are found by random walks.

@@ -60,6 +60,7 @@ func OpenFixed(ctx context.Context, m *draw.Sampling, f *Features, c *batch.Coun
 			copy(f.Slots.Row(f.OnDisk[table].Column, int64(first+at)), row)
 		})
 		first, wanted = first+len(wanted), wanted[:0]
+		m.Options.Progress.Report("filling the cache", int64(first), policy.Len())
 		return err
 	}
 	for _, row := range policy.Rows() {

@@ -42,6 +42,7 @@ func (c *Cache) noteShort(n, room int64) {
 // at least one is sampled.
 func (in *inspector) sampleAhead(n int64, unplanned int) []*sampled {
 	defer in.cache.timeline.add(spanSampling, in.sampledTo, time.Now())
+	in.progress.begin(in.sampledTo, n)
 	var batches []*sampled
 	room, each := in.cache.draw.Split.WindowRoom()
 	for int64(len(batches)) < n && (room > 0 || len(batches) == 0) && in.failed == nil {

@@ -239,6 +239,7 @@ func (s *blocks) sampleOne(
 		return nil, err
 	}
 	b.keep(c, rows, g, &own.request, &own.trace)
+	s.inspector.progress.sampled(s.inspector)
 	return b, nil
 }
 

@@ -41,6 +41,7 @@ type inspector struct {
 	forecaster forecaster // what will be read of them; run's
 	sampledTo  int64      // number of the batch sampled next; run's
 	failed     error      // why there are no more; run's
+	progress   progress   // of sampling; run's, but for what is done
 
 	mu        sync.Mutex
 	changed   sync.Cond
@@ -179,6 +180,7 @@ func (in *inspector) plan(current, ahead *[]*sampled) (*superbatch, error) {
 	c := in.cache
 	start := time.Now()
 	first := in.sampledTo - int64(len(*current)+len(*ahead))
+	defer reportPlanning(in, first)()
 	defer func() {
 		c.counters.Planning.Since(start)
 		in.cache.timeline.add(spanPlanning, first, start)

@@ -59,7 +59,9 @@ func (s *blocks) readShared(count int64, number func(i int64) int64) []*graph.Wa
 	for i := range wanted {
 		wanted[i], pending[i] = graph.NewWanted(c.draw.Budget, room), int64(i)
 	}
-	for range c.draw.Parts.Schema.Hops + draw.RequestReads(c.draw) {
+	hops := c.draw.Parts.Schema.Hops + draw.RequestReads(c.draw)
+	for hop := range hops {
+		s.inspector.progress.report(s.inspector, "reading neighbour lists", int64(hop), int64(hops))
 		s.ask(wanted, pending, number)
 		if full := slices.IndexFunc(wanted, (*graph.Wanted).Full); full >= 0 {
 			freeWanted(wanted[max(1, full):])

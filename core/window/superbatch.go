@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"sync/atomic"
@@ -169,8 +170,10 @@ func (s *superbatch) openPacks(lo, hi int) {
 func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yield func()) error {
 	c := s.inspector.cache
 	var wanted []int64
+	defer c.draw.Options.Progress.Report("", 0, 0)
 	return s.plan.ReadAhead(ctx, most, func(fills []plan.Fill, packs []plan.Extra) error {
 		yield()
+		c.draw.Options.Progress.Report("reading rows ahead", firstRow(fills, packs), c.draw.Split.PlanRows)
 		s.inspector.cache.learn()
 		for _, f := range fills {
 			if err := c.trained.returnSlot(f.Slot); err != nil {
@@ -207,6 +210,18 @@ func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yie
 		c.counters.Filled.Add(int64(len(fills)))
 		return nil
 	})
+}
+
+// firstRow returns the lowest of rows that are read in the order of the file.
+func firstRow(fills []plan.Fill, packs []plan.Extra) int64 {
+	first := int64(math.MaxInt64)
+	if len(fills) > 0 {
+		first = int64(fills[0].Row)
+	}
+	if len(packs) > 0 {
+		first = min(first, int64(packs[0].Row))
+	}
+	return first
 }
 
 // withPack returns those rows whose pack found room. The others are read by the

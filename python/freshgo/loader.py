@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import TypeVar, Unpack
 
+    from freshgo._args.progress import Progress
     from freshgo._batch.pyg_batches import Data
     from freshgo._data.like import GraphLike
     from freshgo._loader.link_inputs import Links
@@ -68,12 +69,10 @@ class Loader(StatefulLoader, Generic[BatchType]):
     ``input_id`` and ``batch_size``. Types that the batch did not reach are present and empty. ``batch.blocks()`` gives
     :class:`freshgo.HeteroBlock` objects.
 
-    For editors and type checkers a loader is generic in its batches: a ``Loader`` yields :class:`freshgo.pyg.Data`, or
-    what ``transform`` is annotated to return; ``Loader[HeteroData](...)`` and ``Loader[freshgo.Batch](...)`` say
-    another type.
+    For editors and type checkers a loader is generic in its batches: it yields :class:`freshgo.pyg.Data`, or what
+    ``transform`` is annotated to return; ``Loader[HeteroData](...)`` and ``Loader[freshgo.Batch](...)`` say otherwise.
 
-    Every ``iter`` is the next epoch. Leaving a loop early stops its work. Threads that share an iterator get each batch
-    once.
+    Every ``iter`` is the next epoch, and leaving it early stops its work. Threads may share it: each batch comes once.
 
     The arguments, the everyday ones first. Sizes in bytes are an int or a string such as ``"8GiB"``, ``"500MB"`` or
     ``"64KiB"``. An argument of a wrong type raises ``DTypeError``, a value that is not allowed
@@ -108,6 +107,9 @@ class Loader(StatefulLoader, Generic[BatchType]):
             ``history``), and the host waits for none. A device that cannot be used raises what ``torch.zeros(1,
             device=device)`` raises.
         transform (callable, default None): called with each batch, on its device; the loop gets its result.
+        progress (bool or callable, default True): show a bar where opening the loader, or a batch that the loop waits
+            for, takes more than five seconds; of several ranks, the first does. A callable is called with ``(stage,
+            done, total)`` meanwhile; ``total`` is 0 where it is unknown.
 
     Input nodes:
         drop_last (bool, default False): leave out the last batch if it is not full.
@@ -276,6 +278,7 @@ class Loader(StatefulLoader, Generic[BatchType]):
         transform_workers: int = 0,
         subgraph_type: Subgraph | enum.Enum = "directional",
         first_layer: str | None = None,
+        progress: bool | Progress = True,
         **pyg_options: Unpack[PyGOptions],
     ) -> None:
         check_pyg_options(pyg_options, type(self))
@@ -375,13 +378,10 @@ def _opened(data: GraphLike, asked: Asked, links: Links | None) -> Engine:
         raise
 
 
-# Rooms that few programs need are imported by those that do, so that `import freshgo` is quick.
-
-
 def _source(data: GraphLike, asked: Asked) -> Source:
     if asked.ranks.features is None:
         return open_source(data, asked.first_layer, asked.levels)
-    from freshgo._row_exchange.source import ShardedSource
+    from freshgo._row_exchange.source import ShardedSource  # here, as below, so that `import freshgo` is quick
 
     return ShardedSource(data)
 
@@ -397,4 +397,4 @@ def _batch_maker(source: Source, request: Request, options: LoaderOptions) -> Ba
 
         assert isinstance(source, StoreSource)  # as was checked
         return HostBatchMaker(source, request)
-    return BatchMaker(source)
+    return BatchMaker(source, request.asked.progress)

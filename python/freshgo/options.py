@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from freshgo._args.progress import Progress
     from freshgo._args.types import EdgeType
     from freshgo.history import History
     from freshgo.memory import MemoryBudget
@@ -225,6 +226,7 @@ class CommonOptions(PyGOptions, total=False):
     subgraph_type: Subgraph | enum.Enum
     first_layer: str | None
     embeddings: Embeddings
+    progress: bool | Progress
 
 
 class LoaderOptions(CommonOptions, total=False):

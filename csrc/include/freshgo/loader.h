@@ -3,6 +3,7 @@
 #define FRESHGO_API_LOADER_H
 
 #include "base.h"
+#include "job.h"
 #include "loader_options.h"
 
 /* Starts opening a loader over a store or a graph (the other is NULL). The result of the job is an fg_loader*.
@@ -57,6 +58,11 @@ int32_t fg_loader_start(fg_loader *loader, int64_t epoch, int64_t first_batch, i
 /* Ends the running epoch and frees the prepared batches. Does nothing if no epoch runs.
  * Blocks: until its threads have stopped. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
 int32_t fg_loader_stop(fg_loader *loader, fg_error *err);
+
+/* What the loader does ahead of the batches: `stage` says whether it samples, plans or reads a window, and is empty
+ * where it only makes batches. There is no result.
+ * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */
+int32_t fg_loader_progress(fg_loader *loader, fg_progress *out, fg_error *err);
 
 /* Counters since the loader was opened, a JSON object, as fg_store_describe writes it.
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED. */

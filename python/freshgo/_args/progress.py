@@ -15,20 +15,21 @@ Progress = Callable[[str, int, int], None]
 
 
 class Bar:
-    """One bar, which names the stage, and at the end a line about the result.
+    """One bar, which names the stage, and at the end a line about the result. It appears after ``delay`` seconds.
 
     Whatever becomes of the terminal, the work goes on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, delay: float = 0) -> None:
         self._bar: Any = None
+        self._delay = delay
         self._stage = ""
         self._result = ""
         self._begun = time.monotonic()
         self._seen = sys.stderr is not None
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        if self._seen:
+        if self._seen and time.monotonic() - self._begun >= self._delay:
             with self._while_seen():
                 self._show(stage, done, total)
 
@@ -42,6 +43,8 @@ class Bar:
             self._bar.reset(total or None)
         self._stage = stage
         self._bar.total = total or None
+        if done == self._bar.n:
+            self._bar.refresh()  # the time
         self._bar.update(done - self._bar.n)
 
     def finish(self, result: str) -> None:
@@ -66,15 +69,22 @@ class Bar:
             self._seen = False
 
 
+def checked(progress: object) -> bool | Progress:
+    """Return ``progress``, or raise DTypeError."""
+    if not callable(progress) and not isinstance(progress, bool):
+        raise DTypeError(f"progress must be True, False or a callable, got {progress!r}")
+    return progress
+
+
 @contextlib.contextmanager
-def progress_of(progress: bool | Progress) -> Iterator[Progress | None]:
-    """Yield what to report to: ``progress`` itself, a bar for ``True``, None for ``False``."""
+def progress_of(progress: bool | Progress, delay: float = 0) -> Iterator[Progress | None]:
+    """Yield what to report to: ``progress`` itself, for ``True`` a bar that appears after ``delay`` seconds, None for
+    ``False``."""
+    checked(progress)
     if callable(progress):
         yield progress
-    elif not isinstance(progress, bool):
-        raise DTypeError(f"progress must be True, False or a callable, got {progress!r}")
     elif progress:
-        bar = Bar()
+        bar = Bar(delay)
         try:
             yield bar
         finally:

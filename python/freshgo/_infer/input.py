@@ -115,4 +115,5 @@ class Input:
             disk=Disk(checksums=True),
             cache=None,
             device=self._device,
+            progress=False,
         )

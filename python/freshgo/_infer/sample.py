@@ -67,7 +67,16 @@ class _Found:
         return there[torch.randint(there.size(0), (count,), generator=generator)]
 
     def _loader(self, nodes: Any, memory: int) -> Loader:
-        return Loader(self._store, [4], nodes, batch_size=_READ * 64, return_edge_id=False, memory=memory, cache=None)
+        return Loader(
+            self._store,
+            [4],
+            nodes,
+            batch_size=_READ * 64,
+            return_edge_id=False,
+            memory=memory,
+            cache=None,
+            progress=False,
+        )
 
     def _read(self, key: Any) -> Any:
         store = self._store

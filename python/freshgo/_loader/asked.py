@@ -11,6 +11,7 @@ import torch
 
 from freshgo import policies
 from freshgo._args import checks, choices, fields, host
+from freshgo._args import progress as progresses
 from freshgo._args.levels import Levels
 from freshgo._args.times import Trees, trees
 from freshgo._device import delivery
@@ -74,6 +75,7 @@ class Asked:
     ranks: Ranks
     member: Membership
     """Where the loader is among them."""
+    progress: bool | progresses.Progress
 
     @property
     def levels(self) -> Levels:
@@ -95,6 +97,8 @@ class Asked:
         order = seed_order(given("shuffle"), given("input_weight"), given("sampler"))
         workers = checks.count("transform_workers", given("transform_workers"), 0, 1024)
         may_be_left = {**keywords, "scratch of cache": policy.plan.scratch}
+        member = Membership.of(ranks, drop_last=options["drop_last"])
+        progress = progresses.checked(given("progress"))
         times = ("disjoint", "time_attr", "temporal_strategy", "time_window", "input_time")
         asked = cls(
             options={
@@ -126,7 +130,8 @@ class Asked:
             first_layer=given("first_layer"),
             disk=disk,
             ranks=ranks,
-            member=Membership.of(ranks, drop_last=options["drop_last"]),
+            member=member,
+            progress=False if progress is True and member.now().rank > 0 else progress,
         )
         asked._check_together(given("device"))
         return asked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from freshgo._args.progress import Progress
 from freshgo._data.source import Source
 from freshgo._device.mover import Batches
 from freshgo._loader.ranks import Share
@@ -15,8 +16,8 @@ from freshgo._native.options import LoaderOptions
 class BatchMaker:
     """Makes whole batches by a native loader of this process."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, source: Source, progress: bool | Progress = False) -> None:
+        self._source, self._progress = source, progress
 
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         """Return the options of the native loader."""
@@ -28,7 +29,7 @@ class BatchMaker:
         Raises:
             FreshgoError: the native loader cannot be opened
         """
-        return NativeLoader(self._source.native, options)
+        return NativeLoader(self._source.native, options, self._progress)
 
     def described(self) -> dict[str, Any]:
         """Return options that all ranks must share, although no batch depends on them."""

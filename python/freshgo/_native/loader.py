@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 
-from freshgo._args.progress import Progress
+from freshgo._args.progress import Progress, progress_of
 from freshgo._native import abi, dlpack, header
 from freshgo._native.graph import Graph, source_handles
 from freshgo._native.handle import POLL_MS, Handle, run_job
@@ -49,6 +49,9 @@ def _close_living() -> None:
                 loader.close()
 
 
+_PATIENCE = 5.0
+"""Seconds of waiting after which a bar appears."""
+
 _MODES = {"train": header.TRAIN, "trace": header.TRACE, "plain": header.PLAIN}
 
 
@@ -58,9 +61,9 @@ class Loader(Handle, HistoryCalls):
     _closer = "fg_loader_close"
     _what = "loader"
 
-    def __init__(self, source: Store | Graph, options: LoaderOptions, progress: Progress | None = None) -> None:
+    def __init__(self, source: Store | Graph, options: LoaderOptions, progress: bool | Progress = False) -> None:
         """Load the topology, fill the caches and check the options against the source, which is kept open until
-        this loader is closed.
+        this loader is closed. ``progress`` is shown while this, or a batch, takes long.
 
         Raises:
             InvalidArgumentError: an option or a seed that cannot work
@@ -71,7 +74,9 @@ class Loader(Handle, HistoryCalls):
         self._source = source
         self._options = raw_options(options)  # keeps alive what the library reads where it lies
         arguments = (*source_handles(source), ctypes.byref(self._options))
-        self._pointer = run_job("fg_loader_open", *arguments, discard=self._discard, progress=progress)
+        self._progress = progress
+        with progress_of(progress, _PATIENCE) as report:
+            self._pointer = run_job("fg_loader_open", *arguments, discard=self._discard, progress=report)
         info = header.LoaderDetails()
         abi.call("fg_loader_info", self._pointer, ctypes.byref(info))
         self.num_batches = int(info.num_batches)
@@ -95,10 +100,15 @@ class Loader(Handle, HistoryCalls):
     def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
         """The next batch of the epoch, ``None`` after the last one, and without ``wait`` where it is not made within
         ``timeout_ms``. Waits in steps, so Ctrl-C works."""
-        while True:
-            code, batch = self._received("fg_loader_next", self._handle(), POLL_MS if wait else timeout_ms)
-            if code == header.OK or code == header.END or not wait:
-                return batch
+        code, batch = self._received("fg_loader_next", self._handle(), POLL_MS if wait else timeout_ms)
+        if code != header.TIMEOUT or not wait:
+            return batch
+        with progress_of(self._progress, _PATIENCE) as report:
+            while code == header.TIMEOUT:
+                if report is not None:
+                    _report_stage(self._handle(), report)
+                code, batch = self._received("fg_loader_next", self._handle(), POLL_MS)
+        return batch
 
     def sample(self, ask: Mapping[str, Any]) -> RawBatch:
         """The batch for what is asked for, the members of ``fg_ask``, apart from all epochs. Any number of threads may
@@ -143,6 +153,13 @@ class Loader(Handle, HistoryCalls):
     def plan(self) -> dict[str, Any]:
         """How the memory is divided, what the transfer of every window would take, and what it took."""
         return abi.read_json("fg_loader_plan", self._handle())
+
+
+def _report_stage(loader: int, report: Progress) -> None:
+    """Report what the batch that the loop waits for waits for itself."""
+    state = header.Progress()
+    abi.call("fg_loader_progress", loader, ctypes.byref(state))
+    report(state.stage.decode() or "preparing a batch", int(state.done), int(state.total))
 
 
 def share_count(share: Mapping[str, int], num_batches: int, first_batch: int) -> int:

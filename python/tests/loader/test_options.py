@@ -84,6 +84,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
     "transform": ({}, {"transform": len}, set()),
     "transform_workers": ({"transform": len}, {"transform_workers": 2}, {"library"}),
     "edge_index": ({}, {"edge_index": "EdgeIndex"}, set()),
+    "progress": ({}, {"progress": False}, set()),
     # They say which batches of the same ones a process takes, how, and where it has them.
     "rank": ({"world_size": 2, "rank": 0}, {"rank": 1}, set()),
     "world_size": ({"world_size": 2, "rank": 0}, {"world_size": 3}, set()),
@@ -123,7 +124,7 @@ SAMPLER_CASES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
 HOW = "batches are made so, and are the same: the library makes them, and for all ranks of a host"
 BRINGS = "batches bring more or less of the same draws: a loop that goes on may ask for something else"
 WHERE = "it says which batches of the same ones a process takes, or where it has them"
-OWN = "each process does this by itself with batches that it has"
+OWN = "each process does this by itself with batches that it has, or waits for"
 GROUP = "its fields are options of their own"
 WHY: dict[str, str] = {
     **dict.fromkeys(("return_edge_id", "transpose", "feature_dtype", "edge_weight of labor"), BRINGS),
@@ -133,7 +134,7 @@ WHY: dict[str, str] = {
     **dict.fromkeys(("rank", "world_size", "share", "features", "exchange", "device", "pin_memory"), WHERE),
     "device_cache": WHERE,
     **dict.fromkeys(("disk", "ranks"), GROUP),
-    **dict.fromkeys(("transform", "edge_index"), OWN),
+    **dict.fromkeys(("transform", "edge_index", "progress"), OWN),
     "transform_workers": f"{OWN}; the library learns how many it holds at a time",
     "uneven": "ranks agree on it, each epoch anew: a state is of any number of ranks",
     "history": "a history has a state of its own, and no two ranks of a host share one",
@@ -156,7 +157,7 @@ def test_every_option_has_a_case() -> None:
     fields = {field.name for kind in GROUPS.values() for field in dataclasses.fields(kind)}
     assert CASES.keys() == names | fields
     assert not names & fields
-    assert len(names | {"data"}) <= 38
+    assert len(names | {"data"}) <= 39
 
 
 def test_every_option_is_known_or_has_a_reason() -> None:

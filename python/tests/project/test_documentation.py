@@ -33,7 +33,7 @@ PAGES = {  # how many pieces of code a page has
     "docs/how-to/remote.md": 2,
     "docs/how-to/reproduce.md": 2,
     "docs/how-to/from-neighborloader.md": 2,
-    "docs/how-to/watch.md": 4,
+    "docs/how-to/watch.md": 5,
     "docs/how-to/from-graphbolt.md": 1,
     "docs/start.md": 1,
     "README.md": 1,
