@@ -49,7 +49,14 @@ func (z *division) reserve(s *Split) error {
 	ask := &z.ask
 	s.Cache = "none"
 	hasRows := slices.ContainsFunc(z.graph.Tensors, func(t Tensor) bool { return !t.ByEdge })
-	if !z.graph.OnDisk || ask.Cache != "auto" && ask.Cache != "belady" || !hasRows {
+	if !z.graph.OnDisk || !hasRows {
+		return nil
+	}
+	if cache.KindOf(ask.Cache) == cache.Online {
+		reserveOrder(z, s)
+		return nil
+	}
+	if ask.Cache != "auto" && ask.Cache != "belady" {
 		return nil
 	}
 	if ask.Unplannable != "" {
@@ -104,7 +111,7 @@ func (r *Request) worthBatches() int64 {
 // unplanned takes back what reserve decided.
 func (s *Split) unplanned(why string) {
 	s.Cache, s.CacheWhy = "none", why
-	s.Traces, s.Packs, s.Together, s.reserved = 0, 0, 0, 0
+	s.Traces, s.Packs, s.Together, s.Reorder, s.reserved = 0, 0, 0, 0, 0
 }
 
 // plan sizes a planned loader. It gives more of the room for the features, and of shared, the rest beside the caller's

@@ -191,15 +191,25 @@ class Online:
     Args:
         name: ``"lru"``, ``"clock"``, ``"sieve"``, ``"s3fifo"``, or ``"match"``: the rows of the previous batch (FastGL,
             4.1).
+        reorder: let this many batches change places if this cache then reads fewer rows, as for :class:`Belady`.
+            ``Online("match", reorder=True)`` is FastGL's Match-Reorder. A batch of a block is drawn twice: for the
+            order, and then for itself. :func:`freshgo.simulate` keeps the order of its trace.
 
     Raises:
-        InvalidArgumentError: an unknown policy; the message lists the known ones.
+        InvalidArgumentError, DTypeError: an unknown policy, where the message lists the known ones, or another argument
+            that is invalid.
     """
 
     name: OnlineName
+    _: KW_ONLY
+    reorder: bool | int = False
 
     def __post_init__(self) -> None:
         checks.choice("policy", self.name, OnlineName)
+        checks.reorder(self.reorder)
+
+    def __repr__(self) -> str:
+        return fields.shown(self)
 
 
 Policy = PolicyName | Auto | Belady | Hotness | Online
@@ -275,7 +285,7 @@ def resolve(option: str, value: object) -> Resolved:
     if isinstance(value, Planned):
         return Resolved("belady" if isinstance(value, Belady) else "auto", value)
     if isinstance(value, Online):
-        return Resolved(value.name)
+        return Resolved(value.name, Planned(reorder=value.reorder))
     if isinstance(value, Tensor | np.ndarray | Mapping):
         value = Hotness(value)
     if isinstance(value, Hotness):
