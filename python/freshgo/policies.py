@@ -136,7 +136,8 @@ class Auto(Planned):
 class Hotness:
     """A cache that is filled once with the hottest rows (the general caching scheme of FGNN, 6.1).
 
-    Among equally hot nodes the one with the lower id comes first.
+    Among equally hot nodes the one with the lower id comes first. What it reads does not depend on the order of the
+    batches, so that there is no ``reorder``.
 
     Args:
         scores: a metric by name, or a score for every node: a vector ``[num_nodes]`` of any real dtype, finite and not
