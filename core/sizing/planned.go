@@ -151,7 +151,10 @@ func (z *division) plan(s *Split, room, shared int64) {
 	s.TracesHeld = s.Traces / z.ask.tracesShare()
 	z.store(s, total, &room, pot)
 	s.CacheRows = z.plannedRows(s, room)
-	if s.Reorder = ask.Reorder; s.Reorder == Auto {
+	switch s.Reorder = ask.Reorder; {
+	case s.Reorder == Auto && s.Stored:
+		s.Reorder = 0 // blocks are ordered in memory, and an order gains less than longer windows
+	case s.Reorder == Auto:
 		s.Reorder = max(1, min(reorderBatches, s.Superbatch, s.Traces/z.traceBytes(1)))
 	}
 	if s.Stored {
@@ -244,7 +247,7 @@ const (
 // may be room, the memory of rows. Of all windows that fit, it takes the best (see bestWindow).
 func (z *division) store(s *Split, total int64, room, pot *int64) {
 	ask, nodes := &z.ask, max(1, z.costs.Nodes)
-	if ask.Scratch == 0 || ask.Memory == 0 || ask.Reorder > 0 || ask.Reorder == Auto {
+	if ask.Scratch == 0 || ask.Memory == 0 || ask.Reorder > 0 {
 		return
 	}
 	mostTraces, mostPacks := total+s.Traces, total+s.Packs

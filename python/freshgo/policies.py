@@ -100,8 +100,10 @@ class Belady(Planned):
             read in the order of the file. ``"pack"``: the same, through a scratch file. ``"forward"``: rows that leave
             the cache are kept for their next batch, alone or as ``"scan+forward"``. ``"auto"`` chooses for every window
             what is cheapest on this device.
-        reorder: let this many batches change places if that makes them share more rows (FastGL, 4.1); True lets the
-            loader choose how many, False keeps their order. The order is part of :meth:`Loader.state_dict`.
+        reorder: let this many batches change places if that makes them share more rows (FastGL, 4.1); False keeps
+            their order. Plans of reordered batches stay in memory, which shortens them where there is little of it.
+            True lets the loader choose how many, and none where the scratch file makes longer plans. The order is part
+            of :meth:`Loader.state_dict`.
         trace_memory: bytes of the loader's ``memory`` for batches sampled ahead and for plans; None lets the loader
             choose.
         buffer_memory: bytes of the loader's ``memory`` for rows read before their batch; None lets the loader choose.

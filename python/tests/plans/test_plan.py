@@ -290,7 +290,9 @@ def test_superbatches_that_do_not_fit(store: Any) -> None:
     Loader(store, **options, cache=Belady(superbatch=2, trace_memory=least, scratch_size=0)).close()
 
 
-@pytest.fixture(params=[Auto(reorder=True), Online("match", reorder=True), Online("lru", reorder=True)], ids=repr)
+@pytest.fixture(
+    params=[Auto(reorder=True, scratch_size=0), Online("match", reorder=True), Online("lru", reorder=True)], ids=repr
+)
 def ordered(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {**SAMPLING, **SMALL, "cache": request.param}
 
