@@ -7,6 +7,8 @@
   reorder     figure 10: rows that an epoch loads with nothing kept, with Match (the rows of the batch before stay), with Match in the
               greedy order, and with freshgo's planned cache of the same room in both orders, by batch size
   walks       table 7: the same with random walks of three steps
+  loader      Match-Reorder as a loader runs it: rows that it reads of a store on disk, of those needed, by caches of the rows of the
+              largest batch as batches are drawn and with reorder=64, which keeps an order if its cache then reads fewer
   operators   figures 11 and 14c: sums, means and GAT by width against PyG's default layers and torch.sparse, forward and backward, as
               ratios of seconds (bench/ops/operators.py measures more)
   map         table 8: numbering the nodes of a batch as the sampler does, against sorting (torch.unique) and a hash table, as ratios of
@@ -19,7 +21,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,13 +31,15 @@ import torch
 from report import HERE, SEED, Report, graph, options
 from torch import Tensor
 
-from freshgo import Loader, RandomWalk, ops, simulate
+from freshgo import Loader, Online, RandomWalk, convert, ops, simulate
 
 sys.path.insert(0, str(HERE.parent / "ops"))
 
 FANOUTS = {"5, 10, 15": [5, 10, 15], "5, 10": [5, 10], "10, 10, 10": [10, 10, 10]}
 SIZES = (100, 500, 2000, 8000)
-PARTS = ["match", "reorder", "walks", "operators", "map"]
+PARTS = ["match", "reorder", "walks", "loader", "operators", "map"]
+WIDTH = 32
+"""Columns of the rows that a loader reads."""
 MAX_BATCHES = 64
 """Batches of an epoch that are compared, the first of it."""
 PANELS = [
@@ -121,6 +127,42 @@ def sharing(part: str, args: Any, report: Report) -> None:
         report.add(part, ["graph", "batch", "batches", *columns], rows)
 
 
+def loader_line(path: Path, num_nodes: int, size: int) -> list[float]:
+    """Rows that a loader reads in an epoch, of those needed: Match and LRU, each in both orders."""
+    seeds = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(SEED))[: num_nodes // 2][
+        : MAX_BATCHES * size
+    ]
+    options = {"shuffle": True, "drop_last": True, "seed": SEED, "batch_size": size}
+    with Loader(path, FANOUTS["5, 10, 15"], seeds, **options) as loader:
+        rows = [len(batch) for batch in loader.trace(0)]
+    room = max(rows) * (4 * WIDTH + 32) + 4 * num_nodes
+    found = []
+    for name in ("match", "lru"):
+        for block in (False, MAX_BATCHES):
+            cache = Online(name, reorder=block)  # type: ignore[arg-type]
+            with Loader(path, FANOUTS["5, 10, 15"], seeds, **options, cache=cache, feature_cache=room) as loader:
+                for _ in loader:
+                    pass
+                found.append(round(loader.stats()["misses"] / sum(rows), 4))
+    return found
+
+
+def loaders(args: Any, report: Report) -> None:
+    rows = []
+    for name in args.graphs.split(","):
+        edges = graph(name, args.data)
+        num_nodes = int(edges.max()) + 1
+        with tempfile.TemporaryDirectory() as work:
+            path = Path(work) / "g.freshgo"
+            x = torch.zeros(num_nodes, WIDTH)
+            convert({"edge_index": edges, "x": x}, path, progress=False).close()
+            for size in SIZES[:3]:
+                if num_nodes // 2 // size >= 4 and any(line := loader_line(path, num_nodes, size)):  # else all rows fit
+                    rows.append([name, str(size), *line])
+                    print(rows[-1], flush=True)
+    report.add("loader", ["graph", "batch", "match", "match, reorder", "lru", "lru, reorder"], rows)
+
+
 def operators(args: Any, report: Report) -> None:
     import operators as bench
 
@@ -193,6 +235,8 @@ def main() -> None:
     for part in ("match", "reorder", "walks"):
         if part in asked:
             sharing(part, args, report)
+    if "loader" in asked:
+        loaders(args, report)
     if "operators" in asked:
         operators(args, report)
     if "map" in asked:

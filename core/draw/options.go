@@ -66,7 +66,8 @@ type Options struct {
 	Hotness     []float32 `option:"hotness"`
 	HotnessSeed uint64    `option:"hotness_seed"` // what cache "random" is drawn from
 
-	// Reorder is the number of batches in a block that may change places (FastGL, section 4.1); 0: none, or Auto.
+	// Reorder is the number of batches in a block that may change places (FastGL, section 4.1); 0: none, or Auto. Online
+	// caches draw the batches of a block twice: for the order, and then each for itself.
 	Reorder int64 `option:"reorder"`
 	// ReorderRows is the capacity of the cache by which orders are compared, or Auto: the capacity of this loader's cache.
 	ReorderRows int64 `option:"reorder_rows"`
@@ -224,9 +225,10 @@ func (o *Options) validatePlan() error {
 		return fmt.Errorf("%w: superbatch must be at least 1 batch, got %d", ErrOption, o.Superbatch)
 	case o.Reorder < Auto:
 		return fmt.Errorf("%w: reorder must be at least 0 batches, got %d", ErrOption, o.Reorder)
-	case o.Reorder != 0 && kind != cache.Chosen && kind != cache.Planned:
-		return fmt.Errorf("%w: reorder needs cache \"belady\", which samples ahead, got cache %q", ErrOption, o.Cache)
-	case o.Reorder > 0 && o.Superbatch != Auto && o.Reorder > o.Superbatch:
+	case o.Reorder != 0 && (kind == cache.Absent || kind == cache.Ranked):
+		return fmt.Errorf("%w: reorder needs a cache that changes with the batches: \"belady\" or one of %q; the rows that "+
+			"cache %q reads do not depend on their order", ErrOption, cache.OnlineNames(), o.Cache)
+	case o.Reorder > 0 && kind != cache.Online && o.Superbatch != Auto && o.Reorder > o.Superbatch:
 		return fmt.Errorf("%w: reorder must be at most superbatch = %d batches, got %d", ErrOption, o.Superbatch, o.Reorder)
 	case !slices.Contains(plan.Transfers(), o.Transfer):
 		return fmt.Errorf("%w: transfer must be one of %q, got %q", ErrOption, plan.Transfers(), o.Transfer)

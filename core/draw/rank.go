@@ -195,24 +195,19 @@ func countEpoch(
 	return guard.Each(ctx, cap(m.Workers), func(ctx context.Context, _ int) error {
 		worker := <-m.Workers
 		defer func() { m.Workers <- worker }()
-		var g sample.Subgraph
-		var own BatchRows
-		var r Request
+		var lister RowLister
 		for i := next.Add(1) - 1; i < some; i = next.Add(1) - 1 {
 			b := i * m.NumBatches() / some
 			if before := (b*counted + m.NumBatches() - 1) / m.NumBatches(); before < counted &&
 				before*m.NumBatches()/counted == b {
 				continue
 			}
-			if err := order.Batch(ctx, b, &r); err != nil {
+			needed, err := lister.Rows(ctx, order, b, worker, rows)
+			if err != nil {
 				return err
 			}
-			if err := worker.Draw(ctx, order.BatchKey(b), r.Request, &g); err != nil {
-				return err
-			}
-			own.FillGraph(rows, &g)
 			mu.Lock()
-			counter.Add(own.Rows)
+			counter.Add(needed)
 			mu.Unlock()
 		}
 		return nil

@@ -14,6 +14,8 @@
 //     (history.go opens it, pruningDrawer and windowDrawer call package prune). forecast.go predicts its work.
 //   - tables: a preparer keeps its batch until the consumer is done with it, and then takes the rows back that training
 //     has changed (commits.go). What is not kept by a slot or a pack goes back to its file (package embed).
+//   - reorder: a preparer that draws a batch on request first finds which one is at its place (order.go). Package
+//     window orders planned batches.
 //   - Batches on demand (Loader.Sample) are made in a preparer without an epoch, with its own worker and scratch, over
 //     a source that only reads (ondemand.go).
 //

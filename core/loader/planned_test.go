@@ -199,36 +199,6 @@ func TestPlanReadsLess(t *testing.T) {
 	}
 }
 
-// TestReorderedBatches holds that an order is a permutation that a resumed run
-// repeats.
-func TestReorderedBatches(t *testing.T) {
-	d := someDataset()
-	s := someStore(t, ssd.OS)
-	plainly := epochOf(t, open(t, d.graph(t), plain()), 1)
-	byInput := map[string]*seen{}
-	for _, b := range plainly {
-		byInput[string(b.arrays["input_id"])] = b
-	}
-	o := belady()
-	o.Reorder = 8
-	l := open(t, draw.OpenStore(s), o)
-	epochOf(t, l, 0)
-	order := epochOf(t, l, 1)
-	require.Len(t, order, len(plainly))
-	for i, b := range order {
-		original := byInput[string(b.arrays["input_id"])]
-		require.NotNil(t, original, "a batch came twice, or one that there is not")
-		delete(byInput, string(b.arrays["input_id"]))
-		require.Equal(t, original.arrays, b.arrays)
-		require.EqualValues(t, i, b.index)
-	}
-	for _, first := range []int64{0, 3, 8, 21, 46, 47} {
-		resumed := open(t, draw.OpenStore(s), o)
-		require.NoError(t, resumed.Start(1, first, Train))
-		requireSame(t, order[first:], rest(t, resumed))
-	}
-}
-
 // TestPlannedBudgets holds that every budget from the smallest on works and is
 // kept.
 func TestPlannedBudgets(t *testing.T) {
@@ -362,7 +332,8 @@ func TestWrongPlanOptions(t *testing.T) {
 		"negative superbatch": {func(o *draw.Options) { o.Superbatch = -2 }, draw.ErrOption},
 		"transfer":            {func(o *draw.Options) { o.Transfer = "fast" }, draw.ErrOption},
 		"reorder":             {func(o *draw.Options) { o.Reorder = -2 }, draw.ErrOption},
-		"reorder of lru":      {func(o *draw.Options) { o.Reorder, o.Cache = 4, "lru" }, draw.ErrOption},
+		"reorder of degree":   {func(o *draw.Options) { o.Reorder, o.Cache = 4, "degree" }, draw.ErrOption},
+		"reorder of none":     {func(o *draw.Options) { o.Reorder, o.Cache = 4, "none" }, draw.ErrOption},
 		"reorder beyond":      {func(o *draw.Options) { o.Reorder, o.Superbatch = 4, 3 }, draw.ErrOption},
 		"traces":              {func(o *draw.Options) { o.TraceMemory = -2 }, draw.ErrOption},
 		"traces too small":    {func(o *draw.Options) { o.TraceMemory = 10 }, mem.ErrBudget},

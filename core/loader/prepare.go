@@ -118,7 +118,7 @@ func drawNow(e *epoch) (drawer, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := nowDrawer{epoch: e, order: order}
+	d := nowDrawer{epoch: e, order: order, blocks: newBlockOrder(e, order)}
 	if e.pruner.Prunes() {
 		return &pruningDrawer{d}, nil
 	}
@@ -127,8 +127,9 @@ func drawNow(e *epoch) (drawer, error) {
 
 // nowDrawer draws each batch on a preparer's request.
 type nowDrawer struct {
-	epoch *epoch
-	order *draw.SeedOrder
+	epoch  *epoch
+	order  *draw.SeedOrder
+	blocks *blockOrder // nil: batches keep their places
 }
 
 func (d *nowDrawer) lease(ctx context.Context) (*sample.Worker, error) {
@@ -159,14 +160,17 @@ func (d *nowDrawer) draw(p *preparer, b *batch.Batch, worker *sample.Worker, las
 	use func(drawn *sample.Subgraph) error) error {
 	e, l, r := d.epoch, d.epoch.loader, &p.drawn.Request
 	defer l.draw.GiveBack(worker)
-	number := e.shareSchedule.Number(b.Index)
+	number, err := d.blocks.number(p, e.shareSchedule.Number(b.Index), worker)
+	if err != nil {
+		return err
+	}
 	if err := d.order.Batch(e.ctx, number, r); err != nil {
 		return err
 	}
 	r.LastHop = lastHop
 	var drawn sample.Subgraph
 	start := time.Now()
-	err := l.draw.Draw(e.ctx, worker, d.order.BatchKey(number), r, &drawn)
+	err = l.draw.Draw(e.ctx, worker, d.order.BatchKey(number), r, &drawn)
 	l.counters.Sampling.Since(start)
 	if err != nil {
 		return err
@@ -213,7 +217,7 @@ func drawTraces(e *epoch) (drawer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &traceDrawer{nowDrawer{e, order}}, nil
+	return &traceDrawer{nowDrawer{epoch: e, order: order}}, nil
 }
 
 func (d *traceDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"freshgo/core/cache"
+	"freshgo/core/draw"
 	"freshgo/core/fetch"
 	"freshgo/core/window"
 )
@@ -47,7 +48,7 @@ func openCache(ctx context.Context, l *Loader) (err error) {
 	case cache.Online:
 		var c *fetch.Online
 		c, err = fetch.OpenOnline(&l.draw, &l.rows)
-		l.cache = onlineRows{passive{c}, c}
+		l.cache = onlineRows{passive{c}, l, c}
 	default:
 		var c fetch.Source
 		c, err = fetch.OpenFixed(ctx, &l.draw, &l.rows, &l.counters)
@@ -72,7 +73,8 @@ func (passive) addPlan(*Plan)   {}
 // onlineRows is a cache that changes with each batch.
 type onlineRows struct {
 	passive
-	cache *fetch.Online
+	loader *Loader
+	cache  *fetch.Online
 }
 
 func (onlineRows) readOnly() fetch.Source { return fetch.Uncached{} }
@@ -83,6 +85,13 @@ func (c onlineRows) begin(e *epoch) (drawer, error) {
 	}
 	d, err := drawNow(e)
 	return &onlineDrawer{d, c.cache}, err
+}
+
+func (c onlineRows) addPlan(p *Plan) { addOrder(p, &c.loader.draw) }
+
+// addOrder adds how batches change places.
+func addOrder(p *Plan, m *draw.Sampling) {
+	p.Reorder, p.ReorderRows = m.Split.Reorder, draw.OrderedCache(m).Capacity
 }
 
 // onlineDrawer is the drawer of an epoch whose batches change an onlineCache.
@@ -139,7 +148,8 @@ func (c plannedRows) addStats(s *Stats) {
 
 func (c plannedRows) addPlan(p *Plan) {
 	s, of := &c.loader.draw.Split, c.cache.Report()
-	p.Superbatch, p.Reorder, p.ReorderRows, p.ScratchLimit = s.Superbatch, s.Reorder, c.cache.ReorderRows(), s.Scratch
+	addOrder(p, &c.loader.draw)
+	p.Superbatch, p.ScratchLimit = s.Superbatch, s.Scratch
 	p.MoreMemory = c.loader.offers()
 	p.Device, p.Windows, p.MedianError = &of.Device, of.Windows, c.cache.Stats().PredictionError
 	p.History, p.Timeline, p.Tables = of.History, of.Timeline, c.cache.Tables()

@@ -35,9 +35,11 @@ func numbersOf(s draw.Share, batches, first int64) (numbers []int64) {
 func TestSharesAreWhatOneLoaderMakes(t *testing.T) {
 	rng := explore.Rand(t, 11, 0)
 	s := someStore(t, ssd.OS)
-	none, planned, reordered, lru := plain(), belady(), belady(), belady()
-	reordered.Reorder, lru.Cache = 6, "lru"
-	for name, o := range map[string]draw.Options{"none": none, "planned": planned, "reordered": reordered, "lru": lru} {
+	none, planned, reordered, lru, match := plain(), belady(), belady(), belady(), belady()
+	reordered.Reorder, lru.Cache, match.Reorder, match.Cache = 6, "lru", 6, "match"
+	for name, o := range map[string]draw.Options{
+		"none": none, "planned": planned, "reordered": reordered, "lru": lru, "match reordered": match,
+	} {
 		t.Run(name, func(t *testing.T) {
 			reference := open(t, draw.OpenStore(s), o)
 			var want [][]*seen

@@ -340,6 +340,11 @@ func TestSimulateCounts(t *testing.T) {
 	require.Equal(t, []Counts{{2, 0, 0}, {2, 0, 0}, {2, 0, 0}, {1, 0, 0}}, counts, "nothing is carried over")
 }
 
+// plannedCache describes a planned cache.
+func plannedCache(numRows, capacity int64) Simulation {
+	return Simulation{Policy: "belady", NumRows: numRows, Capacity: capacity, CarryOver: true}
+}
+
 func TestReorder(t *testing.T) {
 	kept, moved := 0, 0
 	for seed := range uint64(60) {
@@ -354,10 +359,10 @@ func TestReorder(t *testing.T) {
 		}
 		capacity := int64(rng.IntN(200))
 		budget := mem.NewBudget(0)
-		order, err := Reorder(context.Background(), budget, trace, int64(numRows), capacity)
+		order, err := Reorder(context.Background(), budget, trace, plannedCache(int64(numRows), capacity))
 		require.NoError(t, err)
 		require.Zero(t, budget.Used())
-		again, err := Reorder(context.Background(), budget, trace, int64(numRows), capacity)
+		again, err := Reorder(context.Background(), budget, trace, plannedCache(int64(numRows), capacity))
 		require.NoError(t, err)
 		require.Equal(t, order, again)
 		sorted := slices.Sorted(slices.Values(order))
@@ -382,12 +387,12 @@ func TestReorder(t *testing.T) {
 
 func TestReorderWithoutOverlap(t *testing.T) {
 	trace := []Batch{{0, 1}, {2}, {}, {3, 4, 5}, {6}}
-	order, err := Reorder(context.Background(), mem.NewBudget(0), trace, 7, 3)
+	order, err := Reorder(context.Background(), mem.NewBudget(0), trace, plannedCache(7, 3))
 	require.NoError(t, err)
 	require.Equal(t, []int32{0, 1, 2, 3, 4}, order)
-	_, err = Reorder(context.Background(), mem.NewBudget(0), trace, 5, 3)
+	_, err = Reorder(context.Background(), mem.NewBudget(0), trace, plannedCache(5, 3))
 	require.ErrorIs(t, err, ErrBatch)
-	_, err = Reorder(context.Background(), mem.NewBudget(100), trace, 7, 3)
+	_, err = Reorder(context.Background(), mem.NewBudget(100), trace, plannedCache(7, 3))
 	require.ErrorIs(t, err, mem.ErrBudget)
 }
 

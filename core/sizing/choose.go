@@ -75,7 +75,7 @@ func (z *division) candidates(s *Split) (all []candidate) {
 // room is the memory for the working set and caches that are not sized by name.
 func (r *Request) room(s *Split, planned bool) int64 {
 	room := r.Memory - r.explicit()
-	if planned {
+	if planned || r.Cache != "auto" { // a cache by choice may be planned, and may not
 		room -= s.reserved
 	}
 	return room

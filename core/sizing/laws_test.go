@@ -61,7 +61,9 @@ func requireFits(t *testing.T, s *Split, r Request, g Graph, c Costs) {
 		}
 	}
 	if s.Cache != "belady" {
-		require.Zero(t, s.Superbatch+s.Traces+s.Packs+s.Scratch)
+		require.Zero(t, s.Superbatch+s.Packs+s.Scratch)
+		require.Equal(t, s.Reorder > 0, s.Traces > 0, "%+v of %+v", s, r)
+		require.True(t, s.Reorder == 0 || s.Cache == "lru")
 	}
 }
 

@@ -49,7 +49,14 @@ func (z *division) reserve(s *Split) error {
 	ask := &z.ask
 	s.Cache = "none"
 	hasRows := slices.ContainsFunc(z.graph.Tensors, func(t Tensor) bool { return !t.ByEdge })
-	if !z.graph.OnDisk || ask.Cache != "auto" && ask.Cache != "belady" || !hasRows {
+	if !z.graph.OnDisk || !hasRows {
+		return nil
+	}
+	if cache.KindOf(ask.Cache) == cache.Online {
+		reserveOrder(z, s)
+		return nil
+	}
+	if ask.Cache != "auto" && ask.Cache != "belady" {
 		return nil
 	}
 	if ask.Unplannable != "" {
@@ -104,7 +111,7 @@ func (r *Request) worthBatches() int64 {
 // unplanned takes back what reserve decided.
 func (s *Split) unplanned(why string) {
 	s.Cache, s.CacheWhy = "none", why
-	s.Traces, s.Packs, s.Together, s.reserved = 0, 0, 0, 0
+	s.Traces, s.Packs, s.Together, s.Reorder, s.reserved = 0, 0, 0, 0, 0
 }
 
 // plan sizes a planned loader. It gives more of the room for the features, and of shared, the rest beside the caller's
@@ -144,7 +151,10 @@ func (z *division) plan(s *Split, room, shared int64) {
 	s.TracesHeld = s.Traces / z.ask.tracesShare()
 	z.store(s, total, &room, pot)
 	s.CacheRows = z.plannedRows(s, room)
-	if s.Reorder = ask.Reorder; s.Reorder == Auto {
+	switch s.Reorder = ask.Reorder; {
+	case s.Reorder == Auto && s.Stored:
+		s.Reorder = 0 // blocks are ordered in memory, and an order gains less than longer windows
+	case s.Reorder == Auto:
 		s.Reorder = max(1, min(reorderBatches, s.Superbatch, s.Traces/z.traceBytes(1)))
 	}
 	if s.Stored {
@@ -237,7 +247,7 @@ const (
 // may be room, the memory of rows. Of all windows that fit, it takes the best (see bestWindow).
 func (z *division) store(s *Split, total int64, room, pot *int64) {
 	ask, nodes := &z.ask, max(1, z.costs.Nodes)
-	if ask.Scratch == 0 || ask.Memory == 0 || ask.Reorder > 0 || ask.Reorder == Auto {
+	if ask.Scratch == 0 || ask.Memory == 0 || ask.Reorder > 0 {
 		return
 	}
 	mostTraces, mostPacks := total+s.Traces, total+s.Packs

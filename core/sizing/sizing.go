@@ -155,7 +155,7 @@ type Split struct {
 	Smallest int64 // the smallest memory that works; 0 where it is unlimited
 	Shares   Shares
 
-	reserved  int64   // what planning takes at least, set aside before shares are given out
+	reserved  int64   // what planning or an order takes at least, set aside before shares are given out
 	predicted moved   // the predicted movement of an epoch, see predict
 	beyond    float64 // bytes of it that a shorter window would save, see bestWindow
 	slack     int64   // the room beyond which other tensors would be held whole, see holdTensors; -1: none would

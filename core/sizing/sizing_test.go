@@ -327,6 +327,16 @@ func TestWindowsOfAnEpoch(t *testing.T) {
 			require.LessOrEqual(t, 2*s.Superbatch*of.costs().Nodes, int64(plan.MaxAccesses))
 			room, each := s.WindowRoom()
 			require.GreaterOrEqual(t, room/each(c.nodes), s.Superbatch, "batches as measured")
+			r := of.request(32 << 30)
+			r.Reorder = Auto
+			ordered, err := Divide(r, of.graph(), of.costs())
+			require.NoError(t, err)
+			require.Equal(t, s, ordered, "longer windows are worth more than an order")
+			r.Reorder = 8
+			ordered, err = Divide(r, of.graph(), of.costs())
+			require.NoError(t, err)
+			require.False(t, ordered.Stored)
+			require.EqualValues(t, 8, ordered.Reorder)
 		})
 	}
 }

@@ -101,11 +101,16 @@ func (z *division) cost(w Working) int64 {
 // engine returns the memory of the read engine's buffers.
 func (g *Graph) engine(depth int) int64 { return int64(depth * g.slot()) }
 
+// unreserved returns the smallest memory that works, without what planning or an order takes.
+func unreserved(z *division) int64 {
+	least := slices.MinFunc(z.ladder(), func(a, b Working) int { return cmp.Compare(z.cost(a), z.cost(b)) })
+	return z.cost(least) + z.ask.explicit() + moreForRanking(z)
+}
+
 // check returns an error with the smallest memory that works, unless the memory is enough.
 func (z *division) check(s *Split) error {
-	least := slices.MinFunc(z.ladder(), func(a, b Working) int { return cmp.Compare(z.cost(a), z.cost(b)) })
-	s.Smallest = z.cost(least) + z.ask.explicit() + moreForRanking(z)
-	if z.ask.Cache == "belady" {
+	s.Smallest = unreserved(z)
+	if z.ask.Cache != "auto" {
 		s.Smallest += s.reserved
 	}
 	if z.ask.Memory >= s.Smallest {

@@ -142,7 +142,7 @@ func (s *blocks) reorder(batches []*sampled) ([]int32, error) {
 		defer release()
 		lists[i] = rows
 	}
-	return plan.Reorder(ctx, c.draw.Budget, lists, c.draw.Parts.NumNodes, s.inspector.cache.ReorderRows())
+	return plan.Reorder(ctx, c.draw.Budget, lists, draw.OrderedCache(c.draw))
 }
 
 // sample samples the first of count batches with the given numbers: as many as share reads, or else all. After an error

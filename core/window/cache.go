@@ -233,11 +233,3 @@ func (c *Cache) depth() int {
 	}
 	return max(c.draw.Split.Prefetch, 1)
 }
-
-// ReorderRows returns the capacity of the cache that orders of batches are judged with.
-func (c *Cache) ReorderRows() int64 {
-	if c.draw.Options.ReorderRows == draw.Auto {
-		return c.draw.Split.CacheRows
-	}
-	return c.draw.Options.ReorderRows
-}

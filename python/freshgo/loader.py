@@ -358,7 +358,8 @@ class Loader(StatefulLoader, Generic[BatchType]):
 
     def trace(self, epoch: int) -> Iterator[Any]:
         """Yield the ``n_id`` of every batch of an epoch without reading rows: a tensor, or in a heterogeneous graph a
-        dict of them by node type. A trace is not counted as an epoch; it ends a running one."""
+        dict of them by node type. A trace is not counted as an epoch; it ends a running one.
+        ``reorder`` of the cache does not change its order."""
         return Epoch(self._engine, trace=checks.count("epoch", epoch, 0))
 
     def __repr__(self) -> str:

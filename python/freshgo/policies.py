@@ -100,8 +100,10 @@ class Belady(Planned):
             read in the order of the file. ``"pack"``: the same, through a scratch file. ``"forward"``: rows that leave
             the cache are kept for their next batch, alone or as ``"scan+forward"``. ``"auto"`` chooses for every window
             what is cheapest on this device.
-        reorder: let this many batches change places if that makes them share more rows (FastGL, 4.1); True lets the
-            loader choose how many, False keeps their order. The order is part of :meth:`Loader.state_dict`.
+        reorder: let this many batches change places if that makes them share more rows (FastGL, 4.1); False keeps
+            their order. Plans of reordered batches stay in memory, which shortens them where there is little of it.
+            True lets the loader choose how many, and none where the scratch file makes longer plans. The order is part
+            of :meth:`Loader.state_dict`.
         trace_memory: bytes of the loader's ``memory`` for batches sampled ahead and for plans; None lets the loader
             choose.
         buffer_memory: bytes of the loader's ``memory`` for rows read before their batch; None lets the loader choose.
@@ -136,7 +138,8 @@ class Auto(Planned):
 class Hotness:
     """A cache that is filled once with the hottest rows (the general caching scheme of FGNN, 6.1).
 
-    Among equally hot nodes the one with the lower id comes first.
+    Among equally hot nodes the one with the lower id comes first. What it reads does not depend on the order of the
+    batches, so that there is no ``reorder``.
 
     Args:
         scores: a metric by name, or a score for every node: a vector ``[num_nodes]`` of any real dtype, finite and not
@@ -191,15 +194,25 @@ class Online:
     Args:
         name: ``"lru"``, ``"clock"``, ``"sieve"``, ``"s3fifo"``, or ``"match"``: the rows of the previous batch (FastGL,
             4.1).
+        reorder: let this many batches change places if this cache then reads fewer rows, as for :class:`Belady`.
+            ``Online("match", reorder=True)`` is FastGL's Match-Reorder. A batch of a block is drawn twice: for the
+            order, and then for itself. :func:`freshgo.simulate` keeps the order of its trace.
 
     Raises:
-        InvalidArgumentError: an unknown policy; the message lists the known ones.
+        InvalidArgumentError, DTypeError: an unknown policy, where the message lists the known ones, or another argument
+            that is invalid.
     """
 
     name: OnlineName
+    _: KW_ONLY
+    reorder: bool | int = False
 
     def __post_init__(self) -> None:
         checks.choice("policy", self.name, OnlineName)
+        checks.reorder(self.reorder)
+
+    def __repr__(self) -> str:
+        return fields.shown(self)
 
 
 Policy = PolicyName | Auto | Belady | Hotness | Online
@@ -275,7 +288,7 @@ def resolve(option: str, value: object) -> Resolved:
     if isinstance(value, Planned):
         return Resolved("belady" if isinstance(value, Belady) else "auto", value)
     if isinstance(value, Online):
-        return Resolved(value.name)
+        return Resolved(value.name, Planned(reorder=value.reorder))
     if isinstance(value, Tensor | np.ndarray | Mapping):
         value = Hotness(value)
     if isinstance(value, Hotness):

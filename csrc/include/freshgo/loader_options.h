@@ -114,7 +114,7 @@ typedef struct fg_loader_options {
   FG_IN float *hotness;  /* "vector": a score for each node, finite and not negative */
   int64_t num_hotness;   /* its length */
   uint64_t hotness_seed; /* "random": the seed of the scores */
-  int64_t reorder;       /* batches per block whose order may change; 0: none, or FG_AUTO */
+  int64_t reorder;       /* batches per block whose order may change, with a cache that changes; 0: none, or FG_AUTO */
   int64_t reorder_rows;  /* capacity of the cache by which orders are compared; FG_AUTO: of this loader's cache */
 
   /* Disk. */

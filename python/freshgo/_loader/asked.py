@@ -106,6 +106,7 @@ class Asked:
                 "shuffle": order.shuffle,
                 **drawn.options(),
                 **policy.options(),
+                "reorder_rows": None,  # of this loader's cache; orders.Order keeps those of a state
                 **disk._options(),
                 "history": _history_options(history),
                 "no_edge_ids": not checks.flag("return_edge_id", given("return_edge_id")),

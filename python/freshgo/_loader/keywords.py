@@ -70,6 +70,7 @@ def _hint(name: str, loader: type) -> str:
         for keyword, kind in _GROUPS.items()
         for field in dataclasses.fields(kind)
     }
+    grouped["reorder"] += " or cache=Online(name, reorder=...)"
     if name in grouped:
         return f": give {grouped[name]}"
     near = nearest(name, [*_names_of(loader), *grouped])

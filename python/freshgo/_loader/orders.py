@@ -23,23 +23,31 @@ class Order:
         if self.value is not None:
             openings.keep(reorder=self.value["block"], reorder_rows=self.value["rows"])
 
-    def planned(self) -> dict[str, int] | None:
+    def planned(self) -> dict[str, Any] | None:
         """What the native loader does now."""
         if self._options["reorder"] == 0:
             return None
         plan = self._openings.plan()
-        return {"block": int(plan["reorder"]), "rows": int(plan["reorder_rows"])}
+        order = {"block": int(plan["reorder"]), "rows": int(plan["reorder_rows"])}
+        return {**order, "cache": str(plan["cache"])} if order["block"] else order
 
     def adopt(self, saved: Any) -> None:
         """Make it that of a saved state.
 
         Raises:
-            InvalidArgumentError: this loader has not the option, or nothing to reorder
+            InvalidArgumentError: this loader has not the option, orders for another cache, or has nothing to reorder
         """
         mine, asked = self.value, self._options["reorder"]
+        if isinstance(saved, dict) and saved.get("block"):
+            saved = {**saved, "cache": saved.get("cache", "belady")}  # the only one without a name
         if saved == mine:
             return
-        if mine is None or not isinstance(saved, dict) or asked not in (None, saved.get("block")):
+        if (
+            mine is None
+            or not isinstance(saved, dict)
+            or asked not in (None, saved.get("block"))
+            or (mine["block"] and saved.get("block") and mine["cache"] != saved["cache"])
+        ):
             raise InvalidArgumentError(
                 f"the state belongs to a loader with another order of batches: reorder was {saved!r}, is {mine!r}"
             )

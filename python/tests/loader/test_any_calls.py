@@ -82,7 +82,7 @@ OPTIONS: dict[str, Any] = {
     "num_workers": some(0, 1, 3),
     "prefetch": some(0, 1, 4, 50),
     "memory": some(None, "64MiB", "2MiB", 1, "1GiB"),
-    "cache": some("auto", "belady", "degree", "lru", "sieve", None, np.ones(3000), torch.arange(3000)),
+    "cache": some("auto", "belady", "degree", "lru", "match", None, np.ones(3000), torch.arange(3000)),
     "feature_cache": some(None, "0B", "1MiB", 0),
     "neighbor_cache": some(None, 0, "100KiB"),
     "reorder": some(False, True, 2),

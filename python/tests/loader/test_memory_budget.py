@@ -228,7 +228,7 @@ def test_a_loop_that_counts_its_batches_lends_after_the_last(path: Path, expecte
 
 def test_an_order_that_depends_on_memory_stays(path: Path) -> None:
     budget = MemoryBudget("9MiB")
-    options = {"cache": Belady(reorder=True)}
+    options = {"cache": Belady(reorder=True, scratch_size=0)}
     with opened(path, budget, **options) as train:
         order, first = train.state_dict()["config"]["reorder"], ids(train)
         assert order is not None

@@ -253,6 +253,7 @@ def test_a_state_of_before_goes_on() -> None:
         ({"io": "pread"}, r"argument 'io': give disk=Disk\(io=\.\.\.\)"),
         ({"checksum": True}, r"argument 'checksum'; did you mean disk=Disk\(checksums=\.\.\.\)\?"),
         ({"transfer": "scan"}, r"argument 'transfer': give cache=Auto\(transfer=\.\.\.\)"),
+        ({"reorder": 4}, r"give cache=Auto\(reorder=\.\.\.\) or cache=Online\(name, reorder=\.\.\.\)"),
         ({"rank": 0, "world_size": 1}, r"argument 'rank': give ranks=Ranks\(rank=\.\.\.\)"),
         ({"bach_size": 10}, "argument 'bach_size'; did you mean 'batch_size'"),
         ({"disk": "pread"}, r"disk must be a freshgo\.Disk or None, got 'pread'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -289,9 +290,11 @@ def test_superbatches_that_do_not_fit(store: Any) -> None:
     Loader(store, **options, cache=Belady(superbatch=2, trace_memory=least, scratch_size=0)).close()
 
 
-@pytest.fixture
-def ordered() -> dict[str, Any]:
-    return {**SAMPLING, **SMALL, "cache": Auto(reorder=True)}
+@pytest.fixture(
+    params=[Auto(reorder=True, scratch_size=0), Online("match", reorder=True), Online("lru", reorder=True)], ids=repr
+)
+def ordered(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {**SAMPLING, **SMALL, "cache": request.param}
 
 
 def test_an_order_is_a_permutation_that_repeats(store: Any, expected: list[str], ordered: dict[str, Any]) -> None:
@@ -303,7 +306,10 @@ def test_an_order_is_a_permutation_that_repeats(store: Any, expected: list[str],
         state = loader.state_dict()
     assert sorted(epochs[0]) == sorted(expected[: len(epochs[0])])
     assert sorted(epochs[1]) == sorted(expected[len(epochs[0]) :])
-    assert {"block", "rows"} == state["config"]["reorder"].keys()
+    if isinstance(ordered["cache"], Online):  # a planned cache gains nothing from another order here
+        assert epochs[0] != expected[: len(epochs[0])]
+    assert state["config"]["reorder"]["rows"] > 0
+    assert {"block", "rows", "cache"} == state["config"]["reorder"].keys()
     json.dumps(state)
 
 
@@ -336,8 +342,7 @@ def test_an_order_that_is_not_made_where_everything_fits(store: Any, ordered: di
 
 
 def test_a_state_of_another_order_is_refused(store: Any, ordered: dict[str, Any]) -> None:
-    plain: dict[str, Any] = {**ordered, "cache": Auto(reorder=False)}
-    blocks: dict[str, Any] = {**ordered, "cache": Auto(reorder=3)}
+    plain, blocks = ({**ordered, "cache": dataclasses.replace(ordered["cache"], reorder=n)} for n in (False, 3))
     with Loader(store, **ordered) as one, Loader(store, **plain) as two, Loader(store, **blocks) as three:
         for loader, state in ((two, one), (one, two), (three, one)):
             with pytest.raises(InvalidArgumentError, match=r"another order of batches: reorder was .*, is "):
@@ -345,6 +350,37 @@ def test_a_state_of_another_order_is_refused(store: Any, ordered: dict[str, Any]
         assert three.state_dict()["config"]["reorder"]["block"] == 3
         one.load_state_dict(three.state_dict())
         assert len(list(one)) == len(one)
+
+
+def test_a_state_of_the_order_of_another_cache_is_refused(store: Any) -> None:
+    caches = [Belady(reorder=8), Online("match", reorder=8), Online("lru", reorder=8)]
+    loaders = [Loader(store, **SAMPLING, **SMALL, cache=cache) for cache in caches]
+    with loaders[0] as belady, loaders[1] as match, loaders[2] as lru:
+        for loader, state in itertools.permutations((belady, match, lru), 2):
+            with pytest.raises(InvalidArgumentError, match=r"another order of batches: .*'cache': 'belady|match|lru'"):
+                loader.load_state_dict(state.state_dict())
+        unnamed = json.loads(json.dumps(belady.state_dict()))
+        del unnamed["config"]["reorder"]["cache"]
+        belady.load_state_dict(unnamed)
+
+
+def test_match_in_its_order_reads_fewer_rows(store: Any) -> None:
+    """FastGL's Match-Reorder, with room for any batch and one block."""
+    read, batches = {}, {}
+    for block in (False, 64):
+        with Loader(
+            store,
+            **{**SAMPLING, **SMALL, "batch_size": 30, "feature_cache": "128KiB"},
+            cache=Online("match", reorder=block),
+        ) as loader:
+            drawn = [batch.n_id for batch in loader]
+            read[block] = loader.stats()["misses"]
+            assert ("reordered within 64 batches" in str(loader.plan())) == bool(block)
+        batches[block] = sorted(tuple(ids.tolist()) for ids in drawn)
+        before = [torch.tensor([], dtype=torch.int64), *drawn]
+        assert read[block] == sum(int((~torch.isin(now, last)).sum()) for last, now in itertools.pairwise(before))
+    assert batches[False] == batches[64]
+    assert read[64] < read[False]
 
 
 def test_states_from_before_there_were_orders(store: Any) -> None:

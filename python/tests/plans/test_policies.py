@@ -31,6 +31,7 @@ def test_objects_carry_their_parameters() -> None:
     random = resolve("cache", Hotness("random", seed=-5))
     assert (random.name, random.seed) == ("random", -5)
     assert resolve("cache", Online("sieve")).name == "sieve"
+    assert resolve("cache", Online("match", reorder=True)).options()["reorder"] is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool, torch.float16])
@@ -61,6 +62,8 @@ def test_scores_in_float32_are_not_copied() -> None:
         (lambda: Belady(lookahead="yes"), DTypeError, r"lookahead"),  # type: ignore[arg-type]
         (lambda: Online("lruu"), InvalidArgumentError, r"'lru', 'clock'.*got 'lruu'; did you mean 'lru'\?"),
         (lambda: Online("belady"), InvalidArgumentError, r"'sieve'.*got 'belady'"),
+        (lambda: Online("match", reorder=1), InvalidArgumentError, r"reorder must be at least 2, got 1"),
+        (lambda: Online("match", reorder="yes"), DTypeError, r"reorder must be an int, got 'yes'"),  # type: ignore[arg-type]
         (lambda: Hotness("degrees"), InvalidArgumentError, r"'presc'.*got 'degrees'; did you mean 'degree'\?"),
         (lambda: Hotness("degree", k=2), InvalidArgumentError, r"k is a parameter of Hotness\('presc'\), got .*degree"),
         (lambda: Hotness("presc", seed=2), InvalidArgumentError, r"seed is a parameter of Hotness\('random'\)"),
@@ -102,6 +105,7 @@ def test_policies_say_what_they_are() -> None:
     assert repr(Belady(8)) == "Belady(superbatch=8)"
     assert repr(Auto(transfer="scan", carry_over=False)) == "Auto(carry_over=False, transfer='scan')"
     assert repr(Online("lru")) == "Online(name='lru')"
+    assert repr(Online("match", reorder=8)) == "Online(name='match', reorder=8)"
 
 
 def test_scratch_is_beside_the_store_where_that_can_be_written(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

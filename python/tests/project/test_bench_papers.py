@@ -12,6 +12,8 @@ import policy_oracle
 import pytest
 import torch
 
+import freshgo
+
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "bench" / "papers"
 
@@ -53,13 +55,13 @@ def test_fgnn_hits(bench: Any) -> None:
     found = {}
     for sampler in fgnn.SAMPLERS:
         w = fgnn.Workload(edges, weight, sampler, batches=16)
-        rows, seconds = fgnn.hit_rows("rmat", sampler, w, epochs=2)
+        rows, seconds = fgnn.hit_rows("rmat", sampler, w, epochs=4)
         found[sampler] = rows[2]
         assert len(rows) == len(fgnn.SHARES) and len(seconds) == 3 + len(fgnn.METRICS)
     assert found == {
-        "uniform": ["rmat", "uniform", "10", 0.346, 0.9913, 0.9935, 0.9791, 0.987, 0.9927, 0.987],
-        "weighted": ["rmat", "weighted", "10", 0.3459, 0.9909, 0.9946, 0.9735, 0.9849, 0.9941, 0.9849],
-        "walks": ["rmat", "walks", "10", 0.4923, 0.9178, "", 0.9722, 0.9845, 0.9907, 0.9845],
+        "uniform": ["rmat", "uniform", "10", 0.347, 0.9952, 0.9967, 0.9824, 0.9886, 0.9963, 0.9961],
+        "weighted": ["rmat", "weighted", "10", 0.347, 0.9933, 0.9964, 0.9759, 0.9877, 0.9968, 0.9963],
+        "walks": ["rmat", "walks", "10", 0.4883, 0.9255, "", 0.9764, 0.9881, 0.9955, 0.9947],
     }
 
 
@@ -82,6 +84,13 @@ def test_fastgl_match_and_order(bench: Any) -> None:
     assert order[1] == 1 + int(degree[0, 1:].argmax())
     assert fastgl.match_line(trace, 1 << 11) == [31.47, 32.05, 14.59]
     assert fastgl.reorder_line(trace, 1 << 11) == [0.711, 0.6765, 0.4691, 0.4674]
+
+
+def test_fastgl_loader(bench: Any, tmp_path: Path) -> None:
+    path = tmp_path / "g.freshgo"
+    graph = {"edge_index": bench("report").rmat(11, 16_000), "x": torch.zeros(1 << 11, 32)}
+    freshgo.convert(graph, path, progress=False).close()
+    assert bench("fastgl").loader_line(path, 1 << 11, 16) == [0.3438, 0.3314, 0.2813, 0.2702]
 
 
 def test_freshgnn_rows(bench: Any, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_the_order_of_batches_is_that_of_rank_0(ranks: Ranks, path: Path) -> Non
     with rank_jobs.judged_with(open_loader(path, **options), 150) as loader:
         order, expected = loader.state_dict()["config"]["reorder"], [digest(batch) for batch in loader]
     found = ranks.run(rank_jobs.reordered, 2, path, options, [150, 40])
-    assert (found[0][0], found[1][0]) == (order, {"block": 6, "rows": 40})
+    assert (found[0][0], found[1][0]) == (order, {"block": 6, "rows": 40, "cache": "belady"})
     for rank, (_, mine, batches) in enumerate(found):
         assert mine == order
         assert batches == of_rank(expected, rank, 2)

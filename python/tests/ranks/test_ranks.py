@@ -16,7 +16,7 @@ import torch
 from flat_options import grouped
 from seeds import seed
 
-from freshgo import Belady, History, Labor, LinkLoader, Loader, RandomWalk, Ranks, convert, errors
+from freshgo import Belady, History, Labor, LinkLoader, Loader, Online, RandomWalk, Ranks, convert, errors
 from freshgo._native.loader import share_count
 
 WORLDS = range(1, 6)
@@ -95,6 +95,10 @@ OPTIONS: dict[str, tuple[str, Callable[..., Loader]]] = {
         "timed",
         lambda data, **o: Loader(data, [4, 3], cache=Belady(reorder=5), feature_cache=CACHE, **o),
     ),
+    "match reordered": (
+        "timed",
+        lambda data, **o: Loader(data, [4, 3], cache=Online("match", reorder=5), feature_cache=CACHE, **o),
+    ),
 }
 
 
@@ -145,7 +149,9 @@ def test_ranks_make_together_what_one_makes(stores: dict[str, Path], name: str) 
                     assert contents(loader) == [epoch[number] for number in numbers]
 
 
-@pytest.mark.parametrize("name", ["uniform", "links in time", "types", "lru", "planned", "reordered"])
+@pytest.mark.parametrize(
+    "name", ["uniform", "links in time", "types", "lru", "planned", "reordered", "match reordered"]
+)
 def test_any_number_of_ranks_goes_on_in_mid_epoch(stores: dict[str, Path], name: str) -> None:
     """With every batch that is left once, and the next epoch whole."""
     rng = random.Random(seed(1))
