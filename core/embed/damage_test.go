@@ -212,6 +212,47 @@ func TestADamagedJournalRestoresNothing(t *testing.T) {
 	}
 }
 
+// TestAFailedRestoreIsRepeated lets one call to the file system fail during Restore: the table is as before, or it
+// takes no change until Restore is called again, which succeeds.
+func TestAFailedRestoreIsRepeated(t *testing.T) {
+	t.Parallel()
+	lost := 0
+	for n := 1; ; n++ {
+		fs, path := faultfs.New(ssd.OS), filepath.Join(t.TempDir(), "table")
+		m := newModel(t, fs, path, 60, 520, uint64(n))
+		for range 2 {
+			require.NoError(t, m.change(60, embed.RoomIn(1<<20)))
+			require.NoError(t, m.save())
+		}
+		require.NoError(t, m.change(60, embed.RoomIn(1<<20)))
+		previous := m.table.Describe().Previous
+		fs.Arm(faultfs.Fault{Op: faultfs.Any, Nth: n, Times: 1, Errno: syscall.EIO})
+		failed := m.table.Restore(previous)
+		fs.Clear()
+		if failed != nil {
+			if m.table.Err() == nil {
+				m.check(m.rows)
+			} else {
+				lost++
+				require.ErrorIs(t, m.change(1, embed.RoomIn(1<<20)), embed.ErrLost, "call %d", n)
+				require.ErrorIs(t, m.save(), embed.ErrLost, "call %d", n)
+			}
+			require.NoError(t, m.table.Restore(previous), "call %d: %v", n, failed)
+		}
+		m.check(m.saved[previous])
+		require.NoError(t, m.table.Close())
+		var err error
+		m.table, err = embed.Open(ssd.OS, path)
+		require.NoError(t, err)
+		m.check(m.saved[previous])
+		require.NoError(t, m.table.Close())
+		if failed == nil && n > 60 {
+			require.Greater(t, lost, 10)
+			return
+		}
+	}
+}
+
 // withJournals returns a description with the bytes of journals of another one.
 func withJournals(d, of embed.Description) embed.Description {
 	d.JournalBytes = of.JournalBytes

@@ -159,8 +159,8 @@ func (f folder) write(name string, data []byte) (err error) {
 	return file.Sync()
 }
 
-// publish makes s the saved state: whole, or not at all.
-func (f folder) publish(s *state) (err error) {
+// publish makes s the saved state: whole, or not at all. A new one gets a file that keeps it when it is an earlier one.
+func (f folder) publish(s *state, isNew bool) (err error) {
 	if s.Checksum, err = s.checksum(); err != nil {
 		return err
 	}
@@ -172,8 +172,11 @@ func (f folder) publish(s *state) (err error) {
 		return fmt.Errorf("embed: a description of %d bytes, expected at most %d: %w", len(s.Description), mostState/2,
 			ErrInvalid)
 	}
-	for _, name := range []string{stateName + freshSuffix, stateOf(s.Token)} { // in this order: see orphaned
-		if err := f.write(name, data); err != nil {
+	if err := f.write(stateName+freshSuffix, data); err != nil { // first: see orphaned
+		return err
+	}
+	if isNew {
+		if err := f.write(stateOf(s.Token), data); err != nil {
 			return err
 		}
 	}
@@ -265,7 +268,7 @@ func (t *Table) Save(description *string) (token string, err error) {
 	if err := t.folder.write(sumsName(next.Token), data); err != nil {
 		return "", err
 	}
-	if err := t.folder.publish(&next); err != nil {
+	if err := t.folder.publish(&next, true); err != nil {
 		return "", err
 	}
 	t.state, t.changed = next, false
@@ -330,7 +333,7 @@ func (t *Table) Restore(token string) error {
 // publish is set it becomes the saved state first.
 func (t *Table) undo(s *state, sums []uint32, publish bool) error {
 	if publish {
-		if err := t.folder.publish(s); err != nil {
+		if err := t.folder.publish(s, false); err != nil {
 			return err
 		}
 		t.state = *s
