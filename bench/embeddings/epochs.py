@@ -13,10 +13,13 @@ and 1,024 nodes in a process whose memory the kernel limits, pages that it cache
     map       torch.nn.Embedding(sparse=True) over a memory-mapped file, with the same rule by index_add_
 
 The loss is the mean of the squared rows or outputs. `read`, `step` and `table` make three epochs. `lru` and `map` are slow: they make the batches of
---slow-batches twice, other ones the second time, whose cache is warm. Each stage has its seconds, the bytes that devices read and wrote for
-the process, processor time, and the seconds that the loop waited for the next batch. The floor of an epoch is one scan of the rows, read
-and written, and the cold rows written and read once, as many as `table` had. DIRECTORY takes six times the rows, 12 GB by default, and
-twice the rows for `table` alone.
+--slow-batches twice, other ones the second time, whose cache is warm, or as many of them as take --slow-seconds. Each stage has its
+seconds, the bytes that devices read and wrote for the process, processor time, and the seconds that the loop waited for the next batch. The
+floor of an epoch is one scan of the rows, read and written, and the cold rows written and read once, as many as `table` had. What parts
+take of the disk at most is compared with what is free first: for all of them 18 GB by default, and 8 GB for `table` alone. A table for as
+many nodes as Twitter has, with 44 GB:
+
+    python bench/embeddings/epochs.py DIRECTORY --nodes 41000000 --columns 64 --memory 1100MiB --parts table
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import itertools
 import json
 import mmap
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -67,6 +71,19 @@ class Work:
             generator = torch.Generator().manual_seed(lo)
             yield torch.randn(min(PIECE, self.shape.nodes - lo), self.columns, generator=generator).numpy()
 
+    def check_space(self, parts: list[str]) -> None:
+        """Leave where the disk has less room than parts take at most, but for what DIRECTORY has already."""
+        nodes, edges, record = self.shape.nodes, self.shape.edges, self.columns * 4 + 12  # with state, row and mark
+        graph = 3 * (8 * edges + 16 * nodes)  # as it is generated, and in two stores
+        table = 3 * nodes * record * 17 // 16  # the rows, their undo journal, and rows that wait; pages have some air
+        wide = self.bytes + 4 * nodes
+        kinds = ((table, {"table", "sage"}), (3 * self.bytes, {"read", "step"}), (wide, {"lru"}), (wide, {"map"}))
+        need = graph + sum(n for n, of in kinds if of & {*parts})
+        free = shutil.disk_usage(self.folder).free + size(self.folder)
+        print(f"{', '.join(parts)}: at most {need / 1e9:.1f} GB of disk, and {free / 1e9:.1f} GB are free", flush=True)
+        if free < need:
+            raise SystemExit(f"{self.folder} has too little room: give --parts, --nodes or another directory")
+
     def made(self, parts: list[str]) -> None:
         """Make what parts need, once."""
         graph, store = self.folder / "graph.freshgo", self.folder / "rows.freshgo"
@@ -98,14 +115,20 @@ class Work:
 
     def loader(self, store: str, memory: str | None, **more: Any) -> Loader[Any]:
         opened = Store(self.folder / store)
-        generator = torch.Generator().manual_seed(1)
-        seeds = torch.randperm(opened.num_nodes, generator=generator)[: self.arguments.batches * 1024]
+        count = min(self.arguments.batches * 1024, opened.num_nodes)
+        seeds = np.random.default_rng(1).choice(opened.num_nodes, count, replace=False)  # in memory of the seeds alone
         return Loader(
             opened, [10, 10], seeds, batch_size=1024, shuffle=True, memory=memory, return_edge_id=False, **more
         )
 
-    def stage(self, system: str, number: int, batches: Iterable[Any], train: Train, loader: Loader[Any]) -> None:
-        """Train batches, as one stage."""
+    def rival(self) -> tuple[str | None, int]:
+        """Return the memory of a rival's loader, which has the whole graph where that takes at most half, and the bytes
+        that are left for rows."""
+        memory, graph = parse_size("memory", self.memory), size(self.folder / "graph.freshgo")
+        return (None, memory - graph) if graph <= memory // 2 else (str(memory // 2), memory - memory // 2)
+
+    def stage(self, system: str, number: int, batches: Iterable[Any], train: Train, loader: Loader[Any]) -> int:
+        """Train batches, as one stage, and return their number."""
         stages, before = Stages(), loader.stats()
         stages.begin()
         waits, rows, began = [], 0, time.perf_counter()
@@ -122,15 +145,20 @@ class Work:
         stages.end(
             f"{system} {number}", moved, **figures, **named, waited=sum(waits), median_wait=float(np.median(waits))
         )
+        return len(waits)
 
     def epochs(self, system: str, loader: Loader[Any], train: Train) -> None:
         for epoch in range(EPOCHS):
             self.stage(system, epoch + 1, loader, train, loader)
 
     def slow(self, system: str, train: Train, loader: Loader[Any]) -> None:
-        batches = iter(loader)
+        batches, most = iter(loader), self.arguments.slow_batches
         for half in (1, 2):
-            self.stage(system, half, itertools.islice(batches, self.arguments.slow_batches), train, loader)
+            end = time.perf_counter() + self.arguments.slow_seconds
+            some = itertools.takewhile(lambda _, end=end: time.perf_counter() < end, itertools.islice(batches, most))
+            made = self.stage(system, half, some, train, loader)
+            if made < most:
+                print(json.dumps({f"{system} {half}": f"{made} of {most} batches"}), flush=True)
 
 
 def read(work: Work) -> None:
@@ -200,7 +228,8 @@ def lru(work: Work) -> None:
     number = os.open(path, os.O_RDONLY)
     os.posix_fadvise(number, 0, 0, os.POSIX_FADV_RANDOM)
     file._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
-    capacity = (parse_size("memory", work.memory) - size(work.folder / "graph.freshgo")) // (wide * 4 + 16)
+    graph_memory, left = work.rival()
+    capacity = (left - 4 * len(file)) // (wide * 4 + 16)  # beside slot_of
     cache, node_of = torch.empty(capacity, wide), torch.full((capacity,), -1)
     used, slot_of, clock = torch.zeros(capacity, dtype=torch.int64), torch.full((len(file),), -1, dtype=torch.int32), 0
 
@@ -224,7 +253,7 @@ def lru(work: Work) -> None:
         places = slot_of[ids].long()
         cache[places] = updated(cache[places])
 
-    with work.loader("graph.freshgo", None) as loader:
+    with work.loader("graph.freshgo", graph_memory) as loader:
         work.slow("LRU", train, loader)
 
 
@@ -238,7 +267,7 @@ def mapped(work: Work) -> None:
     def train(batch: Any) -> None:
         rows[batch.n_id] = updated(rows[batch.n_id])
 
-    with work.loader("graph.freshgo", None) as loader:
+    with work.loader("graph.freshgo", work.rival()[0]) as loader:
         work.slow("memory map", train, loader)
 
 
@@ -253,6 +282,7 @@ def main() -> None:
     parser.add_argument("--memory", default="700MiB")
     parser.add_argument("--batches", type=int, default=128)
     parser.add_argument("--slow-batches", type=int, default=24)
+    parser.add_argument("--slow-seconds", type=float, default=600)
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--json", type=Path, help="where all figures go, and their picture with the ending svg")
     parser.add_argument("--part", help=argparse.SUPPRESS)
@@ -264,6 +294,7 @@ def main() -> None:
         return
     parts = arguments.parts.split(",")
     work.folder.mkdir(parents=True, exist_ok=True)
+    work.check_space(parts)
     work.made(parts)
     drop(work.folder)
     runner = Runner(work.folder, __file__, sys.argv[1:])

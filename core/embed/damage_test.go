@@ -5,12 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/embed"
 	"freshgo/core/ssd"
+	"freshgo/core/ssd/faultfs"
 	"freshgo/core/store"
 )
 
@@ -133,4 +135,192 @@ func TestDamagedRunsAreFound(t *testing.T) {
 		m.rows = clone(m.saved[m.table.Describe().Token])
 	}
 	require.NoError(t, m.table.Close())
+}
+
+// restorable returns a table with two saves and changes after them, by which a page of the middle is in both journals.
+func restorable(t *testing.T) (m *model, path string) {
+	path = filepath.Join(t.TempDir(), "table")
+	m = newModel(t, ssd.OS, path, 700, 520, 11)
+	for range 2 {
+		require.NoError(t, m.change(700, embed.RoomIn(1<<20)))
+		require.NoError(t, m.save())
+	}
+	require.NoError(t, m.change(700, embed.RoomIn(1<<20)))
+	return m, path
+}
+
+// TestADamagedJournalRestoresNothing: where a file is damaged that going back to a state needs, Restore says which, and
+// leaves rows and states as they were; the state saved last is there when the table is opened again.
+func TestADamagedJournalRestoresNothing(t *testing.T) {
+	t.Parallel()
+	flipped := func(at int64) func(name string) error {
+		return func(name string) error {
+			data, err := os.ReadFile(name)
+			if err == nil {
+				data[at] ^= 1
+				err = os.WriteFile(name, data, 0o600)
+			}
+			return err
+		}
+	}
+	shortened := func(name string) error { return os.Truncate(name, 3*ssd.PageBytes) }
+	for _, damage := range []struct {
+		name string
+		last bool // damages a file of the state saved last, else of the one before
+		do   func(name string) error
+	}{
+		{"journal-", false, flipped(0)},
+		{"journal-", false, flipped(16)},
+		{"journal-", false, flipped(30 * ssd.PageBytes)},
+		{"journal-", false, shortened},
+		{"journal-", false, os.Remove},
+		{"sums-", false, flipped(11)},
+		{"sums-", false, os.Remove},
+		{"state-", false, flipped(11)},
+		{"state-", false, os.Remove},
+		{"journal-", true, flipped(30 * ssd.PageBytes)},
+		{"journal-", true, os.Remove},
+		{"sums-", true, flipped(11)},
+	} {
+		m, path := restorable(t)
+		d := m.table.Describe()
+		token := d.Previous
+		if damage.last {
+			token = d.Token
+		}
+		names, err := filepath.Glob(filepath.Join(path, damage.name+token+"*"))
+		require.NoError(t, err)
+		require.Len(t, names, 1)
+		whole, err := os.ReadFile(names[0])
+		require.NoError(t, err)
+		require.NoError(t, damage.do(names[0]))
+		err = m.table.Restore(d.Previous)
+		require.ErrorIs(t, err, store.ErrCorrupt, "%v", damage)
+		require.ErrorContains(t, err, filepath.Base(names[0]))
+		require.Equal(t, d, withJournals(m.table.Describe(), d))
+		m.check(m.rows)
+		if !damage.last {
+			require.NoError(t, m.table.Close())
+			m.table, err = embed.Open(ssd.OS, path)
+			require.NoError(t, err)
+			m.check(m.saved[d.Token])
+		}
+		require.NoError(t, os.WriteFile(names[0], whole, 0o600))
+		require.NoError(t, m.table.Restore(d.Previous), "%v", damage)
+		m.check(m.saved[d.Previous])
+		require.NoError(t, m.table.Close())
+	}
+}
+
+// TestAFailedRestoreIsRepeated lets one call to the file system fail during Restore: the table is as before, or it
+// takes no change until Restore is called again, which succeeds.
+func TestAFailedRestoreIsRepeated(t *testing.T) {
+	t.Parallel()
+	lost := 0
+	for n := 1; ; n++ {
+		fs, path := faultfs.New(ssd.OS), filepath.Join(t.TempDir(), "table")
+		m := newModel(t, fs, path, 60, 520, uint64(n))
+		for range 2 {
+			require.NoError(t, m.change(60, embed.RoomIn(1<<20)))
+			require.NoError(t, m.save())
+		}
+		require.NoError(t, m.change(60, embed.RoomIn(1<<20)))
+		previous := m.table.Describe().Previous
+		fs.Arm(faultfs.Fault{Op: faultfs.Any, Nth: n, Times: 1, Errno: syscall.EIO})
+		failed := m.table.Restore(previous)
+		fs.Clear()
+		if failed != nil {
+			if m.table.Err() == nil {
+				m.check(m.rows)
+			} else {
+				lost++
+				require.ErrorIs(t, m.change(1, embed.RoomIn(1<<20)), embed.ErrLost, "call %d", n)
+				require.ErrorIs(t, m.save(), embed.ErrLost, "call %d", n)
+			}
+			require.NoError(t, m.table.Restore(previous), "call %d: %v", n, failed)
+		}
+		m.check(m.saved[previous])
+		require.NoError(t, m.table.Close())
+		var err error
+		m.table, err = embed.Open(ssd.OS, path)
+		require.NoError(t, err)
+		m.check(m.saved[previous])
+		require.NoError(t, m.table.Close())
+		if failed == nil && n > 60 {
+			require.Greater(t, lost, 10)
+			return
+		}
+	}
+}
+
+// withJournals returns a description with the bytes of journals of another one.
+func withJournals(d, of embed.Description) embed.Description {
+	d.JournalBytes = of.JournalBytes
+	return d
+}
+
+// TestASavedTableIsNotReplaced: a directory that lost the file of its state is neither opened nor made anew, and the
+// error says how to have the table again.
+func TestASavedTableIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	for saves := 1; saves <= 3; saves++ {
+		path := filepath.Join(t.TempDir(), "table")
+		m := newModel(t, ssd.OS, path, 700, 520, 3)
+		for range saves {
+			require.NoError(t, m.change(300, embed.RoomIn(1<<20)))
+			require.NoError(t, m.save())
+		}
+		token := m.table.Describe().Token
+		require.NoError(t, m.change(300, embed.RoomIn(1<<20))) // undone
+		require.NoError(t, m.table.Close())
+		state := filepath.Join(path, "state.json")
+		require.NoError(t, os.Remove(state))
+		_, opened := embed.Open(ssd.OS, path)
+		_, created := embed.Create(ssd.OS, path, embed.Options{Rows: 700, RowBytes: 520})
+		for _, err := range []error{opened, created} {
+			require.ErrorIs(t, err, store.ErrCorrupt)
+			require.ErrorContains(t, err, "copy state-"+token+".json to state.json")
+		}
+		kept, err := os.ReadFile(filepath.Join(path, "state-"+token+".json"))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(state, kept, 0o600))
+		m.table, err = embed.Open(ssd.OS, path)
+		require.NoError(t, err)
+		m.check(m.saved[token])
+		require.NoError(t, m.table.Close())
+	}
+}
+
+// TestAKilledCreationIsReplaced lets every call of the file system from the nth on fail, as if the process had been
+// killed there: what was never saved stands in the way of no new table.
+func TestAKilledCreationIsReplaced(t *testing.T) {
+	t.Parallel()
+	for n := 1; ; n++ {
+		fs, path := faultfs.New(ssd.OS), filepath.Join(t.TempDir(), "table")
+		fs.Arm(faultfs.Fault{Op: faultfs.Any, Nth: n, Times: faultfs.Forever, Errno: syscall.EIO})
+		o := embed.Options{Rows: 20, RowBytes: 520}
+		table, err := embed.Create(fs, path, o)
+		if err == nil {
+			if err = table.Write(0, 20, bytes.Repeat([]byte{7}, 20*520)); err == nil {
+				_, err = table.Save(nil)
+			}
+			fs.Clear()
+			require.NoError(t, table.Close())
+		}
+		fs.Clear()
+		if table, opened := embed.Open(ssd.OS, path); opened == nil {
+			require.NoError(t, table.Close())
+		} else {
+			require.ErrorIs(t, opened, store.ErrNotFound, "call %d", n)
+			table, err := embed.Create(ssd.OS, path, o)
+			require.NoError(t, err, "call %d", n)
+			_, err = table.Save(nil)
+			require.NoError(t, err)
+			require.NoError(t, table.Close())
+		}
+		if err == nil {
+			require.Greater(t, n, 10)
+			return
+		}
+	}
 }

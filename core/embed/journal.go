@@ -3,6 +3,7 @@ package embed
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"iter"
 	"syscall"
 
@@ -10,6 +11,7 @@ import (
 	"freshgo/core/internal/crc"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
+	"freshgo/core/store"
 )
 
 // journal is the undo journal of the changes after a save: blocks of a header page and the old content of up to
@@ -129,50 +131,87 @@ func (j *journal) end() {
 	clear(j.pages)
 }
 
-// apply writes the old pages of the journal of a state back into a file of pages, and removes it. It may be repeated.
+// apply writes the old pages of the journal of a state back into a file of pages. It may be repeated, until discard.
 func (j *journal) apply(token string, to ssd.File, pages int64) error {
-	path := j.folder.name(journalName(token))
-	file, err := j.folder.fs.Open(path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	restore := func(page int64, old []byte) error { return ssd.WriteFull(to, old, page*ssd.PageBytes) }
+	if found, err := j.each(token, pages, restore); err != nil || !found {
+		return err
+	}
+	return to.Sync()
+}
+
+// discard removes the journal of a state, if there is one.
+func (j *journal) discard(token string) error {
+	err := j.folder.fs.Remove(j.folder.name(journalName(token)))
 	if errors.Is(err, syscall.ENOENT) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	return j.folder.fs.SyncDir(j.folder.path)
+}
+
+// each calls visit with the old pages of the journal of a state, up to the first block that was not written whole. It
+// reports whether there is such a journal.
+func (j *journal) each(token string, pages int64, visit func(page int64, old []byte) error) (found bool, err error) {
+	file, err := j.folder.fs.Open(j.folder.name(journalName(token)), syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, syscall.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
 	defer file.Close() // nothing was written
 	size, err := file.Size()
 	if err != nil {
-		return err
+		return true, err
 	}
 	block, err := mem.NewBudget(0).Alloc(staging, (perBlock+1)*ssd.PageBytes)
 	if err != nil {
-		return err
+		return true, err
 	}
 	defer block.Free()
 	for at := int64(0); at+ssd.PageBytes <= size; {
 		n, err := loadBlock(file, at, size, pages, block.Bytes())
-		if err != nil {
-			return err
-		}
-		if n == 0 {
-			break
+		if err != nil || n == 0 {
+			return true, err
 		}
 		for k := range n {
 			page := int64(binary.LittleEndian.Uint64(block.Bytes()[4*headerWords+8*k:]))
-			old := block.Bytes()[(k+1)*ssd.PageBytes:][:ssd.PageBytes]
-			if err := ssd.WriteFull(to, old, page*ssd.PageBytes); err != nil {
-				return err
+			if err := visit(page, block.Bytes()[(k+1)*ssd.PageBytes:][:ssd.PageBytes]); err != nil {
+				return true, err
 			}
 		}
 		at += (n + 1) * ssd.PageBytes
 	}
-	if err := to.Sync(); err != nil {
+	return true, nil
+}
+
+// check returns an error unless apply would make pages with the checksums now those of a state: the journal has every
+// page of the set needed (nil: none) and every page whose checksum differs, as the state had them.
+func (j *journal) check(s *state, now, then []uint32, needed bitset.Set) error {
+	has := bitset.New(int64(len(then)))
+	corrupt := func(page int64, reason string) error {
+		reason = fmt.Sprintf("the undo journal %s page %d of the saved rows", reason, page)
+		return &store.CorruptError{Path: j.folder.name(journalName(s.Token)), Reason: reason}
+	}
+	_, err := j.each(s.Token, int64(len(then)), func(page int64, old []byte) error {
+		if pageSum(old) != then[page] {
+			return corrupt(page, "has another content of")
+		}
+		has.Add(page)
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	if err := j.folder.fs.Remove(path); err != nil {
-		return err
+	for page := range int64(len(then)) {
+		if (now[page] != then[page] || needed != nil && needed.Has(page)) && !has.Has(page) {
+			return corrupt(page, "lacks")
+		}
 	}
-	return j.folder.fs.SyncDir(j.folder.path)
+	return nil
 }
 
 // loadBlock loads a block and returns the number of its pages, 0 where the block was not written whole.

@@ -43,6 +43,7 @@ const (
 	version     = 1
 	tokenBytes  = 16
 	sumsPrefix  = "sums-"
+	statePrefix = "state-" // of the files that keep earlier states
 	freshSuffix = ".new"
 )
 
@@ -50,14 +51,14 @@ func journalName(token string) string { return "journal-" + token }
 func sumsName(token string) string    { return sumsPrefix + token }
 
 // stateOf returns the name of the file that keeps an earlier state.
-func stateOf(token string) string { return "state-" + token + ".json" }
+func stateOf(token string) string { return statePrefix + token + ".json" }
 
 // ours reports whether a file is a part of a table.
 func ours(name string) bool {
 	if slices.Contains([]string{rowsName, lockName, stateName, stateName + freshSuffix}, name) {
 		return true
 	}
-	for _, prefix := range []string{journalName(""), sumsPrefix, "state-"} {
+	for _, prefix := range []string{journalName(""), sumsPrefix, statePrefix} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
@@ -158,8 +159,8 @@ func (f folder) write(name string, data []byte) (err error) {
 	return file.Sync()
 }
 
-// publish makes s the saved state: whole, or not at all.
-func (f folder) publish(s *state) (err error) {
+// publish makes s the saved state: whole, or not at all. A new one gets a file that keeps it when it is an earlier one.
+func (f folder) publish(s *state, isNew bool) (err error) {
 	if s.Checksum, err = s.checksum(); err != nil {
 		return err
 	}
@@ -171,16 +172,57 @@ func (f folder) publish(s *state) (err error) {
 		return fmt.Errorf("embed: a description of %d bytes, expected at most %d: %w", len(s.Description), mostState/2,
 			ErrInvalid)
 	}
-	if err := f.write(stateOf(s.Token), data); err != nil {
+	if err := f.write(stateName+freshSuffix, data); err != nil { // first: see orphaned
 		return err
 	}
-	if err := f.write(stateName+freshSuffix, data); err != nil {
-		return err
+	if isNew {
+		if err := f.write(stateOf(s.Token), data); err != nil {
+			return err
+		}
 	}
 	if err := f.fs.Rename(f.name(stateName+freshSuffix), f.name(stateName)); err != nil {
 		return err
 	}
 	return f.fs.SyncDir(f.path)
+}
+
+// orphaned returns an error if a directory without stateName has a table that was saved, and not only what a creation
+// leaves that was never saved: at most one file of checksums, no journal, and no state without the file to be renamed.
+func (f folder) orphaned(names []string) error {
+	sums, fresh := 0, slices.Contains(names, stateName+freshSuffix)
+	var states []string
+	saved, before := false, map[string]bool{}
+	for _, name := range names {
+		switch {
+		case name == stateName:
+			return nil
+		case strings.HasPrefix(name, journalName("")):
+			saved = true
+		case strings.HasPrefix(name, sumsPrefix) && !strings.HasSuffix(name, freshSuffix):
+			sums++
+		case strings.HasPrefix(name, statePrefix):
+			if s, err := f.readState(name); err == nil {
+				states, before[stateOf(s.Previous)] = append(states, name), true
+			}
+			saved = saved || !fresh
+		}
+	}
+	if !saved && sums < 2 {
+		return nil
+	}
+	do := "remove the directory to make a new table"
+	if last := slices.DeleteFunc(states, func(name string) bool { return before[name] }); len(last) == 1 {
+		do = fmt.Sprintf("copy %s to %s to have the table as it was saved, or %s", last[0], stateName, do)
+	}
+	return &store.CorruptError{Path: f.path, Reason: fmt.Sprintf("a saved table without %s: %s", stateName, do)}
+}
+
+// missing returns the error of a table that lacks a file which its states need, and other errors as they are.
+func (f folder) missing(err error) error {
+	if errors.Is(err, syscall.ENOENT) {
+		return &store.CorruptError{Path: f.path, Reason: err.Error()}
+	}
+	return err
 }
 
 // loadSums loads the checksums of a state.
@@ -226,7 +268,7 @@ func (t *Table) Save(description *string) (token string, err error) {
 	if err := t.folder.write(sumsName(next.Token), data); err != nil {
 		return "", err
 	}
-	if err := t.folder.publish(&next); err != nil {
+	if err := t.folder.publish(&next, true); err != nil {
 		return "", err
 	}
 	t.state, t.changed = next, false
@@ -236,7 +278,7 @@ func (t *Table) Save(description *string) (token string, err error) {
 }
 
 // Restore makes the table what it was when the state with a token was saved: the last state, or the one before. No
-// loader trains the table.
+// loader trains the table. Where a file that it needs is damaged, nothing is changed.
 func (t *Table) Restore(token string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -249,37 +291,66 @@ func (t *Table) Restore(token string) error {
 		return fmt.Errorf("embed: %s has the states %q and %q, asked for %q: %w", t.folder.path, t.state.Token,
 			t.state.Previous, token, ErrToken)
 	}
-	if err := t.undo(); err != nil {
-		return err
-	}
+	steps := []*state{&t.state}
 	if token == t.state.Previous {
 		s, err := t.folder.readState(stateOf(token))
 		if err != nil {
-			return err
+			return t.folder.missing(err)
 		}
 		s.Previous = "" // its journal may be gone
-		if err := t.folder.publish(&s); err != nil {
-			return err
-		}
-		t.state = s
-		if err := t.undo(); err != nil {
-			return err
-		}
-		t.folder.sweep(&t.state)
+		steps = append(steps, &s)
 	}
+	now, needed := t.sums, t.journal.pages
+	var sums [][]uint32
+	for _, s := range steps {
+		block, err := t.memory.Alloc(staging, t.pages()*4)
+		if err != nil {
+			return err
+		}
+		defer block.Free()
+		then := mem.Slice[uint32](block)
+		if err := t.folder.loadSums(s, then); err != nil {
+			return t.folder.missing(err)
+		}
+		if err := t.journal.check(s, now, then, needed); err != nil {
+			return err
+		}
+		sums, now, needed = append(sums, then), then, nil
+	}
+	t.journal.end()
+	for i, s := range steps {
+		if err := t.undo(s, sums[i], i > 0); err != nil {
+			t.lost = err // some pages are of the state, and others are not yet
+			return err
+		}
+	}
+	t.folder.sweep(&t.state)
 	t.lost, t.changed = nil, false
 	return nil
 }
 
-// undo undoes the changes since the state was saved.
-func (t *Table) undo() error {
-	t.journal.end()
-	return t.recover()
+// undo undoes the changes since a state with these checksums was saved. The table is in that state or after it. Where
+// publish is set it becomes the saved state first.
+func (t *Table) undo(s *state, sums []uint32, publish bool) error {
+	if publish {
+		if err := t.folder.publish(s, false); err != nil {
+			return err
+		}
+		t.state = *s
+	}
+	if err := t.journal.apply(s.Token, t.file, t.pages()); err != nil {
+		return err
+	}
+	copy(t.sums, sums)
+	return t.journal.discard(s.Token)
 }
 
 // recover undoes the changes that the journal of the saved state has, and loads the state's checksums.
 func (t *Table) recover() error {
-	if err := t.journal.apply(t.state.Token, t.file, int64(len(t.sums))); err != nil {
+	if err := t.journal.apply(t.state.Token, t.file, t.pages()); err != nil {
+		return err
+	}
+	if err := t.journal.discard(t.state.Token); err != nil {
 		return err
 	}
 	return t.folder.loadSums(&t.state, t.sums)

@@ -113,6 +113,9 @@ func (t *Table) create(o Options) error {
 	if err != nil {
 		return err
 	}
+	if err := t.folder.orphaned(names); err != nil {
+		return err
+	}
 	for _, name := range names {
 		if name == stateName {
 			return fmt.Errorf("embed: %s: %w", t.folder.path, store.ErrExists)
@@ -145,6 +148,11 @@ func (t *Table) create(o Options) error {
 func Open(fs ssd.FS, path string) (*Table, error) {
 	if _, err := fs.Stat(filepath.Join(path, stateName)); err != nil {
 		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) {
+			if names, err := fs.ReadDir(path); err == nil {
+				if err := (folder{fs, path}).orphaned(names); err != nil {
+					return nil, err
+				}
+			}
 			return nil, fmt.Errorf("embed: %s is no table that was saved: %w", path, store.ErrNotFound)
 		}
 		return nil, err
@@ -153,11 +161,7 @@ func Open(fs ssd.FS, path string) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = t.load()
-	if errors.Is(err, syscall.ENOENT) {
-		err = &store.CorruptError{Path: path, Reason: err.Error()}
-	}
-	if err != nil {
+	if err := t.folder.missing(t.load()); err != nil {
 		_ = t.Close() // nothing was written
 		return nil, err
 	}

@@ -169,6 +169,43 @@ func TestStepsOfRanksAreExact(t *testing.T) {
 	}
 }
 
+// TestRowsArePutAfterAFlush flushes the tables in steps before their rows are put. Rows in slots are away then. The
+// next window forwards what was put there to packs, and its batches take it from them, not from the file.
+func TestRowsArePutAfterAFlush(t *testing.T) {
+	s := someStore(t, ssd.OS)
+	for _, transfer := range []string{"forward", "scan+forward", "page-once+forward"} {
+		m := newTableModel(t, ssd.OS, someNodes)
+		o := belady()
+		o.Tables, o.Scratch, o.Transfer = []draw.Trained{{Table: m.table}}, t.TempDir(), transfer
+		o.FeatureCache, o.BufferMemory, o.ScratchBytes, o.Superbatch = rowsFor(500), 8<<20, 64<<20, 8
+		o.Lookahead = false // so that prologues fill slots anew
+		l := open(t, draw.OpenStore(s), o)
+		rng := explore.Rand(t, 53, 0)
+		const ranks = 2
+		require.NoError(t, l.Take(draw.Share{Ranks: ranks, Adjacent: ranks}))
+		for epoch := range int64(2) {
+			require.NoError(t, l.Start(epoch, 0, Train))
+			for range l.NumBatches() / ranks {
+				nodes := map[int64]bool{}
+				for range ranks {
+					b, err := l.Next(context.Background())
+					require.NoError(t, err)
+					for _, v := range m.nodesOf(t, b, 0, "n_id") {
+						nodes[v] = true
+					}
+					b.Release()
+				}
+				if rng.IntN(2) == 0 { // the next one would write what was put
+					require.NoError(t, Flush(l))
+				}
+				m.put(t, rng, l, 0, nodes)
+			}
+		}
+		require.NoError(t, l.Close())
+		m.check(t)
+	}
+}
+
 // TestStepsOfTypesAreExact trains two tables of one node type and one of another. So many rows are returned that
 // they go to the file of the runs.
 func TestStepsOfTypesAreExact(t *testing.T) {

@@ -72,7 +72,9 @@ class Embedding(nn.Module):
         RankError, ServerError: with ``share``, another rank has ended or does something else, or no process can be
             started that serves the table.
         StoreExistsError, StoreNotFoundError: a file has this path, or there is no directory to make the table in.
-        FormatError, CorruptError, ReadError, WriteError, StorePermissionError: the table cannot be opened or made.
+        CorruptError: files of the table are damaged, or it was saved and has lost the file of its state, which no new
+            table replaces.
+        FormatError, ReadError, WriteError, StorePermissionError: the table cannot be opened or made.
     """
 
     def __init__(
@@ -231,6 +233,7 @@ class Embedding(nn.Module):
 
         Raises:
             InvalidArgumentError: the table has another state, or is another table.
+            CorruptError: a file that going back needs is damaged; the rows and the saved states stay as they are.
         """
         self._rows.file.check_open()
         self._rows.restore(state.get("token") if isinstance(state, dict) else state)

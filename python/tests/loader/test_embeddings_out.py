@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from table_training import InMemory
 from torch import Tensor
 
 import freshgo
@@ -187,6 +188,33 @@ def test_rows_are_the_input_of_an_inference(plain: freshgo.Store, tmp_path: Path
             assert torch.allclose(made[[5, 3]], expected[[5, 3]], atol=1e-5) and made.isnan().any(1).sum() == 88
             assert set(store.tensors) == {"e", "w"}, "the rows of the table are no tensor of it"
     assert names(tmp_path) == ["out.npy", "plain.store", "t.emb"]
+
+
+@pytest.mark.parametrize("memory", ["6MiB", "32MiB"])
+def test_an_inference_before_the_step_of_a_batch(plain: freshgo.Store, tmp_path: Path, memory: str) -> None:
+    """It sees the rows that the steps before have left, to the bit, and the batch goes on to its own step."""
+    pyg = pytest.importorskip("torch_geometric.nn")
+    model, out = Net(pyg.SAGEConv).eval(), tmp_path / "out.npy"
+    with nn.Embedding(tmp_path / "t.emb", num_embeddings=90, embedding_dim=3) as emb:
+        reference = InMemory(emb)
+        optimizer, other = optim.Adagrad(emb.tables(), lr=0.1), torch.optim.Adagrad(reference.tables(), lr=0.1)
+        with Loader(plain, [3], batch_size=10, embeddings=emb, memory=memory, shuffle=True) as loader:
+            for i, batch in enumerate(loader):
+                for lookup, by in ((emb, optimizer), (reference, other)):
+                    by.zero_grad()
+                    lookup(batch.n_id[:: 1 + i % 2]).pow(2).sum().backward()
+                weight = reference.table.weight.detach()
+                if i % 3 == 1:
+                    infer(model, plain, out, embeddings=emb, progress=False, overwrite=True)
+                    with nn.Embedding.from_array(tmp_path / f"{i}.emb", weight) as in_memory:
+                        infer(model, plain, tmp_path / f"{i}.npy", embeddings=in_memory, progress=False)
+                    assert np.array_equal(np.load(out), np.load(tmp_path / f"{i}.npy"))
+                    expected = model(weight, edges_of(plain)).detach()
+                    assert torch.allclose(torch.from_numpy(np.load(out)), expected, atol=1e-5)
+                optimizer.step()
+                other.step()
+            assert i > 4
+        assert torch.equal(rows_of(emb), reference.table.weight)
 
 
 def test_an_inference_over_types(keyed: Path, tmp_path: Path) -> None:

@@ -95,6 +95,44 @@ def test_a_state_is_that_of_its_table(store: Any, tmp_path: Path) -> None:
             other.load_state_dict(states[2])
 
 
+def test_a_damaged_journal_takes_no_state_away(store: Any, tmp_path: Path) -> None:
+    with table(tmp_path / "t.emb", 3000) as emb, Loader(store, [4, 3], embeddings=emb, **OPTIONS) as loader:
+        optimizer, states, rows = optim.SparseAdam(emb.tables()), [], []
+        for _ in range(2):
+            train(emb, optimizer, loader, Sage())
+            emb.save()
+            states.append(emb.state_dict())
+            rows.append(everything(emb))
+        journal = tmp_path / "t.emb" / f"journal-{states[0]['_extra_state']['token']}"
+        whole = journal.read_bytes()
+        journal.write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
+        with pytest.raises(CorruptError, match=journal.name):
+            emb.load_state_dict(states[0])
+        assert emb.state_dict() == states[1] and torch.equal(everything(emb), rows[1])
+        train(emb, optimizer, loader, Sage())
+        emb.load_state_dict(states[1])
+        assert torch.equal(everything(emb), rows[1])
+        journal.write_bytes(whole)
+        emb.load_state_dict(states[0])
+        assert torch.equal(everything(emb), rows[0])
+
+
+def test_no_new_table_replaces_a_saved_one(tmp_path: Path) -> None:
+    path = tmp_path / "t.emb"
+    with table(path, 100) as emb:
+        rows = everything(emb)
+    kept = next(path.glob("state-*.json"))
+    (path / "state.json").unlink()
+    for sizes in ({}, {"num_embeddings": 100, "embedding_dim": 12}):
+        with pytest.raises(CorruptError, match=rf"copy {kept.name} to state\.json .* or remove the directory"):
+            nn.Embedding(path, **sizes)
+    with pytest.raises(CorruptError, match=kept.name):
+        nn.Embedding.from_array(path, torch.ones(10, 3))
+    (path / "state.json").write_bytes(kept.read_bytes())
+    with nn.Embedding(path) as emb:
+        assert torch.equal(everything(emb), rows)
+
+
 CHILD = """
 import os, signal, sys
 import numpy as np, torch
