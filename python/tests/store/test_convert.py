@@ -18,6 +18,7 @@ from oracle import check_batch
 from seeds import seed as seed_of
 from store_oracle import check_store
 
+import freshgo
 from freshgo import Loader, Store, convert, errors
 
 SMALL: dict[str, Any] = {"memory": "64MiB", "progress": False}
@@ -272,3 +273,18 @@ def test_a_link_to_a_store(tmp_path: Path) -> None:
     assert link.is_symlink() and store_now["x"].unique().tolist() == [3] and store_now.path == str(target)
     assert sorted(path.name for path in tmp_path.rglob("*g*")) == ["g"] and len(list(tmp_path.iterdir())) == 2
     store_now.close()
+
+
+def test_a_path_that_utf8_cannot_hold(tmp_path: Path) -> None:
+    """Whatever reads the files of a store by its path, such as infer, did not find them."""
+    path = tmp_path / os.fsdecode(b"g\xff")
+    _filled(1.0, path, relayout="hot")
+    with Store.open(path) as store:
+        assert store.path == str(path)
+        freshgo.infer(None, store, (store, "twice"), layers=[_twice], overwrite=True, progress=False)
+    with Store.open(path) as store:
+        assert store["twice"].unique().tolist() == [2]
+
+
+def _twice(rows: torch.Tensor, batch: Any) -> torch.Tensor:
+    return 2 * rows[: batch.batch_size]
