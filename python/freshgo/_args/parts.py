@@ -178,6 +178,10 @@ def _types_of_homogeneous(data: object, levels: Levels) -> dict[Any, Any]:
         hint = "a graph without edges has an empty one, of shape [2, 0]"
         if {"indices", "indptr"} <= items.keys() or {"row", "col"} <= items.keys():
             hint = "is it a matrix? scipy.sparse.load_npz reads it, and convert takes the matrix"
+        elif hasattr(data, "columns"):
+            hint = "convert_tables() takes tables of nodes and edges"
+        elif {"src", "dst"} <= items.keys():
+            hint = "torch.stack([src, dst]) is one"
         raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {listed(items)}); {hint}")
     edges: dict[Any, Any] = {"edge_index": _edge_index(items.pop("edge_index"), "")}
     given_nodes, given_splits = items.pop("num_nodes", None), items.pop("splits", None)

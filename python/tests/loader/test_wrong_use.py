@@ -193,6 +193,13 @@ def test_rows_in_what_is_no_array(name: str, value: object, said: str, tmp_path:
         assert next(iter(loader)).y == 3
 
 
+def test_edges_of_another_form() -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=r"no 'edge_index' .*; torch.stack\(\[src, dst\]\) is one"):
+        Loader({"src": EDGES[0], "dst": EDGES[1], "feat": torch.ones(5, 1)}, [2])
+    with pytest.raises(errors.InvalidArgumentError, match=r"no 'edge_index' .*; convert_tables\(\) takes tables of"):
+        Loader(pd.DataFrame({"src": [0], "dst": [1]}), [2])  # type: ignore[call-overload]
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
 def test_a_mask_of_integers(dtype: torch.dtype) -> None:
     """It trained on the nodes 0 and 1 alone."""
