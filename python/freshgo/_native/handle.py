@@ -16,10 +16,9 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from freshgo._args.urls import check_local
+from freshgo._args.urls import check_local, place_of
 from freshgo._native import abi, header
 from freshgo.errors import ClosedError, FreshgoError, InvalidArgumentError
 
@@ -32,20 +31,14 @@ POLL_MS = 50
 
 
 def encoded_path(path: Any) -> bytes:
-    """Return a path as the library takes it: absolute, as the process may change its directory while a store is open,
-    and with a link at its end followed, so that a store that is written there lies where the link leads."""
+    """Return the path of a store as the library takes it."""
     check_local(path)
     encoded = os.fsencode(path)
     if not encoded:
         raise InvalidArgumentError("the path of a store must name a directory, got ''")
     if b"\0" in encoded:  # where C would end it
         raise InvalidArgumentError(f"the path of a store must not hold a zero character, got {path!r}")
-    place = Path(os.fsdecode(encoded))
-    if os.path.islink(place):  # noqa: PTH114  (Path.is_symlink raises for names that are too long)
-        place = Path(os.path.realpath(place))
-    with contextlib.suppress(FileNotFoundError):  # the directory of the process is gone
-        place = place.absolute()
-    return os.fsencode(place)
+    return os.fsencode(place_of(path))
 
 
 class Handle:
