@@ -153,6 +153,33 @@ func TestStrangersWhereAStoreIsWritten(t *testing.T) {
 	}
 }
 
+// TestLinksInThePlaceOfAStore: a store does not take the place of a link, and what the link leads to stays whole, also
+// where the link is put there while the store is written.
+func TestLinksInThePlaceOfAStore(t *testing.T) {
+	dir := t.TempDir()
+	path, target := filepath.Join(dir, "g"), filepath.Join(dir, "there")
+	require.NoError(t, Convert(context.Background(), ssd.OS, tiny(5), target, ConvertOptions{}))
+	for _, to := range []string{target, target + "-gone"} {
+		for _, overwrite := range []bool{false, true} {
+			require.NoError(t, os.Symlink(to, path))
+			err := Convert(context.Background(), ssd.OS, tiny(3), path, ConvertOptions{Overwrite: overwrite})
+			require.ErrorIs(t, err, ErrExists)
+			require.NoError(t, os.Remove(path))
+
+			s, err := prepareSite(ssd.OS, path, overwrite)
+			require.NoError(t, err)
+			require.NoError(t, os.Symlink(to, path))
+			require.ErrorIs(t, s.publish(overwrite), ErrExists)
+			require.NoError(t, s.discard())
+			require.NoError(t, os.Remove(path))
+			requireNodes(t, target, 5)
+			names, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Len(t, names, 1, "nothing is left beside it")
+		}
+	}
+}
+
 // TestNamesBecomeNoPaths: whatever tensors, splits and types are called, their files lie in the store.
 func TestNamesBecomeNoPaths(t *testing.T) {
 	dir := t.TempDir()

@@ -94,11 +94,14 @@ func (s *site) seal(m *manifest.Manifest) error {
 // file that tells a building directory, so that after a kill the next conversion removes it.
 func (s *site) exchange() (bool, error) {
 	info, err := s.fs.Lstat(s.path)
-	if errors.Is(err, syscall.ENOENT) || err == nil && !info.IsDir { // a link to a store is replaced by itself
+	if errors.Is(err, syscall.ENOENT) {
 		return false, nil
 	}
 	if err != nil {
 		return false, access(err)
+	}
+	if !info.IsDir { // put there since checkTarget
+		return false, s.noDirectory()
 	}
 	lock, err := s.fs.Open(filepath.Join(s.path, lockName), syscall.O_RDWR|syscall.O_CREAT|syscall.O_NOFOLLOW, 0o644)
 	if err != nil {

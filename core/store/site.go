@@ -74,7 +74,7 @@ func (s *site) checkParent() error {
 
 // checkTarget returns an error unless path is free or, with overwrite, a store.
 func (s *site) checkTarget(overwrite bool) error {
-	_, err := s.fs.Stat(s.path)
+	info, err := s.fs.Lstat(s.path)
 	if errors.Is(err, syscall.ENOENT) {
 		return nil
 	}
@@ -84,7 +84,17 @@ func (s *site) checkTarget(overwrite bool) error {
 	if !overwrite {
 		return fmt.Errorf("store: %s: %w; overwrite replaces it", s.path, ErrExists)
 	}
+	if !info.IsDir && !info.IsFile {
+		return s.noDirectory()
+	}
 	return s.checkStore(s.path)
+}
+
+// noDirectory reports a link, or another thing that is no store, at the path. To replace a link by a store would leave
+// behind it what it led to, or remove that.
+func (s *site) noDirectory() error {
+	return fmt.Errorf("store: %s is a link or no directory: give the path that it leads to, or remove it: %w", s.path,
+		ErrExists)
 }
 
 // checkStore returns an error unless path is a store, damaged perhaps, but ours to replace.

@@ -110,7 +110,7 @@ def convert(
             It may also be a directory that has a directory of ``.npy`` files for each type, such as ``paper`` or
             ``author__writes__paper``. Types are written one after the other within ``memory``. Times and weights are
             ordinary tensors.
-        path: the directory to create.
+        path: the directory to create. A symbolic link there is followed.
         source: what ``data`` are, if they are not to be recognised: ``"ogb"``, ``"mag240m"``, ``"igb"``,
             ``"graphbolt"``, ``"npz"``, ``"npy"``, ``"mtx"``, ``"graphml"``, ``"gml"``, ``"gexf"``, ``"pajek"``,
             ``"pyg"``, ``"networkx"``, ``"matrix"``, ``"edges"``, ``"tensors"``; ``"csr"``, ``"csc"`` or ``"coo"`` for a

@@ -22,6 +22,7 @@ from freshgo._args.parts import EdgeParts, GraphParts, NodeParts
 from freshgo._args.progress import Progress, finish, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType
+from freshgo._args.urls import place_of
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import loader_options
 from freshgo._row_exchange.division import NAME, DividedNodes, Division, Rows, ranges
@@ -103,7 +104,7 @@ def shard(
     wanted = Relayout.of(
         {"hotness": hotness, "num_neighbors": num_neighbors, "input_nodes": input_nodes, "batch_size": batch_size}
     )
-    count, n_bytes, target = checks.count("parts", parts, 1, 1 << 16), parse_size("memory", memory), Path(path)
+    count, n_bytes, target = checks.count("parts", parts, 1, 1 << 16), parse_size("memory", memory), place_of(path)
     replace = checks.flag("overwrite", overwrite)
     with opened(store) as source, progress_of(progress) as report:
         tensors = _divided(source)

@@ -98,7 +98,7 @@ class Store:
 
     @property
     def path(self) -> str:
-        """The path of the store."""
+        """The absolute path of the store; where a symbolic link led to it, the path behind the link."""
         return str(self._contents.info["path"])
 
     @property

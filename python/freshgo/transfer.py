@@ -15,7 +15,7 @@ from freshgo._args.checks import flag
 from freshgo._args.entry import entry
 from freshgo._args.progress import Progress, finish, progress_of
 from freshgo._args.size import format_size
-from freshgo._args.urls import check_local, is_url
+from freshgo._args.urls import is_url, place_of
 from freshgo._staging.workplace import sync, workplace, written
 from freshgo._urls.place import Entry, Place
 from freshgo._urls.reading import Reader, copy
@@ -73,7 +73,7 @@ def fetch(
         InvalidArgumentError, FormatError, VersionError, WriteError: no URL, no store, one of a newer version, a full
             disk.
     """
-    place, target = Place(_url_of(url)), _local_of(path)
+    place, target = Place(_url_of(url)), place_of(path)
     _check_target(target, flag("overwrite", overwrite))
     files = _files_of(place)
     with progress_of(progress) as report, workplace(target, ".fetch", kept=True) as work:
@@ -125,7 +125,7 @@ def push(
         WriteError: the connection was lost, in six attempts.
     """
     place, replace = Place(_url_of(url)), flag("overwrite", overwrite)
-    directory = Path(path.path) if isinstance(path, Store) else _local_of(path)
+    directory = Path(path.path) if isinstance(path, Store) else place_of(path)
     with progress_of(progress) as report:
         with Store.open(directory) as store:
             store.verify(progress=report or False)
@@ -162,11 +162,6 @@ def _url_of(url: object) -> str:
         f"expected the URL of a store, such as 's3://bucket/papers.freshgo', got {url!r}: fetch(url, path) copies from "
         "a URL, push(path, url) to one"
     )
-
-
-def _local_of(path: Any) -> Path:
-    check_local(path)
-    return Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100 (links stay)
 
 
 def _is_file(name: str) -> bool:

@@ -225,6 +225,8 @@ def input_nodes(value: object, num_nodes: int, split: Callable[[str], Tensor]) -
     else:
         try:
             ids = as_tensor(value)
+            if ids.layout != torch.strided:
+                raise TypeError
         except (TypeError, ValueError):
             raise DTypeError(
                 f"input_nodes must be node ids, a bool mask, a split's name or None, got {shown(value)}"
@@ -243,9 +245,25 @@ def input_nodes(value: object, num_nodes: int, split: Callable[[str], Tensor]) -
     if ids.dtype == torch.uint64 and bool((whole < 0).any()):  # where it would be shown as a negative number
         found = int(whole[whole < 0][0]) + (1 << 64)
         raise InvalidArgumentError(f"input_nodes must be within [0, {num_nodes}), got {found}")
-    if ids.dtype == torch.uint8 and whole.numel() == num_nodes > 2 and int(whole.max()) <= 1:
+    if whole.numel() == num_nodes and num_nodes >= _least_mask(ids.dtype) and _is_binary(whole):
+        hint = ", or ids.long() if they are ids" if ids.dtype == torch.uint8 else ""
         raise InvalidArgumentError(
-            f"input_nodes of dtype uint8 would be ids, but these are {num_nodes} zeros and ones, one for each node, as "
-            "in a mask: use mask.bool(), or ids.long() if they are ids"
+            f"input_nodes of dtype {str(ids.dtype).removeprefix('torch.')} would be ids, but these are {num_nodes} "
+            f"zeros and ones, one for each node, as in a mask: use mask.bool(){hint}"
         )
     return whole
+
+
+def _least_mask(dtype: torch.dtype) -> int:
+    """Return the number of nodes from which on zeros and ones of a dtype, one for each node, are a mask for certain.
+
+    Ids are seldom uint8; ids of other dtypes that name only the nodes 0 and 1 are, by chance, no more likely than
+    (2 / 16) ** 16.
+    """
+    return 3 if dtype == torch.uint8 else 16
+
+
+def _is_binary(ids: Tensor) -> bool:
+    """Whether ids hold zeros and ones alone."""
+    least, largest = ids.aminmax()
+    return int(least) >= 0 and int(largest) <= 1

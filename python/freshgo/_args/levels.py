@@ -60,6 +60,10 @@ class Levels:
         """Return these levels, and ``others`` for names that these lack."""
         return Levels({**other.of, **self.of}, self.weights | other.weights)
 
+    def counting(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the arrays whose rows may tell the number of nodes: those that are not said to be of the graph."""
+        return {name: array for name, array in arrays.items() if self.of.get(name) != "graph"}
+
     def check_names(self, known: Collection[str]) -> None:
         """Raise InvalidArgumentError for a name that no tensor has."""
         for name, level in self.of.items():

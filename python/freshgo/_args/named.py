@@ -91,10 +91,8 @@ def sorted_values(items: Mapping[Any, Any], label: str) -> tuple[dict[str, Array
         if value is None or name == "_num_nodes":  # which PyG's Batch has of each graph that it joins
             continue
         array = as_array(f"{label}{name}", value)
-        if isinstance(value, str | os.PathLike) and array is None and holds_rows(name):
-            raise DTypeError(
-                f"{label}{name} must be a tensor, an array or the path of a .npy file, got {checks.shown(value)}"
-            )
+        if array is None:
+            _check_no_rows(label, name, value)
         if array is None or len(array.shape) == 0:
             if is_plain(value) and name not in RESERVED and not name.startswith("_"):
                 others[name] = value
@@ -112,6 +110,15 @@ def sorted_values(items: Mapping[Any, Any], label: str) -> tuple[dict[str, Array
             f"freshgo ignores attributes that a store cannot hold: {names}", UserWarning, stacklevel=checks.caller()
         )
     return arrays, others
+
+
+def _check_no_rows(label: str, name: str, value: object) -> None:
+    """Refuse rows that are in no array: a batch would have all of them, or none."""
+    method = next((method for method in ("to_numpy", "toarray") if hasattr(value, method)), None)
+    if method is not None or (holds_rows(name) and not isinstance(value, int | float | np.generic)):
+        hint = f": {label}{name}.{method}() is an array" if method else ""
+        came = f"a {type(value).__name__}" if method else checks.shown(value)
+        raise DTypeError(f"{label}{name} must be a tensor, an array or the path of a .npy file, got {came}{hint}")
 
 
 def named_splits(given: object, label: str) -> dict[str, Array]:

@@ -178,6 +178,10 @@ def _types_of_homogeneous(data: object, levels: Levels) -> dict[Any, Any]:
         hint = "a graph without edges has an empty one, of shape [2, 0]"
         if {"indices", "indptr"} <= items.keys() or {"row", "col"} <= items.keys():
             hint = "is it a matrix? scipy.sparse.load_npz reads it, and convert takes the matrix"
+        elif hasattr(data, "columns"):
+            hint = "convert_tables() takes tables of nodes and edges"
+        elif {"src", "dst"} <= items.keys():
+            hint = "torch.stack([src, dst]) is one"
         raise InvalidArgumentError(f"the graph has no 'edge_index' (keys: {listed(items)}); {hint}")
     edges: dict[Any, Any] = {"edge_index": _edge_index(items.pop("edge_index"), "")}
     given_nodes, given_splits = items.pop("num_nodes", None), items.pop("splits", None)
@@ -186,7 +190,8 @@ def _types_of_homogeneous(data: object, levels: Levels) -> dict[Any, Any]:
         given_nodes = len(next(iter(frames.values())))
     arrays, others = sorted_values({name: value for name, value in items.items() if name not in frames}, "")
     arrays, edges[_LINKS] = labelled.take(arrays, "")
-    num_nodes, num_edges = _count_nodes(given_nodes, arrays, ""), edges["edge_index"].shape[1]
+    num_nodes = _count_nodes(given_nodes, levels.counting(arrays), "")
+    num_edges = edges["edge_index"].shape[1]
     dims = _dims(data)
     nodes: dict[Any, Any] = {"num_nodes": num_nodes, "splits": given_splits, **frames}
     nodes[_WHOLE] = others
@@ -270,14 +275,16 @@ def node_parts(node_type: str, value: object, levels: Levels | None = None) -> N
     whole = dict(items.pop(_WHOLE, {}))
     items, frames = take_apart(items, label)
     arrays, others = sorted_values(items, label)
-    parts = NodeParts(_count_nodes(given, arrays, label), {}, named_splits(splits, label), frames, whole | others)
-    if parts.num_nodes is None and arrays:
-        parts.num_nodes = _agreed(arrays, label)
     levels = levels or Levels()
+    counted = levels.counting(arrays)
+    parts = NodeParts(_count_nodes(given, counted, label), {}, named_splits(splits, label), frames, whole | others)
+    if parts.num_nodes is None and counted:
+        parts.num_nodes = _agreed(counted, label)
     levels.check_lists(others, (parts.num_nodes,), label)
     for name, array in arrays.items():
         _check_ptr(name, array, parts.num_nodes, label)
-        level = "graph" if name == "ptr" else "node" if sorted_already else None
+        whole_type = name == "ptr" or name not in counted
+        level = "graph" if whole_type else "node" if sorted_already else None
         if level is None:
             assert parts.num_nodes is not None, "arrays give it"
             level = levels.typed(node_type, name, array, parts.num_nodes, _graphs(arrays))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import resource
+from numbers import Integral
 from pathlib import Path
 
 from freshgo._args.host import control_groups, local_ranks
@@ -21,12 +22,12 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 def parse_size(name: str, size: int | str) -> int:
     """Return ``size`` in bytes: an int, or a string such as ``"200MiB"`` or ``"1.5GB"``."""
-    if isinstance(size, bool) or not isinstance(size, int | str):
+    if isinstance(size, bool) or not isinstance(size, Integral | str):
         raise DTypeError(f"{name} must be a number of bytes or a string such as '200MiB', got {size!r}")
-    if isinstance(size, int):
+    if not isinstance(size, str):
         if size < 0:
             raise InvalidArgumentError(f"{name} must be at least 0 bytes, got {size}")
-        return _bounded(name, size)
+        return _bounded(name, int(size))
     match = _SIZE.fullmatch(size)
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:

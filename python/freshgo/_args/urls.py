@@ -1,10 +1,13 @@
-"""Paths that are URLs: how they are told from files, and how messages show them."""
+"""Paths that are URLs: how they are told from files, and how messages show them; and paths of stores, which are not."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import urllib.parse
+from pathlib import Path
+from typing import Any
 
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -56,3 +59,19 @@ def check_local(path: object) -> None:
             f"{url!r} is a URL, and stores are used on a local disk: freshgo.fetch(url, path) copies one from there, "
             "freshgo.push(path, url) to it"
         )
+
+
+def place_of(path: str | bytes | os.PathLike[Any]) -> Path:
+    """Return the path of a store: absolute, as the process may change its directory while the store is open, and with a
+    link at its end followed, so that a store that is written there lies where the link leads.
+
+    Raises:
+        DTypeError, InvalidArgumentError: as :func:`check_local`.
+    """
+    check_local(path)
+    place = Path(os.fsdecode(path))
+    if os.path.islink(place):  # noqa: PTH114  (Path.is_symlink raises for names that are too long)
+        place = Path(os.path.realpath(place))
+    with contextlib.suppress(FileNotFoundError):  # the directory of the process is gone
+        place = place.absolute()
+    return place

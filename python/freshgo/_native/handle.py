@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from freshgo._args.urls import check_local
+from freshgo._args.urls import check_local, place_of
 from freshgo._native import abi, header
 from freshgo.errors import ClosedError, FreshgoError, InvalidArgumentError
 
@@ -31,14 +31,14 @@ POLL_MS = 50
 
 
 def encoded_path(path: Any) -> bytes:
-    """A path as the library takes it."""
+    """Return the path of a store as the library takes it."""
     check_local(path)
     encoded = os.fsencode(path)
     if not encoded:
         raise InvalidArgumentError("the path of a store must name a directory, got ''")
     if b"\0" in encoded:  # where C would end it
         raise InvalidArgumentError(f"the path of a store must not hold a zero character, got {path!r}")
-    return encoded
+    return os.fsencode(place_of(path))
 
 
 class Handle:

@@ -29,8 +29,10 @@ class Store(Handle):
         """
         super().__init__()
         out = ctypes.c_void_p()
+        encoded = encoded_path(path)
+        self._path: str | None = os.fsdecode(encoded)
         try:
-            abi.call("fg_store_open", encoded_path(path), ctypes.byref(out))
+            abi.call("fg_store_open", encoded, ctypes.byref(out))
         finally:
             self._pointer = out.value
 
@@ -39,13 +41,15 @@ class Store(Handle):
         """The store of a handle that the library gave out; of None one that is closed."""
         self = cls.__new__(cls)
         Handle.__init__(self)
-        self._pointer = pointer
+        self._pointer, self._path = pointer, None
         return self
 
     def describe(self) -> dict[str, Any]:
         """What the store holds: ``path``, ``uuid``, ``num_nodes``, ``num_edges``, ``tensors``, ``edge_tensors``,
         ``splits`` (name to number of ids) and so on; of a heterogeneous store in ``node_types`` and ``edge_types``."""
         info = abi.read_json("fg_store_describe", self._handle())
+        # JSON is UTF-8, and has neither the bytes of every path nor the encoding of file names.
+        info["path"] = self._path or os.fsdecode(info["path"].encode())
         for level in (info, *info["node_types"]):
             level["splits"] = {split["name"]: split["shape"][0] for split in level["splits"]}
         return info

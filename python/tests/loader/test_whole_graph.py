@@ -152,6 +152,19 @@ def test_a_name_of_nodes_or_edges_with_other_rows_is_refused(name: str, tmp_path
         assert same(next(iter(loader))[name], rows)
 
 
+def test_what_is_of_the_graph_does_not_tell_the_number_of_nodes() -> None:
+    """A `pos` of the graph made the graph one of as many nodes as it had rows."""
+    edges, pos = torch.tensor([[0, 1, 2], [1, 2, 3]]), torch.rand(7)
+    typed = {"a": {"pos": pos, "x": torch.rand(5, 2)}, ("a", "to", "a"): {"edge_index": edges}}
+    alone = {"a": {"pos": pos}, ("a", "to", "a"): {"edge_index": edges}}
+    homogeneous = {"edge_index": edges, "pos": pos, "feat": torch.rand(5, 2)}
+    for data, nodes, inputs in ((homogeneous, 5, None), (typed, 5, "a"), (alone, 4, "a")):
+        with Loader(with_levels(data, graph_level=["pos"]), [-1], inputs, batch_size=9) as loader:
+            batch: Any = next(iter(loader))
+        of = batch if inputs is None else batch[inputs]
+        assert of.num_nodes == nodes and of.pos.equal(pos)
+
+
 def test_labels_of_graphs_are_of_the_whole() -> None:
     pyg = pytest.importorskip("torch_geometric.data")
     g = torch.Generator().manual_seed(1)

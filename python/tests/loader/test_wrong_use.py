@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 import torch
 
 import freshgo
@@ -161,13 +163,63 @@ def test_what_is_taken_and_the_store_there(tmp_path: Path) -> None:
 
 
 def test_a_list_is_no_tensor(tmp_path: Path) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match="pos is a list with an entry for each node"):
-        convert({**GRAPH, "pos": [1, 2, 3, 4, 5]}, tmp_path / "g", progress=False)
+    with pytest.raises(errors.InvalidArgumentError, match="price is a list with an entry for each node"):
+        convert({**GRAPH, "price": [1, 2, 3, 4, 5]}, tmp_path / "g", progress=False)
     with (
         pytest.warns(UserWarning, match=r"ignores attributes that a store cannot hold: thing \(object\)"),
         convert({**GRAPH, "thing": object(), "name": "g"}, tmp_path / "g", progress=False) as store,
     ):
         assert list(store.tensors) == ["x", "feat"] and store.attributes() == {"name": "g"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("x", [[1.0], [2.0]], "x must be a tensor, an array or the path of a .npy file, got [[1.0], [2.0]]"),
+        ("train_mask", [True, False], "train_mask must be a tensor, an array or the path of a .npy file, got [True, "),
+        ("x", scipy.sparse.eye(5, format="csr"), "file, got a csr_matrix: x.toarray() is an array"),
+        ("y", pd.Series([1, 2, 3, 4, 5]), "file, got a Series: y.to_numpy() is an array"),
+        ("price", pd.DataFrame({"eur": [1.0]}), "file, got a DataFrame: price.to_numpy() is an array"),
+        ("x", {"a": torch.ones(5)}, "file, got {'a': tensor("),
+    ],
+)
+def test_rows_in_what_is_no_array(name: str, value: object, said: str, tmp_path: Path) -> None:
+    """They were attributes of the whole graph, which every batch had whole, or were left out with a warning."""
+    graph = {"edge_index": EDGES, name: value}
+    for call in (lambda: convert(graph, tmp_path / "g", progress=False), lambda: Loader(graph, [2])):
+        with pytest.raises(errors.DTypeError, match=re.escape(said)):
+            call()
+    with Loader({**GRAPH, "y": 3}, [2]) as loader:  # the label of the graph
+        assert next(iter(loader)).y == 3
+
+
+def test_edges_of_another_form() -> None:
+    with pytest.raises(errors.InvalidArgumentError, match=r"no 'edge_index' .*; torch.stack\(\[src, dst\]\) is one"):
+        Loader({"src": EDGES[0], "dst": EDGES[1], "feat": torch.ones(5, 1)}, [2])
+    with pytest.raises(errors.InvalidArgumentError, match=r"no 'edge_index' .*; convert_tables\(\) takes tables of"):
+        Loader(pd.DataFrame({"src": [0], "dst": [1]}), [2])  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_a_mask_of_integers(dtype: torch.dtype) -> None:
+    """It trained on the nodes 0 and 1 alone."""
+    nodes = 16
+    graph = {"edge_index": torch.zeros(2, 0, dtype=torch.long), "num_nodes": nodes}
+    said = rf"input_nodes of dtype {str(dtype)[6:]} would be ids, but these are 16 zeros and ones.*: use mask.bool\(\)$"
+    with pytest.raises(errors.InvalidArgumentError, match=said):
+        Loader(graph, [2], torch.arange(nodes, dtype=dtype) % 2)
+    for ids in (torch.zeros(nodes - 1, dtype=dtype), torch.arange(nodes, dtype=dtype) % 3):
+        with Loader(graph, [2], ids, batch_size=nodes) as loader:
+            assert next(iter(loader)).n_id.tolist() == ids.tolist()
+    with pytest.raises(errors.DTypeError, match="input_nodes must be node ids, a bool mask, a split's name or None"):
+        Loader(graph, [2], torch.tensor([0, 1]).to_sparse())
+
+
+def test_sizes_of_numpy() -> None:
+    with Loader(GRAPH, [2], memory=np.int64(1 << 26)) as loader:
+        assert len(list(loader)) == 5
+    with pytest.raises(errors.InvalidArgumentError, match="memory must be at least 0 bytes, got -1"):
+        Loader(GRAPH, [2], memory=np.int32(-1))
 
 
 def test_a_loader_for_a_trace() -> None:

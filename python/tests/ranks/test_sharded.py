@@ -394,3 +394,13 @@ def wait_for(condition: Any, processes: list[subprocess.Popen[str]]) -> None:
         assert not failed, failed[0].communicate()[1]
         assert time.monotonic() < until, "the hosts hang"
         time.sleep(0.1)
+
+
+def test_a_link_in_the_place_of_parts(place: Path, tmp_path: Path) -> None:
+    """The parts behind the link were left without their description, and the new ones were not written."""
+    link, target = tmp_path / "link", tmp_path / "disk"
+    link.symlink_to(target)
+    for count in (2, 3):
+        assert shard(place / "nodes", link, parts=count, overwrite=True, progress=False) == target
+        assert link.is_symlink() and len(list(target.glob("part-*"))) == count
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "link"]

@@ -18,6 +18,7 @@ from oracle import check_batch
 from seeds import seed as seed_of
 from store_oracle import check_store
 
+import freshgo
 from freshgo import Loader, Store, convert, errors
 
 SMALL: dict[str, Any] = {"memory": "64MiB", "progress": False}
@@ -238,3 +239,52 @@ def test_far_more_nodes_than_anything_names_are_confirmed(tmp_path: Path) -> Non
     meant = {"num_nodes": 2**24 + 1, "edge_index": edges}
     with convert(meant, tmp_path / "meant", isolated_nodes=True, progress=False) as store:
         assert store.num_nodes == 2**24 + 1
+
+
+def _filled(value: float, path: Path, **options: Any) -> None:
+    convert({"x": torch.full((9, 2), value), "edge_index": torch.zeros(2, 0)}, path, **SMALL, **options).close()
+
+
+def test_a_store_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loader over a store that was opened by a relative path looked for its files below the current directory."""
+    for name, value in (("one", 1.0), ("two", 2.0)):
+        (tmp_path / name).mkdir()
+        _filled(value, tmp_path / name / "g")
+    monkeypatch.chdir(tmp_path / "one")
+    with Store.open("g") as store:
+        monkeypatch.chdir(tmp_path / "two")
+        assert store.path == str(tmp_path / "one" / "g") and store["x"].unique().tolist() == [1]
+        with Loader(store, [1]) as loader:
+            assert next(iter(loader)).x.unique().tolist() == [1]
+
+
+def test_a_link_to_a_store(tmp_path: Path) -> None:
+    """The store was written in the place of the link, and what the link led to was emptied."""
+    link, target = tmp_path / "link", tmp_path / "disk" / "g"
+    target.parent.mkdir()
+    link.symlink_to(target)
+    _filled(1.0, link)  # as a file that is opened for writing
+    with pytest.raises(errors.StoreExistsError):
+        _filled(2.0, link)
+    with Store.open(link) as store, Loader(store, [1]) as loader:
+        _filled(3.0, link, overwrite=True)
+        assert next(iter(loader)).x.unique().tolist() == [1]
+        store_now = Store.open(f"{link}/")
+    assert link.is_symlink() and store_now["x"].unique().tolist() == [3] and store_now.path == str(target)
+    assert sorted(path.name for path in tmp_path.rglob("*g*")) == ["g"] and len(list(tmp_path.iterdir())) == 2
+    store_now.close()
+
+
+def test_a_path_that_utf8_cannot_hold(tmp_path: Path) -> None:
+    """Whatever reads the files of a store by its path, such as infer, did not find them."""
+    path = tmp_path / os.fsdecode(b"g\xff")
+    _filled(1.0, path, relayout="hot")
+    with Store.open(path) as store:
+        assert store.path == str(path)
+        freshgo.infer(None, store, (store, "twice"), layers=[_twice], overwrite=True, progress=False)
+    with Store.open(path) as store:
+        assert store["twice"].unique().tolist() == [2]
+
+
+def _twice(rows: torch.Tensor, batch: Any) -> torch.Tensor:
+    return 2 * rows[: batch.batch_size]

@@ -58,6 +58,17 @@ def test_a_store_comes_back_as_it_was(large: Path, tmp_path: Path, s3: Any) -> N
     assert "bucket/a/large.freshgo/push.json" not in s3.find("bucket")
 
 
+def test_a_link_in_the_place_of_a_store(large: Path, tmp_path: Path) -> None:
+    """The store came in the place of the link, and the one behind it was marked as removed."""
+    url, link, target = f"file://{tmp_path}/there", tmp_path / "link", tmp_path / "disk"
+    push(large, url, progress=False)
+    link.symlink_to(target)
+    for _ in range(2):
+        with fetch(url, link, overwrite=True, progress=False) as store:
+            assert store.path == str(target)
+        assert link.is_symlink() and contents(target) == contents(large)
+
+
 def test_a_killed_fetch_goes_on_where_it_was(large: Path, tmp_path: Path, s3: Any, s3_endpoint: str) -> None:  # noqa: F811
     push(large, "s3://bucket/large", progress=False)
     program = f"""
