@@ -163,19 +163,19 @@ def loaders(args: Any, report: Report) -> None:
     report.add("loader", ["graph", "batch", "match", "match, reorder", "lru", "lru, reorder"], rows)
 
 
-def operators(args: Any, report: Report) -> None:
+def operators(args: Any, report: Report, scale: int = 16, widths: tuple[int, ...] = (32, 64, 128, 256, 512)) -> None:
     import operators as bench
 
-    edges = graph("rmat:16:1000000", args.data)
+    edges = graph(f"rmat:{scale}:{1_000_000 >> (16 - scale)}", args.data)
     with Loader(
-        {"edge_index": edges, "num_nodes": 1 << 16}, [10, 10], torch.arange(0, 1 << 16, 60), batch_size=1024
+        {"edge_index": edges, "num_nodes": 1 << scale}, [10, 10], torch.arange(0, 1 << scale, 60), batch_size=1024
     ) as loader:
         block = next(iter(loader)).blocks()[0]
     edge_index, ptr, num_rows = block.edge_index.contiguous(), block.ptr, block.num_src
     made = ops.transpose(edge_index[0], ptr, num_rows)
     by_source = ops.Transposed(made.ptr, made.target.int(), made.edge.int())
     found: list[list[Any]] = []
-    for width in (32, 64, 128, 256, 512):
+    for width in widths:
         table = bench.Table(args.rounds, False, time.process_time)
         x = torch.randn(num_rows, width, generator=torch.Generator().manual_seed(SEED))
         bench.sums(table, edge_index, ptr, x, by_source, 1)

@@ -178,10 +178,10 @@ def accuracy(model: Any, path: Path, nodes: Tensor, y: Tensor, fanouts: list[Any
 
 
 def real(args: Any, work: Path) -> tuple[Path, Tensor, Tensor, Tensor, GraphSAGE]:
-    """A store of amazon-computers, its labels, nodes for training and testing, and a model."""
+    """A store of a labelled graph, its labels, nodes for training and testing, and a model."""
     from graphs import load
 
-    graph = load("amazon-computers", args.data, work, 128)
+    graph = load(args.labelled, args.data, work, 128)
     graph["x"] = (graph["x"] - graph["x"].mean(0)) / graph["x"].std(0).clamp(min=1e-6)
     order = torch.randperm(len(graph["y"]), generator=torch.Generator().manual_seed(SEED))
     path = work / "g.freshgo"
@@ -191,15 +191,15 @@ def real(args: Any, work: Path) -> tuple[Path, Tensor, Tensor, Tensor, GraphSAGE
     return path, graph["y"], order[:4000], order[8000:], model
 
 
-def staleness(args: Any, report: Report) -> None:
+def staleness(args: Any, report: Report, bounds: tuple[int, ...] = (0, 1, 4, 16), epochs: int = 5) -> None:
     rows = []
     with tempfile.TemporaryDirectory() as work:
-        for bound in (0, 1, 4, 16):
+        for bound in bounds:
             path, y, train, test, model = real(args, Path(work))
             optimizer = torch.optim.Adam(model.parameters(), 0.003)
             with Loader(path, [10, 5], train, batch_size=50, shuffle=True, seed=SEED, memory="256MiB") as loader:
                 done = factored.train(
-                    step, loader, model, optimizer, executors=2, epochs=5, staleness=bound, batches_per_update=1
+                    step, loader, model, optimizer, executors=2, epochs=epochs, staleness=bound, batches_per_update=1
                 )  # fmt: skip
             late = done.stats()["staleness"]["batches"]
             mean = sum(n * count for n, count in enumerate(late)) / max(1, sum(late))
@@ -208,7 +208,7 @@ def staleness(args: Any, report: Report) -> None:
     report.add("staleness", ["bound", "mean updates late", "accuracy %"], rows)
 
 
-def pinsage(args: Any, report: Report) -> None:
+def pinsage(args: Any, report: Report, epochs: int = 5) -> None:
     rows = []
     choices: dict[str, list[Any]] = {
         "uniform, [5, 5]": [5, 5],
@@ -219,7 +219,7 @@ def pinsage(args: Any, report: Report) -> None:
             path, y, train, test, model = real(args, Path(work))
             optimizer = torch.optim.Adam(model.parameters(), 0.003)
             with Loader(path, fanouts, train, batch_size=50, shuffle=True, seed=SEED, memory="256MiB") as loader:
-                for _ in range(5):
+                for _ in range(epochs):
                     nodes = 0
                     for batch in loader:
                         nodes += batch.n_id.numel()
@@ -235,6 +235,7 @@ def main() -> None:
     parser.add_argument("--graphs", default="web-cnr-2000,ogbn-arxiv-nofeat,gowalla,rmat")
     parser.add_argument("--epochs", type=int, default=10, help="of hits")
     parser.add_argument("--rounds", type=int, default=3, help="of roles")
+    parser.add_argument("--labelled", default="amazon-computers", help="graph of staleness and pinsage")
     args = parser.parse_args()
     report, asked = Report("fgnn", args.out), args.parts.split(",")
     of_graphs(asked, args, report)

@@ -161,7 +161,9 @@ def epoch_of(loader: Any) -> dict[str, Any]:
     return {**grew, "seconds": seconds}
 
 
-def epochs(name: str, edges: Tensor, folder: Path | None, report: Report) -> None:
+def epochs(
+    name: str, edges: Tensor, folder: Path | None, report: Report, widths: tuple[int, ...] = (128, 256, 768)
+) -> None:
     from disk import disk_limits
 
     num_nodes = int(edges.max()) + 1
@@ -170,7 +172,7 @@ def epochs(name: str, edges: Tensor, folder: Path | None, report: Report) -> Non
     rows = []
     work = Path(tempfile.mkdtemp(dir=folder))
     try:
-        for width in (128, 256, 768):
+        for width in widths:
             x = (torch.arange(num_nodes) % 1024).float().unsqueeze(1).expand(-1, width).contiguous()
             path = work / f"{width}.freshgo"
             convert({"edge_index": edges, "x": x}, path, memory="1GiB", progress=False).close()

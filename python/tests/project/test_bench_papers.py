@@ -20,6 +20,18 @@ FOLDER = ROOT / "bench" / "papers"
 pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="the benchmarks are not beside the tests")
 
 
+class Tables(dict[str, list[list[Any]]]):
+    """What a benchmark reports, in place of its ``Report``."""
+
+    def add(self, name: str, columns: list[str], rows: list[list[Any]], part: str = "") -> None:
+        assert all(len(row) == len(columns) for row in rows)
+        self[name] = rows
+
+
+def arguments(**given: object) -> Any:
+    return type("Args", (), given)
+
+
 def test_ginex_bytes(bench: Any) -> None:
     ginex = bench("ginex")
     w = ginex.Workload(bench("report").rmat(11, 16_000), batch_size=8, fanouts=[4, 4])
@@ -48,6 +60,16 @@ def test_pages_of_a_row(bench: Any, width: int) -> None:
     assert bench("ginex").pages_of_row(width) == (last // 4096 - (last + 1 - 4 * width) // 4096 + 1).mean()
 
 
+def test_ginex_epochs(bench: Any, tmp_path: Path) -> None:
+    tables = Tables()
+    bench("ginex").epochs("rmat", bench("report").rmat(11, 16_000), tmp_path, tables, widths=(128,))
+    counted = {(label, epoch): requests for _, label, epoch, requests, *_ in tables["epochs"]}
+    expected = {("degree", 1): 44, ("degree", 2): 42, ("ginex", 1): 40, ("ginex", 2): 40}
+    assert {key: n for key, n in counted.items() if key[0] != "freshgo"} == expected  # freshgo's depend on the disk
+    assert list(counted)[-2:] == [("freshgo", 1), ("freshgo", 2)]
+    assert not list(tmp_path.iterdir())
+
+
 def test_fgnn_hits(bench: Any) -> None:
     fgnn = bench("fgnn")
     edges = bench("report").rmat(11, 16_000)
@@ -72,6 +94,33 @@ def test_fgnn_similarity(bench: Any) -> None:
     assert similarity(second, second, 0.5) == 1
 
 
+def test_fgnn_staleness(bench: Any, tmp_path: Path) -> None:
+    tables = Tables()
+    asked = arguments(data=tmp_path, labelled="community:8200:16")
+    bench("fgnn").staleness(asked, tables, bounds=(0, 2), epochs=1)
+    (none, late, plain), (two, some, _) = tables["staleness"]
+    assert (none, late, two) == (0, 0, 2)
+    assert 0 <= some <= 2
+    assert plain > 100 / 32  # of as many classes
+
+
+def test_fgnn_pinsage(bench: Any, tmp_path: Path) -> None:
+    tables = Tables()
+    bench("fgnn").pinsage(arguments(data=tmp_path, labelled="community:8200:16"), tables, epochs=1)
+    assert [row[1] for row in tables["pinsage"]] == [76_101, 84_496]
+    assert all(row[2] > 100 / 32 for row in tables["pinsage"])
+
+
+def test_fgnn_roles(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fgnn, tables = bench("fgnn"), Tables()
+    factored = bench("factored")
+    monkeypatch.setattr(factored, "CASES", {"training": factored.CASES["training"]})
+    fgnn.roles(arguments(rounds=1), tables, nodes=10_000)  # which compares the losses of all roles
+    samplers = {label: row[0] for _, label, *row in tables["roles"]}
+    assert samplers.pop("auto") in (1, 2)
+    assert samplers == {"1 of 2 sample": 1, "1 of 2 sample, without switching": 1, "2 of 2 sample": 2}
+
+
 def test_fastgl_match_and_order(bench: Any) -> None:
     fastgl = bench("fastgl")
     edges = bench("report").rmat(11, 16_000)
@@ -93,10 +142,32 @@ def test_fastgl_loader(bench: Any, tmp_path: Path) -> None:
     assert bench("fastgl").loader_line(path, 1 << 11, 16) == [0.3438, 0.3314, 0.2813, 0.2702]
 
 
+def test_fastgl_operators(bench: Any, tmp_path: Path) -> None:
+    tables = Tables()
+    bench("fastgl").operators(arguments(data=tmp_path, rounds=1), tables, scale=10, widths=(8,))
+    assert [title.split(",")[0] for _, title, *_ in tables["operators"]] == ["sum", "mean", "GAT", "layer GCN"]
+
+
+def test_fastgl_map(bench: Any, tmp_path: Path) -> None:
+    tables = Tables()
+    bench("fastgl").mapped(arguments(data=tmp_path, graphs="rmat:11:16000"), tables)
+    assert [row[:2] for row in tables["map"]] == [["rmat:11:16000", 7845]]
+
+
+def test_freshgnn_grid(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    freshgnn = bench("freshgnn")
+    monkeypatch.setattr(freshgnn, "P_GRADS", ("1.0",))  # whatever the gradients are
+    monkeypatch.setattr(freshgnn, "T_STALES", ("10", "0.5"))
+    tables = Tables()
+    training = freshgnn.Training(arguments(data=tmp_path, graph="community:1000", long=False, epochs=1), tmp_path)
+    freshgnn.grid(training, tables, None)
+    assert [(stale, saved) for _, stale, _, saved in tables["grid"]] == [("10", 49.2), ("0.5", 58.8)]
+
+
 def test_freshgnn_rows(bench: Any, tmp_path: Path) -> None:
     freshgnn = bench("freshgnn")
     graph = bench("graphs").community(3000, 8)
-    args = type("Args", (), {"data": tmp_path})
+    args = arguments(data=tmp_path)
     buffer = ["--memory", "0.1", "--stale", "1.0", "--lag", "0"]
     batches = ["--epochs", "2", "--batch-size", "10", "--fanouts", "5,5"]
     assert freshgnn.saved_rows(graph, args, ["features", "gas"], *buffer, *batches) == [31.5, 11.4]
