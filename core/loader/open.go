@@ -48,24 +48,26 @@ func (l *Loader) open(ctx context.Context) error {
 	l.draw.Budget = mem.NewBudget(l.draw.Options.Memory)
 	topology := draw.NewTopology(&l.draw)
 	for _, step := range []struct {
-		stage string // for Options.Progress
+		stage string // for Options.Progress; the one before if empty
 		run   func(context.Context) error
 	}{
 		{"reading offsets", func(context.Context) error { return draw.UseTrained(&l.draw) }},
-		{"reading offsets", topology.OpenIndptr},
-		{"reading offsets", l.draw.OpenSeeds},
+		{"", topology.OpenIndptr},
+		{"", l.draw.OpenSeeds},
 		{"reading times", func(ctx context.Context) error { return draw.FindTimeSpans(ctx, &l.draw) }},
 		{"measuring batches", l.divide},
 		{"reading neighbour lists", func(context.Context) error { return l.draw.OpenEngine() }},
-		{"reading neighbour lists", topology.OpenLists},
-		{"reading neighbour lists", draw.NewLists(&l.draw).Open},
-		{"reading neighbour lists", topology.OpenOrder},
+		{"", topology.OpenLists},
+		{"", draw.NewLists(&l.draw).Open},
+		{"", topology.OpenOrder},
 		{"reading tensors", func(ctx context.Context) error { return l.rows.Open(ctx, &l.draw) }},
-		{"reading tensors", l.draw.OpenSampler},
-		{"reading tensors", func(ctx context.Context) error { return l.history.open(ctx, &l.draw, l.alloc) }},
+		{"", l.draw.OpenSampler},
+		{"", func(ctx context.Context) error { return l.history.open(ctx, &l.draw, l.alloc) }},
 		{"ranking nodes", func(ctx context.Context) error { return openCache(ctx, l) }},
 	} {
-		l.draw.Options.Progress.Report(step.stage, 0, 0)
+		if step.stage != "" {
+			l.draw.Options.Progress.Report(step.stage, 0, 0)
+		}
 		if err := step.run(ctx); err != nil {
 			return err
 		}
