@@ -357,9 +357,8 @@ class Loader(StatefulLoader, Generic[BatchType]):
         return batch
 
     def trace(self, epoch: int) -> Iterator[Any]:
-        """Yield the ``n_id`` of every batch of an epoch without reading rows: a tensor, or in a heterogeneous graph a
-        dict of them by node type. A trace is not counted as an epoch; it ends a running one.
-        ``reorder`` of the cache does not change its order."""
+        """Yield the ``n_id`` of every batch of an epoch, in the order without ``reorder``, and read no rows: a tensor,
+        or in a heterogeneous graph a dict by node type. A trace is not counted as an epoch; it ends a running one."""
         return Epoch(self._engine, trace=checks.count("epoch", epoch, 0))
 
     def __repr__(self) -> str:
