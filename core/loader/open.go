@@ -63,7 +63,7 @@ func (l *Loader) open(ctx context.Context) error {
 		{"reading tensors", func(ctx context.Context) error { return l.rows.Open(ctx, &l.draw) }},
 		{"", l.draw.OpenSampler},
 		{"", func(ctx context.Context) error { return l.history.open(ctx, &l.draw, l.alloc) }},
-		{"ranking nodes", func(ctx context.Context) error { return openCache(ctx, l) }},
+		{"opening the cache", func(ctx context.Context) error { return openCache(ctx, l) }},
 	} {
 		if step.stage != "" {
 			l.draw.Options.Progress.Report(step.stage, 0, 0)

@@ -26,7 +26,7 @@ func TestProgress(t *testing.T) {
 	l := open(t, draw.OpenStore(someDataset().store(t, ssd.OS)), o)
 	storePlans(t, l, 0)
 	require.Equal(t, part{}, seen[""][len(seen[""])-1])
-	for _, stage := range []string{"reading offsets", "measuring batches", "reading neighbour lists", "reading tensors"} {
+	for _, stage := range []string{"reading offsets", "measuring batches", "reading neighbour lists", "opening the cache"} {
 		require.Contains(t, seen, stage)
 	}
 	clear(seen)

@@ -14,6 +14,12 @@ Progress = Callable[[str, int, int], None]
 """Called as ``progress(stage, done, total)``, now and then."""
 
 
+def _interval() -> float:
+    """Return the seconds after which a bar is drawn again: a file keeps every line."""
+    seen = getattr(sys.stderr, "isatty", bool)() or "ipykernel" in sys.modules
+    return 0.1 if seen else 10.0
+
+
 class Bar:
     """One bar, which names the stage, and at the end a line about the result. It appears after ``delay`` seconds.
 
@@ -23,6 +29,7 @@ class Bar:
     def __init__(self, delay: float = 0) -> None:
         self._bar: Any = None
         self._delay = delay
+        self._shown = 0.0  # when it was drawn last
         self._stage = ""
         self._result = ""
         self._begun = time.monotonic()
@@ -37,15 +44,23 @@ class Bar:
         if self._bar is None:
             from tqdm.auto import tqdm  # slow to import
 
-            self._bar = tqdm(desc=stage, total=total or None, unit="", unit_scale=True, leave=False)
+            self._bar = tqdm(
+                desc=stage, total=total or None, unit="", unit_scale=True, leave=False, mininterval=_interval()
+            )
+            self._shown = time.monotonic()
         elif stage != self._stage:
             self._bar.set_description_str(stage, refresh=False)  # the other adds a colon to that of the bar
             self._bar.reset(total or None)
         self._stage = stage
         self._bar.total = total or None
-        if done == self._bar.n:
-            self._bar.refresh()  # the time
-        self._bar.update(done - self._bar.n)
+        now = time.monotonic()
+        if done != self._bar.n:
+            self._bar.update(done - self._bar.n)
+        elif now - self._shown >= max(1.0, self._bar.mininterval):
+            self._bar.refresh()  # the time goes on
+        else:
+            return
+        self._shown = now
 
     def finish(self, result: str) -> None:
         """Say what was written. The last call counts, where one call works for another."""
