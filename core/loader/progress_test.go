@@ -26,9 +26,9 @@ func TestProgress(t *testing.T) {
 	l := open(t, draw.OpenStore(someDataset().store(t, ssd.OS)), o)
 	storePlans(t, l, 0)
 	require.Equal(t, part{}, seen[""][len(seen[""])-1])
-	for _, stage := range []string{"reading offsets", "measuring batches", "reading neighbour lists", "opening the cache"} {
-		require.Contains(t, seen, stage)
-	}
+	require.Contains(t, seen, "reading offsets")
+	require.Contains(t, seen, "measuring batches")
+	require.Contains(t, seen, "opening the cache")
 	clear(seen)
 	epochOf(t, l, 0)
 	require.NoError(t, l.Close())
