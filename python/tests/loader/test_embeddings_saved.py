@@ -63,14 +63,21 @@ def test_a_training_goes_on_from_what_was_saved(store: Any, tmp_path: Path) -> N
         assert torch.equal(everything(emb), expected)
 
 
+def saves(emb: Any, optimizer: Any, loader: Any, count: int) -> tuple[list[Any], list[Any]]:
+    """Train epochs with a save after each, and return the states and the rows of all of them."""
+    states, rows = [], []
+    for _ in range(count):
+        train(emb, optimizer, loader, Sage())
+        emb.save()
+        states.append(emb.state_dict())
+        rows.append(everything(emb))
+    return states, rows
+
+
 def test_a_state_is_that_of_its_table(store: Any, tmp_path: Path) -> None:
     with table(tmp_path / "t.emb", 3000) as emb, Loader(store, [4, 3], embeddings=emb, **OPTIONS) as loader:
-        optimizer, states, rows = optim.SparseAdam(emb.tables()), [], []
-        for _ in range(3):
-            train(emb, optimizer, loader, Sage())
-            emb.save()
-            states.append(emb.state_dict())
-            rows.append(everything(emb))
+        optimizer = optim.SparseAdam(emb.tables())
+        states, rows = saves(emb, optimizer, loader, 3)
         train(emb, optimizer, loader, Sage())
         for _ in loader:
             with pytest.raises(InvalidArgumentError, match="in mid-epoch"):
@@ -97,12 +104,8 @@ def test_a_state_is_that_of_its_table(store: Any, tmp_path: Path) -> None:
 
 def test_a_damaged_journal_takes_no_state_away(store: Any, tmp_path: Path) -> None:
     with table(tmp_path / "t.emb", 3000) as emb, Loader(store, [4, 3], embeddings=emb, **OPTIONS) as loader:
-        optimizer, states, rows = optim.SparseAdam(emb.tables()), [], []
-        for _ in range(2):
-            train(emb, optimizer, loader, Sage())
-            emb.save()
-            states.append(emb.state_dict())
-            rows.append(everything(emb))
+        optimizer = optim.SparseAdam(emb.tables())
+        states, rows = saves(emb, optimizer, loader, 2)
         journal = tmp_path / "t.emb" / f"journal-{states[0]['_extra_state']['token']}"
         whole = journal.read_bytes()
         journal.write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
