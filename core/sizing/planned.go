@@ -98,6 +98,16 @@ func (z *division) worthwhile(s *Split) bool {
 	return z.ask.Cache != "auto" || s.Cache != "belady" || s.window(z) >= z.ask.worthBatches()
 }
 
+// explainShortPlans says of a division with rows that training changes that their plans are too short to be worth it.
+// There is no other way to cache such rows: most of them go back to the file after each batch, page by page.
+func explainShortPlans(z *division, s *Split) {
+	trained := slices.ContainsFunc(z.graph.Tensors, func(t Tensor) bool { return t.Trained })
+	if n := z.ask.worthBatches(); trained && s.EpochBytes > 0 && s.window(z) < n {
+		s.CacheWhy = fmt.Sprintf(
+			"there is no room to plan %d batches at a time, and most rows of tables go back to their files after each", n)
+	}
+}
+
 // worthBatches is the least number of batches of a window that is worth planning: an epoch, or a superbatch that the
 // caller sizes, may have fewer.
 func (r *Request) worthBatches() int64 {

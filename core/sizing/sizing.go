@@ -227,7 +227,9 @@ func Divide(r Request, g Graph, c Costs) (*Split, error) {
 	if err := z.check(&s); err != nil {
 		return nil, err
 	}
-	return z.best(&s), nil
+	best := z.best(&s)
+	explainShortPlans(z, best)
+	return best, nil
 }
 
 // topologyOf returns the part of a candidate's division that holds the topology, and what tells it from others.

@@ -79,7 +79,7 @@ class Engine:
         budget = asked.memory if isinstance(asked.memory, MemoryBudget) else None
         with self.at.lock, self._tables.unbound_after_errors():  # so that it lends nothing before it is whole
             self.openings = Openings(self._batch_maker.open, self.options, budget, self, source.attribute_bytes)
-        self._tables.opened(self.openings, self.at, self.options)
+            self._tables.opened(self.openings, self.at, self.options)
         self.order = Order(self.openings, self.options, self.at)
         workers, transform = asked.transform_workers, asked.transform
         self._workers = Workers(transform, workers) if transform and workers else None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
+from freshgo._args.checks import caller
+from freshgo._args.size import format_size
 from freshgo._args.types import Types
 from freshgo._loader.asked import Asked
 from freshgo._native.loader import RawBatch
@@ -105,8 +108,14 @@ class Tables:
 
     def opened(self, openings: Openings, at: Position, options: LoaderOptions) -> None:
         """Note where the library has the tables, and the options that it is opened with again."""
-        if self._tables:
-            self._openings, self._at, self._options = openings, at, options
+        if not self._tables:
+            return
+        self._openings, self._at, self._options = openings, at, options
+        try:
+            _warn_short_plans(openings.native.plan())
+        except BaseException:  # a warning may be an error
+            openings.close()
+            raise
 
     def options(self) -> LoaderOptions:
         """Return the options of the library."""
@@ -175,3 +184,18 @@ class Tables:
         """Give the tables back."""
         for _, rows in self._tables:
             rows.unbind()
+
+
+def _warn_short_plans(plan: dict[str, Any]) -> None:
+    """Warn where the memory has no room for plans that are worth it."""
+    if not plan.get("why") or not plan.get("more_memory"):
+        return
+    now, *more = ((format_size(of["memory"]), of["epoch_bytes"]) for of in plan["more_memory"])
+    better = next((of for of in more if of[1] < now[1] / 2), None)
+    offer = f"; with {better[0]} it would be {format_size(better[1])}" if better else ""
+    warnings.warn(
+        f"memory={now[0]} is little for these embeddings: {plan['why']}. An epoch is predicted to move "
+        f"{format_size(now[1])}{offer}, and smaller batches need less",
+        UserWarning,
+        stacklevel=caller(),
+    )

@@ -3,6 +3,8 @@ the loader does and whenever rows are read."""
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from table_training import (
 
 import freshgo
 from freshgo import LinkLoader, Loader, MemoryBudget, nn, optim
+from freshgo._args.size import parse_size
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 LOADERS: dict[str, dict[str, Any]] = {
@@ -297,6 +300,32 @@ def test_a_step_after_the_loop_is_refused(store: Any, tmp_path: Path) -> None:
         with pytest.raises(InvalidArgumentError, match=r"neither applied by step\(\)"):
             optimizer.step()
         assert torch.equal(everything(emb), before)
+
+
+def test_memory_that_is_short_for_plans_is_warned_of(store: Any, tmp_path: Path) -> None:
+    with nn.Embedding(tmp_path / "t.emb", num_embeddings=3000, embedding_dim=512) as emb:
+        with Loader(store, [4, 3], **OPTIONS, embeddings=emb) as loader:
+            assert "no room to plan" not in str(loader.plan())
+            smallest = loader.stats()["memory_smallest"]
+        little = {**OPTIONS, "embeddings": emb, "memory": smallest}
+        with (
+            pytest.warns(UserWarning, match="no room to plan 8 batches") as caught,
+            Loader(store, [4, 3], **little) as loader,
+        ):
+            assert "no room to plan 8 batches" in str(loader.plan())
+        text = str(caught[0].message)
+        found = re.search(r" predicted to move (.*); with (.*) it would be (.*), and", text)
+        assert found is not None, text
+        now, enough, then = (parse_size("size", part.replace(" ", "")) for part in found.groups())
+        assert smallest < enough
+        assert then < now / 2
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            Loader(store, [4, 3], **{**little, "memory": 2 * smallest}).close()
+            with pytest.raises(UserWarning, match="no room"):
+                Loader(store, [4, 3], **little)
+            with Loader(store, [4, 3], **{**little, "memory": 2 * smallest}) as loader:  # the table is free again
+                assert sum(1 for _ in loader) == len(loader)
 
 
 def test_a_loader_that_lends_its_memory_keeps_the_rows(store: Any, tmp_path: Path) -> None:
