@@ -83,13 +83,16 @@ func (b *Batch) AddTensor(name string, dtype manifest.DType, shape []int64) ([]b
 	for _, d := range shape {
 		n *= d
 	}
-	buffer, err := b.alloc.Acquire(n)
+	buffer, err := b.Acquire(n)
 	if err != nil {
 		return nil, err
 	}
 	b.Arrays = append(b.Arrays, Array{Name: name, DType: dtype, Shape: shape, Buffer: buffer})
 	return buffer.Bytes(), nil
 }
+
+// Acquire returns memory that is no tensor of the batch, from the same allocator. The caller releases it.
+func (b *Batch) Acquire(n int64) (mem.Buffer, error) { return b.alloc.Acquire(n) }
 
 // addCounts appends a copy of counts to the batch.
 func (b *Batch) addCounts(name string, counts []int64) error {

@@ -317,7 +317,11 @@ func TensorBytes(c *draw.TypeOffsets, p *draw.Parts, seeds int64) int64 {
 		case t.ByEdge:
 			total += (c.Edges[t.Type+1] - c.Edges[t.Type]) * t.Delivered()
 		default:
-			total += (c.Rows[t.Type+1] - c.Rows[t.Type]) * t.Delivered()
+			rows := c.Rows[t.Type+1] - c.Rows[t.Type]
+			total += rows * t.Delivered()
+			if p.Trains && t.Trained == nil && t.OnDisk != nil {
+				total += rows * int64(t.Width) // copies: see fetch.Filler.Tensors
+			}
 		}
 	}
 	return total

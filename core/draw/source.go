@@ -27,6 +27,7 @@ type Parts struct {
 	Transposed         bool           // batches bring their edges grouped by source too
 	Held               bool           // batches say where each row is, see PlaceName
 	Weighted           bool           // edges have a weight from the sampler
+	Trains             bool           // training changes the rows of some tensors
 	Disjoint           bool           // nodes have a tree, see TreeName
 	Timed              bool           // and seeds a time
 	Links              *links.Options // nil: batches are drawn for seeds

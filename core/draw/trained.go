@@ -54,7 +54,7 @@ func AddTrained(m *Sampling) error {
 	case o.Held != nil:
 		return refuse("and rows that the consumer holds cannot be used together")
 	}
-	o.Cache = "belady"
+	o.Cache, p.Trains = "belady", true
 	o.Prefetch = min(o.Prefetch+1, most) // one of the batches is with the consumer until its rows are taken back
 	at := slices.IndexFunc(p.Tensors, func(t Tensor) bool { return t.ByEdge })
 	if at < 0 {

@@ -212,12 +212,70 @@ func TestADamagedJournalRestoresNothing(t *testing.T) {
 	}
 }
 
+// TestADamagedJournalIsNoTornOne: a block that was durable before later ones is not taken for one that was never
+// written. The table is not opened before the block is whole again, and then has its saved state.
+func TestADamagedJournalIsNoTornOne(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "table")
+	m := newModel(t, ssd.OS, path, 700, 520, 12)
+	require.NoError(t, m.save())
+	d := m.table.Describe()
+	require.NoError(t, m.change(100, embed.RoomIn(1<<20)))
+	require.NoError(t, m.change(700, embed.RoomIn(1<<20)))
+	require.NoError(t, m.table.Close())
+	name := filepath.Join(path, "journal-"+d.Token)
+	whole, err := os.ReadFile(name)
+	require.NoError(t, err)
+	for _, at := range []int{0, 4, 8, 12, 16, ssd.PageBytes - 1, ssd.PageBytes, 3*ssd.PageBytes + 7} {
+		damaged := bytes.Clone(whole)
+		damaged[at] ^= 1
+		require.NoError(t, os.WriteFile(name, damaged, 0o600))
+		_, err := embed.Open(ssd.OS, path)
+		require.ErrorIs(t, err, store.ErrCorrupt, "byte %d", at)
+		require.ErrorContains(t, err, filepath.Base(name))
+	}
+	require.NoError(t, os.WriteFile(name, whole, 0o600))
+	m.table, err = embed.Open(ssd.OS, path)
+	require.NoError(t, err)
+	m.check(m.saved[d.Token])
+	require.NoError(t, m.table.Close())
+}
+
+// TestASaveWithoutItsDirectory lets the sync of the directory fail after the rename that publishes a state: the table
+// is in this state, and no row changes before the directory was synced.
+func TestASaveWithoutItsDirectory(t *testing.T) {
+	t.Parallel()
+	fs, path := faultfs.New(ssd.OS), filepath.Join(t.TempDir(), "table")
+	m := newModel(t, fs, path, 700, 520, 13)
+	for range 2 {
+		require.NoError(t, m.change(700, embed.RoomIn(1<<20)))
+		require.NoError(t, m.save())
+	}
+	require.NoError(t, m.change(700, embed.RoomIn(1<<20)))
+	published, before := clone(m.rows), m.table.Describe().Token
+	fs.Arm(faultfs.Fault{Op: faultfs.SyncDir, Nth: 1, Times: 2, Errno: syscall.EIO})
+	require.ErrorIs(t, m.save(), syscall.EIO)
+	require.Equal(t, before, m.table.Describe().Previous)
+	require.ErrorIs(t, m.change(100, embed.RoomIn(1<<20)), syscall.EIO)
+	m.check(published)
+	require.NoError(t, m.change(100, embed.RoomIn(1<<20)))
+	require.NoError(t, m.table.Close())
+	var err error
+	m.table, err = embed.Open(fs, path)
+	require.NoError(t, err)
+	m.check(published)
+	require.NoError(t, m.table.Restore(before))
+	m.check(m.saved[before])
+	require.NoError(t, m.table.Close())
+}
+
 // TestAFailedRestoreIsRepeated lets one call to the file system fail during Restore: the table is as before, or it
-// takes no change until Restore is called again, which succeeds.
+// takes no change until Restore is called again, which succeeds, with the same state or the other one.
 func TestAFailedRestoreIsRepeated(t *testing.T) {
 	t.Parallel()
 	lost := 0
-	for n := 1; ; n++ {
+	for i := 0; ; i++ {
+		n := 1 + i/2
 		fs, path := faultfs.New(ssd.OS), filepath.Join(t.TempDir(), "table")
 		m := newModel(t, fs, path, 60, 520, uint64(n))
 		for range 2 {
@@ -225,7 +283,8 @@ func TestAFailedRestoreIsRepeated(t *testing.T) {
 			require.NoError(t, m.save())
 		}
 		require.NoError(t, m.change(60, embed.RoomIn(1<<20)))
-		previous := m.table.Describe().Previous
+		previous, last := m.table.Describe().Previous, m.table.Describe().Token
+		wanted := previous
 		fs.Arm(faultfs.Fault{Op: faultfs.Any, Nth: n, Times: 1, Errno: syscall.EIO})
 		failed := m.table.Restore(previous)
 		fs.Clear()
@@ -237,14 +296,17 @@ func TestAFailedRestoreIsRepeated(t *testing.T) {
 				require.ErrorIs(t, m.change(1, embed.RoomIn(1<<20)), embed.ErrLost, "call %d", n)
 				require.ErrorIs(t, m.save(), embed.ErrLost, "call %d", n)
 			}
-			require.NoError(t, m.table.Restore(previous), "call %d: %v", n, failed)
+			if i%2 == 1 && m.table.Describe().Token == last {
+				wanted = last
+			}
+			require.NoError(t, m.table.Restore(wanted), "call %d: %v", n, failed)
 		}
-		m.check(m.saved[previous])
+		m.check(m.saved[wanted])
 		require.NoError(t, m.table.Close())
 		var err error
 		m.table, err = embed.Open(ssd.OS, path)
 		require.NoError(t, err)
-		m.check(m.saved[previous])
+		m.check(m.saved[wanted])
 		require.NoError(t, m.table.Close())
 		if failed == nil && n > 60 {
 			require.Greater(t, lost, 10)

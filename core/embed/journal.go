@@ -16,19 +16,21 @@ import (
 
 // journal is the undo journal of the changes after a save: blocks of a header page and the old content of up to
 // perBlock pages. A block that was not written whole fails its checksum. Its pages were not changed yet, and nor were
-// those of later blocks.
+// those of later blocks. A later block that was begun after it was durable proves that it was damaged since.
 type journal struct {
 	folder folder
 	file   ssd.File   // nil: nothing has changed
 	bytes  int64      // of the file
+	synced int64      // of these, durable
 	pages  bitset.Set // in it
 	late   bool       // some of them are not durable yet
 }
 
 const (
-	journalMagic = 0x314a4547 // "GEJ1"
-	headerWords  = 4          // magic, count, checksum of numbers and pages, place of the block
-	perBlock     = (ssd.PageBytes - 4*headerWords) / 8
+	journalMagic = 0x314a4547       // "GEJ1"
+	headerWords  = 4                // magic, count, checksum of numbers and pages, place of the block
+	perBlock     = mostPerBlock - 1 // the last number of a header is the bytes that were durable before the block
+	mostPerBlock = (ssd.PageBytes - 4*headerWords) / 8
 )
 
 // journalBytes returns the least bytes of a journal with this many pages.
@@ -71,6 +73,7 @@ func (j *journal) add(token string, pages []int64, contents func(i int) []byte) 
 		for k, i := range block {
 			binary.LittleEndian.PutUint64(header[4*headerWords+8*k:], uint64(pages[i]))
 		}
+		binary.LittleEndian.PutUint64(header[ssd.PageBytes-8:], uint64(j.synced))
 		sum := crc.Checksum(header[4*headerWords:])
 		for k, i := range block {
 			sum = crc.Update(sum, contents(i))
@@ -98,9 +101,11 @@ func (j *journal) sync() error {
 	if !j.late {
 		return nil
 	}
-	err := j.file.Sync()
-	j.late = err != nil
-	return err
+	if err := j.file.Sync(); err != nil {
+		return err
+	}
+	j.late, j.synced = false, j.bytes
+	return nil
 }
 
 // begin makes the file of the journal, unless there is one.
@@ -127,7 +132,7 @@ func (j *journal) end() {
 		_ = j.file.Close() // what was changed after it was durable before
 		j.file = nil
 	}
-	j.bytes, j.late = 0, false
+	j.bytes, j.synced, j.late = 0, 0, false
 	clear(j.pages)
 }
 
@@ -153,7 +158,7 @@ func (j *journal) discard(token string) error {
 }
 
 // each calls visit with the old pages of the journal of a state, up to the first block that was not written whole. It
-// reports whether there is such a journal.
+// reports whether there is such a journal, and returns an error where a block was damaged after it was written.
 func (j *journal) each(token string, pages int64, visit func(page int64, old []byte) error) (found bool, err error) {
 	file, err := j.folder.fs.Open(j.folder.name(journalName(token)), syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, syscall.ENOENT) {
@@ -167,13 +172,16 @@ func (j *journal) each(token string, pages int64, visit func(page int64, old []b
 	if err != nil {
 		return true, err
 	}
-	block, err := mem.NewBudget(0).Alloc(staging, (perBlock+1)*ssd.PageBytes)
+	block, err := mem.NewBudget(0).Alloc(staging, (mostPerBlock+1)*ssd.PageBytes)
 	if err != nil {
 		return true, err
 	}
 	defer block.Free()
 	for at := int64(0); at+ssd.PageBytes <= size; {
 		n, err := loadBlock(file, at, size, pages, block.Bytes())
+		if err == nil && n == 0 {
+			err = checkTail(file, at, size, pages, block.Bytes())
+		}
 		if err != nil || n == 0 {
 			return true, err
 		}
@@ -186,6 +194,20 @@ func (j *journal) each(token string, pages int64, visit func(page int64, old []b
 		at += (n + 1) * ssd.PageBytes
 	}
 	return true, nil
+}
+
+// checkTail returns an error if a block after the bad one, which is not whole, was begun when that was durable.
+func checkTail(file ssd.File, bad, size, pages int64, data []byte) error {
+	for at := bad + ssd.PageBytes; at+ssd.PageBytes <= size; at += ssd.PageBytes {
+		n, err := loadBlock(file, at, size, pages, data)
+		if err != nil {
+			return err
+		}
+		if n > 0 && n <= perBlock && int64(binary.LittleEndian.Uint64(data[ssd.PageBytes-8:])) > bad {
+			return &store.CorruptError{Path: file.Name(), Off: bad, Reason: "a block of the undo journal was damaged"}
+		}
+	}
+	return nil
 }
 
 // check returns an error unless apply would make pages with the checksums now those of a state: the journal has every
@@ -222,7 +244,7 @@ func loadBlock(file ssd.File, at, size, pages int64, data []byte) (int64, error)
 	}
 	word := func(k int) uint32 { return binary.LittleEndian.Uint32(header[4*k:]) }
 	n := int64(word(1))
-	if word(0) != journalMagic || word(3) != uint32(at/ssd.PageBytes) || n < 1 || n > perBlock ||
+	if word(0) != journalMagic || word(3) != uint32(at/ssd.PageBytes) || n < 1 || n > mostPerBlock ||
 		at+(n+1)*ssd.PageBytes > size {
 		return 0, nil
 	}

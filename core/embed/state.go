@@ -160,30 +160,31 @@ func (f folder) write(name string, data []byte) (err error) {
 }
 
 // publish makes s the saved state: whole, or not at all. A new one gets a file that keeps it when it is an earlier one.
-func (f folder) publish(s *state, isNew bool) (err error) {
+// After an error with published set, s is the saved state, and a loss of power may bring the one before it back.
+func (f folder) publish(s *state, isNew bool) (published bool, err error) {
 	if s.Checksum, err = s.checksum(); err != nil {
-		return err
+		return false, err
 	}
 	data, err := s.encoded()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if len(data) > mostState {
-		return fmt.Errorf("embed: a description of %d bytes, expected at most %d: %w", len(s.Description), mostState/2,
-			ErrInvalid)
+		return false, fmt.Errorf("embed: a description of %d bytes, expected at most %d: %w", len(s.Description),
+			mostState/2, ErrInvalid)
 	}
 	if err := f.write(stateName+freshSuffix, data); err != nil { // first: see orphaned
-		return err
+		return false, err
 	}
 	if isNew {
 		if err := f.write(stateOf(s.Token), data); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if err := f.fs.Rename(f.name(stateName+freshSuffix), f.name(stateName)); err != nil {
-		return err
+		return false, err
 	}
-	return f.fs.SyncDir(f.path)
+	return true, f.fs.SyncDir(f.path)
 }
 
 // orphaned returns an error if a directory without stateName has a table that was saved, and not only what a creation
@@ -268,11 +269,17 @@ func (t *Table) Save(description *string) (token string, err error) {
 	if err := t.folder.write(sumsName(next.Token), data); err != nil {
 		return "", err
 	}
-	if err := t.folder.publish(&next, true); err != nil {
+	published, err := t.folder.publish(&next, true)
+	if !published {
 		return "", err
 	}
+	// The table is in this state from now on. Where it is not durable yet, the files of the one before stay, and no page
+	// is changed before the directory has been synced (journal.begin).
 	t.state, t.changed = next, false
 	t.journal.end()
+	if err != nil {
+		return "", err
+	}
 	t.folder.sweep(&t.state)
 	return next.Token, nil
 }
@@ -318,8 +325,9 @@ func (t *Table) Restore(token string) error {
 		sums, now, needed = append(sums, then), then, nil
 	}
 	t.journal.end()
+	again := t.lost != nil // an earlier call may have published the other state
 	for i, s := range steps {
-		if err := t.undo(s, sums[i], i > 0); err != nil {
+		if err := t.undo(s, sums[i], again || i > 0); err != nil {
 			t.lost = err // some pages are of the state, and others are not yet
 			return err
 		}
@@ -333,7 +341,7 @@ func (t *Table) Restore(token string) error {
 // publish is set it becomes the saved state first.
 func (t *Table) undo(s *state, sums []uint32, publish bool) error {
 	if publish {
-		if err := t.folder.publish(s, false); err != nil {
+		if _, err := t.folder.publish(s, false); err != nil {
 			return err
 		}
 		t.state = *s

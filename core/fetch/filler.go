@@ -51,18 +51,22 @@ type Filler struct {
 	Constant bool
 	Step     plan.Step // where the rows of the batch are, and what moves after it
 
-	// Of a batch whose rows training changes, until Forget: the stored rows of all tables, and the memory of those that
-	// training changes, which the consumer may drop earlier.
+	// Of a batch whose rows training changes, until Forget: the stored rows of all tables, and their memory. Tables that
+	// training changes have them in the batch, whose tensors the consumer may drop earlier. Other tables on disk have
+	// copies of the rows that stay (KeepRow): the consumer may write to its tensors, and Fill widens narrow rows.
 	Tensors [][]byte
-	kept    []mem.Buffer
+	kept    []mem.Buffer // of tables that training changes
+	copies  []mem.Buffer // of the other tables
 }
 
 // Forget drops the rows of a batch that training has changed.
 func (f *Filler) Forget() {
-	for _, buffer := range f.kept {
-		buffer.Release()
+	for _, buffers := range [][]mem.Buffer{f.kept, f.copies} {
+		for _, buffer := range buffers {
+			buffer.Release()
+		}
 	}
-	f.kept, f.Tensors = f.kept[:0], nil
+	f.kept, f.copies, f.Tensors = f.kept[:0], f.copies[:0], nil
 }
 
 // Keep returns the memory of the tables' rows once more. The caller releases it.
@@ -118,6 +122,7 @@ func (f *Filler) finish(tensors [][]byte) error {
 // end of each tensor, from where finish widens narrow ones. It is nil for tensors that the batch omits.
 func (f *Filler) rowTensors(b *batch.Batch) ([][]byte, error) {
 	tensors := make([][]byte, len(f.Features.Tables))
+	f.Tensors = make([][]byte, len(f.Features.Tables))
 	f.wide = reuse.Slice(f.wide, len(f.Features.Tables))
 	for i := range f.Features.Tables {
 		t := &f.Features.Tables[i]
@@ -130,11 +135,18 @@ func (f *Filler) rowTensors(b *batch.Batch) ([][]byte, error) {
 			return nil, err
 		}
 		tensors[i] = f.wide[i][int64(len(f.wide[i]))-count*int64(t.Width):]
-		if t.Trained != nil {
+		f.Tensors[i] = tensors[i]
+		switch {
+		case t.Trained != nil:
 			f.kept = append(f.kept, b.Arrays[len(b.Arrays)-1].Buffer.Retain())
+		case len(f.Features.Trained) > 0 && !f.Constant && t.Disk != nil && !t.ByEdge && !t.unused:
+			copies, err := b.Acquire(count * int64(t.Width))
+			if err != nil {
+				return nil, err
+			}
+			f.copies, f.Tensors[i] = append(f.copies, copies), copies.Bytes()
 		}
 	}
-	f.Tensors = tensors
 	return tensors, nil
 }
 

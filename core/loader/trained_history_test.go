@@ -49,6 +49,21 @@ func (r *trainer) trainTables(t *testing.T, rng *rand.Rand, b *batch.Batch, tabl
 	return s
 }
 
+// writeFeatures compares the features of a batch with the dataset, and then writes to them, as a training may.
+func (r *trainer) writeFeatures(t *testing.T, d *dataset, b *batch.Batch, s *seen) {
+	t.Helper()
+	x, loaded := s.float32s("x"), r.loaded(s, r.levels(s), 0)
+	for i, v := range s.int64s("n_id") {
+		if loaded == nil || loaded[i] {
+			require.Equal(t, d.x[v*width:][:width], x[i*width:][:width], "batch %d, features of node %d", b.Index, v)
+			require.Equal(t, d.wide[v*wideWidth:][:wideWidth], s.arrays["wide"][i*wideWidth:][:wideWidth])
+		}
+	}
+	for _, name := range []string{"x", "wide"} {
+		clear(b.Array(name).Buffer.Bytes())
+	}
+}
+
 // TestTrainedRowsOfTypes trains tables of two node types, one of them twice, whose rows wait in the same packs when
 // epochs are left, with a history and without one.
 func TestTrainedRowsOfTypes(t *testing.T) {

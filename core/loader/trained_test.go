@@ -189,7 +189,7 @@ func someOf(rng *rand.Rand, batches int64) (first, take int64) {
 // trainSome makes random parts of epochs.
 func trainSome(t *testing.T, l *Loader, m *tableModel, rng *rand.Rand) {
 	t.Helper()
-	r := trainerOf(t, l)
+	r, d := trainerOf(t, l), someDataset()
 	for epoch := range int64(4) {
 		first, take := someOf(rng, someBatchs)
 		require.NoError(t, l.Start(epoch, first, Train))
@@ -204,6 +204,7 @@ func trainSome(t *testing.T, l *Loader, m *tableModel, rng *rand.Rand) {
 				m.check(t)
 			}
 			s := r.trainTables(t, rng, b, []*tableModel{m})
+			r.writeFeatures(t, d, b, s)
 			if rng.IntN(30) == 0 {
 				require.NoError(t, Flush(l))
 				m.check(t)

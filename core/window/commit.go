@@ -122,6 +122,23 @@ func (w *Batch) returnRest(f *fetch.Filler, tensors [][]byte) error {
 	return nil
 }
 
+// keepConstant copies the rows at the positions that stay, of tables that training does not change, before the consumer
+// has the batch.
+func keepConstant(f *fetch.Filler, tensors [][]byte, staying bitset.Set) {
+	for _, t := range f.Features.OnDisk {
+		if t.Trained != nil {
+			continue
+		}
+		src, dst, base := tensors[t.Index], f.Tensors[t.Index], f.Drawn.FirstRow(t.Type)
+		for _, pos := range f.ColdOf(t) {
+			if staying.Has(int64(pos)) {
+				at := int(f.Drawn.BatchRows.TensorRow(pos)-base) * t.Width
+				copy(dst[at:at+t.Width], src[at:])
+			}
+		}
+	}
+}
+
 // staying returns the cold positions whose rows enter slots or go to packs.
 func (w *Batch) staying(f *fetch.Filler) bitset.Set {
 	w.stays = reuse.Slice(w.stays, int(bitset.Words(int64(len(f.Drawn.BatchRows.Rows)))))

@@ -288,7 +288,12 @@ func (w *Batch) fillTrained(f *fetch.Filler, i int64, tensors [][]byte) error {
 		c.trained.err,
 		func() error { return c.trained.returnPruned(w, f) },
 		func() error { return w.bringAway(f, tensors) },
-		func() error { return f.Timed(func() { f.CopyCached(tensors) }) },
+		func() error {
+			return f.Timed(func() {
+				f.CopyCached(tensors)
+				keepConstant(f, tensors, w.staying(f))
+			})
+		},
 	} {
 		if err := step(); err != nil {
 			return err

@@ -79,6 +79,33 @@ def test_a_training_equals_that_in_memory(store: Any, tmp_path: Path, case: str,
         assert torch.equal(everything(emb), expected)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8-per-row"])
+def test_features_beside_a_table_stay_as_stored(tmp_path: Path, dtype: str) -> None:
+    """The cache of rows keeps them as they are in the store, whatever the loop does with its tensors."""
+    generator = torch.Generator().manual_seed(0)
+    graph = {
+        "num_nodes": 3000,
+        "edge_index": torch.randint(3000, (2, 20_000), generator=generator),
+        "x": torch.randn(3000, 256, generator=generator),
+    }
+    narrow = {} if dtype == "float32" else {"dtype": {"x": dtype}}
+    freshgo.convert(graph, tmp_path / "g", progress=False, **narrow).close()
+    with Loader(tmp_path / "g", [1], batch_size=3000) as loader:
+        stored = next(iter(loader)).x  # of all nodes, in their order
+    with table(tmp_path / "t.emb", 3000) as emb:
+        options = {**OPTIONS, "memory": "16MiB", "feature_cache": "800KiB"}
+        with Loader(tmp_path / "g", [4, 3], embeddings=emb, **options) as loader:
+            optimizer = optim.SGD(emb.tables(), lr=0.1)
+            for _ in range(2):
+                for batch in loader:
+                    assert torch.equal(batch.x, stored[batch.n_id])
+                    emb(batch.n_id).sum().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    batch.x.fill_(torch.nan)
+            assert loader.stats()["hits"] > 0
+
+
 @pytest.mark.parametrize("order", ["weights", "a list", "a history"])
 def test_input_nodes_that_repeat_are_trained_once(store: Any, tmp_path: Path, order: str) -> None:
     nodes = torch.randint(900, (1500,))
