@@ -95,7 +95,7 @@ func (p *onPages) add(rows []int64, l ssd.Layout) {
 		p.read += float64(max(0, end-next))
 		next = max(next, end)
 	}
-	p.wanted += float64(len(rows)) * max(1, float64(l.RowBytes)/ssd.PageBytes)
+	p.wanted += float64(len(rows)) * l.MeanPages()
 	p.pages += float64(l.FileBytes()) / ssd.PageBytes
 }
 

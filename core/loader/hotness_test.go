@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/draw"
+	"freshgo/core/manifest"
 	"freshgo/core/ssd"
 )
 
@@ -73,24 +74,32 @@ func TestRankingGivesItsMemoryBack(t *testing.T) {
 	}
 }
 
-// TestCountedAhead: what "auto" ranks by holds whole epochs of the training where these are few rows, and a part where
-// they are many. It takes no memory but the counts.
+// TestCountedAhead: what "auto" ranks by holds the batches of two epochs of the training, of one where edges are drawn
+// by weights, and of a part of one where these are many rows: it draws no others. It takes no memory but the counts.
 func TestCountedAhead(t *testing.T) {
-	d := someDataset()
-	for batches, want := range map[int64]int64{1: 2, 2: 2, 40: 1} { // epochs
+	d := someDataset().weighted(manifest.DType_FLOAT32)
+	for _, c := range []struct {
+		batches int64
+		weight  string
+		epochs  int64
+		part    bool
+	}{
+		{1, "", 2, false}, {2, "", 2, false}, {1, "weight", 1, false}, {2, "weight", 1, false},
+		{40, "", 1, true}, {40, "weight", 1, true},
+	} {
 		o := plain()
-		o.Cache, o.PreSCEpochs, o.Seeds = "oracle", draw.Auto, nil
-		if want == 1 {
+		o.Cache, o.PreSCEpochs, o.Seeds, o.WeightAttr = "oracle", draw.Auto, nil, c.weight
+		if c.part {
 			o.Fanouts = []int64{10, 10}
 		}
-		for v := range batches * o.BatchSize {
+		for v := range c.batches * o.BatchSize {
 			o.Seeds = append(o.Seeds, v)
 		}
 		got, counts := make([]float32, someNodes), make([]float32, someNodes)
 		require.NoError(t, draw.Hotness(context.Background(), d.graph(t), o, got))
 		l := open(t, d.graph(t), o)
 		visits := float32(0)
-		for epoch := range want {
+		for epoch := range c.epochs {
 			require.NoError(t, l.Start(epoch, 0, Trace))
 			for _, b := range rest(t, l) {
 				for _, v := range b.int64s("n_id") {
@@ -99,7 +108,7 @@ func TestCountedAhead(t *testing.T) {
 				}
 			}
 		}
-		if want > 1 {
+		if !c.part {
 			require.Equal(t, counts, got)
 			continue
 		}

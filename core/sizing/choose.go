@@ -268,8 +268,7 @@ func expected(n int64) float64 { return float64(n) * 8 / margin }
 
 // readBytes returns the bytes that a batch reads for a number of rows of a tensor, which lie on a share of its pages.
 func readBytes(rows float64, t *Tensor, spread float64) float64 {
-	pages := max(1, float64(t.Width)/ssd.PageBytes)
-	return pagesRead(rows*pages, spread*float64(t.bytes())/ssd.PageBytes) * ssd.PageBytes
+	return pagesRead(rows*t.pages(), spread*float64(t.bytes())/ssd.PageBytes) * ssd.PageBytes
 }
 
 // pagesMoved predicts reading the given number of random pages, which may repeat, among all pages. A page by itself

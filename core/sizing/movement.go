@@ -6,6 +6,7 @@ import "freshgo/core/ssd"
 // except for windows and the rows in the cache.
 type movement struct {
 	row, scan float64     // bytes of the rows of a node in the cache, and of all rows
+	single    float64     // bytes of the pages that a row lies on, in the mean
 	rows      frequencies // that may be cached
 	batches   float64     // of an epoch
 	file      float64     // useful bytes of the scratch file for the packs of a window, and
@@ -28,6 +29,14 @@ func (z *division) movement(s *Split) (m movement) {
 	for _, t := range s.cachedTypes(&z.graph) {
 		types = append(types, z.ofType[t])
 	}
+	var rows, pages float64
+	for i, t := range m.tables {
+		rows, pages = rows+m.wanted[i], pages+m.wanted[i]*t.pages()
+	}
+	m.single = ssd.PageBytes
+	if rows > 0 {
+		m.single *= pages / rows
+	}
 	m.batches, m.rows = float64(max(1, z.ask.EpochBatches)), byRate(types...)
 	switch {
 	case s.Stored:
@@ -38,6 +47,15 @@ func (z *division) movement(s *Split) (m movement) {
 		m.file, m.scratch = float64(of.PackFile())/2, unlimited
 	}
 	return m
+}
+
+// pages returns the mean number of pages that a row lies on.
+func (t *Tensor) pages() float64 {
+	l := ssd.Layout{RowBytes: t.Width}
+	if t.Span == ssd.PageBytes {
+		l.RowsPerPage = 1
+	}
+	return l.MeanPages()
 }
 
 // moved predicts the bytes of an epoch, and their cost, in which bytes that are read on demand count byPage times.
@@ -55,7 +73,7 @@ func (m movement) scanned(cached int64) float64 { return float64(cached) * m.row
 
 // taken predicts an epoch's share of the bytes by which a planned cache fills, with rows that batches read by the page.
 func (m movement) taken(cached int64) float64 {
-	return min(float64(cached), m.rows.distinct(m.batches)) * max(m.row, ssd.PageBytes) / trainedEpochs
+	return min(float64(cached), m.rows.distinct(m.batches)) * max(m.row, m.single) / trainedEpochs
 }
 
 // planned predicts the movement of an epoch of planned batches, by the batches of a window and the rows in the cache.
@@ -76,8 +94,8 @@ func (m movement) packed(window int64, missed float64) float64 {
 	n := m.window(window)
 	missed *= m.rows.drawn()
 	packed := min(1, max(0, min(m.file, m.scratch-n*m.records))/max(1, n*missed*m.row))
-	each := packed*2*m.row + (1-packed)*max(2*m.row, ssd.PageBytes)
-	scan := min(m.scan, n*missed*ssd.PageBytes, m.rows.distinct(n)*max(m.row, ssd.PageBytes))
+	each := packed*2*m.row + (1-packed)*max(2*m.row, m.single)
+	scan := min(m.scan, n*missed*m.single, m.rows.distinct(n)*max(m.row, m.single))
 	return m.batches/n*scan + m.batches*missed*each
 }
 

@@ -34,6 +34,19 @@ func (l Layout) FileBytes() int64 {
 	return pagesUp(l.Offset(l.NumRows-1)+int64(l.RowBytes)) * PageBytes
 }
 
+// MeanPages returns the mean number of pages that a row touches. Contiguous rows begin at multiples of the greatest
+// common divisor of a row and a page.
+func (l Layout) MeanPages() float64 {
+	if l.RowsPerPage > 0 {
+		return 1
+	}
+	step, rest := PageBytes, l.RowBytes%PageBytes
+	for rest > 0 {
+		step, rest = rest, step%rest
+	}
+	return 1 + float64(l.RowBytes-step)/PageBytes
+}
+
 // SpanBytes returns the bytes of the most pages that one row touches: the smallest slot for Plan.
 func (l Layout) SpanBytes() int64 {
 	if l.RowsPerPage > 0 || PageBytes%max(l.RowBytes, 1) == 0 {

@@ -45,14 +45,16 @@ func TestLayoutOffsets(t *testing.T) {
 	require.Zero(t, ssd.Layout{RowBytes: 8}.FileBytes(), "no rows")
 }
 
-// No row touches more than SpanBytes, and except where alignment forbids it some row does.
+// No row touches more than SpanBytes, and except where alignment forbids it some row does. In the mean they touch
+// MeanPages.
 func TestSpanIsWhatTheWorstRowTouches(t *testing.T) {
 	for rowBytes := 1; rowBytes < 3*ssd.PageBytes; rowBytes += 61 + rowBytes%8 {
 		l := ssd.Layout{RowBytes: rowBytes, NumRows: ssd.PageBytes + 1}
-		worst := int64(0)
+		worst, all := int64(0), int64(0)
 		for row := range l.NumRows {
-			worst = max(worst, pagesOf(l, row).Len())
+			worst, all = max(worst, pagesOf(l, row).Len()), all+pagesOf(l, row).Len()
 		}
+		require.InDelta(t, l.MeanPages(), float64(all)/float64(l.NumRows*ssd.PageBytes), 1e-3, "rows of %d", rowBytes)
 		require.LessOrEqual(t, worst, l.SpanBytes(), "rows of %d", rowBytes)
 		if rowBytes%2 == 1 { // coprime to the page: every alignment occurs
 			require.Equal(t, worst, l.SpanBytes(), "rows of %d", rowBytes)

@@ -82,9 +82,20 @@ def test_fgnn_hits(bench: Any) -> None:
         assert len(rows) == len(fgnn.SHARES) and len(seconds) == 3 + len(fgnn.METRICS)
     assert found == {
         "uniform": ["rmat", "uniform", "10", 0.347, 0.9952, 0.9967, 0.9824, 0.9886, 0.9963, 0.9961],
-        "weighted": ["rmat", "weighted", "10", 0.347, 0.9933, 0.9964, 0.9759, 0.9877, 0.9968, 0.9963],
+        "weighted": ["rmat", "weighted", "10", 0.347, 0.9933, 0.9964, 0.9759, 0.9877, 0.9968, 0.9903],
         "walks": ["rmat", "walks", "10", 0.4883, 0.9255, "", 0.9764, 0.9881, 0.9955, 0.9947],
     }
+
+
+def test_fgnn_cost(bench: Any) -> None:
+    fgnn = bench("fgnn")
+    edges, weight = bench("report").rmat(11, 16_000), (torch.arange(16_000) % 7 + 1).float()
+    counted = {}
+    for sampler in fgnn.SAMPLERS:
+        w = fgnn.Workload(edges, weight, sampler, batches=4)
+        _, _, of_an_epoch, counted[sampler], *_ = fgnn.cost_row("rmat", sampler, w)
+        assert of_an_epoch > 0
+    assert counted == {"uniform": 3.1, "weighted": 1.5, "walks": 2.2}  # of two epochs, of one, of two
 
 
 def test_fgnn_similarity(bench: Any) -> None:
@@ -160,8 +171,8 @@ def test_freshgnn_grid(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(freshgnn, "T_STALES", ("10", "0.5"))
     tables = Tables()
     training = freshgnn.Training(arguments(data=tmp_path, graph="community:1000", long=False, epochs=1), tmp_path)
-    freshgnn.grid(training, tables, None)
-    assert [(stale, saved) for _, stale, _, saved in tables["grid"]] == [("10", 49.2), ("0.5", 58.8)]
+    freshgnn.grid(training, tables, arguments(seeds=1))
+    assert [(stale, saved) for _, stale, _, _, saved in tables["grid"]] == [("10", 49.2), ("0.5", 58.8)]
 
 
 def test_freshgnn_rows(bench: Any, tmp_path: Path) -> None:
@@ -183,3 +194,28 @@ def test_figures_say_where_they_come_from(paper: str) -> None:
         assert f"`{table['command']}`" in page, name
         assert all(len(row) == len(table["columns"]) for row in table["rows"]), name
     assert re.search(rf"!\[[^\]]+\]\(papers-{paper}\.svg\)", page)
+
+
+def test_claims_lead_to_their_tables() -> None:
+    """README.md and docs/features.md link to headings of docs/papers.md, all papers to some, and a line of its first
+    table names tables of its paper."""
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^(#{2,3}) (.+)$", page, re.MULTILINE)
+    anchors, paper = {}, ""
+    for level, title in headings:
+        paper = title if level == "##" else paper
+        anchors[title.lower().replace(" ", "-")] = paper
+    assert len(anchors) == len(headings)
+    linked = set()
+    for name in ("README.md", "docs/features.md"):
+        for anchor in re.findall(r"\((?:docs/)?papers\.md#([^)]+)\)", (ROOT / name).read_text(encoding="utf-8")):
+            assert anchor in anchors, f"{name}: docs/papers.md has no heading {anchor}"
+            linked.add(anchors[anchor])
+    assert linked == {"Ginex", "FGNN", "FastGL", "FreshGNN"}
+    claims = page[page.index("| paper | claim |") : page.index("\n## ")].strip().splitlines()[2:]
+    for line in claims:
+        named, *_, status, where = (cell.strip() for cell in line.strip("|").split("|"))
+        paper = named.split("]")[0].strip("[") or paper
+        tables = json.loads((FOLDER / f"{paper.lower()}.json").read_text(encoding="utf-8"))["tables"]
+        assert set(where.split(", ")) <= {*tables, ""}, line
+        assert where or status == "not shown", line

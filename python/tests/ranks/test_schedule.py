@@ -163,24 +163,34 @@ class Replay(random.Random):
         return recorded[self.at // 2 % len(recorded)] * len(recorded) / sum(recorded)
 
 
-def replayed(ratio: float, samplers: int | None, staleness: int, per_update: int, switching: bool) -> float:
+def replayed(
+    sampling: float, training: float, samplers: int | None, staleness: int, per_update: int, switching: bool
+) -> float:
     """The time of an epoch of 400 batches on eight executors, after one in which the roles are chosen."""
     schedule = Schedule(8, samplers, queue=16, staleness=staleness, per_update=per_update, switching=switching)
-    run = Run(Replay(), schedule, ratio, 1.0)
+    run = Run(Replay(), schedule, sampling, training)
     run.epoch(0, 400)
     began = run.now
     run.epoch(0, 400)
     return run.now - began
 
 
+GATHERED = 0.52
+"""The part of the time of that model's sampler that gathers rows, of 256 bytes and in memory. Wider ones take more."""
+
+
 @pytest.mark.parametrize(("staleness", "per_update"), [(0, 8), (8, 1)])
 @pytest.mark.parametrize("ratio", [1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16], ids="T_s/T_t={:.3g}".format)
 def test_chosen_roles_are_near_the_best_fixed_ones(ratio: float, staleness: int, per_update: int) -> None:
     fixed = [
-        replayed(ratio, samplers, staleness, per_update, switching)
+        replayed(ratio, 1, samplers, staleness, per_update, switching)
         for samplers in range(1, 9)
         for switching in (True, False)
         if switching or samplers < 8
     ]
-    assert replayed(ratio, None, staleness, per_update, True) <= 1.1 * min(fixed)
+    chosen = replayed(ratio, 1, None, staleness, per_update, True)
+    assert chosen <= 1.1 * min(fixed)
     assert max(fixed) > 1.1 * min(fixed)  # roles matter
+    # Subgraphs in the queue, whose rows the trainers gather, would gain nothing.
+    gathered = GATHERED * ratio
+    assert chosen <= 1.05 * replayed(ratio - gathered, 1 + gathered, None, staleness, per_update, True)
