@@ -68,6 +68,9 @@ func openLoader(
 	h.loader = l
 	h.maxTensors = from.numTensors + l.HistoryTensors() + linkTensors(&o) + typeTensors(0, len(o.Metapaths)) +
 		len(o.Tables)
+	if o.Packed {
+		h.maxTensors += batch.PackTensors
+	}
 	h.pool, h.reserved = l.PoolBytes()
 	buffers.GrowPool(h.pool, h.reserved)
 	h.waits, h.cancel = context.WithCancel(context.Background())

@@ -7,6 +7,7 @@
 //     of all of them, known in advance
 //   - history_tensors.go: the levels of a pruned batch
 //   - transpose.go: edges grouped by source
+//   - pack.go: batches on their way to a device, in one buffer and in few bytes
 package batch
 
 import (
@@ -42,6 +43,7 @@ type Batch struct {
 	Arrays   []Array
 	Reserved int64 // bytes that the gate counted for it
 	alloc    mem.Allocator
+	pack     pack
 }
 
 // NewBatch returns a batch without tensors, which are to be in an allocator's memory.
@@ -53,6 +55,7 @@ func (b *Batch) Release() {
 		b.Arrays[i].Buffer.Release()
 	}
 	b.Arrays = nil
+	b.pack.release()
 }
 
 // Array returns the array of that name, or nil.
@@ -79,11 +82,15 @@ func (b *Batch) add(name string, shape ...int64) ([]int64, error) {
 
 // AddTensor appends a tensor to the batch and returns its memory.
 func (b *Batch) AddTensor(name string, dtype manifest.DType, shape []int64) ([]byte, error) {
-	n := int64(dtype.Size())
-	for _, d := range shape {
-		n *= d
+	if data := b.pack.add(name, dtype, shape); data != nil {
+		return data, nil
 	}
-	buffer, err := b.Acquire(n)
+	return b.AddApart(name, dtype, shape)
+}
+
+// AddApart appends a tensor to the batch in a buffer of its own, also if the batch is packed.
+func (b *Batch) AddApart(name string, dtype manifest.DType, shape []int64) ([]byte, error) {
+	buffer, err := b.Acquire(bytesOf(dtype, shape))
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +100,14 @@ func (b *Batch) AddTensor(name string, dtype manifest.DType, shape []int64) ([]b
 
 // Acquire returns memory that is no tensor of the batch, from the same allocator. The caller releases it.
 func (b *Batch) Acquire(n int64) (mem.Buffer, error) { return b.alloc.Acquire(n) }
+
+func bytesOf(dtype manifest.DType, shape []int64) int64 {
+	n := int64(dtype.Size())
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
 
 // addCounts appends a copy of counts to the batch.
 func (b *Batch) addCounts(name string, counts []int64) error {

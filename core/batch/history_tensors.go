@@ -85,11 +85,9 @@ func (d *Drawn) layerTensors(b *Batch, number, relation int, layer *history.Laye
 	if err := b.addCounts(name("ptr"), layer.Ptr); err != nil {
 		return err
 	}
-	index, err := b.add(name("edge_index"), 2, int64(len(layer.Source)))
-	if err != nil {
+	if _, err := addEdgeIndex(b, name("edge_index"), layer.Source, layer.Ptr); err != nil {
 		return err
 	}
-	fillEdgeIndex(index, layer.Source, layer.Ptr)
 	if err := b.addNarrow(name("edge"), layer.Edge); err != nil {
 		return err
 	}

@@ -16,6 +16,12 @@ import (
 
 // CopyOut widens the sampler's compact output into the batch's tensors.
 func (d *Drawn) CopyOut(b *Batch) error {
+	if d.Parts.Packed {
+		n := packBytes(&d.TypeOffsets, d.Parts, b.NumSeeds) + d.Cut.LevelBytes(d.Parts.Transposed)
+		if err := b.beginPack(n); err != nil {
+			return err
+		}
+	}
 	if err := d.copyTypes(b, d.copyNodes); err != nil {
 		return err
 	}
@@ -119,11 +125,10 @@ func (d *Drawn) copyRelation(b *Batch, i int) error {
 	g := d.relationOf(i)
 	types := d.Parts.Schema
 	edges := int64(len(g.Row))
-	edgeIndex, err := b.add(types.EdgeName(i, "edge_index"), 2, edges)
+	edgeIndex, err := addEdgeIndex(b, types.EdgeName(i, "edge_index"), g.Row, g.Ptr)
 	if err != nil {
 		return err
 	}
-	fillEdgeIndex(edgeIndex, g.Row, g.Ptr)
 	ptr, err := b.add(types.EdgeName(i, "ptr"), int64(len(g.Ptr)))
 	if err != nil {
 		return err
@@ -155,11 +160,22 @@ func (d *Drawn) copyRelation(b *Batch, i int) error {
 	return d.transposeGraph(b, &g, types.EdgeName(i, ""), "")
 }
 
-// fillEdgeIndex writes edges that are grouped by target, with their sources, as
-// rows of sources and targets.
-func fillEdgeIndex[T int32 | uint32](edgeIndex []int64, sources []T, ptr []int64) {
+// addEdgeIndex appends edges that are grouped by target, with their sources, as rows of sources and targets; in a
+// packed batch the sources alone, as ptr gives the targets.
+func addEdgeIndex[T int32 | uint32](b *Batch, name string, sources []T, ptr []int64) ([]int64, error) {
+	shape := []int64{2, int64(len(sources))}
+	if b.pack.on() {
+		shape = shape[1:]
+	}
+	edgeIndex, err := b.add(name, shape...)
+	if err != nil {
+		return nil, err
+	}
 	for i, s := range sources {
 		edgeIndex[i] = int64(s)
+	}
+	if b.pack.on() {
+		return edgeIndex, nil
 	}
 	targets := edgeIndex[len(sources):]
 	for t := range len(ptr) - 1 {
@@ -167,6 +183,7 @@ func fillEdgeIndex[T int32 | uint32](edgeIndex []int64, sources []T, ptr []int64
 			targets[e] = int64(t)
 		}
 	}
+	return edgeIndex, nil
 }
 
 // inputTensors adds the tensors that describe the inputs of batches: nodes, or links.
@@ -298,6 +315,9 @@ func TensorBytes(c *draw.TypeOffsets, p *draw.Parts, seeds int64) int64 {
 	for i, r := range s.Edges {
 		edges := c.Edges[i+1] - c.Edges[i]
 		total += edges*16 + (c.Expanded[i]+1)*8
+		if p.Packed {
+			total -= edges * 8 // of targets
+		}
 		if s.Numbered(i) {
 			total += edges * 8
 		}
@@ -311,18 +331,27 @@ func TensorBytes(c *draw.TypeOffsets, p *draw.Parts, seeds int64) int64 {
 			total += edges * 4
 		}
 	}
+	if p.Packed {
+		total += packGaps(p)
+	}
 	for i := range p.Tensors {
-		switch t := &p.Tensors[i]; {
-		case t.ByEdge && !s.Numbered(t.Type):
-		case t.ByEdge:
-			total += (c.Edges[t.Type+1] - c.Edges[t.Type]) * t.Delivered()
-		default:
-			rows := c.Rows[t.Type+1] - c.Rows[t.Type]
-			total += rows * t.Delivered()
-			if p.Trains && t.Trained == nil && t.OnDisk != nil {
-				total += rows * int64(t.Width) // copies: see fetch.Filler.Tensors
-			}
-		}
+		total += rowBytes(c, p, &p.Tensors[i])
 	}
 	return total
+}
+
+// rowBytes returns the size of the rows that a batch has of a tensor of the graph, with the copies of those that stay
+// beside tables that training changes: see fetch.Filler.Tensors.
+func rowBytes(c *draw.TypeOffsets, p *draw.Parts, t *draw.Tensor) int64 {
+	switch {
+	case t.ByEdge && !p.Schema.Numbered(t.Type):
+		return 0
+	case t.ByEdge:
+		return (c.Edges[t.Type+1] - c.Edges[t.Type]) * t.Delivered()
+	}
+	each := t.Delivered()
+	if p.Trains && t.Trained == nil && t.OnDisk != nil {
+		each += int64(t.Width)
+	}
+	return (c.Rows[t.Type+1] - c.Rows[t.Type]) * each
 }

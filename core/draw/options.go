@@ -107,6 +107,8 @@ type Options struct {
 	// the place, see PlaceName. nil: the consumer has none. The caller's memory until the loader is closed.
 	Held  []int32 `option:"held"`
 	Holds int     `option:"holds"` // batches that the consumer holds at a time; 0: one
+	// Packed: the tensors of a batch, except rows, are in one buffer, with integers in few bytes. See batch.Batch.Pack.
+	Packed bool `option:"packed"`
 
 	Subgraph sample.SubgraphType `option:"subgraph_type"` // which edges between its nodes a batch has
 	// Disjoint: one tree per seed; always so with TimeAttr

@@ -61,7 +61,7 @@ func New(o Options, src Source) Sampling {
 func (m *Sampling) Check() error {
 	o := &m.Options
 	m.Parts.Disjoint, m.Parts.Timed, m.Parts.Links = o.Trees(), o.TimeAttr != "", o.Links
-	m.Parts.Transposed, m.Parts.Held = o.Transpose, o.Held != nil
+	m.Parts.Transposed, m.Parts.Held, m.Parts.Packed = o.Transpose, o.Held != nil, o.Packed
 	if err := chooseKind(m); err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ type Parts struct {
 	Tensors            []Tensor       // node tensors, then edge tensors
 	Transposed         bool           // batches bring their edges grouped by source too
 	Held               bool           // batches say where each row is, see PlaceName
+	Packed             bool           // batches are packed
 	Weighted           bool           // edges have a weight from the sampler
 	Trains             bool           // training changes the rows of some tensors
 	Disjoint           bool           // nodes have a tree, see TreeName

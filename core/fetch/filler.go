@@ -8,6 +8,7 @@
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -92,7 +93,11 @@ func (f *Filler) Fill(b *batch.Batch) error {
 	if err := f.Source.Fill(f, b.Index, tensors); err != nil {
 		return err
 	}
-	return f.finish(tensors)
+	if err := f.finish(tensors); err != nil || !f.Drawn.Parts.Packed {
+		return err
+	}
+	packed := err
+	return cmp.Or(f.Sampling.Compute(f.Turns.Ctx, func() { packed = b.Pack() }), packed)
 }
 
 // finish widens stored rows to the rows that the batch delivers, and clears rows that pruning has left unread.
@@ -129,9 +134,12 @@ func (f *Filler) rowTensors(b *batch.Batch) ([][]byte, error) {
 		if t.ByEdge && !f.Drawn.Numbered(t.Type) || f.Constant && t.Trained != nil {
 			continue
 		}
-		count := int64(len(f.Drawn.IDsOf(&t.Tensor)))
+		count, add := int64(len(f.Drawn.IDsOf(&t.Tensor))), b.AddTensor
+		if !batch.Packs(&t.Tensor) {
+			add = b.AddApart
+		}
 		var err error
-		if f.wide[i], err = b.AddTensor(t.Label, t.DType, append([]int64{count}, t.RowShape...)); err != nil {
+		if f.wide[i], err = add(t.Label, t.DType, append([]int64{count}, t.RowShape...)); err != nil {
 			return nil, err
 		}
 		tensors[i] = f.wide[i][int64(len(f.wide[i]))-count*int64(t.Width):]

@@ -156,7 +156,7 @@ class Loader(StatefulLoader, Generic[BatchType]):
         return_edge_id (bool, default True): batches have ``e_id``. False, as in pyg-lib, leaves it out of edge types
             without edge-level tensors. Out of core that saves memory and reads: the store has an edge number beside
             each neighbour, unless its edges came sorted by target.
-        transpose (bool, default False): batches also bring their edges grouped by source, made in the loader's threads.
+        transpose (bool, default False): batches also bring their edges grouped by source, made ahead by the loader.
             The derivatives of :mod:`freshgo.ops` and of accelerated layers need this grouping and otherwise make it in
             the training thread.
         edge_index (str, default ``"tensor"``): ``"EdgeIndex"`` makes ``batch.edge_index`` a PyG ``EdgeIndex`` with its

@@ -50,7 +50,15 @@
  * e_id and no edge tensors. With `metapaths`, the metapaths are the edge types; they have edge_weight, and no e_id and
  * no edge tensors. With `links` of edge type j, from node type s to t, there is e<j>/input_id instead of n<i>/input_id,
  * and e<j>/edge_label_index with e<j>/edge_label_time, or n<s>/src_index, n<t>/dst_pos_index and n<t>/dst_neg_index,
- * with seed_time of s and t. */
+ * with seed_time of s and t.
+ *
+ * With `packed`, all tensors but the rows of node and edge tensors that are not int64 are in one tensor:
+ *
+ * fg/packed             [bytes] uint8             the tensors, each at a multiple of 64 bytes; int64 in the narrowest
+ *                                                 signed integers that hold its values
+ * fg/layout             [bytes] uint8             JSON: a list of [name, stored dtype, dtype, first byte, shape]
+ *
+ * Of edge_index it has row 0, of shape [edges]; ptr gives the targets. */
 typedef struct fg_batch {
   fg_tensor *tensors;  /* in: the caller's array ... */
   int32_t capacity;    /* in: ... and its length, at least max_tensors */

@@ -148,6 +148,8 @@ typedef struct fg_loader_options {
   FG_IN int32_t *held; /* per node: its row in the caller's table, or -1; NULL: the caller has no table */
   int64_t num_held;    /* its length */
   int64_t holds;       /* batches that the caller keeps at a time, which count in `memory`; 0: one */
+  int32_t packed;      /* batches are packed, see fg_batch */
+  int32_t reserved2;   /* zero */
 
   /* Tables. */
   FG_IN fg_loader_table *tables; /* tables whose rows batches bring and the caller changes; NULL: none */

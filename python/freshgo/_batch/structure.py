@@ -238,6 +238,7 @@ class Known:
         self.first = first  # stands for the first layer over these edges
         self.made: dict[tuple[int, int, int], Any] = {}  # adjacencies, by edges, sources, targets
         self.by_type: dict[tuple[int, int, int], Any] = {}  # the same of each relation
+        self.means: dict[Any, tuple[int, Tensor]] = {}  # scales of means, by dtype, with the edges that they are of
 
 
 def _version(edge_index: Tensor) -> int:

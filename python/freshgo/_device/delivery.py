@@ -10,9 +10,11 @@ import torch
 
 from freshgo._args import checks, whole
 from freshgo._args.size import format_size
+from freshgo._args.types import Types
 from freshgo._args.whole import Attributes
 from freshgo._data.source import Source
 from freshgo._device.mover import HELD, Ahead, Batches, CudaStreams, Mover, on_host
+from freshgo._device.packed import Unpacking, grouped_by
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
 from freshgo._observe.log import LOG
@@ -30,8 +32,11 @@ class Delivery(Protocol):
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         """The options of a native loader that this can deliver the batches of."""
 
-    def batches(self, made: Batches) -> Batches | Pinned | Ahead:
-        """The batches of an epoch that was started, by ``next()``."""
+    def batches(self, made: Batches, count: int) -> Batches | Pinned | Ahead:
+        """The ``count`` batches of an epoch that was started, by ``next()``."""
+
+    def stop(self) -> None:
+        """Take no batch of the running epoch that nobody asks for. Comes before the epoch ends in the library."""
 
     def one(self, raw: RawBatch) -> RawBatch:
         """A batch that is of no epoch. Any number of threads may call this."""
@@ -49,8 +54,11 @@ class OnHost:
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         return options
 
-    def batches(self, made: Batches) -> Batches:
+    def batches(self, made: Batches, count: int) -> Batches:
         return made
+
+    def stop(self) -> None:
+        pass
 
     def one(self, raw: RawBatch) -> RawBatch:
         return raw
@@ -72,8 +80,8 @@ class Pinned:
     def __init__(self, source: Batches) -> None:
         self._source = source
 
-    def next(self, *, wait: bool = True) -> RawBatch | None:
-        raw = self._source.next(wait=wait)
+    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
+        raw = self._source.next(wait=wait, timeout_ms=timeout_ms)
         return None if raw is None else pinned(raw)
 
 
@@ -87,7 +95,7 @@ def pinned(raw: RawBatch) -> RawBatch:
 class OnPinned(OnHost):
     """Batches stay on the host, in page-locked memory."""
 
-    def batches(self, made: Batches) -> Pinned:
+    def batches(self, made: Batches, count: int) -> Pinned:
         return Pinned(made)
 
     def one(self, raw: RawBatch) -> RawBatch:
@@ -104,14 +112,23 @@ class OnDevice:
         self._cache = cache
         self._look = look
         self._narrow = narrow
+        self._ahead: Ahead | None = None  # of the running epoch
 
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         held = None if self._cache is None else self._cache.row_of_node
-        adapted = {**options, "holds": HELD, "held": held, "lock_memory": True}
+        adapted = {**options, "holds": HELD, "held": held, "lock_memory": True, "packed": True}
+        if options["history"] is None:  # whose levels the library groups
+            adapted["transpose"] = False
         return {**adapted, "feature_dtype": "stored"} if self._narrow else adapted
 
-    def batches(self, made: Batches) -> Ahead:
-        return Ahead(made, self._mover, look=self._look)
+    def batches(self, made: Batches, count: int) -> Ahead:
+        self._ahead = Ahead(made, self._mover, count, look=self._look)
+        return self._ahead
+
+    def stop(self) -> None:
+        if self._ahead is not None:
+            self._ahead.end()
+            self._ahead = None
 
     def one(self, raw: RawBatch) -> RawBatch:
         return self._mover.again().whole(raw)
@@ -124,6 +141,7 @@ class OnDevice:
         }
 
     def close(self) -> None:
+        self.stop()
         self._mover.close()
 
 
@@ -160,13 +178,14 @@ def resolve(device: object) -> torch.device | None:
 def open_delivery(
     device: torch.device | None,
     source: Source,
+    drawn: Types,
     policy: Resolved,
     options: LoaderOptions,
     cache_bytes: int | None,
     pin_memory: bool = False,
 ) -> Delivery:
     """Return what brings batches to ``device``, with the rows that it is to hold already there, or to the host, where
-    they may be in page-locked memory."""
+    they may be in page-locked memory. Batches have the edge types of ``drawn``."""
     if device is None:
         return _on_pinned() if pin_memory else OnHost()
     from freshgo._device import pinned_memory
@@ -176,8 +195,9 @@ def open_delivery(
     streams = CudaStreams(device)
     look = options["prefetch"] > 0 and options["history"] is None  # whose update comes before the next batch
     stay = on_host(source.types, options["num_relations"])
+    unpack = Unpacking(grouped_by(drawn) if options["transpose"] and options["history"] is None else {})
     if cache_bytes is None:
-        return OnDevice(Mover(streams, stay=stay), None, look=look, narrow=bool(source.narrow))
+        return OnDevice(Mover(streams, stay=stay, unpack=unpack), None, look=look, narrow=bool(source.narrow))
     from freshgo._device import row_cache
 
     ids = row_cache.choose(source, policy, options, cache_bytes)
@@ -190,7 +210,7 @@ def open_delivery(
             f"device_cache of {format_size(cache_bytes)} does not fit into the free memory of {device}: give less, and "
             f"leave room for the model and its batches ({error})"
         ) from error
-    return OnDevice(Mover(streams, cache.finish, stay), cache, look=look)
+    return OnDevice(Mover(streams, cache.finish, stay, unpack), cache, look=look)
 
 
 def delivered(attributes: Attributes, device: torch.device | None, pin_memory: bool) -> Attributes:

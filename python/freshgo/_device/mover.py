@@ -3,7 +3,8 @@
     side stream:        copy 1 | copy 2 |        | copy 3 | ...
     consumer's stream:          train 1          | train 2         | ...
 
-The copies of a batch are queued on a stream of their own while the consumer works at the batch before. When a batch is
+The copies of a batch are queued on a stream of their own as soon as it is made, while the consumer works at the batch
+before: by a thread that waits for batches, so that a consumer slower than the loader sees no copy. When a batch is
 handed over, the consumer's stream is made to wait for the end of its copies, and its memory is marked as used there, so
 that the allocator gives it to no later copy before the consumer's work is done. The host waits for nothing, but for
 copies when it is two batches ahead of them, and when the loader is closed.
@@ -12,7 +13,11 @@ copies when it is two batches ahead of them, and when the loader is closed.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
+import threading
+import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass
@@ -22,15 +27,23 @@ import torch
 from torch import Tensor
 
 from freshgo._args.types import Types
+from freshgo._device.packed import LAYOUT, PACKED, Part, Unpacking, kept, parts_of
+from freshgo._native import libraries
 from freshgo._native.loader import RawBatch
 from freshgo._observe.ranges import stage
-from freshgo.errors import FreshgoError
 
 ON_HOST = frozenset({"num_sampled_nodes", "num_sampled_edges", "history_counts"})
 """Tensors of a batch that become numbers and stay."""
 
 HELD = 2
 """Batches whose memory on the host is in use at a time, at most."""
+
+_POLL_MS = 20
+"""How long the thread that sends batches ahead waits for one before it looks whether the loop asks: a poll costs 10 us
+of the processor, and a loop that ends waits this long."""
+
+_RELAXED = 2
+"""CU_STREAM_CAPTURE_MODE_RELAXED: this thread may allocate and look at events while the loop's captures a graph."""
 
 Tensors = dict[str, Tensor]
 
@@ -57,11 +70,17 @@ class Event(Protocol):
 class Streams(Protocol):
     """What moving takes of CUDA: a side stream, and the one that the consumer works on."""
 
+    def begin_thread(self) -> None:
+        """Let this thread use the device while another one captures a graph."""
+
     def side(self) -> contextlib.AbstractContextManager[Any]:
         """What is queued within goes to the side stream."""
 
     def copy(self, tensor: Tensor) -> Tensor:
         """Queue a copy to the device. ``tensor`` must live and stay as it is until that is done."""
+
+    def unpack(self, make: Unpacking, copies: Tensors, parts: list[Part]) -> Tensors:
+        """Queue the work of ``make`` on the side stream."""
 
     def record(self) -> Event:
         """The point that the side stream has been filled to."""
@@ -76,8 +95,9 @@ class Streams(Protocol):
 class Batches(Protocol):
     """Where the batches of an epoch come from: a native loader, or what has this face."""
 
-    def next(self, *, wait: bool = True) -> RawBatch | None:
-        """The next batch; ``None`` after the last one, and without ``wait`` where it is not made yet."""
+    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
+        """The next batch; ``None`` after the last one, and without ``wait`` where it is not made within
+        ``timeout_ms``."""
 
 
 @dataclass(frozen=True)
@@ -96,17 +116,19 @@ class Mover:
         streams: Streams,
         finish: Callable[[Tensors], Tensors] | None = None,
         stay: Set[str] = ON_HOST,
+        unpack: Unpacking | None = None,
     ) -> None:
         """``finish`` is called in the side stream with what was copied and returns what the consumer gets. Tensors
-        named in ``stay`` stay on the host."""
+        named in ``stay`` stay on the host. ``unpack`` is for packed batches."""
         self._streams = streams
         self._finish = finish
         self._stay = stay
+        self._unpack = unpack
         self._sent: deque[tuple[Event, list[Tensor]]] = deque()  # memory of the host that copies may still read
 
     def again(self) -> Mover:
         """Another one for the same device, that knows nothing of what this one has sent."""
-        return Mover(self._streams, self._finish, self._stay)
+        return Mover(self._streams, self._finish, self._stay, self._unpack)
 
     def whole(self, raw: RawBatch) -> RawBatch:
         """Send a batch and wait until the device has it."""
@@ -116,19 +138,34 @@ class Mover:
 
     def send(self, tensors: Tensors) -> Moving:
         """Queue the copies of a batch."""
+        stay, parts = {name: tensors[name] for name in self._stay if name in tensors}, []
+        if self._unpack is not None and LAYOUT in tensors:
+            parts = parts_of(tensors[LAYOUT])
+            stay |= kept(tensors[PACKED], parts, self._stay)
         with stage("freshgo.move"), self._streams.side():
             try:
                 copies = {
-                    name: tensor if name in self._stay else self._streams.copy(tensor)
+                    name: self._streams.copy(tensor)
                     for name, tensor in tensors.items()
+                    if name not in stay and name != LAYOUT
                 }
             finally:  # also where the device has no room, or Ctrl-C strikes: some copies may be queued
                 event = self._streams.record()
                 self._sent.append((event, list(tensors.values())))
+            computes = self._unpack is not None and (parts or self._unpack.grouped)
+            if self._unpack is not None and computes:
+                made = self._streams.unpack(self._unpack, copies, parts)
+                copies.pop(PACKED, None)
+                copies = made | copies
             if self._finish is not None:
                 copies = self._finish(copies)
+            if computes or self._finish is not None:
                 event = self._streams.record()
-        return Moving(copies, event)
+        return Moving(copies | stay, event)
+
+    def begin_thread(self) -> None:
+        """Let this thread send batches, whatever other threads do meanwhile."""
+        self._streams.begin_thread()
 
     def receive(self, moving: Moving) -> Tensors:
         """Return the tensors of a batch for use in the consumer's current stream."""
@@ -139,7 +176,8 @@ class Mover:
         return moving.tensors
 
     def make_room(self, *, wait: bool) -> bool:
-        """Let go of memory whose copies are done. Returns whether with another batch at most HELD are in use."""
+        """Let go of memory whose copies are done. Returns whether with another batch at most HELD are in use; always
+        so with ``wait``."""
         while self._sent and (self._sent[0][0].query() or (wait and len(self._sent) >= HELD)):
             self._sent[0][0].synchronize()
             self._sent.popleft()
@@ -157,33 +195,93 @@ class Mover:
 
 
 class Ahead:
-    """The batches of an epoch on the device, with the next one on its way where it is made already."""
+    """The batches of an epoch on the device, with the next one on its way as soon as it is made.
 
-    def __init__(self, source: Batches, mover: Mover, *, look: bool) -> None:
+    A thread takes the next batch from the source while the loop works. The loop takes one itself if none is on its way:
+    so it shows progress and can be interrupted where it waits, and what goes wrong is raised in it.
+    """
+
+    def __init__(self, source: Batches, mover: Mover, count: int, *, look: bool) -> None:
+        """``count`` batches come. ``look``: send the next one before it is asked for."""
         self._source = source
         self._mover = mover
-        self._look = look
+        self._left = count
         self._moving: deque[tuple[RawBatch, Moving]] = deque()
         self._taken: RawBatch | None = None  # from the source, and not on its way: the device had no room
+        self._changed = changed = threading.Condition()  # guards what follows
+        self._asking = 0  # calls of next() that run: one within another where a handler of signals asks
+        self._sending = False  # the thread takes a batch
+        self._failed = False  # it could not, which the loop finds when it asks for that batch
+        self._ended = not look
 
-    def next(self) -> RawBatch | None:
+        def gone(_: object) -> None:
+            with changed:
+                changed.notify_all()
+
+        self._thread = threading.Thread(target=_send, args=(weakref.ref(self, gone), changed), daemon=True)
+
+    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
         """The next batch, ``None`` after the last one. Waits for it in steps, so Ctrl-C works."""
-        if not self._moving and not self._fetch(wait=True):
-            return None
-        if self._look and len(self._moving) == 1:
-            # What goes wrong is about the batch after this one, and is raised again when that is asked for.
-            with contextlib.suppress(FreshgoError, torch.cuda.OutOfMemoryError):
-                self._fetch(wait=False)
-        raw, moving = self._moving[0]
-        tensors = self._mover.receive(moving)
-        self._moving.popleft()
+        with self._changed:
+            self._asking += 1
+        try:
+            with self._changed:
+                while self._sending:
+                    self._changed.wait()
+            if not self._moving and not self._fetch(wait=True):
+                return None
+            raw, moving = self._moving[0]
+            tensors = self._mover.receive(moving)
+            self._moving.popleft()
+        finally:
+            with self._changed:
+                self._asking -= 1
+                self._failed = False
+                self._changed.notify_all()
+        if not self.ended and self._thread.ident is None:
+            self._thread.start()
         return dataclasses.replace(raw, tensors=tensors)
 
-    def _fetch(self, *, wait: bool) -> bool:
-        if not self._mover.make_room(wait=wait):
-            return False
+    def end(self) -> None:
+        """Leave the source alone from now on, unless the loop asks."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def begin_thread(self) -> None:
+        self._mover.begin_thread()
+
+    def due(self) -> bool:
+        """Whether the thread is to take a batch. The lock is held, and it does if so."""
+        self._sending = not (self._asking or self._failed or self._moving)
+        return self._sending
+
+    def send(self) -> bool:
+        """Take the next batch and send it, if it is made soon. Returns whether there was one."""
+        failed, came = True, False
+        try:
+            came = self._fetch(wait=False, timeout_ms=_POLL_MS)
+            failed = False
+        except Exception:  # the loop finds it too
+            pass
+        finally:
+            with self._changed:
+                self._sending, self._failed = False, failed
+                self._changed.notify_all()
+        return came
+
+    @property
+    def ended(self) -> bool:
+        """Whether no batch is to be sent ahead any more."""
+        return self._ended or self._left == 0
+
+    def _fetch(self, *, wait: bool, timeout_ms: int = 0) -> bool:
+        self._mover.make_room(wait=True)
         if self._taken is None:
-            self._taken = self._source.next(wait=wait)
+            self._taken = self._source.next(wait=wait, timeout_ms=timeout_ms)
+            self._left -= self._taken is not None
         raw = self._taken
         if raw is None:
             return False
@@ -193,12 +291,39 @@ class Ahead:
         return True
 
 
+def _send(of: weakref.ref[Ahead], changed: threading.Condition) -> None:
+    """Send batches ahead until there is nobody to take them. What waits here keeps nothing alive."""
+    if (ahead := of()) is not None:
+        ahead.begin_thread()
+    while True:
+        with changed:
+            ahead = of()
+            if ahead is None or ahead.ended:
+                return
+            if not ahead.due():
+                del ahead
+                if of() is not None:
+                    changed.wait()
+                continue
+        until = time.monotonic() + _POLL_MS / 1000
+        came = ahead.send()
+        del ahead
+        with changed:
+            if not came and (left := until - time.monotonic()) > 0:  # the source has not waited
+                changed.wait(left)
+
+
 class CudaStreams:
     """The real :class:`Streams` of a CUDA device."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._side: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def begin_thread(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            relaxed = ctypes.c_int(_RELAXED)
+            ctypes.CDLL(libraries.DRIVER).cuThreadExchangeStreamCaptureMode(ctypes.byref(relaxed))
 
     def side(self) -> contextlib.AbstractContextManager[Any]:
         return torch.cuda.stream(self._side)
@@ -208,6 +333,9 @@ class CudaStreams:
         # and those that it may not lock: these go through PyTorch's pinned memory, which is reused after the copy.
         pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
         return pinned.to(self._device, non_blocking=True)
+
+    def unpack(self, make: Unpacking, copies: Tensors, parts: list[Part]) -> Tensors:
+        return make(copies, parts)
 
     def record(self) -> Event:
         event: Event = self._side.record_event()

@@ -67,7 +67,7 @@ class Engine:
         if self._history is not None:
             self._history.bind(self, request.hops)
         self.delivery = delivery.open_delivery(
-            asked.device, source, request.policy, request.options, asked.device_cache, asked.pin_memory
+            asked.device, source, request.drawn, request.policy, request.options, asked.device_cache, asked.pin_memory
         )
         options = self.delivery.adapt(request.options)
         self._batch_maker = make(options)
@@ -135,6 +135,7 @@ class Engine:
     def start(self, epoch: int, done: int, share: Share, mode: Mode) -> Started:
         """Let the library begin ``epoch``, in place of the epoch that runs. All ranks together have made ``done`` of
         its batches."""
+        self.delivery.stop()
         self._batch_maker.begin(share)
         native = self.openings.ready()
         self.order.check()
@@ -143,7 +144,7 @@ class Engine:
         batches: Batches = native
         left = share.count(native.num_batches, done)
         if mode != "trace":
-            batches = self._tables.batches(self.delivery.batches(self._batch_maker.batches(native, left)))
+            batches = self._tables.batches(self.delivery.batches(self._batch_maker.batches(native, left), left))
             if self._workers is not None:  # not on a device, the only place where next() always waits
                 batches = self._workers.batches(cast(mover.Batches, batches), self.assembler.arranged)
         count = share.count(native.num_batches)
@@ -156,6 +157,7 @@ class Engine:
         self._stop_library()
 
     def _stop_library(self) -> None:
+        self.delivery.stop()
         self._tables.leave()
         self._batch_maker.stop()
         self.openings.stop()
@@ -182,6 +184,7 @@ class Engine:
             if self._on_demand:
                 return False
             at.interrupted()
+            self.delivery.stop()
             self._tables.leave()
             self._batch_maker.stop()
             self.openings.give_back()
@@ -227,6 +230,7 @@ class Engine:
             at.end()
             if at.begun:
                 at.move(at.epoch + 1, 0)
+            self.delivery.stop()
             self.openings.give_back()
             return at.epoch, at.done, self.openings.num_batches
 
@@ -284,6 +288,7 @@ class Engine:
     def close(self) -> None:
         """End the running epoch and free everything but the batches."""
         self.at.end()
+        self.delivery.stop()
         if self._history is not None:
             self._history.entries.closing(self)
         self._batch_maker.close()

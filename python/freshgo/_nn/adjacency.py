@@ -31,6 +31,7 @@ class Adjacency:
     order: Tensor | None  # where each edge is in edge_index; None: in its place
     transposed: Transposed | None = None
     scales: dict[Any, Tensor] = dataclasses.field(default_factory=dict)
+    means: dict[Any, tuple[int, Tensor]] = dataclasses.field(default_factory=dict)
 
     def of_edges(self, values: Tensor | None) -> Tensor | None:
         """Bring one value for each edge of edge_index into this order."""
@@ -49,6 +50,15 @@ class Adjacency:
         if kind not in self.scales:
             self.scales[kind] = make()
         return self.scales[kind]
+
+    def mean_scale(self, dtype: torch.dtype) -> Tensor:
+        """1 / degree of each target. The layers of a trimmed model share one: a target that has edges here has all of
+        them, and others have no use for theirs."""
+        edges, targets = self.index.numel(), self.ptr.numel() - 1
+        made = self.means.get(dtype)
+        if made is None or made[0] < edges or made[1].numel() < targets:
+            made = self.means[dtype] = edges, ops.mean_scale(self.ptr, dtype)
+        return made[1] if made[1].numel() == targets else made[1][:targets]
 
 
 def adjacency(edge_index: Tensor, sources: int, targets: int) -> Adjacency:
@@ -164,7 +174,9 @@ def _prefix(edge_index: Tensor, known: Known, sources: int, targets: int) -> Adj
     # It holds for a graph that ends with all edges of some target, over rows that it knows.
     if transposed is not None and (sources >= transposed.ptr.size(0) or (end is None and not _ends(known.ptr, edges))):
         transposed = None
-    known.made[key] = Adjacency(_sources(_plain(edge_index)), ptr, None, transposed)
+    # Graphs that end with all edges of some target share the scales of their means.
+    means = {} if end is None else known.means
+    known.made[key] = Adjacency(_sources(_plain(edge_index)), ptr, None, transposed, means=means)
     made: Adjacency = known.made[key]
     return made
 

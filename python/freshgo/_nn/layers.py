@@ -107,8 +107,7 @@ def _reduced(graph: Adjacency, x: Tensor, reduce: str) -> Tensor:
     transposed = graph.for_gradient(x)
     if reduce != "mean":
         return ops.aggregate(x, graph.index, graph.ptr, reduce=reduce, transposed=transposed)  # type: ignore[arg-type]
-    scale = graph.scale(("mean", x.dtype), lambda: ops.mean_scale(graph.ptr, x.dtype))
-    return ops.scaled_sum(x, graph.index, graph.ptr, scale, transposed)
+    return ops.scaled_sum(x, graph.index, graph.ptr, graph.mean_scale(x.dtype), transposed)
 
 
 class _Reducing:

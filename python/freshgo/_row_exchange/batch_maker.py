@@ -61,7 +61,7 @@ class ExchangeBatchMaker(BatchMaker):
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         """The options of the native loader, which has no divided rows."""
         memory = int(options["memory"]) - self._bytes
-        return {**options, "memory": memory, "feature_cache": None, "feature_dtype": "stored"}
+        return {**options, "memory": memory, "feature_cache": None, "feature_dtype": "stored", "packed": False}
 
     def open(self, options: LoaderOptions) -> NativeLoader:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor
 from freshgo import Loader, errors
 from freshgo._batch.structure import recall
 from freshgo._device import delivery, row_cache
+from freshgo._device.packed import PACKED, Part, Unpacking
 from freshgo._native.process import counters
 from freshgo.history import History
 
@@ -129,9 +131,76 @@ def test_the_same_batches(store: Any, prefetch: int, edge_index: str) -> None:
         assert moved.stats()["batches"] == 2 * len(moved)
 
 
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("return_edge_id", [False, True])
+def test_a_batch_crosses_in_one_copy_beside_its_rows(return_edge_id: bool) -> None:
+    """In four bytes for each node, edge and target, and one for each label; nothing for what the device computes."""
+    generator = torch.Generator().manual_seed(0)
+    data = {
+        "num_nodes": 50_000,
+        "edge_index": torch.randint(50_000, (2, 400_000), generator=generator),
+        "x": torch.randn(50_000, 3, generator=generator),
+        "y": torch.randint(-100, 100, (50_000,), generator=generator),
+    }
+    given = {"num_neighbors": [10, 10], "batch_size": 500, "transpose": True, "return_edge_id": return_edge_id}
+    with Loader(data, **given, device="cuda") as moved, Loader(data, **given) as plain:
+        streams = LateStreams.last
+        for want, got in zip(plain, moved, strict=True):
+            assert same(contents(want), contents(got))
+        copies = [copy for copy in streams.copies if copy.dim() == 1]
+        assert len(streams.copies) == 2 * len(moved), "the rows, and everything else"
+        assert len(copies) == len(moved)
+        for batch, copy in zip(plain, copies, strict=True):
+            targets = sum(batch.num_sampled_nodes[:-1])
+            numbers = batch.num_nodes + targets + batch.edge_index.size(1) * (1 + return_edge_id)
+            assert copy.numel() < 4 * numbers + batch.num_nodes + 2 * batch.batch_size + 1000
+        assert streams.waits_of_host == 0
+
+
+@pytest.mark.usefixtures("fake")
+def test_integers_of_any_size_come_whole() -> None:
+    """A batch has its values, whatever the bytes that they take on their way, and 2-d tables of integers too."""
+    generator = torch.Generator().manual_seed(0)
+    data: dict[str, Any] = {"num_nodes": 400, "edge_index": torch.randint(400, (2, 3000), generator=generator)}
+    for bits in (0, 7, 8, 15, 16, 31, 32, 62):
+        data[f"up{bits}"] = torch.randint(2**bits, (400, 2), generator=generator)
+        data[f"down{bits}"] = -1 - torch.randint(2**bits, (400,), generator=generator)
+        data[f"up{bits}"][::7] = 2**bits - 1
+        data[f"down{bits}"][::7] = -(2**bits)
+    with Loader(data, [4, 4], batch_size=50, device="cuda") as moved, Loader(data, [4, 4], batch_size=50) as plain:
+        for want, got in zip(plain, moved, strict=True):
+            assert same(contents(want), contents(got))
+        assert len(LateStreams.last.copies) == len(moved)
+
+
+def test_what_a_loop_keeps_of_a_batch_does_not_keep_the_batch() -> None:
+    packed = torch.arange(100, dtype=torch.int32).view(torch.uint8)
+    parts = [
+        Part("n_id", torch.int32, torch.int64, 0, [60]),
+        Part("ptr", torch.int8, torch.int64, 60 * 4 + 64, [1]),
+        Part("edge_index", torch.int16, torch.int64, 60 * 4, [0]),
+    ]
+    made = Unpacking({})({PACKED: packed}, parts)
+    assert made["n_id"].equal(torch.arange(60))
+    assert made["edge_index"].shape == (2, 0)
+    assert all(t.untyped_storage().data_ptr() != packed.data_ptr() for t in made.values())
+
+
+def test_batches_that_are_not_packed_are_grouped_by_source_too() -> None:
+    """Those whose rows come from other ranks."""
+    index = torch.tensor([[2, 0, 2, 1, 0], [0, 0, 1, 1, 2]])
+    made = Unpacking({"e0/": "n1/"})({"e0/edge_index": index, "n1/n_id": torch.arange(4)}, [])
+    assert {name: tensor.tolist() for name, tensor in made.items()} == {
+        "e0/source_ptr": [0, 2, 3, 5, 5],
+        "e0/source_target": [0, 2, 1, 0, 1],
+        "e0/source_edge": [1, 4, 3, 0, 2],
+    }
+    assert {tensor.dtype for tensor in made.values()} == {torch.int64, torch.int32}
+
+
 def check_use(streams: LateStreams, batch: Any) -> None:
     """Every copy that a batch can reach is known to be used by the consumer's stream, and is complete."""
-    copies = {copy.data_ptr() for copy in streams.copies if copy.numel()}
+    copies = {tensor.data_ptr() for tensor in streams.device_tensors() if tensor.numel()}
     known = recall(batch.edge_index)
     assert known is not None
     assert known.transposed is not None
@@ -158,7 +227,7 @@ def test_handing_over_reads_nothing_of_the_device(
             real = getattr(Tensor, name)
 
             def read(tensor: Tensor, *rest: Any, real: Any = real, name: str = name) -> Any:
-                assert all(tensor.data_ptr() != copy.data_ptr() for copy in streams.copies), name
+                assert all(tensor.data_ptr() != other.data_ptr() for other in streams.device_tensors()), name
                 return real(tensor, *rest)
 
             monkeypatch.setattr(Tensor, name, read)
@@ -292,11 +361,12 @@ def test_closing_waits_for_copies(store: Any) -> None:
     iterator = iter(loader)
     batch = next(iterator)
     want = contents(batch)
+    end = time.monotonic() + 20
     while len(streams.queue) == streams.done:  # until the next batch is on its way
-        batch = next(iterator)
-        want = contents(batch)
+        assert time.monotonic() < end
+        time.sleep(0.001)
     loader.close()
-    assert streams.done == len(streams.queue)
+    assert streams.done == len(streams.queue) - 1, "what is unpacked reads memory of the device alone"
     assert same(contents(batch), want)
     loader.close()
     with pytest.raises(errors.ClosedError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -38,6 +39,9 @@ class Recorder:
         self.log.append("side")
         yield
         self.log.append("back")
+
+    def begin_thread(self) -> None:
+        pass
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         self.log.append(f"copy {int(tensor[0])}")
@@ -127,7 +131,7 @@ class Source:
         self.count, self.fails_at, self.made, self.given = count, fails_at, count, 0
         self.asked: list[bool] = []
 
-    def next(self, *, wait: bool) -> RawBatch | None:
+    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
         self.asked.append(wait)
         if self.given == self.fails_at:
             raise errors.ReadError(5, "the disk failed")
@@ -137,48 +141,80 @@ class Source:
         return RawBatch(self.given - 1, 1, tensors(self.given - 1))
 
 
-def test_a_batch_ahead() -> None:
-    streams, source = Recorder(), Source(3)
-    ahead = Ahead(source, Mover(streams), look=True)
+def until(done: Callable[[], bool]) -> None:
+    """Wait for the thread that sends batches ahead."""
+    end = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_a_loop_slower_than_the_loader_sees_no_copy() -> None:
+    streams, source = Recorder(), Source(4)
+    ahead = Ahead(source, Mover(streams), 4, look=True)
     got = ahead.next()
     assert got is not None
     assert (got.index, got.num_seeds, list(got.tensors)) == (0, 1, ["t0"])
-    assert source.given == 2
-    assert streams.log.index("copy 1") < streams.log.index("wait 0")
-    indices = [got.index for got in iter(ahead.next, None)]
-    assert indices == [1, 2]
+    for number in (1, 2, 3):
+        until(lambda number=number: f"copy {number}" in streams.log and streams.log[-1] == "back")
+        until(lambda: not ahead._sending)
+        streams.log.clear()
+        got = ahead.next()
+        assert got is not None
+        assert got.index == number
+        assert streams.log[:2] == [f"wait {number}", f"use {100 + number}"]
     assert ahead.next() is None
-    assert "host waits" not in " ".join(streams.log[:10])
+    assert source.asked == [True, *[False] * 3, True], "the thread asks for no batch after the last"
+    until(lambda: not ahead._thread.is_alive())
 
 
-def test_a_batch_that_is_not_made_yet_is_not_waited_for() -> None:
+def test_a_batch_that_is_not_made_yet_is_sent_when_it_is() -> None:
     streams, source = Recorder(), Source(3)
     source.made = 1
-    ahead = Ahead(source, Mover(streams), look=True)
+    ahead = Ahead(source, Mover(streams), 3, look=True)
     assert ahead.next() is not None
-    assert source.asked == [True, False]
+    until(lambda: len(source.asked) > 3)
     assert source.given == 1
+    assert not any(source.asked[1:])
+    source.made = 2
+    until(lambda: "copy 1" in streams.log)
+    source.made = 3
+    assert [got.index for got in iter(ahead.next, None)] == [1, 2]
+
+
+def test_no_batch_is_sent_ahead_of_one_that_waits_for_the_loop() -> None:
+    source = Source(5)
+    ahead = Ahead(source, Mover(Recorder()), 5, look=True)
+    assert ahead.next() is not None
+    until(lambda: source.given == 2)
+    time.sleep(0.05)
+    assert source.given == 2
 
 
 def test_without_a_look_ahead() -> None:
     source = Source(3)
-    ahead = Ahead(source, Mover(Recorder()), look=False)
+    ahead = Ahead(source, Mover(Recorder()), 3, look=False)
     assert [got.index for got in iter(ahead.next, None)] == [0, 1, 2]
     assert source.asked == [True] * 4
+    assert ahead._thread.ident is None
 
 
 def test_an_error_of_the_next_batch_comes_with_the_next_batch() -> None:
-    ahead = Ahead(Source(3, fails_at=1), Mover(Recorder()), look=True)
+    source = Source(3, fails_at=1)
+    ahead = Ahead(source, Mover(Recorder()), 3, look=True)
     got = ahead.next()
     assert got is not None
     assert got.index == 0
+    until(lambda: ahead._failed)
+    time.sleep(0.05)
+    assert source.asked == [True, False], "the thread asks once"
     with pytest.raises(errors.ReadError):
         ahead.next()
 
 
 def test_a_device_without_room_loses_no_batch() -> None:
     streams = Recorder()
-    ahead = Ahead(Source(3), Mover(streams), look=True)
+    ahead = Ahead(Source(3), Mover(streams), 3, look=True)
     copy = streams.copy
 
     def full(tensor: torch.Tensor) -> torch.Tensor:
@@ -190,6 +226,7 @@ def test_a_device_without_room_loses_no_batch() -> None:
     got = ahead.next()
     assert got is not None
     assert got.index == 0
+    until(lambda: ahead._failed)
     with pytest.raises(torch.cuda.OutOfMemoryError):
         ahead.next()
     streams.copy = copy  # type: ignore[method-assign]
@@ -198,7 +235,7 @@ def test_a_device_without_room_loses_no_batch() -> None:
 
 def test_an_interrupt_loses_no_batch() -> None:
     streams = Recorder()
-    ahead = Ahead(Source(3), Mover(streams), look=True)
+    ahead = Ahead(Source(3), Mover(streams), 3, look=True)
     use = streams.use
 
     def interrupted(tensor: torch.Tensor) -> None:
@@ -209,6 +246,24 @@ def test_an_interrupt_loses_no_batch() -> None:
     with pytest.raises(KeyboardInterrupt):
         ahead.next()
     assert [got.index for got in iter(ahead.next, None)] == [0, 1, 2]
+
+
+def test_the_thread_ends_with_the_epoch_and_with_its_batches() -> None:
+    source = Source(9)
+    ahead = Ahead(source, Mover(Recorder()), 9, look=True)
+    assert ahead.next() is not None
+    ahead.end()
+    assert not ahead._thread.is_alive()
+    asked = len(source.asked)
+    assert ahead.next() is not None, "whoever asks still gets what is there"
+    assert len(source.asked) <= asked + 1
+    ahead = Ahead(Source(9), Mover(Recorder()), 9, look=True)
+    assert ahead.next() is not None
+    thread, moving = ahead._thread, ahead._moving
+    until(lambda: len(moving) == 1)
+    del ahead
+    thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_the_fake_copies_late() -> None:

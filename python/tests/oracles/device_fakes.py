@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -40,17 +41,25 @@ class LateStreams:
         LateStreams.last = self
         self.queue: list[Callable[[], object]] = []
         self.done = 0
-        self.inside = False
+        self.local = threading.local()  # streams are entered by threads
+        self.lock = threading.RLock()
         self.waits_of_host = 0
         self.copies: list[torch.Tensor] = []
+        self.made: list[dict[str, torch.Tensor]] = []  # of packed batches
         self.used: set[int] = set()  # addresses
+
+    @property
+    def inside(self) -> bool:
+        return getattr(self.local, "inside", False)
 
     @contextlib.contextmanager
     def side(self) -> Iterator[None]:
         assert not self.inside
-        self.inside = True
-        yield
-        self.inside = False
+        self.local.inside = True
+        try:
+            yield
+        finally:
+            self.local.inside = False
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         assert self.inside
@@ -61,6 +70,29 @@ class LateStreams:
         self.queue.append(lambda: ctypes.memmove(target, source, n_bytes))
         self.copies.append(out)  # memory of the device is not given back here, so that addresses tell tensors apart
         return out
+
+    def begin_thread(self) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+
+    def unpack(self, make: Any, copies: dict[str, torch.Tensor], parts: list[Any]) -> dict[str, torch.Tensor]:
+        """Make the tensors when the copies before it are made: now they are of noise."""
+        assert self.inside
+        given = dict(copies)
+        out = {name: tensor.clone() for name, tensor in make(given, parts).items()}
+        for tensor in out.values():
+            tensor.view(-1).view(torch.uint8).fill_(0xAB) if tensor.numel() else None
+
+        def made() -> None:
+            for name, tensor in make(given, parts).items():
+                out[name].copy_(tensor)
+
+        self.queue.append(made)
+        self.made.append(out)
+        return out
+
+    def device_tensors(self) -> list[torch.Tensor]:
+        """Everything that is on the device."""
+        return [*self.copies, *(tensor for out in self.made for tensor in out.values())]
 
     def assemble(self, *given: torch.Tensor) -> torch.Tensor:
         """Put rows together when the copies before it are made."""
@@ -83,9 +115,10 @@ class LateStreams:
         self.used.add(tensor.data_ptr())
 
     def advance(self, to: int) -> None:
-        while self.done < to:
-            self.queue[self.done]()
-            self.done += 1
+        with self.lock:
+            while self.done < to:
+                self.queue[self.done]()
+                self.done += 1
 
 
 class HostKernels:
