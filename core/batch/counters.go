@@ -8,6 +8,7 @@ import (
 // Counters are the running sums of the work at batches, of all goroutines.
 type Counters struct {
 	Batches, Rows, Hits, Misses, Packed, Held, Filled, Edges atomic.Int64
+	Padded                                                   atomic.Int64
 	Resampled, PackErrors                                    atomic.Int64
 	TableRows, TableRowsLate                                 atomic.Int64 // of tables that training changes
 	Opening, Sampling, Planning, Reading, Gathering, Waiting Timer

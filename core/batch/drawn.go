@@ -1,6 +1,8 @@
 package batch
 
 import (
+	"iter"
+
 	"freshgo/core/draw"
 	"freshgo/core/internal/reuse"
 	"freshgo/core/offsets"
@@ -19,6 +21,7 @@ type Drawn struct {
 	Graph       sample.Subgraph  // as it was drawn
 	Delivered   *sample.Subgraph // what pruning has left of Graph
 	Cut         *prune.Cut       // what pruning leaves of the batch
+	Padding     *Padding         // what pads the batch; nil: nothing
 	TypeOffsets draw.TypeOffsets // of Delivered
 	CachedTypes *draw.CachedTypes
 	BatchRows   draw.BatchRows
@@ -53,10 +56,11 @@ func (d *Drawn) IDsOf(t *draw.Tensor) []int64 {
 	return d.BatchRows.Delivered(t.Type, d.ids.nodes[t.Type])
 }
 
-// ClearUnloaded zeroes the rows of a node tensor that are not loaded. Seeds are loaded, so no such row was copied.
+// ClearUnloaded zeroes the rows of a tensor that are no rows of the graph, or not loaded. Seeds are loaded, so no such
+// row was copied.
 func (d *Drawn) ClearUnloaded(dst []byte, t *draw.Tensor) {
 	next, width := 0, int(t.Delivered())
-	for from, to := range d.Cut.LoadedRuns(t.Type, int(d.TypeOffsets.Rows[t.Type+1]-d.TypeOffsets.Rows[t.Type])) {
+	for from, to := range d.Runs(t, len(d.IDsOf(t))) {
 		clear(dst[next*width : from*width])
 		next = to
 	}
@@ -92,16 +96,23 @@ func (ids *batchIDs) begin(s *draw.Schema) {
 	ids.nodes, ids.edges = reuse.Slice(ids.nodes, s.NumTypes()), reuse.Slice(ids.edges, len(s.Edges))
 }
 
-// Positions returns the edges of a relation, grouped by the node whose list each is in. Their positions in the array of
-// neighbours are in the memory where the user's numbers belong.
-func (d *Drawn) Positions(i int) sample.Drawn {
+// Positions yields the edges of a relation, grouped by the node whose list each is in. Their positions in the array of
+// neighbours are in the memory where the user's numbers belong. Edges that pad a batch are left out.
+func (d *Drawn) Positions(i int) iter.Seq[sample.Drawn] {
 	s, ids := d.Parts.Schema, &d.ids
 	r, edges := &s.Relations[i], &ids.edges[i]
-	of := sample.Drawn{Targets: ids.nodes[r.Target][:d.TypeOffsets.Expanded[i]], Ptr: edges.ptr, Pos: edges.numbers}
-	if s.Subgraph == sample.Bidirectional && r.EdgeIDs.Cached() { // its reverse is itself or none
-		of = d.owners(r.Indptr, of, ids.nodes[r.Source], edges.index)
+	return func(yield func(sample.Drawn) bool) {
+		for from, to := range targets(d, i) {
+			ptr := edges.ptr[from : to+1]
+			of := sample.Drawn{Targets: ids.nodes[r.Target][from:to], Ptr: ptr, Pos: edges.numbers[ptr[0]:ptr[to-from]]}
+			if s.Subgraph == sample.Bidirectional && r.EdgeIDs.Cached() { // its reverse is itself or none
+				of = d.owners(r.Indptr, of, ids.nodes[r.Source], edges.index)
+			}
+			if !yield(of) {
+				return
+			}
+		}
 	}
-	return of
 }
 
 // Numbered reports whether the edges of a relation have the user's numbers, and rows.

@@ -33,9 +33,9 @@ func (c *TypeOffsets) Cut(s *Schema, g *sample.Subgraph) {
 	}
 	c.Rows = c.Nodes
 	for i, r := range s.Edges {
-		expanded, n := c.reached[r.target], Sum(s.EdgesPerHop(g, i))
+		expanded, n := c.reached[r.Target], Sum(s.EdgesPerHop(g, i))
 		if s.Subgraph != sample.Directional {
-			expanded = c.Nodes[r.target+1] - c.Nodes[r.target]
+			expanded = c.Nodes[r.Target+1] - c.Nodes[r.Target]
 			n = g.Ptr[c.Ptr[i]+expanded]
 		}
 		c.Expanded = append(c.Expanded, expanded)
@@ -78,9 +78,9 @@ func (s *Schema) Demanded(d *sizing.Demand) *TypeOffsets {
 		c.Nodes, c.Rows = append(c.Nodes, c.Nodes[t]+nodes), append(c.Rows, c.Rows[t]+min(d.Rows, nodes))
 	}
 	for i, r := range s.Edges {
-		expanded, edges := c.reached[r.target], Sum(s.EdgesPerHop(&g, i))
+		expanded, edges := c.reached[r.Target], Sum(s.EdgesPerHop(&g, i))
 		if s.Subgraph != sample.Directional {
-			expanded, edges = c.Nodes[r.target+1]-c.Nodes[r.target], g.Rooms[i]
+			expanded, edges = c.Nodes[r.Target+1]-c.Nodes[r.Target], g.Rooms[i]
 		}
 		c.Expanded = append(c.Expanded, expanded)
 		c.Ptr, c.Edges = append(c.Ptr, c.Ptr[i]+expanded+1), append(c.Edges, c.Edges[i]+edges)

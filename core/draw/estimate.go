@@ -53,7 +53,7 @@ func MaxDemand(m *Sampling) sizing.Demand {
 	for hop := range types.Hops {
 		next := make([]int64, types.NumTypes())
 		for i, e := range types.Edges {
-			n := times(found[e.target], mostEach(m, i, hop))
+			n := times(found[e.Target], mostEach(m, i, hop))
 			if hop > 0 && !o.Replace && !types.Walked { // a node is expanded once, seeds as often as they are given
 				n = min(n, times(trees, types.Relations[i].NumEdges))
 			}

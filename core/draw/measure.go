@@ -378,7 +378,7 @@ func addRare(m *Sampling, d *sizing.Demand) {
 		return // no batch was measured
 	}
 	for i, of := range s.Edges {
-		if d.Rooms[i] > 0 || !s.reached[of.Source] || !s.reached[of.target] ||
+		if d.Rooms[i] > 0 || !s.reached[of.Source] || !s.reached[of.Target] ||
 			!s.Walked && s.Relations[i].NumEdges == 0 {
 			continue
 		}
@@ -389,7 +389,7 @@ func addRare(m *Sampling, d *sizing.Demand) {
 			last := i*s.Hops + s.Hops - 1
 			d.EdgesPerHop[last] = max(d.EdgesPerHop[last], 1)
 		}
-		for _, t := range []int{of.Source, of.target} {
+		for _, t := range []int{of.Source, of.Target} {
 			if hops := d.NodesPerHop[t*(s.Hops+1) : (t+1)*(s.Hops+1)]; slices.Max(hops) == 0 {
 				hops[s.Hops]++
 				d.Nodes++

@@ -99,6 +99,9 @@ type Options struct {
 	// "stored".
 	FeatureDType string `option:"feature_dtype,float32"`
 	Transpose    bool   `option:"transpose"` // batches bring their edges grouped by source too, see TransposedNames
+	// Pad: batches have the sizes of Envelope, unless they exceed them; nil: it is learned when the loader is opened.
+	Pad      bool     `option:"pad"`
+	Envelope Envelope `option:"envelope"`
 	// NoEdgeIDs: batches bring no e_id of edge types without tensors of edges, whose numbers are then not read.
 	NoEdgeIDs bool `option:"no_edge_ids"`
 

@@ -77,6 +77,9 @@ func (m *Sampling) Check() error {
 	if err := checkSampler(m); err != nil {
 		return err
 	}
+	if err := validatePad(m); err != nil {
+		return err
+	}
 	return o.validateLinks(&m.Parts)
 }
 

@@ -51,7 +51,7 @@ type Relation struct {
 func (r *Relation) withoutNumbers() bool { return r.OnDisk != nil && r.OnDisk.Unnumbered }
 
 // edgeType is the ends of a type of edges in batches: a relation or, with Options.Metapaths, a metapath.
-type edgeType struct{ Source, target int }
+type edgeType struct{ Source, Target int }
 
 // SeedRun is the seeds of one type, which follow one another in the user's list.
 type SeedRun struct {

@@ -117,7 +117,7 @@ func (a schemaOptions) findReached() {
 	for hop := range s.Hops {
 		next := make([]bool, s.NumTypes())
 		for i, e := range s.Edges {
-			if f := o.RelationFanouts[i]; hop < len(f) && f[hop] != 0 && found[e.target] {
+			if f := o.RelationFanouts[i]; hop < len(f) && f[hop] != 0 && found[e.Target] {
 				next[e.Source], s.reached[e.Source] = true, true
 				a.readAlong(i, hop)
 			}

@@ -100,11 +100,12 @@ func (f *Filler) Fill(b *batch.Batch) error {
 	return cmp.Or(f.Sampling.Compute(f.Turns.Ctx, func() { packed = b.Pack() }), packed)
 }
 
-// finish widens stored rows to the rows that the batch delivers, and clears rows that pruning has left unread.
+// finish widens stored rows to the rows that the batch delivers, and clears rows that pruning has left unread, or that
+// pad the batch.
 func (f *Filler) finish(tensors [][]byte) error {
 	for i := range f.Features.Tables {
 		t := &f.Features.Tables[i]
-		unread := f.Drawn.Cut.On() && !t.ByEdge
+		unread := batch.Partial(f.Drawn, &t.Tensor)
 		if tensors[i] == nil || t.Narrow == nil && !unread {
 			continue
 		}
@@ -174,8 +175,10 @@ func (f *Filler) numberEdges() error {
 		if !f.Drawn.Numbered(i) {
 			continue
 		}
-		if err := f.replacePositions(&s.Relations[i].EdgeIDs, f.Drawn.Positions(i)); err != nil {
-			return s.OfRelation(i, fmt.Errorf("numbering edges: %w", err))
+		for drawn := range f.Drawn.Positions(i) {
+			if err := f.replacePositions(&s.Relations[i].EdgeIDs, drawn); err != nil {
+				return s.OfRelation(i, fmt.Errorf("numbering edges: %w", err))
+			}
 		}
 	}
 	return nil

@@ -19,14 +19,14 @@ func (d *deliveries) begin(f *Filler) {
 // add counts a row of a table's tensor.
 func (d *deliveries) add(t *Table, row int32) { d.written[t][row].Add(1) }
 
-// check panics unless each row was written once and, in a pruned batch, rows that are not loaded never.
+// check panics unless each row was written once and, in a batch that is pruned or padded, the others never.
 func (d *deliveries) check(f *Filler) {
 	for t, written := range d.written {
 		if f.Constant && t.Trained != nil {
 			continue
 		}
 		want := make([]int32, len(written))
-		for from, to := range f.Drawn.Cut.LoadedRuns(t.Type, len(written)) {
+		for from, to := range f.Drawn.Runs(&t.Tensor, len(written)) {
 			for row := from; row < to; row++ {
 				want[row] = 1
 			}

@@ -6,6 +6,7 @@ import (
 	"sort"
 	"time"
 
+	"freshgo/core/batch"
 	"freshgo/core/draw"
 	"freshgo/core/internal/guard"
 	"freshgo/core/internal/invariants"
@@ -36,7 +37,7 @@ func (f *Filler) LookUp(slots []int32) error {
 
 // countRows counts the rows of a batch, and returns the number of rows that the consumer does not hold.
 func (f *Filler) countRows() int64 {
-	n, held := int64(f.Drawn.Cut.NumLoaded(len(f.Drawn.Delivered.Nodes))), f.Drawn.BatchRows.Held
+	n, held := batch.NumRows(f.Drawn), f.Drawn.BatchRows.Held
 	f.Counters.Rows.Add(n)
 	f.Counters.Held.Add(held)
 	return n - held
@@ -91,21 +92,22 @@ func (f *Filler) gather(
 	if !t.ByEdge {
 		return onDisk(f, t, dst)
 	}
-	return t.Disk.Read(f.Turns.Ctx, &f.Scratch.Merger, ids, func(i int32, row []byte) error {
-		copy(dst[int(i)*t.Width:], row)
-		return nil
-	})
+	for from, to := range f.Drawn.Runs(&t.Tensor, len(ids)) {
+		err := t.Disk.Read(f.Turns.Ctx, &f.Scratch.Merger, ids[from:to], func(i int32, row []byte) error {
+			copy(dst[(from+int(i))*t.Width:], row)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// gatherMemory copies rows from a table in memory: all rows of edges, and the loaded rows of nodes.
+// gatherMemory copies rows from a table in memory, of the graph's edges, or of its nodes that are loaded.
 func (f *Filler) gatherMemory(dst []byte, t *Table, ids []int64) {
-	if t.ByEdge {
-		f.Features.gatherRows(dst, t.Memory, t.Width, ids)
-		return
-	}
-	rows := f.tableRows(t, ids)
-	for from, to := range f.Drawn.Cut.LoadedRuns(t.Type, len(rows)) {
-		f.Features.gatherRows(dst[from*t.Width:to*t.Width], t.Memory, t.Width, rows[from:to])
+	for from, to := range f.Drawn.Runs(&t.Tensor, len(ids)) {
+		f.Features.gatherRows(dst[from*t.Width:to*t.Width], t.Memory, t.Width, f.tableRows(t, ids[from:to]))
 	}
 }
 
@@ -162,10 +164,10 @@ func (k *Lookup) DeliveredTo(column, rows int) []bool {
 	return k.Delivered[column*rows : (column+1)*rows]
 }
 
-// tableRows are the rows of a table that nodes of its type have.
+// tableRows are the rows of a table that nodes of its type have, or edges.
 func (f *Filler) tableRows(t *Table, nodes []int64) []int64 {
 	k := &f.Lookup
-	if f.Sampling.Order == nil {
+	if t.ByEdge || f.Sampling.Order == nil {
 		return nodes
 	}
 	k.Wanted = k.Wanted[:0]

@@ -20,10 +20,11 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 	offsets := m.Parts.Schema.Demanded(d)
 	c := sizing.Costs{
 		Nodes: d.Nodes, NodesOfType: offsets.NodesOfTypes(), Edges: d.Edges, Expanded: expanded(m, d),
-		Batch:        batch.TensorBytes(offsets, &m.Parts, m.Options.BatchSize),
-		Rank:         draw.RankBytes(m, m.Options.Cache),
-		FetchWorker:  graph.ScratchBytes(d.HopEdges),
-		FetchBatch:   graph.ScratchBytes(d.Edges) + batch.OwningBytes(&m.Options, d),
+		Batch:       batch.TensorBytes(offsets, &m.Parts, m.Options.BatchSize),
+		Rank:        draw.RankBytes(m, m.Options.Cache),
+		FetchWorker: graph.ScratchBytes(d.HopEdges),
+		FetchBatch: graph.ScratchBytes(d.Edges) + batch.OwningBytes(&m.Options, d) +
+			batch.PaddingBytes(&m.Options, d.Nodes, d.Edges),
 		Lookup:       fetch.LookupBytes(max(d.Nodes, fetched(m, d))),
 		ResidentSlot: fetch.ResidentBytes, PlannedSlot: fetch.ResidentBytes,
 	}

@@ -113,6 +113,7 @@ func (e *epoch) prepareAll() {
 	l := e.loader
 	p := new(preparer)
 	p.open(l, &l.rows.CachedTypes, e.pruner.Lend(), l.cache.source(&p.window))
+	p.drawn.Padding = batch.NewPadding(&l.draw)
 	p.begin(e)
 	p.drawn.SetInputs(l.draw.Inputs())
 	defer e.pruner.TakeBack(p.drawn.Cut)

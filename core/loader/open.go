@@ -62,6 +62,7 @@ func (l *Loader) open(ctx context.Context) error {
 		{"", topology.OpenOrder},
 		{"reading tensors", func(ctx context.Context) error { return l.rows.Open(ctx, &l.draw) }},
 		{"", l.draw.OpenSampler},
+		{"", func(ctx context.Context) error { return draw.LearnEnvelope(ctx, &l.draw) }},
 		{"", func(ctx context.Context) error { return l.history.open(ctx, &l.draw, l.alloc) }},
 		{"opening the cache", func(ctx context.Context) error { return openCache(ctx, l) }},
 	} {

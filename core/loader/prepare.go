@@ -64,12 +64,13 @@ func (p *preparer) prepare() (int64, *batch.Batch, error) {
 	return i, b, nil
 }
 
-// takeWhole takes a subgraph as it was drawn, and lists the rows that it needs.
+// takeWhole takes a subgraph as it was drawn, lists the rows that it needs, and pads it.
 func (p *preparer) takeWhole(g *sample.Subgraph) error {
 	p.drawn.Take(g)
 	return p.loader.draw.Compute(p.epoch.ctx, func() {
 		p.drawn.BatchRows.Fill(p.drawn.CachedTypes, g.Nodes,
 			&p.drawn.TypeOffsets)
+		p.drawn.Padding.Pad(&p.drawn)
 	})
 }
 

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"freshgo/core/draw"
 	"freshgo/core/mem"
 	"freshgo/core/sizing"
 	"freshgo/core/ssd"
@@ -18,6 +19,7 @@ type Stats struct {
 	Held      int64 `json:"held"`       // of those, left to the consumer, which holds them
 	Filled    int64 `json:"filled"`     // rows read into the cache before a batch needed them
 	Edges     int64 `json:"edges"`      // sampled
+	Padded    int64 `json:"padded"`     // batches that were padded
 	BytesRead int64 `json:"bytes_read"` // from the device, to fill caches too, but not to calibrate it
 	Requests  int64 `json:"requests"`   // to the device
 	Retries   int64 `json:"retries"`    // requests repeated after short or interrupted reads
@@ -33,6 +35,8 @@ type Stats struct {
 
 	Engine    string `json:"engine"` // "io_uring", "pread", "buffered" or "memory"
 	EngineWhy string `json:"engine_why,omitempty"`
+
+	Envelope draw.Envelope `json:"envelope,omitempty"` // that batches are padded to
 
 	Cache           string           `json:"cache"`
 	CacheWhy        string           `json:"cache_why,omitempty"` // why that, where the loader chose
@@ -70,6 +74,7 @@ func (l *Loader) Stats() Stats {
 	s := Stats{
 		Batches: c.Batches.Load(), Rows: c.Rows.Load(), Hits: c.Hits.Load(), Packed: c.Packed.Load(),
 		Misses: c.Misses.Load(), Held: c.Held.Load(), Filled: c.Filled.Load(), Edges: c.Edges.Load(),
+		Padded: c.Padded.Load(), Envelope: l.draw.Options.Envelope,
 		SecondsOpening:  c.Opening.Seconds(),
 		SecondsSampling: c.Sampling.Seconds(),
 		SecondsReading:  c.Reading.Seconds(),

@@ -119,8 +119,7 @@ class Loader(StatefulLoader, Generic[BatchType]):
             says which were drawn.
         sampler (default None): a sampler of ``torch.utils.data``, in place of ``input_weight`` and ``shuffle``. PyG's
             ``ImbalancedSampler`` and any other ``WeightedRandomSampler`` give their weights, ``RandomSampler`` means
-            ``shuffle``, and ``SequentialSampler`` neither. Random numbers follow from ``seed``, not from the sampler's
-            generator.
+            ``shuffle``, and ``SequentialSampler`` neither. Random numbers follow from ``seed``.
 
     Sampling:
         replace (bool, default False): draw neighbours with replacement.
@@ -157,8 +156,10 @@ class Loader(StatefulLoader, Generic[BatchType]):
             without edge-level tensors. Out of core that saves memory and reads: the store has an edge number beside
             each neighbour, unless its edges came sorted by target.
         transpose (bool, default False): batches also bring their edges grouped by source, made ahead by the loader.
-            The derivatives of :mod:`freshgo.ops` and of accelerated layers need this grouping and otherwise make it in
-            the training thread.
+            The derivatives of :mod:`freshgo.ops` and of accelerated layers otherwise make it in the training thread.
+        pad (bool, default False): every batch has the same sizes, so that ``torch.compile`` compiles once. Nodes and
+            edges that pad it have ``n_id`` and ``e_id`` -1 and rows of zeros; no edge joins them to other nodes. A
+            batch that is too large has ``batch.padded`` False. See docs/device.md.
         edge_index (str, default ``"tensor"``): ``"EdgeIndex"`` makes ``batch.edge_index`` a PyG ``EdgeIndex`` with its
             order and pointers, so that PyG's own layers take their fused path. In a heterogeneous graph, that of every
             edge type within one node type: PyG cannot compute the derivative of others.
@@ -176,11 +177,9 @@ class Loader(StatefulLoader, Generic[BatchType]):
             makes a model use it; a plain convolution over such a batch raises an error. A ``history`` keeps what layers
             above it compute. Not with ``time_attr`` or random walks.
         transform_workers (int, default 0: the thread of the loop): threads that call ``transform``, each with another
-            batch that is prepared already. Batches come in order. A transform without randomness of its own gives what
-            it gives in one thread; random numbers that it draws from a generator that threads share (``torch.rand``,
-            ``random``) come in any order: seed a generator of its own from ``batch.input_id``. Threads help where
-            PyTorch or NumPy, which release Python's lock, take the time. Up to ``transform_workers`` more batches are
-            in memory, within ``memory``. Not with ``history``, a CUDA ``device``, or ``prefetch=0``.
+            batch. Batches come in order. Random numbers of a generator that threads share (``torch.rand``) come in any
+            order: seed one of its own from ``batch.input_id``. Threads help where PyTorch or NumPy, which release the
+            lock, take the time. ``memory`` holds as many batches more. Not with ``history``, CUDA, or ``prefetch=0``.
 
     Memory and disk:
         cache (default ``"auto"``): which rows stay in memory: a name or an object of :mod:`freshgo.policies`, or a
@@ -267,6 +266,7 @@ class Loader(StatefulLoader, Generic[BatchType]):
         ranks: Ranks | None = None,
         feature_dtype: FeatureDType = "float32",
         transpose: bool = False,
+        pad: bool = False,
         return_edge_id: bool = True,
         edge_index: EdgeIndexForm = "tensor",
         history: History | None = None,

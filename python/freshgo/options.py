@@ -216,6 +216,7 @@ class CommonOptions(PyGOptions, total=False):
     ranks: Ranks | None
     feature_dtype: FeatureDType
     transpose: bool
+    pad: bool
     return_edge_id: bool
     edge_index: EdgeIndexForm
     device: str | torch.device | None

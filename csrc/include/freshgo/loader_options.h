@@ -86,11 +86,17 @@ typedef struct fg_loader_options {
   FG_IN double *input_weight; /* per seed, or link: an epoch draws as many as there are, with replacement and in
                                  proportion to it; NULL: each comes once */
   int64_t num_input_weight;   /* its length */
+  FG_IN int64_t *envelope; /* of `pad`: for each node type, for the seeds and each hop, the nodes; then for each
+                              relation, for each hop, the edges; NULL: learned when the loader is opened, see
+                              "envelope" of its stats */
+  int64_t num_envelope;    /* its length */
   int32_t shuffle;      /* permute the seeds in every epoch */
   int32_t drop_last;    /* drop the last batch if it is not full */
   int32_t transpose;    /* batches also have their edges grouped by source */
   int32_t no_edge_ids;  /* batches have no e_id of edge types without tensors */
   int32_t no_edge_weight; /* batches have no edge_weight */
+  int32_t pad;          /* batches have the sizes of `envelope`, unless they exceed them: nodes that pad have n_id -1,
+                           edges that pad have e_id -1 and lead from such nodes to such nodes, rows of both are zero */
   int32_t num_workers;  /* sampling threads; 0: chosen; more than 1024 count as 1024 */
   int32_t prefetch;     /* batches prepared ahead; more than 1024 count as 1024 */
 

@@ -8,7 +8,7 @@ in one store, which becomes a ``Data``.
 from __future__ import annotations
 
 import importlib.util
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 from torch import Tensor
@@ -37,6 +37,7 @@ class Assembler:
 
     def __init__(self, request: Request, narrow: Delivered) -> None:
         self.request, self.narrow = request, narrow
+        self.envelope: list[int] | None = None  # as of Padding, known once the library has opened the loader
         self.batch_class = batch_class(request.types)
         self._token = object()  # tells the batches of this loader from others
 
@@ -45,7 +46,7 @@ class Assembler:
         with stage("freshgo.arrange"):
             self.request.tables.taken(raw)  # of a batch on demand, which trains nothing
             self.narrow.apply(raw.tensors)
-            return arrange(self.batch_class, self.request if request is None else request, raw)
+            return arrange(self.batch_class, self.request if request is None else request, raw, self.envelope)
 
     def transformed(self, batch: Any) -> Any:
         """Return what the transform makes of a batch."""
@@ -84,9 +85,10 @@ def batch_class(types: Types) -> type[Any]:
     return Data if types.homogeneous else HeteroData
 
 
-def arrange(cls: type[Any], request: Request, raw: RawBatch) -> Any:
+def arrange(cls: type[Any], request: Request, raw: RawBatch, envelope: list[int] | None) -> Any:
     """Arrange the tensors of a native batch."""
     types = request.drawn
+    padded = None if envelope is None else envelope == _sizes(types, raw.tensors)
     labels = None if request.links is None else request.links.labels(raw.tensors)
     if request.links is not None and labels is not None:
         raw.tensors[request.links.tensor_name("edge_label")] = labels
@@ -104,7 +106,19 @@ def arrange(cls: type[Any], request: Request, raw: RawBatch) -> Any:
     for owner, values in request.attributes.items():
         if owner in stores:  # the edge types of walks have none
             stores[owner].update({name: value for name, value in values.items() if name not in stores[owner]})
-    return _made(cls, stores, request.attributes.get(None, {}))
+    whole = dict(request.attributes.get(None, {}))
+    if padded is not None:
+        stores.get("", whole)["padded"] = padded
+    return _made(cls, stores, whole)
+
+
+def _sizes(types: Types, tensors: dict[str, Tensor]) -> list[int]:
+    """The sizes of a batch, in the order of an envelope."""
+    names = (
+        *(types.node_name(i, "num_sampled_nodes") for i in range(len(types.node_types))),
+        *(types.edge_name(i, "num_sampled_edges") for i in range(len(types.edge_types))),
+    )
+    return list(chain.from_iterable(tensors[name].tolist() for name in names))
 
 
 def _stores(types: Types, tensors: dict[str, Tensor]) -> dict[Any, dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import torch
 
@@ -39,6 +39,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "neighbor_cache": checks.size,
     "feature_dtype": lambda name, value: checks.choice(name, value, choices.FeatureDType),
     "transpose": checks.flag,
+    "pad": checks.flag,
 }
 """The keywords that the library takes as they are, under the same names, once they are checked."""
 
@@ -157,6 +158,8 @@ class Asked:
                 "history prunes edges by the e_id of batches: it cannot be used with return_edge_id=False"
             )
         self._check_ranks()
+        if self.options["pad"]:
+            self._check_pad()
         if self.embeddings:
             self._check_embeddings(device)
         if self.first_layer is None:
@@ -170,6 +173,21 @@ class Asked:
                 "first_layer stands for a layer over the graph's edges: it cannot be used with a RandomWalk, whose "
                 "edges are not edges of the graph"
             )
+
+    def _check_pad(self) -> None:
+        """Check that batches have hops to pad, and that nothing looks their nodes up by n_id."""
+        kind = get_args(choices.Subgraph)[self.options["subgraph_type"]]
+        others = {
+            f"subgraph_type={kind!r}, whose edges are not in hops": kind != "directional",
+            "disjoint trees (disjoint, time_attr)": self.trees.disjoint or self.trees.time_attr is not None,
+            "history, which prunes batches to sizes of their own": self.history is not None,
+            "embeddings": bool(self.embeddings),
+            "device_cache": self.device_cache is not None,
+            "features='sharded'": self.ranks.features is not None,
+        }
+        for other, here in others.items():
+            if here:
+                raise InvalidArgumentError(f"pad=True cannot be used with {other}: give the loader one of them")
 
     def _check_workers(self, device: object) -> None:
         if self.transform is None:

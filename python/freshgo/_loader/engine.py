@@ -21,6 +21,7 @@ from freshgo._loader.arrange import Assembler
 from freshgo._loader.batch_makers import BatchMaker
 from freshgo._loader.openings import Openings
 from freshgo._loader.orders import Order, position
+from freshgo._loader.padding import Padding
 from freshgo._loader.position import Mode, Position
 from freshgo._loader.ranks import Agreement, Share, check_same
 from freshgo._loader.request import Request
@@ -81,6 +82,7 @@ class Engine:
             self.openings = Openings(self._batch_maker.open, self.options, budget, self, source.attribute_bytes)
             self._tables.opened(self.openings, self.at, self.options)
         self.order = Order(self.openings, self.options, self.at)
+        self._padding = Padding(self.openings, self.options, self.at, self.assembler)
         workers, transform = asked.transform_workers, asked.transform
         self._workers = Workers(transform, workers) if transform and workers else None
 
@@ -263,7 +265,8 @@ class Engine:
 
     def config(self) -> dict[str, Any]:
         """Return everything that a batch depends on."""
-        return {"graph": self.source.fingerprint(), **self.request.config(), "reorder": self.order.value}
+        own = {"reorder": self.order.value, **self._padding.config()}
+        return {"graph": self.source.fingerprint(), **self.request.config(), **own}
 
     def state(self) -> dict[str, Any]:
         """Return what :meth:`resume` takes."""
@@ -273,6 +276,7 @@ class Engine:
         """Make the next ``iter`` continue where ``state`` was saved."""
         epoch, batches = position(state, self.config(), self.openings.num_batches)
         self.order.adopt(state["config"].get("reorder"))
+        self._padding.adopt(state["config"].get("envelope"))
         self.seek(epoch, batches)
 
     def stats(self, prefix: str | None) -> dict[str, Any]:

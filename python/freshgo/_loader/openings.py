@@ -17,7 +17,8 @@ from freshgo.errors import BudgetError, ClosedError
 from freshgo.memory import Borrower, MemoryBudget
 
 _GROW = (
-    *("batches", "rows", "hits", "packed", "misses", "held", "filled", "edges", "bytes_read", "requests", "retries"),
+    *("batches", "padded", "rows", "hits", "packed", "misses", "held", "filled", "edges"),
+    *("bytes_read", "requests", "retries"),
     *("neighbor_hits", "neighbor_misses", "resampled", "pack_errors", "scratch_written", "scratch_read"),
     *("table_rows", "table_rows_late", "table_bytes_read", "table_bytes_written", "table_bytes_returned"),
     *("seconds_opening", "seconds_sampling", "seconds_reading", "seconds_gathering", "seconds_waiting"),
@@ -89,11 +90,11 @@ class Openings:
                 self.native = self._open()
             return self.native
 
-    def change(self, options: LoaderOptions) -> NativeLoader:
-        """Return the native loader with other options, opened again: two of them may not fit into the memory."""
+    def change(self, **options: object) -> NativeLoader:
+        """Return the native loader with these options, opened again: two of them may not fit into the memory."""
         with self._lock:
             self.give_back()
-            self._options = options
+            self.keep(**options)
             return self.ready()
 
     def keep(self, **options: object) -> None:

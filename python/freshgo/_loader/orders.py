@@ -54,7 +54,7 @@ class Order:
         block, rows = (checks.count(f"reorder {key}", saved.get(key), 0) for key in ("block", "rows"))
         with self._at.lock:
             self._at.end()
-            self._openings.change({**self._options, "reorder": block, "reorder_rows": rows})
+            self._openings.change(reorder=block, reorder_rows=rows)
         self.value = self.planned() if block else saved
         if self.value != saved:
             raise InvalidArgumentError(
@@ -86,7 +86,7 @@ def position(state: Any, mine: Mapping[str, Any], num_batches: int) -> tuple[int
     different = [
         f"{key} was {saved.get(key)!r}, is {mine.get(key)!r}"
         for key in {**mine, **saved}  # those of links are missing from either
-        if key != "reorder" and saved.get(key) != mine.get(key)
+        if key not in ("reorder", "envelope") and saved.get(key) != mine.get(key)
     ]
     if different:
         raise InvalidArgumentError(f"the state belongs to a loader with other batches: {'; '.join(different)}")

@@ -34,7 +34,9 @@ from freshgo.memory import MemoryBudget
 if TYPE_CHECKING:
     from freshgo._loader.link_inputs import Links
 
-_OF_ALL = (*("num_workers", "prefetch", "memory", "feature_cache", "neighbor_cache", "feature_dtype", "transpose"),)
+_OF_ALL = (
+    *("num_workers", "prefetch", "memory", "feature_cache", "neighbor_cache", "feature_dtype", "transpose", "pad"),
+)
 """The options that no batch depends on, and that belong to whoever makes the batches; with those of cache and disk."""
 
 
@@ -108,6 +110,7 @@ class Request:
             **self.trees.config(),
             **({} if self.links is None else self.links.config()),
             **({"first_layer": next(iter(self.first.values())).name} if self.first else {}),
+            **({"pad": True} if options["pad"] else {}),
         }
 
     def described(self, options: LoaderOptions) -> dict[str, Any]:

@@ -41,7 +41,8 @@ class StatefulLoader:
         All ranks load the same state. There may be more or fewer of them than when it was saved: together they yield
         every batch that is left.
 
-        With ``reorder`` of the cache, the order of the batches is made as it was then, whatever the memory is now.
+        With ``reorder`` of the cache, the order of the batches is made as it was then, whatever the memory is now. With
+        ``pad=True`` batches have the sizes of the state.
 
         Raises:
             InvalidArgumentError: ``state`` is not a state, or belongs to a loader that yields other batches.
@@ -55,10 +56,11 @@ class StatefulLoader:
         TensorBoard, Weights & Biases and MLflow take them: ``"loader/rows"``, ``"loader/memory/batch"``,
         ``"loader/last_epoch/seconds"`` (of the last of ``"epochs"``).
 
-        - ``"batches"``, ``"rows"`` (of nodes) and ``"edges"`` that were handed over. Of the rows, ``"hits"`` were in
-          memory, ``"packed"`` were kept aside earlier for their batch (of tables that learn, also taken from the batch
-          before), ``"misses"`` were read for it, and ``"held"`` were on the device. ``"neighbor_hits"`` and
-          ``"neighbor_misses"`` count sampled edges whose neighbour was in memory, or was read.
+        - ``"batches"``, ``"rows"`` (of nodes) and ``"edges"`` that were handed over. Of the batches, ``"padded"`` have
+          the sizes of ``pad=True``, which are the ``"envelope"``: nodes by type and hop, then edges by type and hop. Of
+          the rows, ``"hits"`` were in memory, ``"packed"`` were kept aside earlier for their batch (of tables that
+          learn, also taken from the batch before), ``"misses"`` were read for it, and ``"held"`` were on the device.
+          ``"neighbor_hits"`` and ``"neighbor_misses"`` count sampled edges whose neighbour was in memory, or was read.
         - ``"bytes_read"`` and ``"requests"`` of the disk, including fills of caches and excluding the measurement of
           the device. ``"scratch_written"``, ``"scratch_read"``: bytes of the scratch file.
         - with ``embeddings=``: ``"table_rows"`` of tables in batches; of these ``"table_rows_late"`` were put in at the

@@ -50,6 +50,7 @@ DRAWN: dict[str, dict[str, Any]] = {
     "weighted": {"weight_attr": "weight"},
     "LABOR": {"neighbor_sampler": Labor(edge_weight=False)},
     "replaced": {"replace": True},
+    "padded": {"pad": True},
 }
 
 

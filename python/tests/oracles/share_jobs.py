@@ -47,6 +47,7 @@ KINDS: dict[str, Callable[..., Loader]] = {
     "planned": lambda data, **o: open_loader(data, cache="belady", feature_cache=100_000, **o),
     "lru": lambda data, **o: open_loader(data, cache="lru", feature_cache=100_000, **o),
     "transposed": lambda data, **o: open_loader(data, transpose=True, **o),
+    "padded": lambda data, **o: open_loader(data, pad=True, **o),
 }
 
 

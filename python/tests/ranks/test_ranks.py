@@ -80,6 +80,7 @@ OPTIONS: dict[str, tuple[str, Callable[..., Loader]]] = {
     ),
     "replacement": ("timed", lambda data, **o: Loader(data, [4, 3], replace=True, **o)),
     "weighted": ("timed", lambda data, **o: Loader(data, [4, 3], weight_attr="weight", **o)),
+    "padded": ("timed", lambda data, **o: Loader(data, [4, 3], pad=True, **o)),
     "labor": ("timed", lambda data, **o: Loader(data, [4, 3], neighbor_sampler=Labor(batch_dependency=3), **o)),
     "walks": ("timed", lambda data, **o: Loader(data, [RandomWalk(6, 2, top=3)] * 2, **o)),
     "induced": ("timed", lambda data, **o: Loader(data, [4, 3], subgraph_type="induced", **o)),
