@@ -23,7 +23,7 @@ func importance(wanted float32, degree, unit int64) float32 { return wanted / fl
 type chooser struct {
 	ctx    context.Context
 	kinds  []kind
-	room   int64 // bytes that are left
+	room   int64 // bits that are left
 	below  int64 // the lists of this key and higher ones have been gone through
 	sorted []ranked
 }
@@ -31,8 +31,9 @@ type chooser struct {
 // kind is the lists of one of the arguments of NewNeighbors.
 type kind struct {
 	*Lists
-	chosen *Neighbors
-	unit   int64 // see importance; set by choose
+	chosen   *Neighbors
+	edgeBits int64
+	unit     int64 // see importance; set by choose
 }
 
 // ranked is a list with its key. Keys order as importance does: bit patterns of
@@ -67,10 +68,10 @@ func (c *chooser) choose(budget *mem.Budget) error {
 	numLists, common := int64(0), int64(0)
 	for _, k := range c.kinds {
 		numLists += int64(len(k.Wanted))
-		common = divisor(k.EdgeBytes, common)
+		common = divisor(k.edgeBits, common)
 	}
 	for i := range c.kinds {
-		c.kinds[i].unit = c.kinds[i].EdgeBytes / common
+		c.kinds[i].unit = c.kinds[i].edgeBits / common
 	}
 	ranks, err := budget.Alloc(mem.Staging, NeighborScratchBytes(numLists))
 	if err != nil {
@@ -153,9 +154,9 @@ func (c *chooser) takeEqual(key int64) error {
 // take takes a list if it fits.
 func (c *chooser) take(r ranked) {
 	k := &c.kinds[r.kind]
-	if nBytes := k.chosen.degree(r.node) * k.EdgeBytes; nBytes <= c.room {
+	if size := k.chosen.degree(r.node) * k.edgeBits; size <= c.room {
 		k.chosen.add(r.node)
-		c.room -= nBytes
+		c.room -= size
 	}
 }
 
@@ -164,17 +165,17 @@ type listBlock struct {
 	kind  int32
 	first int64    // node
 	keys  []uint32 // by node
-	bytes []int64  // of its list; 0: it is no candidate
+	bits  []int64  // of its list; 0: it is no candidate
 }
 
 // blockNodes is the size of a listBlock, which stays in the first-level cache. Arbitrary beyond.
 const blockNodes = 1 << 10
 
-// blocks visits all nodes, in their order. Candidates are lists of at most longest bytes, but for
+// blocks visits all nodes, in their order. Candidates are lists of at most longest bits, but for
 // empty ones, with a key below c.below.
 func (c *chooser) blocks(longest int64, visit func(b *listBlock)) error {
 	var keys [blockNodes]uint32
-	var bytes [blockNodes]int64
+	var bits [blockNodes]int64
 	for i, k := range c.kinds {
 		b := listBlock{kind: int32(i)}
 		for lo := 0; lo < len(k.Wanted); lo += blockNodes {
@@ -182,14 +183,14 @@ func (c *chooser) blocks(longest int64, visit func(b *listBlock)) error {
 				return fmt.Errorf("cache: choosing neighbour lists: %w", c.ctx.Err())
 			}
 			wanted := k.Wanted[lo:min(lo+blockNodes, len(k.Wanted))]
-			b.first, b.keys, b.bytes = int64(lo), keys[:len(wanted)], bytes[:len(wanted)]
-			k.Indptr.Degrees(int64(lo), b.bytes)
-			for v, degree := range b.bytes {
-				key, nBytes := math.Float32bits(importance(wanted[v], degree, k.unit)), degree*k.EdgeBytes
-				if nBytes > longest || int64(key) >= c.below {
-					nBytes = 0
+			b.first, b.keys, b.bits = int64(lo), keys[:len(wanted)], bits[:len(wanted)]
+			k.Indptr.Degrees(int64(lo), b.bits)
+			for v, degree := range b.bits {
+				key, size := math.Float32bits(importance(wanted[v], degree, k.unit)), degree*k.edgeBits
+				if size > longest || int64(key) >= c.below {
+					size = 0
 				}
-				b.keys[v], b.bytes[v] = key, nBytes
+				b.keys[v], b.bits[v] = key, size
 			}
 			visit(&b)
 		}
@@ -200,8 +201,8 @@ func (c *chooser) blocks(longest int64, visit func(b *listBlock)) error {
 // candidates visits, in their order, the candidates of a key from lowest on.
 func (c *chooser) candidates(lowest, longest int64, visit func(r ranked)) error {
 	return c.blocks(longest, func(b *listBlock) {
-		for v, nBytes := range b.bytes {
-			if nBytes > 0 && int64(b.keys[v]) >= lowest {
+		for v, size := range b.bits {
+			if size > 0 && int64(b.keys[v]) >= lowest {
 				visit(ranked{b.keys[v], b.kind, b.first + int64(v)})
 			}
 		}
@@ -209,17 +210,17 @@ func (c *chooser) candidates(lowest, longest int64, visit func(r ranked)) error 
 }
 
 // threshold returns the highest key for which the candidates of this and higher keys together weigh more than limit,
-// and the weight of the candidates above it: their bytes, or else 1 each. Without such a key it returns -1 and the
+// and the weight of the candidates above it: their bits, or else 1 each. Without such a key it returns -1 and the
 // weight of all.
-func (c *chooser) threshold(limit int64, byBytes bool) (key, above int64, err error) {
+func (c *chooser) threshold(limit int64, bySize bool) (key, above int64, err error) {
 	histogram := make([]int64, 1<<digitBits)
 	for shift := keyBits - digitBits; shift >= 0; shift -= digitBits {
 		clear(histogram)
 		prefix := key // of the bits that are known
 		err := c.blocks(c.room, func(b *listBlock) {
-			for v, weight := range b.bytes {
+			for v, weight := range b.bits {
 				if k := int64(b.keys[v]) >> shift; weight > 0 && k>>digitBits == prefix {
-					if !byBytes {
+					if !bySize {
 						weight = 1
 					}
 					histogram[k%(1<<digitBits)] += weight

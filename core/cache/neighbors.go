@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"math/bits"
 
 	"freshgo/core/internal/asm"
 	"freshgo/core/mem"
 	"freshgo/core/offsets"
+	"freshgo/core/packed"
 )
 
 // Neighbors holds the in-edges of the most important nodes in memory while other lists stay on disk (Ginex, section
@@ -50,6 +52,9 @@ func NeighborTableBytes(numNodes int64) int64 {
 	return (numNodes + groupNodes - 1) / groupNodes * groupBytes
 }
 
+// ColumnsBytes returns the memory of columns beside their numbers.
+func ColumnsBytes(columns int) int64 { return int64(columns) * (packed.Bytes(1, 1)) }
+
 // Lists are the candidates of NewNeighbors: the in-edges of all nodes of a type, along
 // one relation.
 type Lists struct {
@@ -58,8 +63,16 @@ type Lists struct {
 	// Wanted is the relative frequency at which each node's list is needed: Ginex takes the out-degree. NewNeighbors does
 	// not keep it.
 	Wanted Hotness
-	// EdgeBytes is the size of an in-edge in all columns.
-	EdgeBytes int64
+	// Widths has the bits of an in-edge in each column.
+	Widths []int
+}
+
+// edgeBits is the size of an in-edge in all columns.
+func (l *Lists) edgeBits() (total int64) {
+	for _, width := range l.Widths {
+		total += int64(width)
+	}
+	return total
 }
 
 // NewNeighbors chooses the lists to cache and returns the choice for each of the arguments. It takes lists by
@@ -70,7 +83,7 @@ type Lists struct {
 // stops when ctx ends.
 func NewNeighbors(ctx context.Context, budget *mem.Budget, of []Lists, nBytes int64) ([]*Neighbors, error) {
 	var chosen []*Neighbors
-	c := chooser{ctx: ctx, room: nBytes}
+	c := chooser{ctx: ctx, room: min(nBytes, math.MaxInt64/16) * 8}
 	err := func() error {
 		for i := range of {
 			n, err := newNeighbors(budget, &of[i])
@@ -78,8 +91,8 @@ func NewNeighbors(ctx context.Context, budget *mem.Budget, of []Lists, nBytes in
 				return err
 			}
 			chosen = append(chosen, n)
-			c.kinds = append(c.kinds, kind{Lists: &of[i], chosen: n})
-			c.room -= int64(len(n.groups)) * groupBytes
+			c.kinds = append(c.kinds, kind{Lists: &of[i], chosen: n, edgeBits: of[i].edgeBits()})
+			c.room -= (int64(len(n.groups))*groupBytes + ColumnsBytes(len(of[i].Widths))) * 8
 		}
 		return c.choose(budget)
 	}()
@@ -236,59 +249,60 @@ func (n *Neighbors) Runs(lo, hi int64) iter.Seq[Run] {
 	}
 }
 
-// Column holds one number for each cached in-edge. One of Narrow and Wide is set.
+// Column holds one number for each cached in-edge.
 type Column struct {
-	Narrow    []uint32
-	Wide      []int64
-	bytes     []byte
-	width     int64
+	*packed.Array
 	neighbors *Neighbors
 }
 
-// AddColumn makes a column of numbers of width bytes, 4 or 8, to be filled by Put.
+// AddColumn makes a column of numbers of a width in bits, to be filled by Put.
 func (n *Neighbors) AddColumn(width int) (*Column, error) {
-	block, err := n.alloc(n.edges * int64(width))
+	block, err := n.alloc(packed.Bytes(n.edges, width))
 	if err != nil {
 		return nil, err
 	}
-	return n.column(block, width), nil
+	return &Column{packed.Of(block.Bytes(), n.edges, width), n}, nil
 }
 
-// CutColumn makes a column of the whole array, which block holds: it moves the cached lists to the front, in place, and
-// gives the rest of the block back. The block is n's from then on.
-func (n *Neighbors) CutColumn(block *mem.Block, width int) *Column {
+// CutColumn makes a column of the whole array, which the block holds in numbers of the width or wider ones: it moves
+// the cached lists to the front, in place, and gives the rest of the block back. read sets out to the numbers from a
+// position on. The block is n's from then on.
+func (n *Neighbors) CutColumn(block *mem.Block, width int, read func(first int64, out []int64)) (*Column, error) {
+	need := packed.Bytes(n.edges, width)
+	if need > int64(len(block.Bytes())) { // of few edges
+		defer block.Free()
+		c, err := n.AddColumn(width)
+		if err == nil {
+			ids := make([]int64, n.indptr.NumEdges())
+			read(0, ids)
+			Put(c, 0, ids)
+		}
+		return c, err
+	}
 	n.blocks = append(n.blocks, block)
-	n.column(block, width).Put(0, block.Bytes()) // a list never moves to a later place, and lists move in their order
-	block.Shrink(n.edges * int64(width))
-	return n.column(block, width)
+	array := packed.Cut(block.Bytes(), n.edges, width, func(yield func(from, to int64) bool) {
+		for r := range n.Runs(0, n.indptr.NumEdges()) {
+			if !yield(r.From, r.To) {
+				return
+			}
+		}
+	}, read)
+	block.Shrink(need)
+	return &Column{array, n}, nil
 }
 
-func (n *Neighbors) column(block *mem.Block, width int) *Column {
-	c := &Column{bytes: block.Bytes(), width: int64(width), neighbors: n}
-	switch width {
-	case 4:
-		c.Narrow = mem.Slice[uint32](block)
-	case 8:
-		c.Wide = mem.Slice[int64](block)
-	default:
-		panic(fmt.Sprintf("cache: invariant: a column of %d bytes", width))
+// Put puts into the column the cached part of the index array from position first on, whose numbers are given. It may
+// run concurrently for other positions.
+func Put[T uint32 | int64](c *Column, first int64, numbers []T) {
+	var p packed.Packer
+	begun := false
+	for r := range c.neighbors.Runs(first, first+int64(len(numbers))) {
+		if !begun { // the runs that follow lie behind this one in the column
+			p, begun = c.Packer(r.At), true
+		}
+		packed.Put(&p, numbers[r.From-first:r.To-first])
 	}
-	return c
-}
-
-// Prefetch prefetches these places, such as Find returns.
-func (c *Column) Prefetch(at []int64) {
-	if c.Narrow != nil {
-		asm.Prefetch(c.Narrow, at)
-	} else {
-		asm.Prefetch(c.Wide, at)
-	}
-}
-
-// Put copies into the column the cached part of the index array from position first on, whose numbers data holds. It
-// may run concurrently for other positions.
-func (c *Column) Put(first int64, data []byte) {
-	for r := range c.neighbors.Runs(first, first+int64(len(data))/c.width) {
-		copy(c.bytes[r.At*c.width:], data[(r.From-first)*c.width:(r.To-first)*c.width])
+	if begun {
+		p.End()
 	}
 }

@@ -3,10 +3,10 @@ package cache
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +14,7 @@ import (
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/offsets"
+	"freshgo/core/packed"
 )
 
 // listsOf makes an indptr of these degrees.
@@ -31,29 +32,30 @@ func chooseBySorting(of []Lists, nBytes int64) []map[int64]bool {
 	type list struct {
 		kind       int
 		node       int64
-		nBytes     int64
+		nBits      int64
 		importance float32
 	}
+	nBits := 8 * nBytes
 	var order []list
 	var chosen []map[int64]bool
-	unit := int64(16) // all are multiples of it
-	for slices.ContainsFunc(of, func(o Lists) bool { return o.EdgeBytes%unit != 0 }) {
+	unit := int64(128) // all are multiples of it
+	for slices.ContainsFunc(of, func(o Lists) bool { return o.edgeBits()%unit != 0 }) {
 		unit--
 	}
 	for kind, o := range of {
 		chosen = append(chosen, map[int64]bool{})
 		for v, wanted := range o.Wanted {
 			if degree := o.Indptr.Degree(int64(v)); degree > 0 {
-				order = append(order, list{kind, int64(v), degree * o.EdgeBytes, wanted / float32(degree*(o.EdgeBytes/unit))})
+				order = append(order, list{kind, int64(v), degree * o.edgeBits(), wanted / float32(degree*(o.edgeBits()/unit))})
 			}
 		}
-		nBytes -= NeighborTableBytes(int64(len(o.Wanted)))
+		nBits -= 8 * (NeighborTableBytes(int64(len(o.Wanted))) + ColumnsBytes(len(o.Widths)))
 	}
 	slices.SortStableFunc(order, func(a, b list) int { return cmp.Compare(b.importance, a.importance) })
 	for _, l := range order {
-		if l.nBytes <= nBytes {
+		if l.nBits <= nBits {
 			chosen[l.kind][l.node] = true
-			nBytes -= l.nBytes
+			nBits -= l.nBits
 		}
 	}
 	return chosen
@@ -84,7 +86,8 @@ func chosen(t *testing.T, indptr []int64, wanted Hotness, capacity int64) *Neigh
 	t.Helper()
 	budget := mem.NewBudget(0)
 	tables := NeighborTableBytes(int64(len(wanted)))
-	n, err := NewNeighbors(context.Background(), budget, []Lists{{offsets.Of(indptr), wanted, 1}}, capacity+tables)
+	n, err := NewNeighbors(context.Background(), budget, []Lists{{offsets.Of(indptr), wanted, []int{8}}},
+		capacity+tables+ColumnsBytes(1))
 	require.NoError(t, err)
 	require.Equal(t, tables, budget.Used(), "scratch is left")
 	require.LessOrEqual(t, n[0].Edges(), max(0, capacity))
@@ -171,8 +174,8 @@ func TestChoiceEqualsGreedyBySorting(t *testing.T) {
 		total := indptr[len(indptr)-1]
 		for _, capacity := range []int64{0, 1, total / 50, total / 3, total - 1, total, total + 1} {
 			n := chosen(t, indptr, importance, capacity)
-			all := capacity + NeighborTableBytes(int64(len(importance)))
-			want := chooseBySorting([]Lists{{offsets.Of(indptr), importance, 1}}, all)[0]
+			all := capacity + NeighborTableBytes(int64(len(importance))) + ColumnsBytes(1)
+			want := chooseBySorting([]Lists{{offsets.Of(indptr), importance, []int{8}}}, all)[0]
 			require.Equal(t, want, chosenBy(n), "seed %d, capacity %d of %d", seed, capacity, total)
 		}
 	}
@@ -186,8 +189,10 @@ func TestChoiceAmongKinds(t *testing.T) {
 		all := int64(0)
 		for range 1 + rng.IntN(4) {
 			indptr, wanted := randomLists(rng, []int{0, 1, 17, 300, 5000}[rng.IntN(5)])
-			of = append(of, Lists{offsets.Of(indptr), wanted, []int64{4, 8, 12, 16}[rng.IntN(4)]})
-			all += NeighborTableBytes(int64(len(wanted))) + indptr[len(wanted)]*of[len(of)-1].EdgeBytes
+			of = append(of, Lists{offsets.Of(indptr), wanted, [][]int{{5}, {27}, {10, 20}, {32, 57}}[rng.IntN(4)]})
+			last := &of[len(of)-1]
+			all += NeighborTableBytes(int64(len(wanted))) + ColumnsBytes(len(last.Widths)) +
+				(indptr[len(wanted)]*last.edgeBits()+7)/8
 		}
 		for _, nBytes := range []int64{0, all / 50, all / 3, all - 1, all} {
 			budget := mem.NewBudget(0)
@@ -209,8 +214,8 @@ func TestChoiceAmongKinds(t *testing.T) {
 // What lists of a kind take decides too.
 func TestEdgesThatTakeMoreAreWorthLess(t *testing.T) {
 	a, b := offsets.Of(listsOf(2, 2, 2)), offsets.Of(listsOf(2, 2))
-	of := []Lists{{a, Hotness{6, 2, 4}, 4}, {b, Hotness{8, 10}, 8}}
-	n, err := NewNeighbors(context.Background(), mem.NewBudget(0), of, 16+8+16+8)
+	of := []Lists{{a, Hotness{6, 2, 4}, []int{13}}, {b, Hotness{8, 10}, []int{13, 13}}}
+	n, err := NewNeighbors(context.Background(), mem.NewBudget(0), of, (4*13+2*26+7)/8+8+8+ColumnsBytes(3))
 	require.NoError(t, err)
 	require.Equal(t, map[int64]bool{0: true, 2: true}, chosenBy(n[0])) // 6, then 4, equal to what is next
 	require.Equal(t, map[int64]bool{1: true}, chosenBy(n[1]))          // 10/2, before 4
@@ -233,7 +238,8 @@ func TestChoiceOfManyRounds(t *testing.T) {
 	indptr := listsOf(degrees...)
 	for _, capacity := range []int64{nodes - 1, nodes / 2, nodes / 2 * 5, 3 * nodes} {
 		n := chosen(t, indptr, importance, capacity)
-		want := chooseBySorting([]Lists{{offsets.Of(indptr), importance, 1}}, capacity+NeighborTableBytes(nodes))[0]
+		want := chooseBySorting([]Lists{{offsets.Of(indptr), importance, []int{8}}},
+			capacity+NeighborTableBytes(nodes)+ColumnsBytes(1))[0]
 		require.Equal(t, want, chosenBy(n))
 	}
 }
@@ -244,29 +250,38 @@ func TestColumnsHoldTheLists(t *testing.T) {
 		indptr, importance := randomLists(rng, 700)
 		total := indptr[len(indptr)-1]
 		n := chosen(t, indptr, importance, total*int64(seed)/11)
-		narrow, err := n.AddColumn(4)
+		width := 1 + rng.IntN(40)
+		narrow, err := n.AddColumn(width)
 		require.NoError(t, err)
-		wide, err := n.AddColumn(8)
+		wide, err := n.AddColumn(57)
 		require.NoError(t, err)
-		require.Equal(t, NeighborTableBytes(700)+n.Edges()*12, n.budget.Used())
+		columns := packed.Bytes(n.Edges(), width) + packed.Bytes(n.Edges(), 57)
+		require.Equal(t, NeighborTableBytes(700)+columns, n.budget.Used())
+		ofNarrow := func(p int64) int64 { return p * 7 & (1<<width - 1) }
+		var pieces sync.WaitGroup               // at the same time: pieces share words
 		for first := int64(0); first < total; { // pieces of any size
 			end := min(total, first+1+rng.Int64N(900))
-			var small, large []byte
+			var small, large []int64
 			for p := first; p < end; p++ {
-				small = binary.LittleEndian.AppendUint32(small, uint32(p*7))
-				large = binary.LittleEndian.AppendUint64(large, uint64(p)<<32)
+				small, large = append(small, ofNarrow(p)), append(large, p<<32)
 			}
-			narrow.Put(first, small)
-			wide.Put(first, large)
+			at := first
+			pieces.Go(func() { Put(narrow, at, small); Put(wide, at, large) })
 			first = end
 		}
-		whole, err := n.budget.Alloc(mem.NeighborCache, total*4)
+		pieces.Wait()
+		whole, err := n.budget.Alloc(mem.NeighborCache, total*8)
 		require.NoError(t, err)
-		for p := range mem.Slice[uint32](whole) {
-			mem.Slice[uint32](whole)[p] = uint32(p * 7)
+		for p := range mem.Slice[int64](whole) {
+			mem.Slice[int64](whole)[p] = ofNarrow(int64(p))
 		}
-		require.Equal(t, narrow.Narrow, n.CutColumn(whole, 4).Narrow)
-		require.Equal(t, NeighborTableBytes(700)+n.Edges()*16, n.budget.Used(), "the rest is given back")
+		cut, err := n.CutColumn(whole, width, func(first int64, out []int64) { copy(out, mem.Slice[int64](whole)[first:]) })
+		require.NoError(t, err)
+		for at := range n.Edges() {
+			require.Equal(t, narrow.At(at), cut.At(at))
+		}
+		require.Equal(t, NeighborTableBytes(700)+columns+packed.Bytes(n.Edges(), width), n.budget.Used(),
+			"the rest is given back")
 		next := int64(0) // lists lie back to back in the order of their nodes
 		for v := range int64(700) {
 			at := listOf(n, v)
@@ -275,8 +290,8 @@ func TestColumnsHoldTheLists(t *testing.T) {
 			}
 			require.Equal(t, next, at)
 			for i := range indptr[v+1] - indptr[v] {
-				require.Equal(t, uint32((indptr[v]+i)*7), narrow.Narrow[at+i])
-				require.Equal(t, (indptr[v]+i)<<32, wide.Wide[at+i])
+				require.Equal(t, ofNarrow(indptr[v]+i), narrow.At(at+i))
+				require.Equal(t, (indptr[v]+i)<<32, wide.At(at+i))
 			}
 			next += indptr[v+1] - indptr[v]
 		}
@@ -318,24 +333,24 @@ func TestNeighborSizes(t *testing.T) {
 }
 
 func TestNeighborsRefuse(t *testing.T) {
-	indptr, wanted := offsets.Of(listsOf(5, 5)), Hotness{1, 2}
-	_, err := NewNeighbors(context.Background(), mem.NewBudget(0), []Lists{{indptr, wanted, 1}, {indptr, wanted[:1], 1}},
-		5)
+	indptr, wanted, bytes := offsets.Of(listsOf(5, 5)), Hotness{1, 2}, []int{8}
+	_, err := NewNeighbors(context.Background(), mem.NewBudget(0),
+		[]Lists{{indptr, wanted, bytes}, {indptr, wanted[:1], bytes}}, 5)
 	require.ErrorIs(t, err, ErrHotness)
 	for _, limit := range []int64{7, 15, 16 + NeighborScratchBytes(4) - 1} {
 		budget := mem.NewBudget(limit)
-		_, err = NewNeighbors(context.Background(), budget, []Lists{{indptr, wanted, 1}, {indptr, wanted, 1}}, 5)
+		_, err = NewNeighbors(context.Background(), budget, []Lists{{indptr, wanted, bytes}, {indptr, wanted, bytes}}, 5)
 		require.ErrorIs(t, err, mem.ErrBudget)
 		require.Zero(t, budget.Used())
 	}
 	budget := mem.NewBudget(8 + NeighborScratchBytes(2))
-	n, err := NewNeighbors(context.Background(), budget, []Lists{{indptr, wanted, 4}}, math.MaxInt64)
+	n, err := NewNeighbors(context.Background(), budget, []Lists{{indptr, wanted, []int{32}}}, math.MaxInt64)
 	require.NoError(t, err)
 	defer n[0].Close()
-	require.NoError(t, budget.Reserve(mem.Batch, budget.Free()-39))
-	_, err = n[0].AddColumn(4)
+	require.NoError(t, budget.Reserve(mem.Batch, budget.Free()-packed.Bytes(10, 32)+1))
+	_, err = n[0].AddColumn(32)
 	require.ErrorIs(t, err, mem.ErrBudget)
-	require.Panics(t, func() { _, _ = n[0].AddColumn(3) })
+	require.Panics(t, func() { _, _ = n[0].AddColumn(0) })
 }
 
 // lookCounter is a context that ends at the n-th look.
@@ -356,7 +371,7 @@ func TestChoiceStopsAtEveryLook(t *testing.T) {
 	for looks := 0; ; looks++ {
 		left, budget := looks, mem.NewBudget(0)
 		n, err := NewNeighbors(lookCounter{context.Background(), &left}, budget,
-			[]Lists{{offsets.Of(indptr), importance, 4}, {offsets.Of(indptr), importance, 8}}, 16000)
+			[]Lists{{offsets.Of(indptr), importance, []int{32}}, {offsets.Of(indptr), importance, []int{64}}}, 16000)
 		if err == nil {
 			n[0].Close()
 			n[1].Close()

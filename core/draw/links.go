@@ -302,7 +302,7 @@ func (g storedLinkGraph) Edges(ctx context.Context) (links.Edges, error) {
 		return nil, err
 	}
 	limit := g.of.Parts.Schema.NumNodes(r.Source)
-	if lists.Neighbors, err = g.graph.IDs(ctx, of.Indices, false, limit, nil, of.LoadIndices); err != nil {
+	if lists.Neighbors, err = g.graph.IDs(ctx, of.Indices, limit); err != nil {
 		return nil, err
 	}
 	return lists.Edges(g.graph.Budget), nil
@@ -332,7 +332,7 @@ func (g storedLinkGraph) Numbers(ctx context.Context) (sample.Edges, error) {
 	if err := g.start(); err != nil {
 		return nil, err
 	}
-	ids, err := g.graph.IDs(ctx, of.EdgeIDs, false, r.NumEdges, nil, of.LoadEdgeIDs)
+	ids, err := g.graph.IDs(ctx, of.EdgeIDs, r.NumEdges)
 	return edgeNumbers{&ids, g.graph.Budget}, err
 }
 

@@ -61,7 +61,7 @@ func (k Lists) listed(wanted cache.Hotness) (of []listed, lists []cache.Lists) {
 		one.add(&r.EdgeIDs, r.OnDisk.EdgeIDs)
 		of = append(of, one)
 		lists = append(lists, cache.Lists{
-			Indptr: r.Indptr, Wanted: wanted[s.First[r.Target]:s.First[r.Target+1]], EdgeBytes: one.edgeBytes(),
+			Indptr: r.Indptr, Wanted: wanted[s.First[r.Target]:s.First[r.Target+1]], Widths: one.widths(),
 		})
 	}
 	return of, lists
@@ -86,12 +86,11 @@ func (k Lists) countedEvery() int64 {
 // readable returns the neighbours of a relation where they are read fastest.
 func (k Lists) readable(i int) *graph.IDs {
 	r := &k.sampling.Parts.Schema.Relations[i]
-	block := k.sampling.loaded[i]
-	if block == nil {
+	loaded := k.sampling.loaded[i]
+	if loaded == nil {
 		return &r.Neighbors
 	}
-	ids := graph.InMemory(nil, nil, k.sampling.Parts.Schema.NumNodes(r.Source))
-	ids.Hold(block, r.OnDisk.Indices)
+	ids := loaded.IDs()
 	return &ids
 }
 

@@ -32,7 +32,7 @@ type listed struct {
 	indptr   *offsets.Table
 	arrays   []*graph.IDs
 	files    []*store.Array
-	loaded   *mem.Block // the whole first array, in memory already; nil: it is read
+	loaded   *graph.Loaded // the whole first array, in memory already; nil: it is read
 }
 
 func (s *listed) add(ids *graph.IDs, file *store.Array) {
@@ -41,11 +41,12 @@ func (s *listed) add(ids *graph.IDs, file *store.Array) {
 	}
 }
 
-func (s *listed) edgeBytes() (total int64) {
-	for _, f := range s.files {
-		total += int64(f.IDBytes())
+// widths is the bits of an in-edge in each column.
+func (s *listed) widths() (all []int) {
+	for _, a := range s.arrays {
+		all = append(all, a.Width())
 	}
-	return total
+	return all
 }
 
 // Lists opens the neighbour cache of a sampling.
@@ -77,10 +78,11 @@ func (k Lists) Open(ctx context.Context) error {
 	for i, lists := range m.Lists {
 		for j, a := range of[i].arrays {
 			if j == 0 && of[i].loaded != nil {
-				graph.CacheLoaded(a, of[i].loaded, of[i].files[j].Layout.RowBytes, lists, of[i].indptr)
-				continue
+				err = graph.CacheLoaded(a, of[i].loaded, lists, of[i].indptr)
+			} else {
+				err = m.Graph.Cache(ctx, a, of[i].files[j], lists, of[i].indptr)
 			}
-			if err := m.Graph.Cache(ctx, a, of[i].files[j], lists, of[i].indptr); err != nil {
+			if err != nil {
 				return err
 			}
 		}
@@ -94,8 +96,8 @@ func (k Lists) Open(ctx context.Context) error {
 
 // countLoaded counts what measuring has loaded in the budget, or drops it where there is no room for all of it.
 func (k Lists) countLoaded() {
-	for _, block := range k.sampling.loaded {
-		if block.Recount(k.sampling.Budget, mem.NeighborCache) != nil {
+	for _, ids := range k.sampling.loaded {
+		if ids.Recount(k.sampling.Budget, mem.NeighborCache) != nil {
 			NewTopology(k.sampling).dropLoaded()
 			return
 		}

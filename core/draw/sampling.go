@@ -31,18 +31,18 @@ type Sampling struct {
 	EngineWhy  string
 	Kind       *sample.Kind // of the sampler
 	Sampler    *sample.Sampler
-	Workers    chan *sample.Worker // free sampling workers
-	cpu        chan struct{}       // tokens: threads that may compute at a time
-	loaded     map[int]*mem.Block  // the neighbours of relations, between measuring and opening: see Measure
-	fromDisk   *graph.Counts       // where neighbours on disk were found
-	trial      bool                // samples to measure batches, and is closed then
-	Lists      []*cache.Neighbors  // of topology on disk, of each relation that has any
-	DrawnBy    []*sample.Weights   // of each relation, nil where it draws uniformly; or none at all
-	Order      []uint32            // the row on disk of each node, counted over all types; nil: its own number
-	Seeds      Requester           // what batches are drawn for
-	seedTimes  []int64             // of the seeds, in the user's order
-	seedSums   []float64           // the running sums of their weights; nil: each comes once in an epoch
-	release    []func()            // what undo undoes, last first
+	Workers    chan *sample.Worker   // free sampling workers
+	cpu        chan struct{}         // tokens: threads that may compute at a time
+	loaded     map[int]*graph.Loaded // the neighbours of relations, between measuring and opening: see Measure
+	fromDisk   *graph.Counts         // where neighbours on disk were found
+	trial      bool                  // samples to measure batches, and is closed then
+	Lists      []*cache.Neighbors    // of topology on disk, of each relation that has any
+	DrawnBy    []*sample.Weights     // of each relation, nil where it draws uniformly; or none at all
+	Order      []uint32              // the row on disk of each node, counted over all types; nil: its own number
+	Seeds      Requester             // what batches are drawn for
+	seedTimes  []int64               // of the seeds, in the user's order
+	seedSums   []float64             // the running sums of their weights; nil: each comes once in an epoch
+	release    []func()              // what undo undoes, last first
 
 	// Set when the engine and the sampler are opened, by where the graph is:
 	EngineStats func() ssd.Stats
@@ -205,7 +205,7 @@ func (s *Schema) newSampler(o *Options, weights []*sample.Weights, times []*samp
 	for i := range s.Relations {
 		r := &s.Relations[i]
 		of := sample.Relation{Source: r.Source, Target: r.Target, Indptr: r.Indptr}
-		of.Indices32, of.Indices64 = r.Neighbors.Memory()
+		r.Neighbors.SetIndices(&of)
 		if r.Neighbors.OnDisk() {
 			of.Adjacency = InPieces(r.Neighbors.Adjacency(scratch), s.atOnce)
 		}

@@ -32,6 +32,7 @@ type Schema struct {
 	leads     []bool // relations whose sources may then be expanded
 	Walked    bool   // edges of batches come from walks and are no edges of the graph: they have no number
 	atOnce    int64  // edges that a hop fetches at a time; 0: all
+	packs     bool   // neighbours that are held whole are packed
 }
 
 // Relation is the edges of one type, in memory or on disk.

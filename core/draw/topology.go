@@ -48,7 +48,12 @@ func (g Topology) OpenLists(ctx context.Context) error {
 		if of.EdgeIDs == nil || s.Walked || r.unnumbered {
 			continue
 		}
-		if r.EdgeIDs, err = m.Graph.IDs(ctx, of.EdgeIDs, m.Split.EdgeIDs, r.NumEdges, nil, of.LoadEdgeIDs); err != nil {
+		if !m.Split.EdgeIDs {
+			r.EdgeIDs, err = m.Graph.IDs(ctx, of.EdgeIDs, r.NumEdges)
+		} else {
+			r.EdgeIDs, err = g.hold(ctx, of.EdgeIDs, r.NumEdges, true)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -61,33 +66,41 @@ func (g Topology) openNeighbors(ctx context.Context, relation int) (ids graph.ID
 	types := m.Parts.Schema
 	r := &types.Relations[relation]
 	of, limit := r.OnDisk, types.NumNodes(r.Source)
-	if m.trial && m.Split.Neighbors {
-		block, err := of.LoadIndices(ctx, m.Budget, mem.NeighborCache)
-		if err != nil {
+	switch loaded := m.loaded[relation]; {
+	case !m.Split.Neighbors:
+		ids, err = m.Graph.IDs(ctx, of.Indices, limit)
+		ids.CountIn(m.fromDisk)
+		return ids, err
+	case m.trial:
+		if loaded, err = graph.LoadIDs(ctx, m.Budget, of.Indices, limit, types.packs); err != nil {
 			return ids, err
 		}
 		if m.loaded == nil {
-			m.loaded = map[int]*mem.Block{}
+			m.loaded = map[int]*graph.Loaded{}
 		}
-		m.loaded[relation], ids = block, graph.InMemory(nil, nil, limit)
-		ids.Hold(block, of.Indices)
-		return ids, nil
-	}
-	var loaded *mem.Block
-	if m.Split.Neighbors {
-		loaded = m.loaded[relation]
+		m.loaded[relation] = loaded
+		return loaded.IDs(), nil
+	case loaded != nil:
+		err = loaded.Recount(m.Budget, mem.NeighborCache)
 		delete(m.loaded, relation)
+		return m.Graph.Keep(loaded), err
 	}
-	if ids, err = m.Graph.IDs(ctx, of.Indices, m.Split.Neighbors, limit, loaded, of.LoadIndices); err == nil {
-		ids.CountIn(m.fromDisk)
+	return g.hold(ctx, of.Indices, limit, types.packs)
+}
+
+// hold loads ids and keeps them.
+func (g Topology) hold(ctx context.Context, a *store.Array, limit int64, packs bool) (ids graph.IDs, err error) {
+	loaded, err := graph.LoadIDs(ctx, g.sampling.Budget, a, limit, packs)
+	if err != nil {
+		return ids, err
 	}
-	return ids, err
+	return g.sampling.Graph.Keep(loaded), nil
 }
 
 func (g Topology) dropLoaded() {
 	m := g.sampling
-	for _, block := range m.loaded {
-		block.Free()
+	for _, ids := range m.loaded {
+		ids.Free()
 	}
 	m.loaded = nil
 }

@@ -61,13 +61,9 @@ func (c *listColumn) serve(ctx context.Context, s *Scratch, d sample.Drawn, out 
 					s.pos = append(s.pos, p)
 					s.at = append(s.at, int32(lo)+int32(e))
 				}
-			case c.column.Narrow != nil:
-				for e, p := range pos {
-					out[e] = int64(c.column.Narrow[at+p-begin])
-				}
 			default:
 				for e, p := range pos {
-					out[e] = c.column.Wide[at+p-begin]
+					out[e] = c.column.At(at + p - begin)
 				}
 			}
 		}
@@ -79,7 +75,7 @@ func (c *listColumn) serve(ctx context.Context, s *Scratch, d sample.Drawn, out 
 func (o *Opened) Cache(
 	ctx context.Context, a *IDs, file *store.Array, lists *cache.Neighbors, indptr *offsets.Table,
 ) error {
-	column, err := lists.AddColumn(file.IDBytes())
+	column, err := lists.AddColumn(a.Width())
 	if err != nil {
 		return err
 	}
@@ -91,10 +87,14 @@ func (o *Opened) Cache(
 	return nil
 }
 
-// CacheLoaded does the same for an array that is in memory whole, which is checked then. The block is the lists' from
+// CacheLoaded does the same for an array that is in memory whole, which is checked then. Its memory is the lists' from
 // then on.
-func CacheLoaded(a *IDs, block *mem.Block, width int, lists *cache.Neighbors, indptr *offsets.Table) {
-	a.lists = &listColumn{lists: lists, column: lists.CutColumn(block, width), indptr: indptr}
+func CacheLoaded(a *IDs, loaded *Loaded, lists *cache.Neighbors, indptr *offsets.Table) error {
+	column, err := lists.CutColumn(loaded.Block, a.Width(), loaded.ids.read)
+	if err == nil {
+		a.lists = &listColumn{lists: lists, column: column, indptr: indptr}
+	}
+	return err
 }
 
 // fillRanges is the number of ranges that are requested at once while lists are
@@ -137,25 +137,21 @@ func fillColumn(ctx context.Context, a *IDs, disk *Rows, c *listColumn) error {
 	return disk.ReadRanges(ctx, ranges, deliver)
 }
 
-// put checks the ids of the file from position first on and copies into the column those that it caches.
+// put checks the ids of the file from position first on and puts into the column those that it caches.
 func (a *IDs) put(c *listColumn, first int64, data []byte) error {
-	switch a.disk.layout.RowBytes {
-	case 4:
-		if err := checkIDs(a, first, mem.View[uint32](data)); err != nil {
-			return err
-		}
-	case 8:
-		if err := checkIDs(a, first, mem.View[int64](data)); err != nil {
-			return err
-		}
-	default:
-		ids := make([]int64, len(data)/a.disk.layout.RowBytes)
+	if width := a.disk.layout.RowBytes; width != 4 {
+		ids := make([]int64, len(data)/width)
 		if err := a.decode(first, data, ids); err != nil {
 			return err
 		}
-		data = mem.Bytes(ids)
+		cache.Put(c.column, first, ids)
+		return nil
 	}
-	c.column.Put(first, data)
+	ids := mem.View[uint32](data)
+	if err := checkIDs(a, first, ids); err != nil {
+		return err
+	}
+	cache.Put(c.column, first, ids)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"freshgo/core/mem"
 	"freshgo/core/offsets"
+	"freshgo/core/packed"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
@@ -20,6 +21,7 @@ import (
 type IDs struct {
 	narrow []uint32 // in memory, four bytes each
 	wide   []int64  // in memory, eight bytes each
+	packed *packed.Array
 	disk   *Rows
 	lists  *listColumn // on disk: the lists of some nodes that are in memory, or nil
 	limit  int64       // every id is below it; checked when read from disk
@@ -48,24 +50,33 @@ func InMemory(narrow []uint32, wide []int64, limit int64) IDs {
 // Stays stands for ids that stay on disk, for what a sampler needs to draw by them.
 func Stays() IDs { return IDs{disk: &Rows{}} }
 
+// Width is the bits that an id needs.
+func (a *IDs) Width() int { return packed.Width(a.limit) }
+
 // OnDisk reports whether ids are read from disk.
 func (a *IDs) OnDisk() bool { return a.disk != nil }
 
 // Cached reports whether some of the lists on disk are in memory.
 func (a *IDs) Cached() bool { return a.lists != nil }
 
-// Memory is the neighbours that are in memory, of either width, as a sampler takes them: narrow ones are below 2^31.
-func (a *IDs) Memory() (narrow []int32, wide []int64) {
+// SetIndices sets the index array of a relation to the neighbours that are in memory: narrow ones are below 2^31.
+func (a *IDs) SetIndices(r *sample.Relation) {
 	// unsafe: the same memory, elements of equal size and alignment
-	return unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(a.narrow))), len(a.narrow)), a.wide
+	r.Indices32 = unsafe.Slice((*int32)(unsafe.Pointer(unsafe.SliceData(a.narrow))), len(a.narrow))
+	r.Indices64, r.Packed = a.wide, a.packed
 }
 
-// Hold makes a the ids of an array that is in memory.
-func (a *IDs) Hold(block *mem.Block, of *store.Array) {
-	if of.IDBytes() == 4 {
-		a.narrow = mem.Slice[uint32](block)
-	} else {
-		a.wide = mem.Slice[int64](block)
+// read sets out to the ids in memory from a position on.
+func (a *IDs) read(first int64, out []int64) {
+	switch {
+	case a.packed != nil:
+		a.packed.Unpack(first, out)
+	case a.narrow != nil:
+		for i, id := range a.narrow[first:][:len(out)] {
+			out[i] = int64(id)
+		}
+	default:
+		copy(out, a.wide[first:])
 	}
 }
 
@@ -89,6 +100,8 @@ func (a *IDs) Gather(ctx context.Context, s *Scratch, d sample.Drawn, out []int6
 		for i, p := range d.Pos {
 			out[i] = a.wide[p]
 		}
+	case a.packed != nil:
+		packed.Load(a.packed, d.Pos, out)
 	default:
 		copy(out, d.Pos)
 	}
@@ -96,7 +109,9 @@ func (a *IDs) Gather(ctx context.Context, s *Scratch, d sample.Drawn, out []int6
 }
 
 // Identity reports whether nothing is stored: every id is its position.
-func (a *IDs) Identity() bool { return a.narrow == nil && a.wide == nil && a.disk == nil }
+func (a *IDs) Identity() bool {
+	return a.narrow == nil && a.wide == nil && a.packed == nil && a.disk == nil
+}
 
 func (a *IDs) count(hits, misses int) {
 	if a.counts != nil {

@@ -65,12 +65,12 @@ func TestListsOfBothWidths(t *testing.T) {
 		total := int64(len(ids))
 		a := handMade(t, ids, width, limit, 64<<10)
 		for _, capacity := range []int64{1, total / 10, total / 2, total} {
-			all := cache.Lists{Indptr: offsets.Of(indptr), Wanted: importance, EdgeBytes: int64(width)}
-			room := cache.NeighborTableBytes(nodes) + capacity*int64(width)
+			all := cache.Lists{Indptr: offsets.Of(indptr), Wanted: importance, Widths: []int{a.Width()}}
+			room := cache.NeighborTableBytes(nodes) + capacity*int64(width) + cache.ColumnsBytes(1)
 			chosen, err := cache.NewNeighbors(context.Background(), mem.NewBudget(0), []cache.Lists{all}, room)
 			require.NoError(t, err)
 			lists := chosen[0]
-			column, err := lists.AddColumn(width)
+			column, err := lists.AddColumn(a.Width())
 			require.NoError(t, err)
 			c := &listColumn{lists: lists, column: column, indptr: offsets.Of(indptr)}
 			require.NoError(t, fillColumn(context.Background(), a, a.disk, c))

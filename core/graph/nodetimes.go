@@ -135,7 +135,7 @@ func placeTimes[T uint32 | int64](
 // LongLists puts the order in time of the longest lists of a relation in memory until o is closed.
 func (o *Opened) LongLists(ctx context.Context, of *Lists, times *sample.TimesByNode) (*sample.LongLists, error) {
 	r := sample.Relation{Indptr: of.Indptr}
-	r.Indices32, r.Indices64 = of.Neighbors.Memory()
+	of.Neighbors.SetIndices(&r)
 	l, err := sample.NewLongLists(ctx, &r, times, sample.LongListsBytes(of.Indptr), o.Budget)
 	if err == nil {
 		o.onClose(l.Close)

@@ -66,30 +66,45 @@ func (o *Opened) Whole(ctx context.Context, c *Column) (rows []byte, free func()
 	return block.Bytes()[:c.NumRows*int64(c.DType.Size())], sync.OnceFunc(block.Free), nil
 }
 
-// LoadFunc is one of the store's methods that load a whole array of ids.
-type LoadFunc func(context.Context, *mem.Budget, mem.Purpose) (*mem.Block, error)
+// Loaded is an array of ids in memory.
+type Loaded struct {
+	*mem.Block
+	ids IDs
+}
 
-// IDs opens an array of ids, which are below a limit. In memory they are a block that is loaded already,
-// which o then owns, or else what load loads.
-func (o *Opened) IDs(
-	ctx context.Context, a *store.Array, inMemory bool, limit int64, loaded *mem.Block, load LoadFunc,
-) (ids IDs, err error) {
+// LoadIDs loads ids, which are below a limit, and packs them or leaves them as wide as the file has them.
+func LoadIDs(ctx context.Context, budget *mem.Budget, a *store.Array, limit int64, packs bool) (l *Loaded, err error) {
+	l = &Loaded{ids: IDs{limit: limit}}
+	if packs {
+		l.ids.packed, l.Block, err = a.LoadPacked(ctx, limit, budget, mem.NeighborCache)
+		return l, err
+	}
+	l.Block, err = a.LoadIDs(ctx, limit, budget, mem.NeighborCache)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.IDBytes() == 4:
+		l.ids.narrow = mem.Slice[uint32](l.Block)
+	default:
+		l.ids.wide = mem.Slice[int64](l.Block)
+	}
+	return l, nil
+}
+
+// IDs returns the ids, valid until they are freed.
+func (l *Loaded) IDs() IDs { return l.ids }
+
+// IDs opens an array of ids on disk, which are below a limit.
+func (o *Opened) IDs(ctx context.Context, a *store.Array, limit int64) (ids IDs, err error) {
 	ids.limit = limit
-	if !inMemory {
-		ids.disk, err = o.Rows(ctx, a)
-		return ids, err
-	}
-	if loaded != nil {
-		if err := loaded.Recount(o.Budget, mem.NeighborCache); err != nil {
-			loaded.Free()
-			return ids, err
-		}
-	} else if loaded, err = load(ctx, o.Budget, mem.NeighborCache); err != nil {
-		return ids, err
-	}
-	o.onClose(loaded.Free)
-	ids.Hold(loaded, a)
-	return ids, nil
+	ids.disk, err = o.Rows(ctx, a)
+	return ids, err
+}
+
+// Keep keeps loaded ids in memory until o is closed, and returns them.
+func (o *Opened) Keep(l *Loaded) IDs {
+	o.onClose(l.Free)
+	return l.ids
 }
 
 // CountIn makes what is read of ids on disk count in c.

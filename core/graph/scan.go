@@ -38,14 +38,15 @@ func (a *IDs) ScanSome(
 		return a.disk.scanSome(ctx, budget, every, func(first int64, data []byte) error {
 			return a.visitRaw(first, data, buffer, visit)
 		})
-	case a.narrow != nil:
-		buffer := make([]int64, ScanIDs)
-		for first := 0; first < len(a.narrow); first += step {
-			part := a.narrow[first:min(first+ScanIDs, len(a.narrow))]
-			for i, id := range part {
-				buffer[i] = int64(id)
-			}
-			if err := visitPart(ctx, int64(first), buffer[:len(part)], visit); err != nil {
+	case a.narrow != nil || a.packed != nil:
+		buffer, all := make([]int64, ScanIDs), len(a.narrow)
+		if a.packed != nil {
+			all = int(a.packed.Len())
+		}
+		for first := 0; first < all; first += step {
+			part := buffer[:min(ScanIDs, all-first)]
+			a.read(int64(first), part)
+			if err := visitPart(ctx, int64(first), part, visit); err != nil {
 				return err
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"freshgo/core/links"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/packed"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/ssd/faultfs"
@@ -53,7 +54,7 @@ func TestListsOfRelationsWithinTheBudget(t *testing.T) {
 			for _, o.Cache = range []string{"degree", "auto"} {
 				o.Memory = 1
 				least := leastMemory(t, draw.OpenStore(s), o)
-				for _, more := range explore.Part(t, o.Cache, []int64{0, 1_700_000, 3_400_000, 4_400_000}) {
+				for _, more := range explore.Part(t, o.Cache, []int64{0, 900_000, 1_700_000, 2_400_000, 3_400_000}) {
 					o.Memory = least + more
 					l := open(t, draw.OpenStore(s), o)
 					requireSame(t, want, epochOf(t, l, 0))
@@ -106,7 +107,8 @@ func TestListsAreCutFromWhatWasMeasured(t *testing.T) {
 	seen := 0
 	for o.Memory = leastMemory(t, draw.OpenStore(s), o); o.Memory < 8<<20; o.Memory += 100_000 {
 		l := open(t, draw.OpenStore(s), o)
-		if peak := l.Stats().PeakByPurpose["neighbor_cache"]; l.draw.Lists == nil || peak < 4*l.draw.Parts.NumEdges {
+		all := packed.Bytes(l.draw.Parts.NumEdges, packed.Width(6000))
+		if peak := l.Stats().PeakByPurpose["neighbor_cache"]; l.draw.Lists == nil || peak < all {
 			continue
 		}
 		seen++

@@ -15,6 +15,7 @@ import (
 	"freshgo/core/links"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/packed"
 	"freshgo/core/sample"
 	"freshgo/core/ssd"
 	"freshgo/core/store"
@@ -44,11 +45,12 @@ func (f *form) listBytes(t *testing.T, s *store.Store, o draw.Options) int64 {
 		if !types.MayList(i) {
 			continue
 		}
-		width := r.OnDisk.Indices.Layout.RowBytes
+		width, columns := packed.Width(types.NumNodes(r.Source)), 1
 		if r.OnDisk.EdgeIDs != nil && !types.Walked {
-			width += r.OnDisk.EdgeIDs.Layout.RowBytes
+			width, columns = width+packed.Width(r.NumEdges), 2
 		}
-		total += cache.NeighborTableBytes(types.NumNodes(r.Target)) + r.NumEdges*int64(width)
+		total += cache.NeighborTableBytes(types.NumNodes(r.Target)) + cache.ColumnsBytes(columns) +
+			(r.NumEdges*int64(width)+7)/8
 	}
 	return total
 }
@@ -195,7 +197,7 @@ func TestListsOfAllSamplers(t *testing.T) {
 			for _, change := range []func(o *draw.Options){
 				func(o *draw.Options) { o.Workers, o.Prefetch, o.NeighborCache = 1, 0, full/3 },
 				func(o *draw.Options) { o.Workers, o.Prefetch, o.NeighborCache, o.Checksums = 2, 1, full*3/4, true },
-				func(o *draw.Options) { o.Workers, o.Prefetch, o.NeighborCache = 8, 5, full/10 },
+				func(o *draw.Options) { o.Workers, o.Prefetch, o.NeighborCache = 8, 5, full/6 },
 				func(o *draw.Options) {
 					o.Cache, o.FeatureCache, o.Superbatch, o.NeighborCache = "belady", 120<<10, 4, full/2
 				},
@@ -304,10 +306,11 @@ func TestMoreListsReadLess(t *testing.T) {
 // neighbours alone would fit, but lists of both save more reads.
 func TestAllListsAreTopology(t *testing.T) {
 	s := newDataset(4000, 50000).store(t, ssd.OS)
-	l := open(t, draw.OpenStore(s), onDisk(plain(), 2*50000*4-1))
+	all := packed.Bytes(50000, packed.Width(4000)) + packed.Bytes(50000, packed.Width(50000))
+	l := open(t, draw.OpenStore(s), onDisk(plain(), all-1))
 	require.False(t, l.draw.Split.Neighbors)
 	require.True(t, l.draw.Parts.Schema.Relations[0].EdgeIDs.Cached())
-	l = open(t, draw.OpenStore(s), onDisk(plain(), 2*50000*4))
+	l = open(t, draw.OpenStore(s), onDisk(plain(), all))
 	require.True(t, l.draw.Split.Neighbors && l.draw.Split.EdgeIDs)
 	hits, misses := l.draw.NeighborCounts(l.counters.Edges.Load())
 	require.Zero(t, hits+misses)
@@ -329,7 +332,7 @@ func TestOneTypeHasTheListsOfNone(t *testing.T) {
 		for _, fanouts := range [][]int64{{-1}, {-1, -1}} {
 			o := plain()
 			o.Fanouts, o.Cache, o.BatchSize, o.Workers, o.Prefetch = fanouts, "degree", 30, 1, 0 // there is nothing to draw
-			for _, part := range []int64{30, 7, 2} {
+			for _, part := range []int64{12, 7, 2} {
 				o.NeighborCache = d.form("").listBytes(t, none, o) / part
 				var found [2][]int64
 				for i, s := range []*store.Store{none, one} {

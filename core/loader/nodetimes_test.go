@@ -11,6 +11,7 @@ import (
 	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
+	"freshgo/core/packed"
 	"freshgo/core/ssd"
 )
 
@@ -74,6 +75,7 @@ func TestTimesOfNodesInMemory(t *testing.T) {
 				}
 			}
 			held, long, inOrder := c.bytes*nodes, int64(4*nodes), int64(12*edges)
+			lists := 4*edges + packed.Bytes(edges, packed.Width(edges)) // trees read neighbours that are not packed
 			for what, place := range map[string]struct {
 				neighbors, least, most int64 // bytes of the times
 				relaid                 bool
@@ -83,12 +85,12 @@ func TestTimesOfNodesInMemory(t *testing.T) {
 				"a byte less":                 {held - 1, 0, 0, false},
 				"times":                       {held, held, held, false},
 				"times and some lists":        {held + 4*edges, held, held, false},
-				"times and lists":             {held + 8*edges, held, held, false},
-				"times, lists and order":      {held + 8*edges + long, held + 1, held + long, false},
-				"lists and times in order":    {held + 8*edges + inOrder, inOrder, inOrder, false},
+				"times and lists":             {held + lists, held, held, false},
+				"times, lists and order":      {held + lists + long, held + 1, held + long, false},
+				"lists and times in order":    {held + lists + inOrder, inOrder, inOrder, false},
 				"relaid, all in memory":       {draw.Auto, inOrder, inOrder, true},
 				"relaid, times":               {2 * held, held, held, true},
-				"relaid, times, lists, order": {held + 8*edges + long, held + 1, held + long, true},
+				"relaid, times, lists, order": {held + lists + long, held + 1, held + long, true},
 				"relaid, a byte less":         {2*held - 1, 0, 0, true},
 			} {
 				of := s

@@ -59,7 +59,7 @@ func (p *pass) openLists(ctx context.Context, of *part) (*lists, error) {
 	p.owned = append(p.owned, l.indptr)
 	p.r.report.Read += of.edges.Indptr.Bytes
 	o := &p.r.opened
-	if l.sources, err = o.IDs(ctx, of.edges.Indices, false, of.edges.NumSources, nil, nil); err != nil {
+	if l.sources, err = o.IDs(ctx, of.edges.Indices, of.edges.NumSources); err != nil {
 		return nil, err
 	}
 	for i := range l.pieces {
@@ -101,7 +101,7 @@ func (p *pass) openWeights(ctx context.Context, of *part) (w *weights, err error
 		p.owned = append(p.owned, block)
 		p.r.report.Read += array.Bytes
 		w.whole = block.Bytes()
-		if w.edges, err = o.IDs(ctx, ids, false, of.edges.NumEdges, nil, nil); err != nil {
+		if w.edges, err = o.IDs(ctx, ids, of.edges.NumEdges); err != nil {
 			return nil, err
 		}
 		if w.space, err = p.alloc(graph.SpanBytes(ids.Layout, listPiece)); err != nil {

@@ -179,7 +179,7 @@ func (b *batch) hop(number, first, end int, k int64) (int64, error) {
 		return to - from, numberLoaded(&h, h.sources[:to-from], true)
 	}
 	g, row := &b.relation.Relation, h.row
-	if g.Indices32 != nil && !b.relation.disjoint {
+	if (g.Indices32 != nil || g.Packed != nil) && !b.relation.disjoint {
 		// row holds global ids until they are numbered.
 		return to - from, runResident(&h, g.Indices32, row)
 	}

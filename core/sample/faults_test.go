@@ -36,11 +36,11 @@ func TestNewRefuses(t *testing.T) {
 		}), []int64{1}, ErrGraph,
 			"sample: indptr starts with 1, expected 0: inconsistent graph"},
 		{"no array", graph(func(g *plainGraph) { g.Indices32 = nil }), []int64{1}, ErrGraph,
-			"sample: 0 index arrays, expected one of Indices32, Indices64 and Adjacency: inconsistent graph"},
+			"sample: 0 index arrays, expected one of Indices32, Indices64, Packed and Adjacency: inconsistent graph"},
 		{"two arrays", graph(func(g *plainGraph) {
 			g.Indices64 = make([]int64, 3)
 		}), []int64{1}, ErrGraph,
-			"sample: 2 index arrays, expected one of Indices32, Indices64 and Adjacency: inconsistent graph"},
+			"sample: 2 index arrays, expected one of Indices32, Indices64, Packed and Adjacency: inconsistent graph"},
 		{"short array", graph(func(g *plainGraph) {
 			g.Indices32 = g.Indices32[1:]
 		}), []int64{1}, ErrGraph,

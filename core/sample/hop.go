@@ -7,6 +7,7 @@ import (
 
 	"freshgo/core/internal/asm"
 	"freshgo/core/internal/guard"
+	"freshgo/core/packed"
 )
 
 const (
@@ -87,7 +88,8 @@ func (h *hop) edges(u int) (int64, int64) {
 	return h.ptr.data[t0] - h.from, h.ptr.data[t1] - h.from
 }
 
-// drawUnit sets the positions of unit u, unless a method has, and prefetches their elements of indices.
+// drawUnit sets the positions of unit u, unless a method has, and prefetches their elements of indices, or of packed
+// ones.
 func drawUnit[I int32 | int64](h *hop, u int, t *thread, indices []I) error {
 	if err := h.ctx.Err(); err != nil {
 		return fmt.Errorf("sample: %w", err)
@@ -111,13 +113,17 @@ func drawUnit[I int32 | int64](h *hop, u int, t *thread, indices []I) error {
 		out := h.pos[ptr[i]-h.from : ptr[i+1]-h.from]
 		draw(stream(absorb(uint64(h.key), uint64(nodes[i]))), s, all, replace, &t.set, out)
 		skipped = h.skipped.over(skipped, t0+i, out)
-		asm.Prefetch(indices, out[:min(len(out), unitEdges)])
+		if asked := out[:min(len(out), unitEdges)]; h.relation.Packed != nil {
+			h.relation.Packed.Prefetch(asked)
+		} else {
+			asm.Prefetch(indices, asked)
+		}
 	}
 	return nil
 }
 
-// runResident draws a hop whose index array is in memory. ids holds global ids until they are numbered; it may share
-// the memory of h.row.
+// runResident draws a hop whose index array is in memory: indices, or where these are nil the packed ones of the
+// relation. ids holds global ids until they are numbered; it may share the memory of h.row.
 func runResident[I int32 | int64, T id](h *hop, indices []I, ids []T) error {
 	h.setUnits(false)
 	err := h.share(&h.taken, h.units, func(t *thread) error {
@@ -159,8 +165,12 @@ func load[I int32 | int64, T id](h *hop, u int, indices []I, ids []T) error {
 			}
 		}
 		part := ids[e0:stop]
-		for i, p := range h.pos[e0:stop] {
-			part[i] = T(indices[p])
+		if all := h.relation.Packed; all != nil {
+			packed.Load(all, h.pos[e0:stop], part)
+		} else {
+			for i, p := range h.pos[e0:stop] {
+				part[i] = T(indices[p])
+			}
 		}
 		e0 = stop
 	}

@@ -127,6 +127,8 @@ func (r *relation) joins(pos, source int64) bool {
 	switch {
 	case r.Indices32 != nil:
 		return int64(r.Indices32[pos]) == source
+	case r.Packed != nil:
+		return r.Packed.At(pos) == source
 	case r.Indices64 != nil:
 		return r.Indices64[pos] == source
 	}

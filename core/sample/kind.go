@@ -14,7 +14,9 @@ type Kind struct {
 	Can  Capability
 	// WholeLists means that the sampler reads whole neighbour lists, which are fetched if they are on disk.
 	WholeLists bool
-	For        Capability // implies the sampler, if it has no Key
+	// Packed has the options with which the sampler reads neighbours in memory that are packed; 0: with none.
+	Packed Capability
+	For    Capability // implies the sampler, if it has no Key
 	// Key is the name by which callers choose the sampler, and Options returns its options with their defaults; "" and nil
 	// if other options imply the sampler.
 	Key     string
@@ -74,6 +76,9 @@ func (s *Sampler) choose(c *Config, g *Graph) (err error) {
 	if s.kind, err = Choose(s.asked, c.Sampler); err != nil {
 		return fmt.Errorf("sample: %w", err)
 	}
+	if !s.kind.MayPack(s.asked) && slices.ContainsFunc(g.Relations, func(r Relation) bool { return r.Packed != nil }) {
+		return fmt.Errorf("sample: packed neighbours, which %s cannot read with these options: %w", s.kind.Name, ErrGraph)
+	}
 	if c.Sampler == nil {
 		return nil
 	}
@@ -85,5 +90,9 @@ var uniform = Kind{
 	Name: "uniform draws",
 	Can: CanTrees | CanReplace | CanTypes | CanLinks | CanExclude | CanBidirectional | CanInduced | CanTranspose |
 		CanDisk | CanHistory | CanAggregate | CanExpected | CanEdgeIDs,
-	along: func(*Config, int, *Relation) (method, error) { return nil, nil },
+	Packed: CanReplace | CanTypes | CanTranspose | CanHistory | CanAggregate | CanExpected,
+	along:  func(*Config, int, *Relation) (method, error) { return nil, nil },
 }
+
+// MayPack reports whether the sampler reads neighbours in memory that are packed, for these capabilities asked for.
+func (k *Kind) MayPack(asked Capability) bool { return k.Packed != 0 && k.Packed.Has(asked) }

@@ -8,6 +8,7 @@ import (
 
 	"freshgo/core/internal/asm"
 	"freshgo/core/mem"
+	"freshgo/core/packed"
 )
 
 // chooser is a method that chooses among the in-edges of one target at a time.
@@ -311,6 +312,8 @@ func (r *Relation) fetch(ctx context.Context, d Drawn, out []int64) error {
 		for i, p := range d.Pos {
 			out[i] = int64(r.Indices32[p])
 		}
+	case r.Packed != nil:
+		packed.Load(r.Packed, d.Pos, out)
 	default:
 		for i, p := range d.Pos {
 			out[i] = r.Indices64[p]

@@ -117,7 +117,7 @@ func (e *edgeSet) rooms(n edgesRoom) []room {
 
 func (r *relation) edgesDemand(d size) edgesRoom {
 	n := edgesRoom{ptr: d.nodes + 1, pos: d.edges, row: d.edges, spans: d.nodes}
-	if r.Indices32 == nil || r.disjoint {
+	if r.Indices32 == nil && r.Packed == nil || r.disjoint {
 		n.wide = d.edges
 	}
 	if r.method != nil {

@@ -1,6 +1,9 @@
 package sample
 
-import "freshgo/core/offsets"
+import (
+	"freshgo/core/offsets"
+	"freshgo/core/packed"
+)
 
 // plainGraph is a homogeneous graph, as its one relation.
 type plainGraph struct {
@@ -8,11 +11,12 @@ type plainGraph struct {
 	Indptr    []int64
 	Indices32 []int32
 	Indices64 []int64
+	Packed    *packed.Array
 	Adjacency Adjacency
 }
 
 func (g plainGraph) relation() Relation {
-	of := Relation{Indices32: g.Indices32, Indices64: g.Indices64, Adjacency: g.Adjacency}
+	of := Relation{Indices32: g.Indices32, Indices64: g.Indices64, Packed: g.Packed, Adjacency: g.Adjacency}
 	if g.Indptr != nil {
 		of.Indptr = offsets.Of(g.Indptr)
 	}

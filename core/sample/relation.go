@@ -37,8 +37,11 @@ func (r *Relation) numEdges() int64 { return r.Indptr.NumEdges() }
 
 // source returns an element of an index array in memory.
 func (r *Relation) source(p int64) int64 {
-	if r.Indices32 != nil {
+	switch {
+	case r.Indices32 != nil:
 		return int64(r.Indices32[p])
+	case r.Packed != nil:
+		return r.Packed.At(p)
 	}
 	return r.Indices64[p]
 }
@@ -58,15 +61,19 @@ func (r *Relation) check(g *Graph) error {
 		return fmt.Errorf("indptr starts with %d, expected 0: %w", first, ErrGraph)
 	}
 	arrays := 0
-	for _, present := range []bool{r.Indices32 != nil, r.Indices64 != nil, r.Adjacency != nil} {
+	for _, present := range []bool{r.Indices32 != nil, r.Indices64 != nil, r.Packed != nil, r.Adjacency != nil} {
 		if present {
 			arrays++
 		}
 	}
 	if arrays > 1 || arrays == 0 && r.numEdges() != 0 {
-		return fmt.Errorf("%d index arrays, expected one of Indices32, Indices64 and Adjacency: %w", arrays, ErrGraph)
+		return fmt.Errorf("%d index arrays, expected one of Indices32, Indices64, Packed and Adjacency: %w", arrays, ErrGraph)
 	}
-	if have := int64(len(r.Indices32) + len(r.Indices64)); r.Adjacency == nil && have != r.numEdges() {
+	have := int64(len(r.Indices32) + len(r.Indices64))
+	if r.Packed != nil {
+		have = r.Packed.Len()
+	}
+	if r.Adjacency == nil && have != r.numEdges() {
 		return fmt.Errorf("%d indices, expected %d as indptr ends: %w", have, r.numEdges(), ErrGraph)
 	}
 	return nil

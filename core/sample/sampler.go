@@ -31,6 +31,7 @@ import (
 	"slices"
 
 	"freshgo/core/offsets"
+	"freshgo/core/packed"
 )
 
 // Errors of this package wrap one of these, a context error, mem.ErrBudget, or an error of Adjacency.Fetch.
@@ -70,15 +71,16 @@ type Graph struct {
 // Relation holds the in-edges of the nodes of type Target in compressed sparse columns: the sources of node v, nodes of
 // type Source, are at the positions Indptr.Range(v) of the index array.
 //
-// The index array is exactly one of Indices32 and Indices64 or, on disk, Adjacency (a relation without edges may leave
-// all three nil). Indptr has as many lists as Target has nodes, its offsets must not decrease, and all sources must be
-// nodes; the store verifies both as it loads. A Relation that breaks this fails at a bounds check and never accesses
-// memory outside its arrays.
+// The index array is exactly one of Indices32, Indices64 and Packed or, on disk, Adjacency (a relation without edges
+// may leave all of them nil). Packed is for kinds that read it, see Kind. Indptr has as many lists as Target has nodes,
+// its offsets must not decrease, and all sources must be nodes; the store verifies both as it loads. A Relation that
+// breaks this fails at a bounds check and never accesses memory outside its arrays.
 type Relation struct {
 	Source, Target int // numbers of node types
 	Indptr         *offsets.Table
 	Indices32      []int32
 	Indices64      []int64
+	Packed         *packed.Array
 	Adjacency      Adjacency
 }
 

@@ -212,7 +212,7 @@ func (z *division) lists(s *Split) (total moved) {
 	if s.Superbatch > 0 {
 		window = s.window(z)
 	}
-	missed, spread, drawn := z.all.missed(s.NeighborLists, z.graph.topology()), known(z.costs.Observed.Lists), 0.0
+	missed, spread, drawn := z.all.missed(s.NeighborLists, z.graph.lists()), known(z.costs.Observed.Lists), 0.0
 	for _, n := range hops {
 		lists := expected(n)
 		switch {

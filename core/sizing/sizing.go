@@ -63,6 +63,10 @@ type Graph struct {
 	EdgeIDs     int64 // edge numbers held whole
 	Weights     int64 // weights or times held whole, in the sampler's order,
 	UserWeights int64 // and in the user's order, for a while
+	// PackedNeighbors and PackedEdgeIDs are the bytes of both in as few bits as their numbers need; 0: not known. Single
+	// lists, and edge numbers held whole, are packed. Neighbours held whole are packed if Packs is set.
+	PackedNeighbors, PackedEdgeIDs int64
+	Packs                          bool
 	// TimesOfNodes means that Weights, or Held, are times of nodes: a draw looks one up for each edge of a list, wherever
 	// lists are. Where lists are held whole too, draws are faster with the order in time of the longest lists; and
 	// fastest with the times of edges in order, in place of both.
@@ -277,10 +281,10 @@ func (z *division) sumUp(s *Split) {
 		of.Working = z.cost(s.Working) - z.graph.Fixed + s.Together
 	}
 	if s.Neighbors {
-		of.NeighborCache += z.graph.Neighbors
+		of.NeighborCache += z.graph.heldNeighbors()
 	}
 	if s.EdgeIDs {
-		of.NeighborCache += z.graph.EdgeIDs
+		of.NeighborCache += packedOr(z.graph.PackedEdgeIDs, z.graph.EdgeIDs)
 	}
 	of.NeighborCache += s.NeighborLists
 	of.NeighborCache += z.graph.timesOrWeights(s)

@@ -19,7 +19,29 @@ const (
 	widestEdge = 8 + 8
 )
 
-func (g *Graph) topology() int64 { return g.Neighbors + g.EdgeIDs }
+// topology returns the memory of all neighbours and edge numbers held whole.
+func (g *Graph) topology() int64 { return g.heldNeighbors() + packedOr(g.PackedEdgeIDs, g.EdgeIDs) }
+
+// heldNeighbors returns the memory of all neighbours.
+func (g *Graph) heldNeighbors() int64 {
+	if g.Packs {
+		return packedOr(g.PackedNeighbors, g.Neighbors)
+	}
+	return g.Neighbors
+}
+
+// lists returns the memory of all lists, cached one by one.
+func (g *Graph) lists() int64 {
+	return packedOr(g.PackedNeighbors, g.Neighbors) + packedOr(g.PackedEdgeIDs, g.EdgeIDs)
+}
+
+// packedOr returns the packed size, if it is known.
+func packedOr(packed, plain int64) int64 {
+	if packed > 0 {
+		return packed
+	}
+	return plain
+}
 
 // holdTopology decides what of the topology stays in memory, and how much memory is for shared reads of lists on disk.
 // It returns what is left of rest, negative if that is too little for the candidate's groups. Whole arrays come first:
@@ -54,10 +76,11 @@ func (z *division) holdTopology(s *Split, c *candidate, rest int64) int64 {
 		case holdNone:
 			room, lists = 0, 0
 		}
-		if lists < z.graph.topology()/fewLists {
+		if lists < z.graph.lists()/fewLists {
 			lists = 0
 		}
 	}
+	lists = min(lists, z.graph.lists()+z.graph.ListTables) // all of them: packed, they take less than whole arrays may
 	var held int64
 	switch {
 	case z.graph.topology() <= room && c.holding != holdNeighbors:
@@ -67,9 +90,9 @@ func (z *division) holdTopology(s *Split, c *candidate, rest int64) int64 {
 		s.NeighborLists = lists
 		held = lists
 		rest = max(0, rest-int64(s.Workers)*z.costs.FetchWorker-inFlight(s.Working)*z.costs.FetchBatch)
-	case z.graph.Neighbors <= room:
+	case z.graph.heldNeighbors() <= room:
 		s.Neighbors = true
-		held = z.graph.Neighbors
+		held = z.graph.heldNeighbors()
 	}
 	switch more := room - held; {
 	case !s.Neighbors:
@@ -93,7 +116,7 @@ func (z *division) holdTopology(s *Split, c *candidate, rest int64) int64 {
 	case z.ask.Memory == 0: // batches were not measured
 		s.Together = unlimitedTogether
 	case c.group > 1:
-		s.Together = z.costs.togetherBytes(c.group, z.all.missed(s.NeighborLists, z.graph.topology()))
+		s.Together = z.costs.togetherBytes(c.group, z.all.missed(s.NeighborLists, z.graph.lists()))
 		if s.Together < leastTogether {
 			s.Together = 0
 		}

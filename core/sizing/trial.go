@@ -20,7 +20,7 @@ func Measuring(r *Request, g *Graph) Split {
 		s.Weights = true
 		room -= g.Weights
 	}
-	s.Neighbors = g.Neighbors <= room
+	s.Neighbors = g.heldNeighbors() <= room
 	return s
 }
 
@@ -29,9 +29,9 @@ func Measuring(r *Request, g *Graph) Split {
 func Scoring(r *Request, g *Graph) Split {
 	s := Split{Working: generous(r), Slot: MinSlot}
 	s.Stamp = int64(s.Workers)*g.Stamp <= r.Memory/modest
-	s.Neighbors = r.Memory == 0 || g.Neighbors <= r.Memory/2
-	s.Weights = r.Memory == 0 || g.Neighbors+g.Weights+g.UserWeights <= r.Memory/2
+	s.Neighbors = r.Memory == 0 || g.heldNeighbors() <= r.Memory/2
+	s.Weights = r.Memory == 0 || g.heldNeighbors()+g.Weights+g.UserWeights <= r.Memory/2
 	s.TimesInOrder = g.TimesOfNodes && s.Weights && s.Neighbors &&
-		(r.Memory == 0 || g.Neighbors+g.Weights+g.TimesInOrder <= r.Memory/2)
+		(r.Memory == 0 || g.heldNeighbors()+g.Weights+g.TimesInOrder <= r.Memory/2)
 	return s
 }

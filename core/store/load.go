@@ -8,6 +8,7 @@ import (
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/offsets"
+	"freshgo/core/packed"
 	"freshgo/core/ssd"
 )
 
@@ -84,13 +85,13 @@ func (c *indptrCheck) finish() error {
 
 // LoadIndices returns the sources of all edges by position, int32 or int64 as Topology says, each checked to be a node.
 func (e *EdgeType) LoadIndices(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return e.Indices.loadIDs(ctx, e.NumSources, budget, p)
+	return e.Indices.LoadIDs(ctx, e.NumSources, budget, p)
 }
 
 // LoadEdgeIDs returns the user's numbers of all edges by position, each checked to be an edge: uint32 where IDBytes is
 // 4, else int64. It must not be called where Topology has no EdgeIDs.
 func (e *EdgeType) LoadEdgeIDs(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return e.EdgeIDs.loadIDs(ctx, e.NumEdges, budget, p)
+	return e.EdgeIDs.LoadIDs(ctx, e.NumEdges, budget, p)
 }
 
 // LoadSplit returns the node ids of a split, each checked to be a node.
@@ -105,7 +106,7 @@ func (t *NodeType) LoadSplit(ctx context.Context, name string) ([]int64, error) 
 			nodeLabel(t.Name)+name, t.in.path, known, ErrNotFound)
 	}
 	a := &t.Splits[i].Array
-	block, err := a.loadIDs(ctx, t.Count, mem.NewBudget(0), mem.Staging)
+	block, err := a.LoadIDs(ctx, t.Count, mem.NewBudget(0), mem.Staging)
 	if err != nil {
 		return nil, err
 	}
@@ -167,8 +168,8 @@ func (a *Array) IDBytes() int {
 	return a.Layout.RowBytes
 }
 
-// loadIDs loads integers, of IDBytes each, and checks that each is in [0, limit).
-func (a *Array) loadIDs(ctx context.Context, limit int64, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+// LoadIDs loads integers, of IDBytes each, and checks that each is in [0, limit).
+func (a *Array) LoadIDs(ctx context.Context, limit int64, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
 	if a.DType != manifest.DType_UINT40 {
 		return a.loadFile(ctx, budget, p, idCheck(a, limit))
 	}
@@ -185,6 +186,47 @@ func (a *Array) loadIDs(ctx context.Context, limit int64, budget *mem.Budget, p 
 		return nil, err
 	}
 	return block, nil
+}
+
+// LoadPacked is LoadIDs into as few bits as the integers need, and takes packed.Bytes.
+func (a *Array) LoadPacked(
+	ctx context.Context, limit int64, budget *mem.Budget, p mem.Purpose,
+) (*packed.Array, *mem.Block, error) {
+	width := packed.Width(limit)
+	block, err := budget.Alloc(p, packed.Bytes(a.Rows, width))
+	if err != nil {
+		return nil, nil, err
+	}
+	all, check := packed.Of(block.Bytes(), a.Rows, width), idCheck(a, limit)
+	err = a.scan(ctx, nil, budget, func(off int64, piece []byte) error {
+		if err := check(off, piece); err != nil {
+			return err
+		}
+		first := a.Layout.RowAt(off)
+		packer, rows := all.Packer(first), a.Layout.Dense(off, piece)
+		rows = rows[:min(int64(len(rows)), (a.Rows-first)*int64(a.Layout.RowBytes))] // the last page is padded
+		switch a.Layout.RowBytes {
+		case 4:
+			packed.Put(&packer, mem.View[uint32](rows))
+		case 8:
+			packed.Put(&packer, mem.View[int64](rows))
+		default:
+			buffer := make([]int64, a.Layout.RowsPerPage)
+			for n := len(rows) / a.Layout.RowBytes; n > 0; n = len(rows) / a.Layout.RowBytes {
+				ids := buffer[:min(n, len(buffer))]
+				DecodeIntegers(a.DType, rows[:len(ids)*a.Layout.RowBytes], ids)
+				packed.Put(&packer, ids)
+				rows = rows[len(ids)*a.Layout.RowBytes:]
+			}
+		}
+		packer.End()
+		return nil
+	})
+	if err != nil {
+		block.Free()
+		return nil, nil, err
+	}
+	return all, block, nil
 }
 
 // eachUint40 checks that the numbers in whole pages of the file are in [0, limit), and writes them to their places in

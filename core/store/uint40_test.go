@@ -31,17 +31,25 @@ func TestEdgeNumberTypes(t *testing.T) {
 	require.Equal(t, []byte{77, 0, 0, 0, 1}, data[20:25])
 }
 
-// loadedNumbers returns the numbers of all edges by position.
-func loadedNumbers(t *testing.T, e *EdgeType) []int64 {
+// loadedNumbers returns the numbers of all edges by position, which it loads packed too.
+func loadedNumbers(t *testing.T, e *EdgeType) (numbers []int64) {
 	t.Helper()
 	budget := mem.NewBudget(0)
 	block, err := e.LoadEdgeIDs(context.Background(), budget, mem.Topology)
 	require.NoError(t, err)
 	defer block.Free()
 	if e.EdgeIDs.IDBytes() == 4 {
-		return widened(mem.Slice[int32](block))
+		numbers = widened(mem.Slice[int32](block))
+	} else {
+		numbers = slices.Clone(mem.Slice[int64](block))
 	}
-	return slices.Clone(mem.Slice[int64](block))
+	all, packed, err := e.EdgeIDs.LoadPacked(context.Background(), e.NumEdges, budget, mem.Topology)
+	require.NoError(t, err)
+	defer packed.Free()
+	same := make([]int64, all.Len())
+	all.Unpack(0, same)
+	require.Equal(t, append([]int64{}, numbers...), same)
+	return numbers
 }
 
 // TestFiveByteNumbers: numbers of five bytes are those of four, in a store of the next version, by every way in which
@@ -90,6 +98,10 @@ func requireDamageFound(t *testing.T, path string, ids *Array) {
 	require.Equal(t, ids.Layout.Offset(ids.Rows-1), damaged.Off)
 	_, err = s.EdgeTypes()[0].LoadEdgeIDs(context.Background(), mem.NewBudget(0), mem.Topology)
 	require.True(t, errors.As(err, &damaged))
+	budget := mem.NewBudget(0)
+	_, _, err = s.EdgeTypes()[0].EdgeIDs.LoadPacked(context.Background(), ids.Rows, budget, mem.Topology)
+	require.True(t, errors.As(err, &damaged))
+	require.Zero(t, budget.Used())
 	rewriteNumbers(t, path, ids.File, good)
 	mustVerify(t, path)
 }

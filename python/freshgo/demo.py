@@ -34,7 +34,7 @@ NUM_FEATURES = 128
 EDGES_PER_NODE = 16
 NEIGHBORS = [10, 5, 5]
 NODES_PER_SEED = 8000  # in the graph, per input node of a batch: plans of many batches then fit into the budget
-BUDGET = 0.8  # of the size of the features
+BUDGET = 0.7  # of the size of the features: with more, small demos have no plan to show
 
 Graph = dict[str, Any]
 

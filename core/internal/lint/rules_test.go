@@ -29,7 +29,7 @@ var layers = map[string]int{
 	"internal/invariants": 0, "internal/reuse": 0, "internal/bitset": 0, "internal/sites": 0,
 	"internal/skewed": 0,
 	"internal/crc":    1, "mem": 1, "manifest": 1, "gpu": 1,
-	"rows": 2, "ssd": 2, "narrow": 2, "offsets": 2,
+	"rows": 2, "ssd": 2, "narrow": 2, "offsets": 2, "packed": 2,
 	"ssd/faultfs": 3, "sample": 3, "cache": 3, "store": 3, "scratch": 3,
 	"plan": 4, "history": 4, "graph": 4, "links": 4, "embed": 4,
 	"sizing": 5, "prune": 5, "propagate": 5,
