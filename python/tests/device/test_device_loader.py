@@ -110,8 +110,9 @@ def test_on_the_cpu_nothing_is_added(store: Any) -> None:
 @pytest.mark.usefixtures("fake")
 @pytest.mark.parametrize("prefetch", [0, 1, 4])
 @pytest.mark.parametrize("edge_index", ["tensor", "EdgeIndex"])
-def test_the_same_batches(store: Any, prefetch: int, edge_index: str) -> None:
-    given = options(transpose=True, edge_index=edge_index, prefetch=prefetch)
+@pytest.mark.parametrize("pad", [False, True])
+def test_the_same_batches(store: Any, prefetch: int, edge_index: str, pad: bool) -> None:
+    given = options(transpose=True, edge_index=edge_index, prefetch=prefetch, pad=pad)
     with Loader(store, **given) as plain, Loader(store, **given, device="cuda", memory="64MiB") as moved:
         streams = LateStreams.last
         for _ in range(2):
@@ -127,6 +128,7 @@ def test_the_same_batches(store: Any, prefetch: int, edge_index: str) -> None:
                 if edge_index == "EdgeIndex":
                     assert got.edge_index.get_csc()[0][0].equal(want.edge_index.get_csc()[0][0])
             assert len(streams.copies) > before
+        assert (moved.stats()["padded"] > 0) == pad
         assert streams.waits_of_host == 0
         assert moved.stats()["batches"] == 2 * len(moved)
 
