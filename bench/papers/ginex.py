@@ -158,7 +158,10 @@ def epoch_of(loader: Any) -> dict[str, Any]:
         assert int(batch.x[0, 0]) == int(batch.n_id[0]) % 1024
     seconds, after = time.perf_counter() - start, loader.stats()
     grew = {key: after[key] - before[key] for key in after if isinstance(after[key], int | float) and key in before}
-    return {**grew, "seconds": seconds}
+    spans = loader.plan().data.get("timeline") or {}
+    since = max((end for _, _, end in spans.get("waiting", [])), default=0.0) - seconds
+    shares = {name: sum(e - b for _, b, e in spans.get(name, []) if b >= since) for name in ("scanning", "updating")}
+    return {**grew, **shares, "seconds": seconds}
 
 
 def epochs(
@@ -189,7 +192,8 @@ def epochs(
                         got = epoch_of(loader)
                         moved = got["bytes_read"] + got["scratch_written"]
                         least = moved / 1e6 / sequential
-                        times = [got["seconds"], got["seconds_sampling"], got["seconds_planning"], least]
+                        seconds = ["seconds", "seconds_sampling", "seconds_planning", "scanning", "updating"]
+                        times = [*(got[key] for key in seconds), least]
                         counts = [
                             got["requests"],
                             *(round(got[k] / 1e6) for k in ("bytes_read", "scratch_written")),
@@ -207,6 +211,8 @@ def epochs(
             "seconds",
             "sampling",
             "planning",
+            "switch",
+            "update",
         ]
         report.add("epochs", [*columns, "in sequence at the disk's rate"], rows)
         print(f"{name}: {sequential:,.0f} MB/s in sequence, {random:,.0f} random pages a second")

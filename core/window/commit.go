@@ -2,6 +2,7 @@ package window
 
 import (
 	"cmp"
+	"time"
 
 	"freshgo/core/embed"
 	"freshgo/core/fetch"
@@ -20,6 +21,7 @@ func (w *Batch) Commit(f *fetch.Filler, endsStep bool) error {
 	var failed error
 	w.inspector.cache.trained.hand.drop() // its rows go on from the batch's own tensor
 	err := f.Timed(func() {
+		defer w.inspector.cache.timeline.add(spanUpdating, w.number, time.Now())
 		w.keepHits(f, tensors)
 		w.setAside(f, tensors)
 		if failed = w.returnRest(f, tensors); failed == nil {

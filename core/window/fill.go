@@ -37,6 +37,7 @@ func (w *Batch) Fill(f *fetch.Filler, i int64, tensors [][]byte) error {
 	}
 	return f.Timed(func() {
 		f.CopyCached(tensors)
+		defer w.inspector.cache.timeline.add(spanUpdating, w.number, time.Now())
 		w.setAside(f, tensors)
 		for _, slot := range w.adapted.Vacate {
 			f.Features.Resident.Clear(slot)
@@ -203,10 +204,6 @@ func (w *Batch) repair(f *fetch.Filler, tensors [][]byte) error {
 // setAside copies the rows of a step that leave to their packs.
 func (w *Batch) setAside(f *fetch.Filler, tensors [][]byte) {
 	leave := f.Step.Forward
-	if len(leave) == 0 {
-		return
-	}
-	start := time.Now()
 	fetch.Among(f.Features.Movers, len(leave), func(lo, hi int) {
 		var slots, own rowCopies
 		for leave := leave[lo:hi]; len(leave) > 0; {
@@ -227,7 +224,6 @@ func (w *Batch) setAside(f *fetch.Filler, tensors [][]byte) {
 			leave = leave[n:]
 		}
 	})
-	w.inspector.cache.timeline.add(spanPacking, w.number, start)
 }
 
 // leaving finds the rows that a table has: in slots, or in the batch's own tensor.

@@ -19,13 +19,13 @@ const (
 	spanSampling activity = iota // a window's batches
 	spanPlanning                 // a window
 	spanScanning                 // a window's prologue
-	spanPacking                  // rows that leave the cache at a batch, for the packs of later ones
+	spanUpdating                 // the cache at a batch: rows that leave and enter
 	spanReading                  // a batch: its packs, and its other cold rows
 	spanWaiting                  // the consumer, for a batch
 	numActivities
 )
 
-var activities = [numActivities]string{"sampling", "planning", "scanning", "packing", "reading", "waiting"}
+var activities = [numActivities]string{"sampling", "planning", "scanning", "updating", "reading", "waiting"}
 
 // Span is a piece of work for a batch, or for a window by its first batch: the batch's number since planning began, and
 // seconds since the loader was opened.

@@ -34,7 +34,7 @@ class Plan:
             ``"measured_bytes_read"`` and ``"measured_bytes_written"`` (of rows, from the first read to the last, with
             those for the plan of the next window; neighbour lists and edge tensors are counted neither in them nor in
             the seconds), ``"early"`` (whether it was scanned while the window before was executed).
-            ``"timeline"``: by activity (``"sampling"``, ``"planning"``, ``"scanning"``, ``"packing"``, ``"reading"``,
+            ``"timeline"``: by activity (``"sampling"``, ``"planning"``, ``"scanning"``, ``"updating"``, ``"reading"``,
             ``"waiting"``) a list of the last spans, each ``[batch, begin, end]``: the first batch that it was for, and
             seconds since the loader was opened. ``"more_memory"``: what epochs are predicted to move with this
             ``memory=``, with a tenth more, and so on to twice as much, each ``"memory"`` and ``"epoch_bytes"`` (of rows

@@ -10,7 +10,7 @@ _LABELS = {
     "sampling": "samples a window",
     "planning": "plans it",
     "scanning": "scans the store for it",
-    "packing": "packs rows that leave",
+    "updating": "updates the cache",
     "reading": "reads a batch",
     "waiting": "the loop waits",
 }
