@@ -13,8 +13,6 @@ from freshgo._args.size import format_size
 from freshgo._args.types import Types
 from freshgo._args.whole import Attributes
 from freshgo._data.source import Source
-from freshgo._device.mover import HELD, Ahead, Batches, CudaStreams, Mover, on_host
-from freshgo._device.packed import Unpacking, grouped_by
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
 from freshgo._observe.log import LOG
@@ -23,7 +21,16 @@ from freshgo.errors import CudaError, DTypeError, InvalidArgumentError
 from freshgo.policies import Resolved
 
 if TYPE_CHECKING:
+    from freshgo._device.mover import Ahead, Mover
     from freshgo._device.row_cache import DeviceCache
+
+
+class Batches(Protocol):
+    """Where the batches of an epoch come from: a native loader, or what has this face."""
+
+    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
+        """The next batch; ``None`` after the last one, and without ``wait`` where it is not made within
+        ``timeout_ms``."""
 
 
 class Delivery(Protocol):
@@ -115,6 +122,8 @@ class OnDevice:
         self._ahead: Ahead | None = None  # of the running epoch
 
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
+        from freshgo._device.mover import HELD
+
         held = None if self._cache is None else self._cache.row_of_node
         adapted = {**options, "holds": HELD, "held": held, "lock_memory": True, "packed": True}
         if options["history"] is None:  # whose levels the library groups
@@ -122,6 +131,8 @@ class OnDevice:
         return {**adapted, "feature_dtype": "stored"} if self._narrow else adapted
 
     def batches(self, made: Batches, count: int) -> Ahead:
+        from freshgo._device.mover import Ahead
+
         self._ahead = Ahead(made, self._mover, count, look=self._look)
         return self._ahead
 
@@ -189,6 +200,8 @@ def open_delivery(
     if device is None:
         return _on_pinned() if pin_memory else OnHost()
     from freshgo._device import pinned_memory
+    from freshgo._device.mover import CudaStreams, Mover, on_host
+    from freshgo._device.packed import Unpacking, grouped_by
 
     if not pinned_memory.lock_buffers(device.index):
         LOG.warning("the driver does not lock the library's buffers: batches go through PyTorch's pinned memory")

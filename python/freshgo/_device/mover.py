@@ -21,7 +21,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ from freshgo._device.packed import LAYOUT, PACKED, Part, Unpacking, kept, parts_
 from freshgo._native import libraries
 from freshgo._native.loader import RawBatch
 from freshgo._observe.ranges import stage
+
+if TYPE_CHECKING:
+    from freshgo._device.delivery import Batches
 
 ON_HOST = frozenset({"num_sampled_nodes", "num_sampled_edges", "history_counts"})
 """Tensors of a batch that become numbers and stay."""
@@ -90,14 +93,6 @@ class Streams(Protocol):
 
     def use(self, tensor: Tensor) -> None:
         """Tell the allocator that the consumer's stream uses a tensor made in the side stream."""
-
-
-class Batches(Protocol):
-    """Where the batches of an epoch come from: a native loader, or what has this face."""
-
-    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
-        """The next batch; ``None`` after the last one, and without ``wait`` where it is not made within
-        ``timeout_ms``."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from freshgo._args.progress import Progress
 from freshgo._data.source import Source
-from freshgo._device.mover import Batches
+from freshgo._device.delivery import Batches
 from freshgo._loader.ranks import Share
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch

@@ -16,7 +16,7 @@ from freshgo._args import checks
 from freshgo._args.types import Layout
 from freshgo._data.narrow import Delivered
 from freshgo._data.source import Source
-from freshgo._device import delivery, mover
+from freshgo._device import delivery
 from freshgo._loader.arrange import Assembler
 from freshgo._loader.batch_makers import BatchMaker
 from freshgo._loader.openings import Openings
@@ -148,7 +148,7 @@ class Engine:
         if mode != "trace":
             batches = self._tables.batches(self.delivery.batches(self._batch_maker.batches(native, left), left))
             if self._workers is not None:  # not on a device, the only place where next() always waits
-                batches = self._workers.batches(cast(mover.Batches, batches), self.assembler.arranged)
+                batches = self._workers.batches(cast(delivery.Batches, batches), self.assembler.arranged)
         count = share.count(native.num_batches)
         return Started(batches, count - left, count)
 

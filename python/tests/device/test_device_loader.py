@@ -15,7 +15,7 @@ from torch import Tensor
 
 from freshgo import Loader, errors
 from freshgo._batch.structure import recall
-from freshgo._device import delivery, row_cache
+from freshgo._device import delivery, mover, row_cache
 from freshgo._device.packed import PACKED, Part, Unpacking
 from freshgo._native.process import counters
 from freshgo.history import History
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loader that is asked for CUDA takes streams over memory of the host."""
     monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
-    monkeypatch.setattr(delivery, "CudaStreams", LateStreams)
+    monkeypatch.setattr(mover, "CudaStreams", LateStreams)
     monkeypatch.setattr(row_cache, "assembler", lambda device: LateStreams.last.assemble)
 
 

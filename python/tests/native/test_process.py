@@ -33,6 +33,8 @@ print("end")
 
 SELDOM = (
     "history",
+    "_device.mover",
+    "_device.packed",
     "_device.row_cache",
     "_ops",
     "_plots.plan",

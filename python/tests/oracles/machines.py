@@ -19,7 +19,7 @@ import pytest
 import torch
 from device_fakes import LateStreams
 
-from freshgo._device import delivery, row_cache
+from freshgo._device import delivery, mover, row_cache
 from freshgo._native import abi, cuda
 
 SOURCES = Path(__file__).resolve().parents[3] / "csrc" / "cuda" / "emulator"
@@ -61,7 +61,7 @@ class Emulator:
     @contextmanager
     def loading(self) -> Iterator[str]:
         """With streams that copy as late as CUDA may."""
-        kept = delivery.resolve, delivery.CudaStreams, row_cache.assembler
+        kept = delivery.resolve, mover.CudaStreams, row_cache.assembler
 
         class Streams(LateStreams):
             def assemble(streams, *rows: torch.Tensor) -> torch.Tensor:  # noqa: N805
@@ -69,12 +69,12 @@ class Emulator:
                 return self.run(lambda: cuda.assemble(*rows))
 
         delivery.resolve = lambda device: None if device is None else self.device
-        delivery.CudaStreams = Streams  # type: ignore[misc, assignment]
+        mover.CudaStreams = Streams  # type: ignore[misc, assignment]
         row_cache.assembler = lambda device: Streams.last.assemble
         try:
             yield "cuda"
         finally:
-            delivery.resolve, delivery.CudaStreams, row_cache.assembler = kept  # type: ignore[misc]
+            delivery.resolve, mover.CudaStreams, row_cache.assembler = kept  # type: ignore[misc]
 
 
 def emulated_driver(folder: Path) -> Path | None:

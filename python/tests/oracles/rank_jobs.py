@@ -257,7 +257,7 @@ def soak(file: str, rank: int, world: int, data: Any, options: dict[str, Any], b
 
 def judged_with(loader: Loader, rows: int) -> Loader:
     """A loader whose order of batches is made for a cache of so many rows, as that of another memory would be."""
-    loader._engine.openings.change({**loader._engine.options, "reorder_rows": rows})
+    loader._engine.openings.change(reorder_rows=rows)
     loader._engine.order.value = loader._engine.order.planned()
     return loader
 
