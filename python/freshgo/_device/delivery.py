@@ -13,7 +13,7 @@ from freshgo._args.size import format_size
 from freshgo._args.types import Types
 from freshgo._args.whole import Attributes
 from freshgo._data.source import Source
-from freshgo._native.loader import RawBatch
+from freshgo._native.loader import Batches, RawBatch
 from freshgo._native.options import LoaderOptions
 from freshgo._observe.log import LOG
 from freshgo._observe.ranges import stage
@@ -23,14 +23,6 @@ from freshgo.policies import Resolved
 if TYPE_CHECKING:
     from freshgo._device.mover import Ahead, Mover
     from freshgo._device.row_cache import DeviceCache
-
-
-class Batches(Protocol):
-    """Where the batches of an epoch come from: a native loader, or what has this face."""
-
-    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
-        """The next batch; ``None`` after the last one, and without ``wait`` where it is not made within
-        ``timeout_ms``."""
 
 
 class Delivery(Protocol):

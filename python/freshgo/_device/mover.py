@@ -21,7 +21,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -29,11 +29,8 @@ from torch import Tensor
 from freshgo._args.types import Types
 from freshgo._device.packed import LAYOUT, PACKED, Part, Unpacking, kept, parts_of
 from freshgo._native import libraries
-from freshgo._native.loader import RawBatch
+from freshgo._native.loader import Batches, RawBatch
 from freshgo._observe.ranges import stage
-
-if TYPE_CHECKING:
-    from freshgo._device.delivery import Batches
 
 ON_HOST = frozenset({"num_sampled_nodes", "num_sampled_edges", "history_counts"})
 """Tensors of a batch that become numbers and stay."""

@@ -6,10 +6,9 @@ from typing import Any
 
 from freshgo._args.progress import Progress
 from freshgo._data.source import Source
-from freshgo._device.delivery import Batches
 from freshgo._loader.ranks import Share
+from freshgo._native.loader import Batches, RawBatch
 from freshgo._native.loader import Loader as NativeLoader
-from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
 
 

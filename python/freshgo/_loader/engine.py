@@ -26,6 +26,7 @@ from freshgo._loader.position import Mode, Position
 from freshgo._loader.ranks import Agreement, Share, check_same
 from freshgo._loader.request import Request
 from freshgo._loader.transforming import Workers
+from freshgo._native.loader import Batches as NativeBatches
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
@@ -148,7 +149,7 @@ class Engine:
         if mode != "trace":
             batches = self._tables.batches(self.delivery.batches(self._batch_maker.batches(native, left), left))
             if self._workers is not None:  # not on a device, the only place where next() always waits
-                batches = self._workers.batches(cast(delivery.Batches, batches), self.assembler.arranged)
+                batches = self._workers.batches(cast(NativeBatches, batches), self.assembler.arranged)
         count = share.count(native.num_batches)
         return Started(batches, count - left, count)
 

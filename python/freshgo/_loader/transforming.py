@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from freshgo._device.delivery import Batches
-from freshgo._native.loader import RawBatch
+from freshgo._native.loader import Batches, RawBatch
 from freshgo._observe.ranges import stage
 from freshgo.errors import FreshgoError
 

@@ -11,7 +11,7 @@ import ctypes
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -53,6 +53,14 @@ _PATIENCE = 5.0
 """Seconds of waiting after which a bar appears."""
 
 _MODES = {"train": header.TRAIN, "trace": header.TRACE, "plain": header.PLAIN}
+
+
+class Batches(Protocol):
+    """Where the batches of an epoch come from: a native loader, or what has this face."""
+
+    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
+        """The next batch; ``None`` after the last one, and without ``wait`` where it is not made within
+        ``timeout_ms``."""
 
 
 class Loader(Handle, HistoryCalls):
