@@ -96,8 +96,9 @@ func (f *Filler) Fill(b *batch.Batch) error {
 	if err := f.finish(tensors); err != nil || !f.Drawn.Parts.Packed {
 		return err
 	}
-	packed := err
-	return cmp.Or(f.Sampling.Compute(f.Turns.Ctx, func() { packed = b.Pack() }), packed)
+	var failed error
+	err = f.Sampling.Compute(f.Turns.Ctx, func() { failed = b.Pack() })
+	return cmp.Or(err, failed)
 }
 
 // finish widens stored rows to the rows that the batch delivers, and clears rows that pruning has left unread, or that
@@ -128,7 +129,10 @@ func (f *Filler) finish(tensors [][]byte) error {
 // end of each tensor, from where finish widens narrow ones. It is nil for tensors that the batch omits.
 func (f *Filler) rowTensors(b *batch.Batch) ([][]byte, error) {
 	tensors := make([][]byte, len(f.Features.Tables))
-	f.Tensors = make([][]byte, len(f.Features.Tables))
+	f.Tensors = tensors
+	if len(f.Features.Trained) > 0 {
+		f.Tensors = make([][]byte, len(tensors))
+	}
 	f.wide = reuse.Slice(f.wide, len(f.Features.Tables))
 	for i := range f.Features.Tables {
 		t := &f.Features.Tables[i]

@@ -11,7 +11,6 @@ import (
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
-	"freshgo/core/store"
 )
 
 // someHeld holds about a share of the nodes, the first of them first, and says who is
@@ -33,14 +32,8 @@ func someHeld(nodes int64, share float64) (held []int32, owners []int64) {
 // equal the batches of a loader whose consumer holds none, under every cache policy.
 func TestHeldRowsAreLeftOut(t *testing.T) {
 	for _, f := range forms(someDataset()) {
-		g, s := f.graph(t), f.store(t, ssd.OS)
-		sources := map[string]draw.Source{"graph": g, "store": draw.OpenStore(s), "relaid": draw.OpenStore(relaid(t, s,
-			store.Hot))}
-		base := f.options()
-		base.FeatureCache, base.Superbatch, base.Transfer, base.Prefetch = rowsFor(500), 10, "page-once+forward", 3
-		if len(f.names) > 1 {
-			base.FeatureCache, base.Superbatch, base.BufferMemory = 80<<10, 4, 4<<20
-		}
+		g, sources := f.sources(t)
+		base := f.shortWindows()
 		ways := map[string]draw.Options{"": base}
 		if base.Seeds == nil {
 			rng := explore.Rand(t, 3, 9)

@@ -14,21 +14,15 @@ import (
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
-	"freshgo/core/store"
 )
 
 // TestPaddedBatches is the metamorphic test of padding: without what pads them, batches equal the batches of a loader
 // that pads none, from memory and from disk, under every cache policy, with rows in any order and with repeated seeds.
 func TestPaddedBatches(t *testing.T) {
 	for _, f := range forms(someDataset()) {
-		g, s := f.graph(t), f.store(t, ssd.OS)
-		sources := map[string]draw.Source{"graph": g, "store": draw.OpenStore(s), "relaid": draw.OpenStore(relaid(t, s,
-			store.Hot))}
-		base := f.options()
-		base.FeatureCache, base.Superbatch, base.Transfer, base.Prefetch = rowsFor(500), 10, "page-once+forward", 3
-		if len(f.names) > 1 {
-			base.FeatureCache, base.Superbatch, base.BufferMemory = 80<<10, 4, 4<<20
-		} else {
+		g, sources := f.sources(t)
+		base := f.shortWindows()
+		if len(f.names) == 1 {
 			rng := explore.Rand(t, 3, 9)
 			for range 900 {
 				base.Seeds = append(base.Seeds, rng.Int64N(300)) // some repeat within a batch

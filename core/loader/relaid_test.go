@@ -36,6 +36,24 @@ func relaid(t *testing.T, s *store.Store, order string) *store.Store {
 	return other
 }
 
+// sources returns the graph of a form, and by name every source of it: the graph, a store, and the store relaid out.
+func (f *form) sources(t *testing.T) (*draw.Graph, map[string]draw.Source) {
+	t.Helper()
+	g, s := f.graph(t), f.store(t, ssd.OS)
+	relaidOut := draw.OpenStore(relaid(t, s, store.Hot))
+	return g, map[string]draw.Source{"graph": g, "store": draw.OpenStore(s), "relaid": relaidOut}
+}
+
+// shortWindows returns options with a cache of some rows, which plans make in short windows.
+func (f *form) shortWindows() draw.Options {
+	o := f.options()
+	o.FeatureCache, o.Superbatch, o.Transfer, o.Prefetch = rowsFor(500), 10, "page-once+forward", 3
+	if len(f.names) > 1 {
+		o.FeatureCache, o.Superbatch, o.BufferMemory = 80<<10, 4, 4<<20
+	}
+	return o
+}
+
 // TestRelaidStoreGivesTheSameBatches holds that the order of rows on disk, which each node type has, shows in nothing,
 // whoever decides over the cache.
 func TestRelaidStoreGivesTheSameBatches(t *testing.T) {

@@ -31,7 +31,7 @@ const (
 	// mostWidth is the widest number that a load of eight bytes has wherever its first byte begins. Loads of numbers of up
 	// to narrowWidth begin at words: fewer of them lie on two lines of a processor's cache.
 	mostWidth, narrowWidth = 57, 32
-	// pairWidth is the widest number of which two, and seven bits before them, are in eight bytes.
+	// pairWidth is the width up to which eight bytes hold two numbers behind the seven bits that a byte may begin with.
 	pairWidth = 28
 
 	wordBits = 32

@@ -22,11 +22,14 @@ from freshgo._args.urls import is_url, local_path, shown_url
 from freshgo._args.whole import is_plain
 from freshgo.errors import DTypeError, InvalidArgumentError
 
+TRANSPOSED = ("source_ptr", "source_target", "source_edge")
+"""The names under which batches bring edges grouped by source, with ``transpose=True``."""
+
 RESERVED = frozenset(
     {
         *("n_id", "e_id", "input_id", "batch_size", "num_nodes", "num_sampled_nodes", "num_sampled_edges"),
         *("edge_index", "ptr", "splits"),
-        *("source_ptr", "source_target", "source_edge"),  # with transpose=True
+        *TRANSPOSED,
     }
 )
 """Names that a batch, or the description of a graph, uses itself."""

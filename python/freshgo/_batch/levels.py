@@ -6,13 +6,14 @@ from typing import Any
 
 from torch import Tensor
 
+from freshgo._args.named import TRANSPOSED
 from freshgo._args.types import Types
 from freshgo._batch.structure import Block, HeteroBlock, Known, Levels, Transposed, remember
 
 
 def take_transposed(tensors: dict[str, Tensor], prefix: str = "", suffix: str = "") -> Transposed | None:
     """Take a graph grouped by source out of the tensors of a batch, if it is there."""
-    names = [f"{prefix}{name}{suffix}" for name in ("source_ptr", "source_target", "source_edge")]
+    names = [f"{prefix}{name}{suffix}" for name in TRANSPOSED]
     return Transposed(*(tensors.pop(name) for name in names)) if names[0] in tensors else None
 
 

@@ -14,12 +14,10 @@ from collections.abc import Mapping, Set
 import torch
 from torch import Tensor
 
+from freshgo._args.named import TRANSPOSED
 from freshgo._args.types import Types
 
 PACKED, LAYOUT = "fg/packed", "fg/layout"
-
-_GROUPED = ("source_ptr", "source_target", "source_edge")
-"""The names under which batches bring :class:`~freshgo._batch.structure.Transposed`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +100,7 @@ class Unpacking:
         in_order, edge = torch.sort(keys, stable=True)
         ptr = torch.searchsorted(in_order, self._counting(num_sources + 1, keys))
         grouped = ptr, targets.index_select(0, edge).to(torch.int32), edge.to(torch.int32)
-        return {f"{prefix}{name}": tensor for name, tensor in zip(_GROUPED, grouped, strict=True)}
+        return {f"{prefix}{name}": tensor for name, tensor in zip(TRANSPOSED, grouped, strict=True)}
 
     def _counting(self, count: int, like: Tensor) -> Tensor:
         """0, 1, 2, ... below ``count``, which nobody changes."""
