@@ -38,12 +38,8 @@ type Forecaster struct {
 // kept is not known before the first update, or within an epoch; mem.ErrBudget.
 func (h *Pruner) Forecast(budget *mem.Budget, from, count int64) (*Forecaster, error) {
 	h.turns.mu.Lock()
-	rowBytes, ahead := h.decided.state.Stats().RowBytes, len(h.decided.restored)
-	for i := range h.decided.waiting {
-		if i >= h.turns.given {
-			ahead++
-		}
-	}
+	rowBytes := h.decided.state.Stats().RowBytes
+	running := h.turns.running() || len(h.decided.restored) > 0
 	h.turns.mu.Unlock()
 	switch err := h.Forecastable(); {
 	case err != nil:
@@ -51,7 +47,7 @@ func (h *Pruner) Forecast(budget *mem.Budget, from, count int64) (*Forecaster, e
 	case rowBytes == 0:
 		return nil, fmt.Errorf("%w: a forecast needs the width of embeddings, known from the first update on: "+
 			"train one batch first", ErrCall)
-	case ahead > 0:
+	case running:
 		return nil, fmt.Errorf("%w: an epoch is running: ask for a forecast between epochs", ErrCall)
 	}
 	f, err := h.forecaster(budget)

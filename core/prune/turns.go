@@ -28,6 +28,9 @@ func (t *turns) begin(from, count int64, plain bool) {
 	t.updated = t.given
 }
 
+// running reports whether batches of an epoch that uses the history are still to be handed over.
+func (t *turns) running() bool { return !t.plain && !t.shut && t.given < t.first+t.count }
+
 // waiter is one call of wait.
 type waiter struct {
 	until func() bool   // seen by the holder of mu

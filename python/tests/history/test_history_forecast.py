@@ -129,8 +129,9 @@ def test_gradients_are_not_foreseen(wide: Path) -> None:
         assert "history" not in loader.plan().data
 
 
-def test_what_nobody_knows_ahead_is_refused(store: Path) -> None:
-    model, history = made({"keep": "aggregates"})
+@pytest.mark.parametrize("lag", [0, 2])  # 0: the next batch is not pruned before the update of this one
+def test_what_nobody_knows_ahead_is_refused(store: Path, lag: int) -> None:
+    model, history = made({"keep": "aggregates", "lag": lag})
     with pytest.raises(errors.ClosedError):
         history.forecast()
     with Loader(GRAPH, HOPS, history=history, **OPTIONS) as loader:
