@@ -206,8 +206,7 @@ func TestRowsArePutAfterAFlush(t *testing.T) {
 	}
 }
 
-// TestStepsOfTypesAreExact trains two tables of one node type and one of another. So many rows are returned that
-// they go to the file of the runs.
+// TestStepsOfTypesAreExact trains two tables of one node type and one of another.
 func TestStepsOfTypesAreExact(t *testing.T) {
 	_, in := heteroInputs()
 	path := filepath.Join(t.TempDir(), "graph")

@@ -104,21 +104,27 @@ func (p *putRows) toSlots(f *fetch.Filler, step *stepSlots) {
 
 // toTable returns the rows that are neither in the batch nor in slots.
 func (p *putRows) toTable() error {
+	spilled := false
+	for k, row := range p.rows {
+		switch row := uint32(row); {
+		case p.written.Has(int64(k)):
+		case p.back.Away(row) && p.back.Replace(row, p.record(k)):
+			p.written.Add(int64(k))
+		default:
+			spilled = spilled || p.back.Spilled(row)
+		}
+	}
+	if spilled { // a run may have an older record
+		if err := p.back.Flush(); err != nil {
+			return err
+		}
+	}
 	for k, row := range p.rows {
 		if p.written.Has(int64(k)) {
 			continue
 		}
-		row := uint32(row)
-		if p.back.Away(row) {
-			if p.back.Replace(row, p.record(k)) {
-				continue
-			}
-			if err := p.back.Flush(); err != nil { // the run would have an older record
-				return err
-			}
-		}
-		p.back.Take(row)
-		if err := p.back.Add(row, p.record(k)); err != nil {
+		p.back.Take(uint32(row))
+		if err := p.back.Add(uint32(row), p.record(k)); err != nil {
 			return err
 		}
 	}
