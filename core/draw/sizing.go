@@ -22,7 +22,7 @@ func RequestOf(m *Sampling, g *sizing.Graph) sizing.Request {
 		Memory: o.Memory, FeatureCache: o.FeatureCache, NeighborCache: o.NeighborCache, Cache: o.Cache,
 		Workers: min(cmp.Or(o.Workers, runtime.NumCPU()), most), Prefetch: min(o.Prefetch, most), Holds: o.Holds,
 		EpochBatches: max(1, m.NumBatches()), Superbatch: o.Superbatch, Reorder: o.Reorder,
-		TraceMemory: o.TraceMemory, BufferMemory: o.BufferMemory,
+		TraceMemory: o.TraceMemory, BufferMemory: o.BufferMemory, Transfer: o.Transfer,
 		History: HistorySizes(m, g),
 	}
 	if o.Scratch != "" {

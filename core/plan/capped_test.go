@@ -172,7 +172,7 @@ func runCapped(t *testing.T, d *cappedDisk, name string, trace []Batch, numRows 
 // first window takes of it makes the plans after that: in the median they are predicted within 30 %, and they take long
 // requests of packs where without it many short ones seemed as cheap.
 func TestWhatIsLearnedIsPlannedFor(t *testing.T) {
-	for width, pool := range map[int]int{300: 24, 600: 16, 3000: 8} {
+	for width, pool := range map[int]int{150: 32, 300: 24, 600: 16} {
 		run := func(learns bool) (seconds float64, errors []float64, chosen map[string]int) {
 			rng := rand.New(rand.NewPCG(uint64(width), 3)) // constant: where two cost nearly the same, chance decides
 			trace := wide(rng, pool, width, 1<<15)
@@ -245,19 +245,19 @@ func TestWhatIsLearnedIsPlannedFor(t *testing.T) {
 }
 
 // TestShortRequestsAreLearnedToCost: where a calibration has found that requests cost nothing, rows that leave the
-// cache are set aside and the others read with their batches. Two seconds of such reads say otherwise, and the same
+// cache are set aside and batches read the others, page by page. Two seconds of such reads say otherwise, and the same
 // window is scanned into packs.
 func TestShortRequestsAreLearnedToCost(t *testing.T) {
 	const width = 600
 	rng := rand.New(rand.NewPCG(width, 3)) // constant: where two cost nearly the same, chance decides
-	trace := wide(rng, 8, width, 1<<15)
+	trace := wide(rng, 9, width, 1<<15)
 	for len(trace) < 24 {
-		trace = append(trace, trace[rng.IntN(8)])
+		trace = append(trace, trace[rng.IntN(9)])
 	}
 	c := testConfig(1<<15, 300, auto)
 	c.PackMemory, c.PackFile = 0, 1<<30
 	c.Device = ssd.Device{PageSeconds: 100e-6, ReadBytesPerSecond: 4e7, WriteBytesPerSecond: 4e7}
-	for want, learns := range map[string]bool{"forward": false, "pack+forward": true} {
+	for want, learns := range map[string]bool{"page-once+forward": false, "pack+forward": true} {
 		p, err := New(mem.NewBudget(0), c)
 		require.NoError(t, err)
 		learned, full := ssd.Learn(c.Device, c.SlotBytes, ssd.Full{}), ssd.Full{}

@@ -70,11 +70,9 @@ const (
 	// differ.
 	worthwhile = 0.98
 
-	// hardlyMore is the factor by which a method may move more bytes than the method that moves the fewest. Beyond it, a
-	// method must save as large a part of the cost as it moves more; or a quarter of the device's time; or its bytes in
-	// sequence must take less than a quarter of it: then requests bound the device, not bytes. Without the first, reading
-	// pages once took 3.3 million requests and 152 s where packs take 131 s and move a quarter more.
-	hardlyMore = 1.2
+	// doubt is the factor within which a request's price is known, beside the price of bytes. A method that moves more
+	// bytes must be cheaper than others even where requests cost that much less: bytes are certain.
+	doubt = 2
 
 	// mostAlong bounds the rows that a batch reads along for later ones. Each takes about 48 bytes while the batch is
 	// read, 12 MB in all, for any window. Where a page has many rows, the first batches would otherwise lead nearly all of
@@ -82,8 +80,15 @@ const (
 	mostAlong = 1 << 18
 )
 
-// moved returns the bytes that a method reads and writes.
-func (o *Option) moved() float64 { return float64(o.BytesRead + o.BytesWritten) }
+// certain returns the cost of a method with what its bytes take in sequence counted once more for each doubt: of two
+// methods, the one with more bytes is then the cheaper one if its requests save as much at a price divided by doubt.
+func (o *Option) certain(d ssd.Device) float64 {
+	each := d.PageSeconds / ssd.PageBytes
+	if d.ReadBytesPerSecond > 0 {
+		each = 1 / d.ReadBytesPerSecond
+	}
+	return o.Cost + (doubt-1)*float64(o.BytesRead+o.BytesWritten)*each
+}
 
 // mix spreads consecutive numbers (the finaliser of MurmurHash3).
 func mix(x uint32) uint32 {
@@ -119,20 +124,10 @@ func (w *window) choose(ctx context.Context) (method, string, error) {
 		return method{}, "", err
 	}
 	c := &w.plan.Choice
-	fewest := math.Inf(1)
 	for _, m := range w.methods {
-		o := s.price(m)
-		c.Options = append(c.Options, o)
-		fewest = min(fewest, o.moved())
+		c.Options = append(c.Options, s.price(m))
 	}
-	best := cheapest(c.Options, func(o *Option) float64 { return o.Cost * max(1, o.moved()/max(1, hardlyMore*fewest)) })
-	taken, rate := &c.Options[best], w.config.Device.ReadBytesPerSecond
-	best = cheapest(c.Options, func(o *Option) float64 {
-		if o == taken || o.Seconds < taken.Seconds*3/4 || o.moved()/rate < taken.Seconds/4 {
-			return o.Cost
-		}
-		return math.Inf(1)
-	})
+	best := cheapest(c.Options, func(o *Option) float64 { return o.certain(w.config.Device) })
 	if w.forced != nil && !slices.Contains(w.methods, *w.forced) {
 		c.Options = append(c.Options, s.price(*w.forced)) // it does what it can: nothing, or a part
 	}
@@ -258,20 +253,23 @@ func (s *sample) price(m method) Option {
 	seconds := func(p price, r reads) float64 { return p.of(at(r.requests), at(r.pages)) }
 	o.prologue = min(seconds(inOrder, n.prologue), seconds(anywhere, n.prologue))
 	o.AheadSeconds, o.processorAhead = seconds(anywhere, n.ahead), seconds(processor, n.ahead)
+	ahead, aheadPacks := n.ahead, 0.0
 	if rows := s.aheadRows(); rows <= float64(w.transfer.room.total()) {
 		// The saving there is at most what the next prologue would need, with the packs that it fills.
 		if scan := seconds(inOrder, n.aheadScan) + w.packSeconds(rows); scan < o.AheadSeconds {
 			o.AheadSeconds, o.processorAhead = scan, seconds(processor, n.aheadScan)+w.packProcessor(rows)
+			ahead, aheadPacks = n.aheadScan, w.transfer.room.inFile(rows)*float64(w.config.recordBytes())
 		}
 	}
 	o.ProcessorSeconds = seconds(processor, n.current) + seconds(processor, n.prologue) + o.processorAhead
 	o.Seconds = seconds(anywhere, n.current) + o.AheadSeconds + o.prologue
 	o.requests = int64(at(n.current.requests + n.prologue.requests))
 	o.bytesTable = int64(at(n.current.pages+n.prologue.pages)) * ssd.PageBytes
-	o.Requests = o.requests + int64(at(n.ahead.requests))
-	o.BytesRead = o.bytesTable + int64(at(n.ahead.pages))*ssd.PageBytes
+	o.Requests = o.requests + int64(at(ahead.requests))
 	o.Fits = cuts.fits
 	w.addPacks(&o, m, cuts, early)
+	o.BytesRead += o.bytesTable + int64(at(ahead.pages))*ssd.PageBytes + int64(aheadPacks)
+	o.BytesWritten += int64(aheadPacks)
 	o.Cost = w.load.cost(o.Seconds, o.ProcessorSeconds, len(w.batches))
 	return o
 }

@@ -81,9 +81,9 @@ func (r *run) add(p span, hole, slotPages int64, to *reads) {
 	to.pages += int64(p.count)
 }
 
-// packSeconds returns the time to write and read back rows that are put into packs. The nearest packs are in memory.
+// packSeconds returns the time to write and read back rows that are put into packs.
 func (t *transfer) packSeconds(rows float64) (seconds float64) {
-	bytes := max(0, rows-float64(t.room.memory)) * float64(t.config.recordBytes())
+	bytes := t.room.inFile(rows) * float64(t.config.recordBytes())
 	if speed := t.config.Device.ReadBytesPerSecond; speed > 0 {
 		seconds = bytes / speed
 	}
@@ -92,7 +92,7 @@ func (t *transfer) packSeconds(rows float64) (seconds float64) {
 
 // packProcessor returns the processor time of rows that are put into packs.
 func (t *transfer) packProcessor(rows float64) float64 {
-	inFile := max(0, rows-float64(t.room.memory))
+	inFile := t.room.inFile(rows)
 	return t.packedProcessor(rows, inFile, inFile)
 }
 

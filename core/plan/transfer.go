@@ -81,6 +81,9 @@ type room struct{ memory, file int64 }
 
 func (r room) total() int64 { return r.memory + r.file }
 
+// inFile returns how many of a number of rows are in packs in the file: the nearest packs are in memory.
+func (r room) inFile(rows float64) float64 { return max(0, rows-float64(r.memory)) }
+
 func newTransfer(c *Config) transfer {
 	record := c.recordBytes()
 	t := transfer{config: c, room: room{c.PackMemory / record, c.PackFile / record}}

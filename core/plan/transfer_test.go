@@ -318,3 +318,56 @@ func TestABatchReadsABoundedNumberOfRowsAlong(t *testing.T) {
 		require.Empty(t, step.Extra)
 	}
 }
+
+// TestRowsLeftAheadAreCountedAsTheyAreRead: where the next prologue reads what a way leaves to the batches ahead in one
+// scan, its bytes are those of the scan and of the packs that it fills, as its seconds are: not a page for each row of
+// each batch, which would be eight times as much here.
+func TestRowsLeftAheadAreCountedAsTheyAreRead(t *testing.T) {
+	const numRows = 1 << 15
+	rng := rand.New(rand.NewPCG(9, 9)) // constant: where two cost nearly the same, chance decides
+	trace := wide(rng, 32, 4000, numRows)
+	c := testConfig(numRows, 1000, auto)
+	c.PackMemory, c.PackFile = 0, 1<<30
+	p, err := New(mem.NewBudget(0), c)
+	require.NoError(t, err)
+	defer p.Close()
+	s, err := planned(context.Background(), p, 0, trace[:16], trace[16:])
+	require.NoError(t, err)
+	defer s.Release()
+	file := int64(0)
+	for _, l := range c.Tables {
+		file += l.FileBytes()
+	}
+	packs := 2 * 32 * 4000 * c.recordBytes() // a write and a read of every row of both windows, at most
+	at := slices.IndexFunc(s.Choice.Options, func(o Option) bool { return o.Name == "pack" })
+	o := s.Choice.Options[at]
+	require.LessOrEqual(t, o.BytesRead+o.BytesWritten, 2*file+packs)
+	require.Greater(t, o.BytesRead+o.BytesWritten, 2*file, "two scans, and packs")
+	require.Less(t, o.BytesWritten, packs/2)
+	require.Greater(t, o.BytesWritten, int64(16*4000)*c.recordBytes(), "rows ahead are written as well")
+}
+
+// TestBytesAreCertain: of two ways, the one that moves more bytes must be cheaper where requests cost half of what they
+// are believed to as well.
+func TestBytesAreCertain(t *testing.T) {
+	const rate, request = 1e9, 10e-6
+	d := ssd.Device{RequestSeconds: request, PageSeconds: 4e-6, ReadBytesPerSecond: rate}
+	way := func(requests, bytes int64) Option {
+		seconds := float64(requests)*request + float64(bytes)/rate
+		return Option{Requests: requests, BytesRead: bytes, Seconds: seconds, Cost: seconds}
+	}
+	few := way(100_000, 1e9) // 2 s
+	for name, want := range map[string]struct {
+		other Option
+		taken bool
+	}{
+		"hardly any requests, 1.4 times the bytes": {way(0, 1.4e9), true},
+		"and 1.6 times":                    {way(0, 1.6e9), false}, // 1.6 s, or 1.5 s at half the price
+		"as many requests, fewer bytes":    {way(100_000, 0.9e9), true},
+		"a few requests more, fewer bytes": {way(105_000, 0.97e9), true},
+	} {
+		require.Equal(t, want.taken, want.other.certain(d) < few.certain(d), name)
+	}
+	d.ReadBytesPerSecond = 0
+	require.InDelta(t, 2+1e9*4e-6/ssd.PageBytes, few.certain(d), 1e-9, "by the page where no rate is known")
+}

@@ -257,6 +257,15 @@ func (f frequencies) planned(cached, ahead float64) float64 {
 	return share(answered(at), drawn)
 }
 
+// unseen returns the share of draws whose rows none of some batches before drew.
+func (f frequencies) unseen(batches float64) float64 {
+	draws := 0.0
+	for _, of := range f {
+		draws += of.rows * of.rate * math.Exp(-of.rate*batches)
+	}
+	return share(draws, f.drawn())
+}
+
 // share returns a part of a whole, 1 of nothing.
 func share(part, whole float64) float64 {
 	if whole <= 0 {

@@ -1,6 +1,11 @@
 package sizing
 
-import "freshgo/core/ssd"
+import (
+	"slices"
+	"strings"
+
+	"freshgo/core/ssd"
+)
 
 // movement predicts the bytes that an epoch moves of the cacheable rows. It holds the quantities that determine them,
 // except for windows and the rows in the cache.
@@ -15,6 +20,7 @@ type movement struct {
 	tables    []*Tensor   // the tensors of these rows, and
 	wanted    []float64   // the rows that a batch needs of each,
 	spread    []float64   // and the share of its pages that these lie on
+	transfer  string      // how cold rows are read: see Request
 }
 
 func (z *division) movement(s *Split) (m movement) {
@@ -37,8 +43,16 @@ func (z *division) movement(s *Split) (m movement) {
 	if rows > 0 {
 		m.single *= pages / rows
 	}
-	m.batches, m.rows = float64(max(1, z.ask.EpochBatches)), byRate(types...)
+	m.batches, m.rows, m.transfer = float64(max(1, z.ask.EpochBatches)), byRate(types...), z.ask.Transfer
+	if !slices.ContainsFunc(m.tables, func(t *Tensor) bool { return 2*t.Width <= ssd.PageBytes }) { // none share pages
+		m.transfer = strings.TrimPrefix(strings.Replace(m.transfer, "page-once", "random", 1), "random+")
+	}
 	switch {
+	case strings.HasPrefix(m.transfer, "scan"): // its packs stay in memory, which has none where plans are stored
+		m.scratch = unlimited
+		if !s.Stored {
+			m.file = float64(s.Packs) / 2
+		}
 	case s.Stored:
 		m.file, m.scratch = float64(z.graph.packsOfUse(s))/2, float64(z.ask.mostScratch())/2
 		m.records = float64(z.costs.recordBytes()) / 2
@@ -77,14 +91,32 @@ func (m movement) taken(cached int64) float64 {
 }
 
 // planned predicts the movement of an epoch of planned batches, by the batches of a window and the rows in the cache.
-// Plans move rows by packs, or on demand if packs would move notably more bytes.
+// Plans that choose move rows by packs, or on demand if packs would move notably more bytes.
 func (m movement) planned(window, cached int64) moved {
 	missed := m.missed(window, cached)
 	packed, onDemand := m.packed(window, missed), m.onDemand(missed)
-	if packed > hardlyMore*onDemand {
+	switch m.transfer {
+	case "random":
 		return moved{onDemand, byPage * onDemand}
+	case "forward":
+		return m.forwarded(window, missed)
+	case "", "auto":
+		if packed > hardlyMore*onDemand {
+			return moved{onDemand, byPage * onDemand}
+		}
 	}
 	return moved{packed, packed}
+}
+
+// forwarded predicts the movement where rows that leave the cache go to packs, and batches read the others themselves:
+// those that no batch of their window or of the one before had.
+func (m movement) forwarded(window int64, missed float64) moved {
+	n := m.window(window)
+	aside := max(0, missed-m.rows.unseen(lookedBack*n))
+	rows := n * aside * m.rows.drawn()
+	aside *= min(1, max(0, min(m.file, m.scratch-n*m.records))/max(1, rows*m.row))
+	packs, onDemand := m.batches*aside*m.rows.drawn()*2*m.row, m.onDemand(missed-aside)
+	return moved{packs + onDemand, packs + byPage*onDemand}
 }
 
 // packed predicts the bytes of packs by the share of rows that the cache does not have: a scan for each window, at most
@@ -109,7 +141,11 @@ func (m movement) onDemand(missed float64) (total float64) {
 
 // missed returns the share of rows that a planned cache does not have.
 func (m movement) missed(window, cached int64) float64 {
-	return 1 - m.rows.planned(float64(cached), 1.5*m.window(window)) // a window and half of the next, in the mean
+	return 1 - m.rows.planned(float64(cached), lookedBack*m.window(window))
 }
+
+// lookedBack is the number of windows that a plan sees, ahead and back, from a batch in the middle of its window: half
+// of that, and another.
+const lookedBack = 1.5
 
 func (m movement) window(n int64) float64 { return min(float64(max(1, n)), m.batches) }

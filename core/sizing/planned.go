@@ -154,7 +154,10 @@ func (z *division) plan(s *Split, room, shared int64) {
 	}
 	more(&s.Traces, ask.TraceMemory, min(ideal, unlimitedTraces))
 	packs := total / packShare
-	if ask.Scratch != 0 {
+	switch {
+	case !ask.packs():
+		packs = min(packs, filePacks) // for traces in the file
+	case ask.Scratch != 0:
 		packs = min(packs, max(packs/2, filePacks)) // what finds no room goes to the file
 	}
 	more(&s.Packs, ask.BufferMemory, min(packs, unlimitedPacks))
@@ -181,8 +184,14 @@ func (r *Request) scratch(g *Graph, s *Split) int64 {
 	if r.Scratch != Auto {
 		return r.Scratch
 	}
+	if s.Stored && !r.packs() {
+		return min(s.Records, r.mostScratch())
+	}
 	return min(g.packsOfUse(s)+s.Records, r.mostScratch())
 }
+
+// packs reports whether rows may wait in packs.
+func (r *Request) packs() bool { return r.Transfer != "random" }
 
 // packsOfUse returns the size of the packs in the scratch file, and of traces if plans are in memory, beyond which more
 // is of no use.
@@ -279,6 +288,9 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 	packs := func(n int64) int64 {
 		file := min(most+n*z.costs.recordBytes(), z.ask.mostScratch())
 		filling := 2 * n * int64(len(s.Columns)) // a pack for each column, of the batches of two windows
+		if !ask.packs() {
+			file, filling = min(n*z.costs.recordBytes(), z.ask.mostScratch()), 0
+		}
 		return ((filling+leastBuffers)*buffer + scratch.TableBytes(file, int(buffer))) * (moreBuffers + 1) / moreBuffers
 	}
 	more := func(n int64) int64 { return traces(n) - s.Traces + packs(n) - s.Packs }

@@ -31,6 +31,7 @@ type Request struct {
 	Reorder      int64  // batches that may change places; 0: none, or Auto
 	TraceMemory  int64  // bytes for traces and plans, or Auto
 	BufferMemory int64  // bytes for packs in memory, or Auto
+	Transfer     string // how planned batches read cold rows, one of plan.Transfers; empty: plan by plan
 	Scratch      int64  // bytes of the scratch file; 0: there is none, or Auto
 	Free         int64  // bytes that are free where it would be; 0: not known
 	Unplannable  string // why batches of this graph cannot be planned; empty: they can
