@@ -11,22 +11,27 @@ const aheadBits = 6
 
 func aheadParts(numRows int64) int64 { return (numRows + 1<<aheadBits - 1) >> aheadBits }
 
-// eachAhead calls keep for each row that is not cached and that a batch ahead needs, by rising row, with its first
-// access there and its mark, 0 or 1, in the parts of the table that wants holds for, given by their first row. The
-// table forgets the access where keep reports false.
-func (r *residency) eachAhead(wants func(first uint32) bool, keep func(row, access, mark uint32) bool) {
-	for part := range r.ahead.Within(0, aheadParts(int64(len(r.rows)))) {
+// eachAhead calls keep for each row from one to before another that is not cached and that a batch ahead needs, by
+// rising row, with its first access there and its mark, 0 or 1, in the parts of the table that wants holds for, given
+// by their first row. The table forgets the access where keep reports false.
+func (r *residency) eachAhead(
+	from, to int64, wants func(first uint32) bool, keep func(row, access, mark uint32) bool,
+) {
+	end := int64(len(r.rows))
+	to = min(to, end)
+	for part := range r.ahead.Within(from>>aheadBits, aheadParts(to)) {
 		first := part << aheadBits
 		if !wants(uint32(first)) {
 			continue
 		}
-		kept := false
-		uses := r.rows[first:min(first+1<<aheadBits, int64(len(r.rows)))]
+		lo, hi := max(first, from), min(first+1<<aheadBits, to)
+		kept := lo > first || hi < min(first+1<<aheadBits, end) // by the rows of the part that it does not come to
+		uses := r.rows[lo:hi]
 		for i, use := range uses {
 			if use == 0 || use&cachedBit != 0 {
 				continue
 			}
-			if keep(uint32(first)+uint32(i), use&accessMask-1, use>>accessBits) {
+			if keep(uint32(lo)+uint32(i), use&accessMask-1, use>>accessBits) {
 				kept = true
 			} else {
 				uses[i] = 0
@@ -43,7 +48,7 @@ func everywhere(uint32) bool { return true }
 
 // forgetAhead ends a plan: nothing is known of rows that are not cached.
 func (r *residency) forgetAhead() {
-	r.eachAhead(everywhere, func(_, _, _ uint32) bool { return false })
+	r.eachAhead(0, int64(len(r.rows)), everywhere, func(_, _, _ uint32) bool { return false })
 }
 
 // settle ends the residency of a plan. It returns cached rows that are needed ahead to the queue, the rows that are
@@ -56,5 +61,5 @@ func (u nextUses) settle(keep func(row, access, mark uint32) bool) {
 		}
 		u.buckets.used.clear(b)
 	}
-	u.cached.eachAhead(everywhere, keep)
+	u.cached.eachAhead(0, int64(len(u.cached.rows)), everywhere, keep)
 }

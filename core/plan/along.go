@@ -12,35 +12,6 @@ type along struct{ leader, row, at uint32 }
 // readAlong finds which step reads which rows along for later ones. Pages that lie in two ranges of rows are read for
 // each.
 func (b *builder) readAlong(ctx context.Context) error {
-	b.cuts = cuts{leaving: uint32(len(b.w.batches)), early: uint32(len(b.w.batches))}
-	early := make([]float64, len(b.w.batches))
-	err := b.eachLed(ctx, func(batch, _ uint32, _ coldRow) error {
-		early[batch]++
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	b.cuts = b.w.cut(b.method, early, b.w.room.total())
-	leaders := newHistogram(int64(b.w.current))
-	err = b.eachLed(ctx, func(_, leader uint32, _ coldRow) error {
-		leaders.add(leader)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if b.along, err = newSpread[along](&b.memory, b.w.storage, &leaders); err != nil {
-		return err
-	}
-	return b.eachLed(ctx, func(_, leader uint32, r coldRow) error {
-		b.counted(b.w.dest(r.at & accessMask))
-		return b.along.put(leader, along{leader, r.row, r.at & accessMask})
-	})
-}
-
-// eachLed calls visit for every row that an earlier batch, its leader, reads along for a batch, by rising rows.
-func (b *builder) eachLed(ctx context.Context, visit func(batch, leader uint32, r coldRow) error) error {
 	own := arena{budget: b.memory.budget}
 	defer own.release()
 	rows, err := newSpread[coldRow](&own, b.w.storage, &b.w.cold.keys)
@@ -48,26 +19,78 @@ func (b *builder) eachLed(ctx context.Context, visit func(batch, leader uint32, 
 		return err
 	}
 	defer rows.free()
-	err = b.w.cold.all(ctx, everywhere, func(r coldRow) error { return rows.put(r.row, r) })
-	led := make([]float64, len(b.w.batches))
-	for r := 0; r < len(rows.counts) && err == nil; r++ {
-		err = b.ledIn(ctx, rows, r, led, visit)
-	}
-	return err
-}
-
-// ledIn is eachLed for a range of rows, after ranges in which batches already lead some rows.
-func (b *builder) ledIn(
-	ctx context.Context, rows *spread[coldRow], r int, led []float64,
-	visit func(batch, leader uint32, r coldRow) error,
-) error {
-	own := arena{budget: b.memory.budget}
-	defer own.release()
-	all, err := rows.take(ctx, r, &own)
-	if err != nil || len(all) == 0 {
+	err = b.w.cold.each(ctx, func(_ int, all []coldRow, _ []uint32) error {
+		for _, r := range all {
+			if err := rows.put(r.row, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	s := &sample{w: b.w, rows: sortByRow(all), led: led, scale: 1}
+	b.cuts = cuts{leaving: uint32(len(b.w.batches)), early: uint32(len(b.w.batches))}
+	early, leaders := make([]float64, len(b.w.batches)), newHistogram(int64(b.w.current))
+	err = b.eachLed(ctx, rows, false, func(batch, leader uint32, _ coldRow) error {
+		early[batch]++
+		leaders.add(leader)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if b.cuts = b.w.cut(b.method, early, b.w.room.total()); !b.cuts.fits {
+		leaders = newHistogram(int64(b.w.current))
+		err = b.eachLed(ctx, rows, false, func(_, leader uint32, _ coldRow) error {
+			leaders.add(leader)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if b.along, err = newSpread[along](&b.memory, b.w.storage, &leaders); err != nil {
+		return err
+	}
+	return b.eachLed(ctx, rows, true, func(_, leader uint32, r coldRow) error {
+		b.counted(b.w.dest(r.at & accessMask))
+		return b.along.put(leader, along{leader, r.row, r.at & accessMask})
+	})
+}
+
+// eachLed calls visit for every row that an earlier batch, its leader, reads along for a batch, by rising rows. rows
+// has the cold rows of the superbatch. The last pass frees them.
+func (b *builder) eachLed(
+	ctx context.Context, rows *spread[coldRow], last bool, visit func(batch, leader uint32, r coldRow) error,
+) error {
+	led := make([]float64, len(b.w.batches))
+	for r := range rows.counts {
+		if err := b.ledIn(ctx, rows, r, last, led, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ledIn is eachLed for a range of rows, after ranges in which batches already lead some rows. Where the superbatch has
+// none of them, nobody leads.
+func (b *builder) ledIn(
+	ctx context.Context, rows *spread[coldRow], r int, last bool, led []float64,
+	visit func(batch, leader uint32, r coldRow) error,
+) error {
+	if rows.counts[r] == 0 {
+		return nil
+	}
+	own := arena{budget: b.memory.budget}
+	defer own.release()
+	n := rows.counts[r]
+	all, err := rows.take(ctx, r, n+int(rows.most[r]), last, &own)
+	if err != nil {
+		return err
+	}
+	from, to := rows.within(r)
+	s := &sample{w: b.w, rows: b.w.cold.withAhead(sortByRow(all), from, to, all[:0]), led: led, scale: 1}
 	if s.batch, err = alloc[uint32](&own, len(s.rows)); err != nil {
 		return err
 	}
@@ -86,7 +109,7 @@ func (b *builder) ledIn(
 func (b *builder) readBy(ctx context.Context, step uint32) error {
 	if r := int(b.along.rangeOf[step>>b.along.shift]); r >= b.taken {
 		b.read.release()
-		all, err := b.along.take(ctx, r, &b.read)
+		all, err := b.along.take(ctx, r, 0, true, &b.read)
 		if err != nil {
 			return err
 		}

@@ -279,7 +279,7 @@ func (b *builder) sortScanned(ctx context.Context) error {
 			return fmt.Errorf("plan: %w", err)
 		}
 		own := arena{budget: b.memory.budget}
-		rows, err := b.scanned.take(ctx, r, &own)
+		rows, err := b.scanned.take(ctx, r, 0, true, &own)
 		if err == nil {
 			var record Record
 			if record, err = b.w.storage.Put(mem.Bytes(sortByRow(rows))); err == nil {

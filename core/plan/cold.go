@@ -183,13 +183,38 @@ func (c *cold) all(ctx context.Context, wants func(row uint32) bool, visit func(
 		}
 		return nil
 	})
-	c.cached.eachAhead(wants, func(row, access, left uint32) bool {
+	c.eachAhead(0, c.numRows(), wants, func(r coldRow) {
 		if err == nil {
-			err = visit(coldRow{row, access | left<<flagShift})
+			err = visit(r)
 		}
-		return true
 	})
 	return err
+}
+
+func (c *cold) numRows() int64 { return int64(len(c.cached.rows)) }
+
+// eachAhead calls visit with the cold rows of the batches ahead (see residency.eachAhead).
+func (c *cold) eachAhead(from, to int64, wants func(row uint32) bool, visit func(r coldRow)) {
+	c.cached.eachAhead(from, to, wants, func(row, access, left uint32) bool {
+		visit(coldRow{row, access | left<<flagShift})
+		return true
+	})
+}
+
+// withAhead merges cold rows of the superbatch, by rising row, with the cold rows of the batches ahead from one row to
+// before another. The result is at the start of memory, which has room for it and for the former behind it.
+func (c *cold) withAhead(rows []coldRow, from, to int64, memory []coldRow) []coldRow {
+	memory = memory[:cap(memory)]
+	rest := memory[len(memory)-len(rows):]
+	copy(rest, rows)
+	merged := memory[:0]
+	c.eachAhead(from, to, everywhere, func(r coldRow) {
+		for len(rest) > 0 && rest[0].row <= r.row {
+			merged, rest = append(merged, rest[0]), rest[1:]
+		}
+		merged = append(merged, r)
+	})
+	return append(merged, rest...)
 }
 
 // each calls visit with the cold rows of one batch of the superbatch after another.

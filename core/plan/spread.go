@@ -2,6 +2,8 @@ package plan
 
 import (
 	"context"
+	"math"
+	"slices"
 
 	"freshgo/core/mem"
 )
@@ -45,6 +47,7 @@ type spread[T any] struct {
 	buffers [][]T
 	parts   []records
 	counts  []int
+	most    []int64 // by range: the entries that the histogram counts
 }
 
 // newSpread returns a spread for up to as many entries as the histogram counts. It allocates from a.
@@ -66,6 +69,7 @@ func newSpread[T any](a *arena, storage Storage, keys *histogram) (*spread[T], e
 		sum += n
 	}
 	sums = append(sums, sum)
+	s.most = sums
 	s.parts, s.counts = make([]records, len(sums)), make([]int, len(sums))
 	for _, n := range sums {
 		buffer, err := alloc[T](a, int(min(n, spreadBytes/size[T]())))
@@ -98,10 +102,10 @@ func (s *spread[T]) flush(r int) error {
 	return nil
 }
 
-// take returns the entries of a range in the order in which they came, and frees the range. They are in the first half
-// of memory for twice as many.
-func (s *spread[T]) take(ctx context.Context, r int, a *arena) ([]T, error) {
-	all, err := alloc[T](a, 2*s.counts[r])
+// take returns the entries of a range in the order in which they came, and frees the range if this is the last time.
+// They are at the start of memory for twice as many, and for as many as room.
+func (s *spread[T]) take(ctx context.Context, r, room int, last bool, a *arena) ([]T, error) {
+	all, err := alloc[T](a, max(2*s.counts[r], room))
 	if err != nil {
 		return nil, err
 	}
@@ -116,10 +120,21 @@ func (s *spread[T]) take(ctx context.Context, r int, a *arena) ([]T, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.parts[r].free(i)
+		if last {
+			s.parts[r].free(i)
+		}
 	}
 	n += copy(all[n:], s.buffers[r])
 	return all[:n], nil
+}
+
+// within returns the keys of a range: from one to before another.
+func (s *spread[T]) within(r int) (from, to int64) {
+	from = int64(slices.Index(s.rangeOf, uint16(r))) << s.shift
+	if next := slices.Index(s.rangeOf, uint16(r+1)); next >= 0 {
+		return from, int64(next) << s.shift
+	}
+	return from, math.MaxInt64 // keys beyond the histogram are in its last part
 }
 
 func (s *spread[T]) free() {

@@ -22,6 +22,7 @@ type disk struct {
 	left   int
 	open   int // records that are not freed
 	loaded int // and loads that are not released
+	put    int // bytes
 }
 
 var errDisk = errors.New("the disk has failed")
@@ -46,7 +47,9 @@ func (d *disk) Put(pieces ...[]byte) (Record, error) {
 		return nil, errDisk
 	}
 	d.count(&d.open, 1)
-	return &onDisk{d, slices.Concat(pieces...)}, nil
+	data := slices.Concat(pieces...)
+	d.count(&d.put, len(data))
+	return &onDisk{d, data}, nil
 }
 
 type onDisk struct {
@@ -167,6 +170,36 @@ func TestStoredPlansFitTheirMemory(t *testing.T) {
 		most := 12*rows + 100*width + 64<<20
 		require.LessOrEqual(t, StateBytes(rows, rows/4)+StoredBytes(1<<25, width), most)
 	}
+}
+
+// TestRowsOfBatchesAheadAreNotStored: to find what is read along, a plan stores the cold rows of its superbatch once,
+// and those of the batches ahead not at all.
+func TestRowsOfBatchesAheadAreNotStored(t *testing.T) {
+	const batches, width, half = 4, 30_000, 1 << 17
+	var trace []Batch
+	for b := range 2 * batches {
+		batch := make(Batch, width)
+		for i := range batch {
+			batch[i] = uint32(b/batches*half + (b%batches*width+i)%half)
+		}
+		trace = append(trace, batch)
+	}
+	var put []int
+	for _, ahead := range []int{0, batches} {
+		d := newDisk(nil)
+		c := testConfig(2*half, 0, "page-once")
+		c.PackMemory, c.PackFile, c.Storage = 0, 1<<40, d
+		p, err := New(mem.NewBudget(0), c)
+		require.NoError(t, err)
+		s, err := p.Plan(context.Background(), 0, d.store(trace[:batches]), d.store(trace[batches:][:ahead]))
+		require.NoError(t, err)
+		s.Release()
+		p.Close()
+		put = append(put, d.put)
+	}
+	require.Equal(t, put[0], put[1])
+	const most = 4 + 4 + 8 + 1 // a row's next use, its record as a cold row, its entry of a spread, and bits
+	require.Less(t, put[1], batches*width*most)
 }
 
 // TestPacksAheadAreCounted: what a planner knows of the packs of batches ahead is in its budget. Where there is no
