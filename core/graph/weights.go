@@ -111,11 +111,11 @@ func placeWeights[W float32 | float64](
 	if err := t.eachWeight(ctx, 0, rows, buffer, nil); err != nil { // in the user's order, which a message speaks of
 		return err
 	}
-	width, one := int64(t.DType.Size()), make([]float64, 1)
 	return edgeIDs.Scan(ctx, o.Budget, func(first int64, ids []int64) error {
-		for i, e := range ids {
-			store.DecodeFloats(t.DType, rows[e*width:(e+1)*width], one)
-			out[first+int64(i)] = W(one[0])
+		part := buffer[:len(ids)]
+		store.GatherFloats(t.DType, rows, ids, part)
+		for i, w := range part {
+			out[first+int64(i)] = W(w)
 		}
 		return nil
 	})

@@ -127,13 +127,11 @@ func (w *weights) read(ctx context.Context, first int64, out []float64) error {
 		}
 		return err
 	}
-	ids, size := w.ids[:len(out)], int64(w.dtype.Size())
+	ids := w.ids[:len(out)]
 	if err := w.edges.Span(ctx, w.space, first, ids); err != nil {
 		return err
 	}
-	for i, e := range ids {
-		store.DecodeFloats(w.dtype, w.whole[e*size:(e+1)*size], out[i:i+1])
-	}
+	store.GatherFloats(w.dtype, w.whole, ids, out)
 	return nil
 }
 

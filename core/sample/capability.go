@@ -119,8 +119,10 @@ func (k *Kind) check(asked Capability) error {
 	if lacks := asked &^ k.Can; lacks != 0 {
 		first := lacks & -lacks
 		why := advice[first]
-		if others := whoCan(asked); others != "" && why == "" {
+		if others := whoCan(asked); why == "" && others != "" {
 			why = "; " + others + " can"
+		} else if why == "" && k.Else != "" {
+			why = ": " + k.Else
 		}
 		return &UnsupportedError{k.Name, options[first], why}
 	}

@@ -288,6 +288,19 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
+// TestRefusalsSayWhatToUse: an option that no sampler has beside another one's option is refused with a reason.
+func TestRefusalsSayWhatToUse(t *testing.T) {
+	for _, k := range kinds {
+		for _, one := range AllCapabilities() {
+			if k.For == 0 || k.Key != "" || k.Can.Has(one) || one == CanMetapaths { // which are of walks
+				continue
+			}
+			_, err := Choose(k.For|one, nil)
+			require.Regexp(t, " cannot be combined with [^:;]*(; .* can$|: .*(: |use ))", err, "%s, %v", k.Name, one)
+		}
+	}
+}
+
 func TestCapabilitiesThatGoTogether(t *testing.T) {
 	for _, pair := range apart {
 		for _, one := range AllCapabilities() {

@@ -17,6 +17,8 @@ type Kind struct {
 	// Packed has the options with which the sampler reads neighbours in memory that are packed; 0: with none.
 	Packed Capability
 	For    Capability // implies the sampler, if it has no Key
+	// Else ends the message about an option that no sampler has together with For: why, and what to use.
+	Else string
 	// Key is the name by which callers choose the sampler, and Options returns its options with their defaults; "" and nil
 	// if other options imply the sampler.
 	Key     string

@@ -35,6 +35,7 @@ type metapath struct {
 var walks = Kind{
 	Name: "random walks",
 	For:  CanWalks,
+	Else: "neighbours are the nodes that walks visit most, not drawn edges: give num_neighbors numbers to have it",
 	Can:  CanTypes | CanWalks | CanMetapaths | CanLinks | CanTranspose | CanDisk | CanEdgeWeight,
 }
 

@@ -33,6 +33,7 @@ type Temporal struct {
 
 var temporal = Kind{
 	Name: "time_attr",
+	Else: "edges that existed at the time of a seed are drawn uniformly, for it alone: omit one of the two",
 	Can: CanTimes | CanTrees | CanReplace | CanTypes | CanLinks | CanExclude | CanBidirectional | CanTranspose |
 		CanDisk | CanExpected | CanEdgeIDs,
 	WholeLists: true,

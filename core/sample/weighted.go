@@ -1,6 +1,10 @@
 package sample
 
-import "freshgo/core/internal/asm"
+import (
+	"math"
+
+	"freshgo/core/internal/asm"
+)
 
 // weighted draws edges in proportion to their weights. Without replacement it draws successively among the remaining
 // edges, so that the first edge of a target is i with probability w_i/W, the second j with w_j/(W-w_i), and so on. An
@@ -187,23 +191,24 @@ func drawLong[W float32 | float64](t *thread, s stream, list []W, sums []float64
 // find returns the offset of the first weight whose running sum exceeds u, never a weight of 0. If rounding has moved u
 // to the total, it returns the last weight above 0. The list has such a weight.
 func find[W float32 | float64](list []W, sums []float64, u float64) int {
-	lo, hi := 0, len(sums)
-	for lo < hi {
-		if mid := (lo + hi) / 2; sums[mid] > u {
-			hi = mid
-		} else {
-			lo = mid + 1
-		}
+	lo := 0
+	for n := len(sums); n > 0; {
+		half := (n + 1) / 2
+		lo += half & -atMost(sums[lo+half-1], u)
+		n -= half
 	}
 	sum := 0.
 	if lo > 0 {
 		sum = sums[lo-1]
 	}
-	at := lo * sumBlock
-	for i, w := range list[at:min(at+sumBlock, len(list))] {
-		if sum += float64(w); sum > u {
-			return at + i
-		}
+	at, below := lo*sumBlock, 0
+	block := list[at:min(at+sumBlock, len(list))]
+	for _, w := range block {
+		sum += float64(w)
+		below += atMost(sum, u)
+	}
+	if below < len(block) {
+		return at + below
 	}
 	i := len(list) - 1
 	for !(list[i] > 0) {
@@ -211,6 +216,9 @@ func find[W float32 | float64](list []W, sums []float64, u float64) int {
 	}
 	return i
 }
+
+// atMost returns 1 if x <= u, else 0, without a branch: which it is depends on a point, so half would be mispredicted.
+func atMost(x, u float64) int { return int(^math.Float64bits(u-x) >> 63) }
 
 // raceOn fills out, whose first n offsets are drawn and in t.set, with other offsets of positive weight as long as
 // there are any, and returns the number of offsets.

@@ -276,3 +276,39 @@ func TestWrongSamplers(t *testing.T) {
 		require.EqualError(t, err, tt.message+": invalid sampler")
 	}
 }
+
+// TestFind compares the search of a point with a scan of running sums: at every sum, and just below and above it, in
+// lists with zeros and of every length of the last block.
+func TestFind(t *testing.T) {
+	for n := 1; n < 5*sumBlock; n++ {
+		list := make([]float64, n)
+		for i := range list {
+			list[i] = float64(i * 7 % 5) // 0 in every fifth place, the first one, and in the last place of some
+		}
+		list[n/2]++
+		sums, running := make([]float64, n/sumBlock), 0.
+		points := []float64{0}
+		for i, w := range list {
+			if running += w; i%sumBlock == sumBlock-1 {
+				sums[i/sumBlock] = running
+			}
+			points = append(points, math.Nextafter(running, 0), running, math.Nextafter(running, math.Inf(1)))
+		}
+		for _, u := range points {
+			want, sum := -1, 0.
+			last := 0
+			for i, w := range list {
+				if sum += w; want < 0 && sum > u {
+					want = i
+				}
+				if w > 0 {
+					last = i
+				}
+			}
+			if want < 0 {
+				want = last
+			}
+			require.Equal(t, want, find(list, sums, u), "%d weights, point %v", n, u)
+		}
+	}
+}

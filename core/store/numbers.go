@@ -31,6 +31,28 @@ func DecodeFloats(dtype manifest.DType, data []byte, out []float64) {
 	}
 }
 
+// GatherFloats turns the numbers of a type at the given places of data into float64.
+func GatherFloats(dtype manifest.DType, data []byte, places []int64, out []float64) {
+	switch dtype {
+	case manifest.DType_FLOAT32:
+		gatherNumbers(mem.View[float32](data), places, out)
+	case manifest.DType_FLOAT64:
+		gatherNumbers(mem.View[float64](data), places, out)
+	default:
+		width := int64(dtype.Size())
+		for i, at := range places {
+			DecodeFloats(dtype, data[at*width:(at+1)*width], out[i:i+1])
+		}
+	}
+}
+
+func gatherNumbers[N float32 | float64](numbers []N, places []int64, out []float64) {
+	out = out[:len(places)]
+	for i, at := range places {
+		out[i] = float64(numbers[at])
+	}
+}
+
 // DecodeIntegers turns integers of a type, as many as out is long, into T.
 func DecodeIntegers[T int64 | float64](dtype manifest.DType, data []byte, out []T) {
 	switch dtype {

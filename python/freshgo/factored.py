@@ -256,7 +256,9 @@ def _devices(devices: object, executors: int) -> list[str] | None:
         if not isinstance(device, str | torch.device):
             raise DTypeError(f"devices must be names of devices or torch.device objects, got {checks.shown(device)}")
         try:
-            torch.device(device)
+            of = torch.device(device)
         except RuntimeError as error:
             raise InvalidArgumentError(f"devices has {device!r}, expected a device that torch has: {error}") from None
+        if of.type == "cuda" and (of.index or 0) >= (have := torch.cuda.device_count()):
+            raise InvalidArgumentError(f"devices has {str(device)!r}, but torch finds {have} CUDA devices")
     return [str(device) for device in devices]

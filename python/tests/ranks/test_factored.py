@@ -251,6 +251,7 @@ def test_wrong_use(path: Path) -> None:
         ({"executors": 1, "switching": False}, errors.InvalidArgumentError, "switching"),
         ({"executors": 2, "devices": ["cpu"]}, errors.InvalidArgumentError, "one for each of 2 executors, got 1"),
         ({"executors": 1, "devices": ["disk"]}, errors.InvalidArgumentError, "disk"),
+        ({"executors": 1, "devices": ["cuda:64"]}, errors.InvalidArgumentError, "cuda:64.*torch finds"),
         ({"executors": 1, "devices": "cpu"}, errors.DTypeError, "list of devices"),
         ({"executors": 2, "after_epoch": 3}, errors.DTypeError, "after_epoch must be callable"),
         ({"executors": 1, "step": lambda model, batch: None}, errors.DTypeError, "must be able to import"),
