@@ -119,9 +119,11 @@ func (k *Kind) check(asked Capability) error {
 	if lacks := asked &^ k.Can; lacks != 0 {
 		first := lacks & -lacks
 		why := advice[first]
-		if others := whoCan(asked); why == "" && others != "" {
+		switch others := whoCan(asked); {
+		case why != "":
+		case others != "":
 			why = "; " + others + " can"
-		} else if why == "" && k.Else != "" {
+		case k.Else != "":
 			why = ": " + k.Else
 		}
 		return &UnsupportedError{k.Name, options[first], why}

@@ -77,18 +77,31 @@ func (s *shape) trace() []plan.Batch {
 
 // seconds predicts the disk time of the second epoch with a division and in windows of the given number of batches, by
 // the plans that the loader would make.
-func (s *shape) seconds(t *testing.T, trace []plan.Batch, window int64, by *Split) (sum float64) {
-	c := plan.Config{
-		NumRows: s.rows, Capacity: by.CacheRows, CarryOver: true, Transfer: "auto", RowBytes: s.width, Depth: 2,
+func (s *shape) seconds(t *testing.T, trace []plan.Batch, window int64, by *Split) float64 {
+	c := s.config(by, "auto")
+	c.PackFile, c.Early = s.rows*int64(s.width)*storedPacks, true
+	if !by.Stored {
+		c.PackMemory = by.Packs / 4 * 3 // what the buffers of the scratch file leave
+	}
+	return s.secondEpoch(t, trace, window, c, func(of *plan.Superplan) float64 { return of.Choice.DeviceSeconds })
+}
+
+// config returns a planner's configuration for a division, without packs.
+func (s *shape) config(by *Split, transfer string) plan.Config {
+	return plan.Config{
+		NumRows: s.rows, Capacity: by.CacheRows, CarryOver: true, Transfer: transfer, RowBytes: s.width, Depth: 2,
 		Tables: []ssd.Layout{{RowBytes: s.width, NumRows: s.rows}},
 		Device: ssd.Device{
 			RequestSeconds: 12e-6, PageSeconds: 1.5e-6, ReadBytesPerSecond: 2e9, WriteBytesPerSecond: 2e9,
 		},
-		PackFile: s.rows * int64(s.width) * storedPacks, SlotBytes: MinSlot, Early: true,
+		SlotBytes: MinSlot,
 	}
-	if !by.Stored {
-		c.PackMemory = by.Packs / 4 * 3 // what the buffers of the scratch file leave
-	}
+}
+
+// secondEpoch plans two epochs in windows, and adds up what the plans of the second one take, by batches.
+func (s *shape) secondEpoch(
+	t *testing.T, trace []plan.Batch, window int64, c plan.Config, takes func(of *plan.Superplan) float64,
+) (sum float64) {
 	p, err := plan.New(mem.NewBudget(0), c)
 	require.NoError(t, err)
 	defer p.Close()
@@ -97,8 +110,8 @@ func (s *shape) seconds(t *testing.T, trace []plan.Batch, window int64, by *Spli
 		ahead := trace[end:min(end+window, int64(len(trace)))]
 		of, err := p.Plan(context.Background(), first, plan.InMemory(trace[first:end]), plan.InMemory(ahead))
 		require.NoError(t, err)
-		if part := min(end, 2*s.batches) - max(first, s.batches); part > 0 { // of the second epoch
-			sum += of.Choice.DeviceSeconds * float64(part) / float64(end-first)
+		if part := min(end, 2*s.batches) - max(first, s.batches); part > 0 {
+			sum += takes(of) * float64(part) / float64(end-first)
 		}
 		of.Release()
 	}

@@ -184,10 +184,11 @@ func (r *Request) scratch(g *Graph, s *Split) int64 {
 	if r.Scratch != Auto {
 		return r.Scratch
 	}
+	packs := g.packsOfUse(s)
 	if s.Stored && !r.packs() {
-		return min(s.Records, r.mostScratch())
+		packs = 0
 	}
-	return min(g.packsOfUse(s)+s.Records, r.mostScratch())
+	return min(packs+s.Records, r.mostScratch())
 }
 
 // packs reports whether rows may wait in packs.
@@ -284,14 +285,13 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 		return bytes
 	}
 	buffer := int64(min(z.graph.slot(), mostBuffer))
-	most := storedPacks * z.graph.packsOfUse(s)
+	most, filled := storedPacks*z.graph.packsOfUse(s), 2*int64(len(s.Columns)) // a pack for each column, in two windows
+	if !ask.packs() {
+		most, filled = 0, 0
+	}
 	packs := func(n int64) int64 {
 		file := min(most+n*z.costs.recordBytes(), z.ask.mostScratch())
-		filling := 2 * n * int64(len(s.Columns)) // a pack for each column, of the batches of two windows
-		if !ask.packs() {
-			file, filling = min(n*z.costs.recordBytes(), z.ask.mostScratch()), 0
-		}
-		return ((filling+leastBuffers)*buffer + scratch.TableBytes(file, int(buffer))) * (moreBuffers + 1) / moreBuffers
+		return ((n*filled+leastBuffers)*buffer + scratch.TableBytes(file, int(buffer))) * (moreBuffers + 1) / moreBuffers
 	}
 	more := func(n int64) int64 { return traces(n) - s.Traces + packs(n) - s.Packs }
 	fits := func(n int64) bool {
