@@ -130,30 +130,6 @@ func TestGradientsEvict(t *testing.T) {
 	}
 }
 
-// TestComputedAgain: a row that was computed although it is cached loses its old entry, whether the new one enters or
-// not.
-func TestComputedAgain(t *testing.T) {
-	h := newHistory(t, Config{NumNodes: 10, Layers: 1, Bytes: 80, Stale: 9, GradFraction: 0.5, Policy: Gradient}, 8)
-	out := make([]Admitted, 1)
-	o := []Observed{{Nodes: []int64{4, 5, 6, 7}, Norms: []float32{1, 1, 1, 1}}}
-	require.NoError(t, h.Update(0, o, out))
-	require.EqualValues(t, 0, h.Admission(1, 4))
-	h.Pin(1, []int32{looked(h, 1, 1, 4)})
-	o[0].Nodes = []int64{5, 4, 4, 5} // 5 enters again, 4 is above the median; each counts once
-	o[0].Norms = []float32{1, 2, 0, 0}
-	require.NoError(t, h.Update(1, o, out))
-	require.Equal(t, []int32{0}, out[0].Rows)
-	require.Equal(t, []int32{1}, out[0].Slots, "slot 0 is relied on")
-	require.EqualValues(t, -1, h.Admission(1, 4))
-	require.EqualValues(t, 1, h.Admission(1, 5))
-	s := h.Stats()
-	require.EqualValues(t, 1, s.Replaced)
-	require.EqualValues(t, 1, s.Evicted)
-	require.EqualValues(t, 16, s.EmbeddingBytes)
-	h.Unpin(1)
-	require.EqualValues(t, 1, h.Stats().Layers[0].Live)
-}
-
 // TestAllNeverEvicts: a slot for each row, written in place, until there is none.
 func TestAllNeverEvicts(t *testing.T) {
 	h := newHistory(t, Config{NumNodes: 10, Layers: 2, Bytes: 8 * 6, Stale: 1, GradFraction: 0.1, Policy: All}, 8)

@@ -155,27 +155,6 @@ func TestAges(t *testing.T) {
 	require.Equal(t, int32(Miss), h.Find(5, 1, 5))
 }
 
-// TestPinsOutliveEntries: the region ends behind a slot that a batch relies on, until it does no more.
-func TestPinsOutliveEntries(t *testing.T) {
-	c := small()
-	h := newHistory(t, c, 8)
-	out := make([]Admitted, 2)
-	for i := range int64(3) {
-		o := Observed{Nodes: []int64{i}, Norms: []float32{0}}
-		require.NoError(t, h.Update(i, []Observed{o, {}}, out))
-	}
-	h.Pin(5, []int32{2})
-	for i := int64(3); i < 10; i++ {
-		require.NoError(t, h.Update(i, nil, nil))
-	}
-	require.Zero(t, h.Stats().Layers[0].Live)
-	require.EqualValues(t, 24, h.Stats().EmbeddingBytes, "a batch relies on slot 2")
-	h.Unpin(5)
-	require.Zero(t, h.Stats().EmbeddingBytes)
-	h.Unpin(5)
-	h.Unpin(77)
-}
-
 // TestOverflow: with no room the oldest entries give way, in their order, but not those that batches rely on nor those
 // of the update.
 func TestOverflow(t *testing.T) {
@@ -228,18 +207,6 @@ func TestPinnable(t *testing.T) {
 	require.Equal(t, []int32{2, 4}, out[0].Slots, "not 3")
 	h.Unpin(1)
 	verify(t, h)
-}
-
-func TestStart(t *testing.T) {
-	c := small()
-	c.Start = 3
-	h := newHistory(t, c, 8)
-	out := make([]Admitted, 2)
-	o := []Observed{{Nodes: []int64{1}, Norms: []float32{0}}, {}}
-	require.NoError(t, h.Update(2, o, out))
-	require.Empty(t, out[0].Rows)
-	require.NoError(t, h.Update(3, o, out))
-	require.Len(t, out[0].Rows, 1)
 }
 
 // TestUpdateAllocatesNothing in steady state.

@@ -210,63 +210,6 @@ func upTo(n int) []int {
 	return list
 }
 
-// Where the history has everything only the outputs are computed, from their direct sources; of several layers none
-// reads features.
-func TestEverythingHit(t *testing.T) {
-	p, out := newPruner(t)
-	for layers := 2; layers <= 4; layers++ {
-		for seed := range uint64(40) {
-			g := drawn(t, seed, []int64{3, 2, 2, 2}[:layers], 8)
-			require.NoError(t, p.Prune(g, 8, Each(slots(seed, 1)), out))
-			edges, hop1 := int(g.EdgesPerHop[0]), 8+int(g.NodesPerHop[1])
-			require.Equal(t, longs(g.Nodes[:hop1]), longs(out.Graph.Nodes))
-			require.Equal(t, ints(g.Row[:edges]), ints(out.Graph.Row))
-			require.Equal(t, upTo(hop1), ints(out.Levels[layers-1].Hits))
-			require.Equal(t, upTo(8), ints(out.Loaded))
-			for l := range layers - 1 {
-				require.Empty(t, out.Levels[l].Nodes)
-				require.Zero(t, out.Layers[l].NumDst)
-				require.Equal(t, []int64{0}, longs(out.Layers[l].Ptr))
-			}
-		}
-	}
-}
-
-// The graph of a level is the sampled one: every output has its row's sources, in their order, and reads itself.
-func TestLayersAreTheSampledGraph(t *testing.T) {
-	p, out := newPruner(t)
-	cases(t, func(t *testing.T, g *sample.Subgraph, lookup single) {
-		require.NoError(t, p.Prune(g, g.NodesPerHop[0], Each(lookup), out))
-		require.True(t, slices.IsSorted(out.Loaded))
-		for n, v := range out.Kept {
-			require.Equal(t, g.Nodes[v], out.Graph.Nodes[n])
-		}
-		for l := 1; l <= len(out.Layers); l++ {
-			layer, below := &out.Layers[l-1], &out.Levels[l-1]
-			outputs := upTo(int(layer.NumDst))
-			if l < len(out.Layers) {
-				outputs = outputs[:0]
-				for _, at := range out.Levels[l].Computed {
-					outputs = append(outputs, int(out.Levels[l].Nodes[at]))
-				}
-			}
-			require.Len(t, outputs, int(layer.NumDst))
-			for i, n := range outputs {
-				require.Equal(t, n, int(below.Nodes[i]))
-				v := int(out.Kept[n])
-				sources := []int{}
-				for e := layer.Ptr[i]; e < layer.Ptr[i+1]; e++ {
-					source := below.Nodes[layer.Source[e]]
-					require.Equal(t, int(source), int(out.Graph.Row[layer.Edge[e]]))
-					require.Equal(t, g.Pos[g.Ptr[v]+e-layer.Ptr[i]], out.Graph.Pos[layer.Edge[e]])
-					sources = append(sources, int(out.Kept[source]))
-				}
-				require.Equal(t, append([]int{}, inEdges(g, v)...), sources)
-			}
-		}
-	})
-}
-
 // Lists that are pruned need not have been drawn: their content changes nothing, and leaving those of the last hop out
 // changes nothing but what is said of them.
 func TestPrunedListsDoNotMatter(t *testing.T) {

@@ -67,42 +67,6 @@ func TestSavesByHand(t *testing.T) {
 	}
 }
 
-// Of three layers in a line, a row of layer 2 is given what the rows of layer 1 were that nothing else needs: its own
-// and its source's, and each of them half of that when every second row of layer 2 is a hit.
-func TestSavesOfTwoLayers(t *testing.T) {
-	p, out := newPruner(t)
-	line := &sample.Subgraph{
-		Nodes: []int64{0, 1, 2, 3}, Ptr: []int64{0, 1, 2, 3}, Row: []uint32{1, 2, 3}, Pos: []int64{0, 1, 2},
-		NodesPerHop: []int64{1, 1, 1, 1}, EdgesPerHop: []int64{1, 1, 1},
-	}
-	for _, c := range []struct {
-		hits [3]map[int64]bool // by layer
-		want [][]float32
-	}{
-		// Level 0: 0 is used by 0; 1 by 0 and 1; 2 by 1 and 2; 3 by 2. Level 1: 0 by 0; 1 by 0 and 1; 2 by 1.
-		{want: [][]float32{{1, 0, 1}, {1, 1}}},
-		// Layer 1 computes 1 and 2 of the three: 1 is used by 1; 2 by 1 and 2; 3 by 2. Chance 1/3. Level 1: 1 by 0 and
-		// 1; 2 by 1.
-		{[3]map[int64]bool{1: {0: true}}, [][]float32{{1 + 1./3, 1./3 + 1}, {0, 4. / 3}}},
-		// Layer 2 computes node 1 alone, so layer 1 computes 1 and 2, without hits. Nothing is shared in layer 2.
-		{[3]map[int64]bool{2: {0: true}}, [][]float32{{1, 1}, {2}}},
-		// Layer 2 computes node 0 alone: it needs 0 and 1 of level 1. 1 is used by both, with a chance of 0.
-		{[3]map[int64]bool{2: {1: true}}, [][]float32{{1, 1}, {2}}},
-	} {
-		require.NoError(t, p.Prune(line, 1, Each(func(layer int, node int64) int32 {
-			if c.hits[layer][node] {
-				return 7
-			}
-			return Miss
-		}), out))
-		saves := roomForSaves(out)
-		require.NoError(t, p.Saves(out, one, saves))
-		for l, want := range c.want {
-			require.InDeltaSlice(t, want, saves[l], 1e-6, "hits %v, layer %d", c.hits, l+1)
-		}
-	}
-}
-
 // The rule, followed for each row by itself over the list of its uses.
 func TestSavesAreTheRule(t *testing.T) {
 	p, out := newPruner(t)

@@ -374,24 +374,6 @@ func TestPruningWithoutMemory(t *testing.T) {
 	require.Zero(t, budget.Used())
 }
 
-// TestTablesWithoutMemory holds that a history for whose tables there is no memory takes none.
-func TestTablesWithoutMemory(t *testing.T) {
-	c := lagging(t, 1).c
-	need := history.MetadataBytes(c.History)
-	for _, limit := range []int64{1, need / 2, need - 1} {
-		budget := mem.NewBudget(limit)
-		_, err := New(budget, c)
-		require.ErrorIs(t, err, mem.ErrBudget)
-		var of *mem.BudgetError
-		require.ErrorAs(t, err, &of)
-		require.Equal(t, mem.History, of.Purpose)
-		require.Zero(t, budget.Used())
-	}
-	c.History.Policy = "newest"
-	_, err := New(mem.NewBudget(0), c)
-	require.ErrorIs(t, err, history.ErrConfig)
-}
-
 // TestCallsOutOfOrder holds that a batch is updated once, when it was handed over last, and with norms that fit.
 func TestCallsOutOfOrder(t *testing.T) {
 	r := lagging(t, 1)
