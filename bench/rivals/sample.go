@@ -29,16 +29,17 @@ func newBatches(c config) (*batches, error) {
 	if err != nil {
 		return nil, err
 	}
-	indptr, err := st.EdgeTypes()[0].LoadIndptr(ctx, budget, mem.Topology)
+	edges := st.EdgeTypes()[0]
+	indptr, err := edges.LoadIndptr(ctx, budget, mem.Topology)
 	if err != nil {
 		return nil, err
 	}
-	indices, err := st.EdgeTypes()[0].LoadIndices(ctx, budget, mem.Topology)
+	indices, err := edges.Indices.LoadIDs(ctx, edges.NumSources, budget, mem.Topology)
 	if err != nil {
 		return nil, err
 	}
 	lists := sample.Relation{Indptr: indptr}
-	if st.EdgeTypes()[0].Indices.DType == manifest.DType_INT32 {
+	if edges.Indices.DType == manifest.DType_INT32 {
 		lists.Indices32 = mem.Slice[int32](indices)
 	} else {
 		lists.Indices64 = mem.Slice[int64](indices)

@@ -56,14 +56,6 @@ func NewStatic(budget *mem.Budget, numRows int64, rows iter.Seq[uint32]) (*Stati
 	return s, nil
 }
 
-// Slot returns the slot of a row, or Miss.
-func (s *Static) Slot(row uint32) int32 {
-	if len(s.slots) == 0 {
-		return Miss
-	}
-	return s.slots[row]
-}
-
 // Len is the number of cached rows.
 func (s *Static) Len() int64 { return s.held }
 

@@ -69,7 +69,7 @@ func TestHeteroGraphIsSampledAsItsStore(t *testing.T) {
 	for _, e := range s.EdgeTypes() {
 		indptr, err := e.LoadIndptr(ctx, budget, mem.Topology)
 		require.NoError(t, err)
-		indices, err := e.LoadIndices(ctx, budget, mem.Topology)
+		indices, err := e.Indices.LoadIDs(ctx, e.NumSources, budget, mem.Topology)
 		require.NoError(t, err)
 		defer indptr.Free()
 		defer indices.Free()

@@ -65,9 +65,6 @@ func Of(memory []byte, n int64, width int) *Array {
 // Len returns the number of numbers.
 func (a *Array) Len() int64 { return a.len }
 
-// Width returns the bits of a number.
-func (a *Array) Width() int { return int(a.width) }
-
 // At returns number i.
 func (a *Array) At(i int64) int64 {
 	at := uint64(i) * a.width

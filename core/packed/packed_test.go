@@ -27,7 +27,7 @@ func requireNumbers(t *testing.T, want []int64, a *Array) {
 	at, wide, narrow := make([]int64, len(want)), make([]int64, len(want)), make([]uint32, len(want))
 	for i, n := range want {
 		at[i] = int64(i)
-		require.Equal(t, n, a.At(int64(i)), "number %d of %d bits", i, a.Width())
+		require.Equal(t, n, a.At(int64(i)), "number %d of %d bits", i, a.width)
 	}
 	a.Unpack(0, wide)
 	require.Equal(t, want, wide)

@@ -8,7 +8,7 @@ import (
 	"freshgo/core/mem"
 )
 
-// Blob is a string of bytes in the file: written piece by piece, then sealed, then loaded. All methods are safe for
+// Blob is a string of bytes in the file: written piece by piece, then finished, then loaded. All methods are safe for
 // concurrent use.
 type Blob struct {
 	pool   *Pool
@@ -17,7 +17,7 @@ type Blob struct {
 	gate    sync.RWMutex // held for reading by Load, so that Close waits for it; guards all below
 	size    int64        // as announced
 	written int64
-	sealed  bool
+	ended   bool
 	closed  bool
 }
 
@@ -39,16 +39,16 @@ func (p *Pool) NewBlob(n int64) (*Blob, error) {
 	return b, nil
 }
 
-// Write appends p. It may wait for writes. More bytes than announced, or a Write after Seal, are a panic. An error may
-// belong to an earlier Write.
+// Write appends p. It may wait for writes. More bytes than announced, or a Write after Finish, are a panic. An error
+// may belong to an earlier Write.
 func (b *Blob) Write(p []byte) error {
 	b.gate.Lock()
 	defer b.gate.Unlock()
 	switch {
 	case b.closed:
 		return ErrClosed
-	case b.sealed:
-		panic("scratch: Write to a sealed blob")
+	case b.ended:
+		panic("scratch: Write to a finished blob")
 	case int64(len(p)) > b.size-b.written:
 		panic(fmt.Sprintf("scratch: more than %d bytes in a blob", b.size))
 	}
@@ -61,18 +61,6 @@ func (b *Blob) Write(p []byte) error {
 	return b.stream.failed()
 }
 
-// Seal ends the writing and waits for it: after nil, the blob is in the file and the caller may free its copy.
-func (b *Blob) Seal() error {
-	b.gate.Lock()
-	defer b.gate.Unlock()
-	if b.closed {
-		return ErrClosed
-	}
-	b.sealed = true
-	_ = b.stream.flush() // wait returns the error
-	return b.stream.wait(context.Background())
-}
-
 // Finish ends the writing without waiting for it: Load waits, and returns its errors.
 func (b *Blob) Finish() error {
 	b.gate.Lock()
@@ -80,7 +68,7 @@ func (b *Blob) Finish() error {
 	if b.closed {
 		return ErrClosed
 	}
-	b.sealed = true
+	b.ended = true
 	return b.stream.flush()
 }
 
@@ -91,8 +79,8 @@ func (b *Blob) Load(ctx context.Context) (data []byte, release func(), err error
 	switch {
 	case b.closed:
 		return nil, nil, ErrClosed
-	case !b.sealed:
-		panic("scratch: Load of a blob that is neither sealed nor finished")
+	case !b.ended:
+		panic("scratch: Load of a blob that is not finished")
 	}
 	block, err := b.pool.budget.Alloc(mem.Trace, b.written)
 	if err != nil {

@@ -129,7 +129,7 @@ func TestManyPoolsInOneDirectory(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					err = errors.Join(b.Write(row(g, round, 100_000)), b.Seal())
+					err = errors.Join(b.Write(row(g, round, 100_000)), b.Finish())
 					data, release, loaded := b.Load(t.Context())
 					if err = errors.Join(err, loaded); err != nil {
 						return err

@@ -59,7 +59,7 @@ func exercise(t *testing.T, r *rig) (failures []error) {
 	}
 	if b, err := r.pool.NewBlob(200_000); note(err) {
 		data := row(9, 9, 200_000)
-		if note(b.Write(data[:70_000])) && note(b.Write(data[70_000:])) && note(b.Seal()) {
+		if note(b.Write(data[:70_000])) && note(b.Write(data[70_000:])) && note(b.Finish()) {
 			got, release, err := b.Load(context.Background())
 			if note(err) {
 				require.True(t, string(data) == string(got), "wrong data")

@@ -84,7 +84,7 @@ func play(t testing.TB, moves []byte) {
 				require.NoError(t, b.b.Write(b.data[b.written:to]))
 				b.written = to
 			case move < 15:
-				require.NoError(t, b.b.Seal())
+				require.NoError(t, b.b.Finish())
 				b.sealed = true
 				got, release, err := b.b.Load(context.Background())
 				require.NoError(t, err)

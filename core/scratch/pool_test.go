@@ -319,7 +319,7 @@ func TestCloseInAnyState(t *testing.T) {
 				err = b.Write(row(0, 0, 300_000))
 			}
 			if err == nil {
-				err = b.Seal()
+				err = b.Finish()
 			}
 			ended(err)
 		})

@@ -33,7 +33,7 @@ func (g *grower) write(ctx context.Context) error {
 	for _, s := range g.graph.attachments {
 		at := slices.IndexFunc(g.m.Attachments, func(t *manifest.Tensor) bool { return t.GetName() == s.Name })
 		old := attachmentNamed(g.src, s.Name)
-		if err := g.growTensor(ctx, attachmentLabel, old, g.m.Attachments[at], s, anyRows); err != nil {
+		if err := g.growTensor(ctx, attachmentLabel, old, g.m.Attachments[at], s, anyValue); err != nil {
 			return err
 		}
 	}
@@ -53,7 +53,7 @@ func (g *grower) growNodes(ctx context.Context, typ int, node *manifest.NodeType
 	for _, t := range part.tensors {
 		i := slices.IndexFunc(node.Tensors, func(have *manifest.Tensor) bool { return have.GetName() == t.Name })
 		old := slices.IndexFunc(stored.Tensors, func(have Tensor) bool { return have.Name == t.Name })
-		if err := g.growTensor(ctx, part.label, &stored.Tensors[old], node.Tensors[i], t, anyRows); err != nil {
+		if err := g.growTensor(ctx, part.label, &stored.Tensors[old], node.Tensors[i], t, anyValue); err != nil {
 			return err
 		}
 	}

@@ -92,7 +92,7 @@ func (p *edgeGrowth) write(ctx context.Context, edge *manifest.EdgeType) error {
 		if p.part.edges.count == 0 {
 			break
 		}
-		visit := visitRows(anyRows)
+		visit := visitRows(anyValue)
 		if p.part.weights != nil && t.Name == p.part.weights.Name {
 			visit = weightCheck(p.part.weights, p.part.label)
 		}

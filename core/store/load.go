@@ -83,17 +83,6 @@ func (c *indptrCheck) finish() error {
 	return nil
 }
 
-// LoadIndices returns the sources of all edges by position, int32 or int64 as Topology says, each checked to be a node.
-func (e *EdgeType) LoadIndices(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return e.Indices.LoadIDs(ctx, e.NumSources, budget, p)
-}
-
-// LoadEdgeIDs returns the user's numbers of all edges by position, each checked to be an edge: uint32 where IDBytes is
-// 4, else int64. It must not be called where Topology has no EdgeIDs.
-func (e *EdgeType) LoadEdgeIDs(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
-	return e.EdgeIDs.LoadIDs(ctx, e.NumEdges, budget, p)
-}
-
 // LoadSplit returns the node ids of a split, each checked to be a node.
 func (t *NodeType) LoadSplit(ctx context.Context, name string) ([]int64, error) {
 	i := slices.IndexFunc(t.Splits, func(split Tensor) bool { return split.Name == name })

@@ -240,10 +240,11 @@ func TestNewerVersion(t *testing.T) {
 // TestHostileIDs puts wrong numbers into arrays whose checksums are right: they must not reach memory.
 func TestHostileIDs(t *testing.T) {
 	ctx, budget := context.Background(), mem.NewBudget(0)
+	ids := func(a *Array, limit int64) error { _, err := a.LoadIDs(ctx, limit, budget, mem.Topology); return err }
 	loads := map[string]func(s *Store) error{
 		"indptr":       func(s *Store) error { _, err := s.edgeTypes[0].LoadIndptr(ctx, budget, mem.Topology); return err },
-		"indices":      func(s *Store) error { _, err := s.edgeTypes[0].LoadIndices(ctx, budget, mem.Topology); return err },
-		"edge_ids":     func(s *Store) error { _, err := s.edgeTypes[0].LoadEdgeIDs(ctx, budget, mem.Topology); return err },
+		"indices":      func(s *Store) error { return ids(s.edgeTypes[0].Indices, s.edgeTypes[0].NumSources) },
+		"edge_ids":     func(s *Store) error { return ids(s.edgeTypes[0].EdgeIDs, s.edgeTypes[0].NumEdges) },
 		"split0_train": func(s *Store) error { _, err := s.nodeTypes[0].LoadSplit(ctx, "train"); return err },
 	}
 	for _, tc := range []struct {
@@ -301,7 +302,7 @@ func TestFailedLoadsLeaveNothing(t *testing.T) {
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	budget := mem.NewBudget(0)
-	_, err = s.EdgeTypes()[0].LoadIndices(cancelled, budget, mem.Topology)
+	_, err = s.edgeTypes[0].Indices.LoadIDs(cancelled, s.edgeTypes[0].NumSources, budget, mem.Topology)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, s.Verify(cancelled, nil), context.Canceled)
 	require.Zero(t, budget.Used())

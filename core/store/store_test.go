@@ -90,7 +90,7 @@ func requireGraph(t *testing.T, g *randomGraph, s *Store) {
 	indptr, err := s.EdgeTypes()[0].LoadIndptr(ctx, budget, mem.Topology)
 	require.NoError(t, err)
 	require.Equal(t, g.indptr, allOffsets(indptr))
-	indices, err := s.EdgeTypes()[0].LoadIndices(ctx, budget, mem.Topology)
+	indices, err := s.edgeTypes[0].Indices.LoadIDs(ctx, s.edgeTypes[0].NumSources, budget, mem.Topology)
 	require.NoError(t, err)
 	for i, v := range mem.Slice[int32](indices) {
 		if g.indices[i] != int64(v) {
@@ -99,7 +99,7 @@ func requireGraph(t *testing.T, g *randomGraph, s *Store) {
 	}
 	require.EqualValues(t, len(g.indices), s.EdgeTypes()[0].NumEdges)
 	if s.EdgeTypes()[0].EdgeIDs != nil {
-		ids, err := s.EdgeTypes()[0].LoadEdgeIDs(ctx, budget, mem.Topology)
+		ids, err := s.edgeTypes[0].EdgeIDs.LoadIDs(ctx, s.edgeTypes[0].NumEdges, budget, mem.Topology)
 		require.NoError(t, err)
 		for i, v := range mem.Slice[uint32](ids) {
 			if g.ids[i] != int64(v) {

@@ -141,7 +141,7 @@ func requireHetero(t *testing.T, g *heteroGraph, s *Store) {
 		require.NoError(t, err)
 		require.Equal(t, indptr, allOffsets(table))
 		table.Free()
-		block, err := have.LoadIndices(ctx, budget, mem.Topology)
+		block, err := have.Indices.LoadIDs(ctx, have.NumSources, budget, mem.Topology)
 		require.NoError(t, err)
 		require.Equal(t, indices, widened(mem.Slice[int32](block)))
 		block.Free()
@@ -149,7 +149,7 @@ func requireHetero(t *testing.T, g *heteroGraph, s *Store) {
 			require.True(t, slices.IsSorted(ids))
 			continue
 		}
-		block, err = have.LoadEdgeIDs(ctx, budget, mem.Topology)
+		block, err = have.EdgeIDs.LoadIDs(ctx, have.NumEdges, budget, mem.Topology)
 		require.NoError(t, err)
 		require.Equal(t, ids, widened(mem.Slice[uint32](block)))
 		block.Free()

@@ -35,7 +35,7 @@ func TestEdgeNumberTypes(t *testing.T) {
 func loadedNumbers(t *testing.T, e *EdgeType) (numbers []int64) {
 	t.Helper()
 	budget := mem.NewBudget(0)
-	block, err := e.LoadEdgeIDs(context.Background(), budget, mem.Topology)
+	block, err := e.EdgeIDs.LoadIDs(context.Background(), e.NumEdges, budget, mem.Topology)
 	require.NoError(t, err)
 	defer block.Free()
 	if e.EdgeIDs.IDBytes() == 4 {
@@ -96,7 +96,7 @@ func requireDamageFound(t *testing.T, path string, ids *Array) {
 	var damaged *CorruptError
 	require.ErrorAs(t, s.Verify(context.Background(), nil), &damaged)
 	require.Equal(t, ids.Layout.Offset(ids.Rows-1), damaged.Off)
-	_, err = s.EdgeTypes()[0].LoadEdgeIDs(context.Background(), mem.NewBudget(0), mem.Topology)
+	_, err = s.edgeTypes[0].EdgeIDs.LoadIDs(context.Background(), ids.Rows, mem.NewBudget(0), mem.Topology)
 	require.True(t, errors.As(err, &damaged))
 	budget := mem.NewBudget(0)
 	_, _, err = s.EdgeTypes()[0].EdgeIDs.LoadPacked(context.Background(), ids.Rows, budget, mem.Topology)

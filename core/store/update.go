@@ -252,7 +252,7 @@ func (u *updater) write(ctx context.Context, changes Changes) error {
 	for i, edge := range u.m.EdgeTypes {
 		part := &u.graph.edges[i]
 		for _, t := range part.tensors {
-			written, err := u.writeTensor(ctx, u.fileFor(part.file, t.Name), part.label, t, anyRows)
+			written, err := u.writeTensor(ctx, u.fileFor(part.file, t.Name), part.label, t, anyValue)
 			if err != nil {
 				return err
 			}
@@ -260,7 +260,7 @@ func (u *updater) write(ctx context.Context, changes Changes) error {
 		}
 	}
 	for _, t := range u.graph.attachments {
-		written, err := u.writeTensor(ctx, u.fileFor(attachedPrefix, t.Name), attachmentLabel, t, anyRows)
+		written, err := u.writeTensor(ctx, u.fileFor(attachedPrefix, t.Name), attachmentLabel, t, anyValue)
 		if err != nil {
 			return err
 		}
@@ -292,8 +292,6 @@ func (u *updater) arrange() {
 	}
 }
 
-func anyRows(int64, []byte) error { return nil }
-
 // writeNodes writes what is new of a node type, its rows in the order in which the type has them.
 func (u *updater) writeNodes(ctx context.Context, typ int, node *manifest.NodeType) error {
 	part := &u.graph.nodes[typ]
@@ -315,7 +313,7 @@ func (u *updater) writeNodes(ctx context.Context, typ int, node *manifest.NodeTy
 		defer moves.Free()
 	}
 	for _, t := range part.tensors {
-		written, err := u.writeTensor(ctx, u.fileFor(part.file, t.Name), part.label, t, anyRows)
+		written, err := u.writeTensor(ctx, u.fileFor(part.file, t.Name), part.label, t, anyValue)
 		if err == nil && moves != nil {
 			err = u.reorder(ctx, part.file, written, mem.Slice[uint32](moves))
 		}
