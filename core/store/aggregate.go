@@ -15,19 +15,21 @@ import (
 
 // Aggregate describes the computation of a tensor of nodes.
 type Aggregate struct {
-	Tensor string // that was aggregated, in whatever node type the edges come from
-	Reduce string // "mean", "sum" or "gcn"
-	Hop    int    // how often
-	Own    int64  // the first columns are the node's own row of Tensor; 0: none
-	Parts  []AggregatePart
-	Stale  string // what differs between what it was computed from and what the store holds; empty: nothing
+	Tensor string          `json:"tensor"`      // that was aggregated, in whatever node type the edges come from
+	Reduce string          `json:"reduce"`      // "mean", "sum" or "gcn"
+	Hop    int             `json:"hop"`         // how often
+	Own    int64           `json:"own_columns"` // the first columns are the node's own row of Tensor; 0: none
+	Parts  []AggregatePart `json:"parts"`
+	Stale  string          `json:"stale"` // what differs between its inputs and what the store holds; empty: nothing
 }
 
 // AggregatePart is the columns that came along one edge type, after those of the parts before it.
 type AggregatePart struct {
-	Source, Relation, Target string
-	Columns                  int64
-	WeightsOf                string // the edge tensor that weighed the edges; empty: none
+	Source    string `json:"source"`
+	Relation  string `json:"relation"`
+	Target    string `json:"target"`
+	Columns   int64  `json:"columns"`
+	WeightsOf string `json:"weights_of"` // the edge tensor that weighed the edges; empty: none
 }
 
 // aggregate validates how a tensor of node type typ was computed, and finds out whether it still is of what the store

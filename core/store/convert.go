@@ -159,8 +159,7 @@ func (c *conversion) makePlan() error {
 		c.weightPlans = append(c.weightPlans, weights)
 	}
 	if limit > 0 && smallest > limit {
-		return fmt.Errorf("store: converting this graph needs a memory budget of at least %d bytes: %w", smallest,
-			&mem.BudgetError{Purpose: mem.Convert, Need: smallest, Free: limit, Limit: limit})
+		return needsMemory("converting this graph", smallest, limit)
 	}
 	return nil
 }

@@ -209,9 +209,11 @@ func TestPlan(t *testing.T) {
 		for _, e := range []int64{0, 1, 1 << 20, 1 << 32, 1<<32 + 1, 1 << 40} {
 			edges := edgeList{count: e, sources: Source{DType: manifest.DType_INT64, Shape: []int64{e}, Strides: []int64{8}}}
 			edges.targets = edges.sources
-			smallest := smallestPlan(edges, n, n)
-			_, err := planEdges(edges, n, n, smallest-64<<10, 4)
 			var short *mem.BudgetError
+			_, err := planEdges(edges, n, n, 1, 4)
+			require.ErrorAs(t, err, &short, "%d nodes, %d edges", n, e)
+			smallest := short.Need
+			_, err = planEdges(edges, n, n, smallest-64<<10, 4)
 			require.ErrorAs(t, err, &short, "%d nodes, %d edges", n, e)
 			require.Equal(t, smallest, short.Need)
 			// Partitions and the buffers of all partitions share it, so it grows with the root.

@@ -72,31 +72,12 @@ type ArrayDescription struct {
 	RowsPerPage int     `json:"rows_per_page"` // 0: packed back to back
 	NumBytes    int64   `json:"n_bytes"`
 	// How a tensor of nodes was computed; absent from the user's own.
-	Aggregate *AggregateDescription `json:"aggregate,omitempty"`
+	Aggregate *Aggregate `json:"aggregate,omitempty"`
 
 	// Of floats that are stored in fewer bytes: what that changed; and of Int8Columns the columns. Else null.
 	Error   *NarrowError `json:"error"`
 	Scales  []float32    `json:"scales"`
 	Offsets []float32    `json:"offsets"`
-}
-
-// AggregateDescription describes how a tensor was computed: see Aggregate.
-type AggregateDescription struct {
-	Tensor     string            `json:"tensor"`
-	Reduce     string            `json:"reduce"`
-	Hop        int               `json:"hop"`
-	OwnColumns int64             `json:"own_columns"`
-	Parts      []PartDescription `json:"parts"`
-	Stale      string            `json:"stale"`
-}
-
-// PartDescription describes an AggregatePart.
-type PartDescription struct {
-	Source    string `json:"source"`
-	Relation  string `json:"relation"`
-	Target    string `json:"target"`
-	Columns   int64  `json:"columns"`
-	WeightsOf string `json:"weights_of"`
 }
 
 // NarrowError is the error of storing floats in fewer bytes, over all finite numbers: see Narrowed.
@@ -171,13 +152,7 @@ func describeAll(tensors []Tensor) []ArrayDescription {
 	for i := range tensors {
 		t := &tensors[i]
 		out[i] = describe(t.Name, &t.Array)
-		if a := t.Aggregate; a != nil {
-			of := &AggregateDescription{Tensor: a.Tensor, Reduce: a.Reduce, Hop: a.Hop, OwnColumns: a.Own, Stale: a.Stale}
-			for _, p := range a.Parts {
-				of.Parts = append(of.Parts, PartDescription(p))
-			}
-			out[i].Aggregate = of
-		}
+		out[i].Aggregate = t.Aggregate
 		if n := t.Narrow; n != nil {
 			dtype, shape := t.Values()
 			out[i].DType, out[i].Shape, out[i].Stored = dtype.Label(), append([]int64{t.Rows}, shape...), n.Form.String()

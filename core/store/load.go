@@ -116,14 +116,20 @@ func (a *Array) Load(ctx context.Context, budget *mem.Budget, p mem.Purpose) (*m
 		return nil, err
 	}
 	dense, pageRows := block.Bytes(), int64(l.RowsPerPage)*rowBytes
-	err = a.scan(ctx, nil, budget, func(off int64, piece []byte) error {
+	return a.scanInto(ctx, block, nil, budget, func(off int64, piece []byte) error {
 		at := off / ssd.PageBytes * pageRows
 		for ; len(piece) > 0; piece = piece[ssd.PageBytes:] {
 			at += int64(copy(dense[at:], piece[:pageRows]))
 		}
 		return nil
 	})
-	if err != nil {
+}
+
+// scanInto is scan for a visitor that fills a block, which it returns, or frees on an error.
+func (a *Array) scanInto(
+	ctx context.Context, block *mem.Block, dest []byte, budget *mem.Budget, visit func(off int64, piece []byte) error,
+) (*mem.Block, error) {
+	if err := a.scan(ctx, dest, budget, visit); err != nil {
 		block.Free()
 		return nil, err
 	}
@@ -167,14 +173,9 @@ func (a *Array) LoadIDs(ctx context.Context, limit int64, budget *mem.Budget, p 
 		return nil, err
 	}
 	ids := mem.Slice[int64](block)
-	err = a.scan(ctx, nil, budget, func(off int64, piece []byte) error {
+	return a.scanInto(ctx, block, nil, budget, func(off int64, piece []byte) error {
 		return a.eachUint40(off, piece, limit, ids)
 	})
-	if err != nil {
-		block.Free()
-		return nil, err
-	}
-	return block, nil
 }
 
 // LoadPacked is LoadIDs into as few bits as the integers need, and takes packed.Bytes.
@@ -187,7 +188,7 @@ func (a *Array) LoadPacked(
 		return nil, nil, err
 	}
 	all, check := packed.Of(block.Bytes(), a.Rows, width), idCheck(a, limit)
-	err = a.scan(ctx, nil, budget, func(off int64, piece []byte) error {
+	block, err = a.scanInto(ctx, block, nil, budget, func(off int64, piece []byte) error {
 		if err := check(off, piece); err != nil {
 			return err
 		}
@@ -211,11 +212,7 @@ func (a *Array) LoadPacked(
 		packer.End()
 		return nil
 	})
-	if err != nil {
-		block.Free()
-		return nil, nil, err
-	}
-	return all, block, nil
+	return all, block, err
 }
 
 // eachUint40 checks that the numbers in whole pages of the file are in [0, limit), and writes them to their places in
@@ -244,11 +241,7 @@ func (a *Array) loadFile(
 	if err != nil {
 		return nil, err
 	}
-	if err := a.scan(ctx, block.Bytes(), budget, visit); err != nil {
-		block.Free()
-		return nil, err
-	}
-	return block, nil
+	return a.scanInto(ctx, block, block.Bytes(), budget, visit)
 }
 
 func anyValue(int64, []byte) error { return nil }

@@ -35,7 +35,7 @@ func (t *NodeType) RowOf(ctx context.Context, budget *mem.Budget, p mem.Purpose)
 	for i := range rowOf {
 		rowOf[i] = noRow
 	}
-	err = a.scan(ctx, nil, budget, func(off int64, piece []byte) error {
+	return a.scanInto(ctx, block, nil, budget, func(off int64, piece []byte) error {
 		first := off / 4
 		ids := mem.View[uint32](piece)
 		for i, id := range ids[:min(int64(len(ids)), a.Rows-first)] {
@@ -50,11 +50,6 @@ func (t *NodeType) RowOf(ctx context.Context, budget *mem.Budget, p mem.Purpose)
 		}
 		return nil
 	})
-	if err != nil {
-		block.Free()
-		return nil, err
-	}
-	return block, nil
 }
 
 // LoadOrder returns the user's id of each row, Count uint32, checked to be a permutation, or nil where the id is the
@@ -136,11 +131,7 @@ func (s *Store) ReadTensor(ctx context.Context, a *Array, budget *mem.Budget, p 
 	}
 	// As the order is a permutation, the goroutines of the scan write to rows of their own.
 	put := &scatter{array: a, order: mem.Slice[uint32](order), dense: block.Bytes()}
-	if err := a.scan(ctx, nil, budget, put.visit); err != nil {
-		block.Free()
-		return nil, err
-	}
-	return block, nil
+	return a.scanInto(ctx, block, nil, budget, put.visit)
 }
 
 // scatter copies the rows in pieces of a file to the places of their nodes.

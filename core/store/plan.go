@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"sort"
 
 	"freshgo/core/mem"
@@ -72,25 +73,27 @@ func planEdges(edges edgeList, numSources, numTargets, memory int64, threads int
 			return plan, nil
 		}
 	}
-	return edgePlan{}, &mem.BudgetError{Purpose: mem.Convert, Need: smallestPlan(edges, numSources, numTargets),
-		Free: memory, Limit: memory}
+	need := smallestMemory(func(memory int64) bool {
+		_, ok := frugal.fit(edges, numSources, numTargets, memory)
+		return ok
+	})
+	return edgePlan{}, &mem.BudgetError{Purpose: mem.Convert, Need: need, Free: memory, Limit: memory}
 }
 
-// smallestPlan is the smallest memory for which there is a plan.
-func smallestPlan(edges edgeList, numSources, numTargets int64) int64 {
+// smallestMemory returns the smallest memory for which there is a plan.
+func smallestMemory(fits func(memory int64) bool) int64 {
 	high := int64(1 << 20)
-	for {
-		if _, ok := frugal.fit(edges, numSources, numTargets, high); ok {
-			break
-		}
+	for !fits(high) {
 		high *= 2
 	}
 	const unit = 64 << 10 // precise enough for a message
-	steps := sort.Search(int(high/unit), func(i int) bool {
-		_, ok := frugal.fit(edges, numSources, numTargets, int64(i)*unit)
-		return ok && i > 0
-	})
-	return int64(steps) * unit
+	return unit * int64(sort.Search(int(high/unit), func(i int) bool { return i > 0 && fits(int64(i)*unit) }))
+}
+
+// needsMemory returns the error for a run whose smallest plan is larger than the limit.
+func needsMemory(run string, need, limit int64) error {
+	return fmt.Errorf("store: %s needs a memory budget of at least %d bytes: %w", run, need,
+		&mem.BudgetError{Purpose: mem.Convert, Need: need, Free: limit, Limit: limit})
 }
 
 // fit makes a plan for this memory, or returns false.

@@ -1,12 +1,6 @@
 package store
 
-import (
-	"fmt"
-	"runtime"
-	"sort"
-
-	"freshgo/core/mem"
-)
+import "runtime"
 
 // relayoutPlan are the sizes that keep every step within the budget.
 type relayoutPlan struct {
@@ -21,21 +15,11 @@ func (r *relayouter) makePlan(memory int64) error {
 	if r.plan, ok = r.fit(memory); ok {
 		return nil
 	}
-	high := int64(1 << 20)
-	for {
-		if _, ok := r.fit(high); ok {
-			break
-		}
-		high *= 2
-	}
-	const unit = 64 << 10 // precise enough for a message
-	steps := sort.Search(int(high/unit), func(i int) bool {
-		_, ok := r.fit(int64(i) * unit)
-		return ok && i > 0
+	need := smallestMemory(func(memory int64) bool {
+		_, ok := r.fit(memory)
+		return ok
 	})
-	smallest := int64(steps) * unit
-	return fmt.Errorf("store: this relayout needs a memory budget of at least %d bytes: %w", smallest,
-		&mem.BudgetError{Purpose: mem.Convert, Need: smallest, Free: memory, Limit: memory})
+	return needsMemory("this relayout", need, memory)
 }
 
 // fit makes a plan for this memory, or returns false.

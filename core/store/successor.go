@@ -53,8 +53,7 @@ func (s *successor) choosePlan(what string, need func(chunk int) int64) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("store: this %s needs a memory budget of at least %d bytes: %w", what, bytes,
-		&mem.BudgetError{Purpose: mem.Convert, Need: bytes, Free: limit, Limit: limit})
+	return needsMemory("this "+what, bytes, limit)
 }
 
 // carryBytes is the memory of copying what cannot be shared.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
@@ -14,7 +15,7 @@ import (
 // weight have the same elements if the sums of a hash of each pair are equal, except once in 2^64.
 func (e *EdgeType) verifyWeights(ctx context.Context, budget *mem.Budget, m *meter) error {
 	w := e.Weights
-	t := e.tensor(w.Of)
+	t := e.weighed()
 	buffer := make([]float64, wordsBytes/8)
 	want, got := uint64(0), uint64(0)
 	err := t.streamRows(ctx, scanBytes, budget, func(first int64, rows []byte) error {
@@ -54,7 +55,7 @@ func (e *EdgeType) verifyWeights(ctx context.Context, budget *mem.Budget, m *met
 			for i, v := range weights {
 				got += pairHash(numbers[i], v)
 			}
-			return check.add(weights)
+			return check.summer.add(weights)
 		})
 	})
 	if err != nil {
@@ -71,18 +72,13 @@ func (e *EdgeType) verifiedBytes() int64 {
 	if e.Weights == nil {
 		return 0
 	}
-	t := e.tensor(e.Weights.Of)
+	t := e.weighed()
 	return t.Rows*int64(t.Layout.RowBytes) + e.NumEdges*int64(e.Weights.Layout.RowBytes)
 }
 
-// tensor is one that is known to be there.
-func (e *EdgeType) tensor(name string) *Tensor {
-	for i := range e.Tensors {
-		if e.Tensors[i].Name == name {
-			return &e.Tensors[i]
-		}
-	}
-	panic("store: weights of no tensor")
+// weighed returns the tensor that the weights are of. The checker has found it.
+func (e *EdgeType) weighed() *Tensor {
+	return &e.Tensors[slices.IndexFunc(e.Tensors, func(t Tensor) bool { return t.Name == e.Weights.Of })]
 }
 
 // pairHash depends on an edge and its weight.
@@ -185,8 +181,6 @@ func (c *sumCheck) close() {
 	c.indptr.close()
 	c.stored.close()
 }
-
-func (c *sumCheck) add(weights []float64) error { return c.summer.add(weights) }
 
 // compare takes the sum of a row. The rows before it that have none are 0.
 func (c *sumCheck) compare(row int64, want float64) error {
