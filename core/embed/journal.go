@@ -172,7 +172,7 @@ func (j *journal) each(token string, pages int64, visit func(page int64, old []b
 	if err != nil {
 		return true, err
 	}
-	block, err := mem.NewBudget(0).Alloc(staging, (mostPerBlock+1)*ssd.PageBytes)
+	block, err := mem.NewBudget(0).Alloc(mem.Staging, (mostPerBlock+1)*ssd.PageBytes)
 	if err != nil {
 		return true, err
 	}

@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	staging = mem.Staging
-
 	// mostGroup and leastGroup bound the pages that are changed at once: the most keep eight requests of a megabyte in
 	// flight twice over, and the least is what a memory of a megabyte has.
 	mostGroup, leastGroup = 16 << 20, 64 << 10
@@ -47,8 +45,8 @@ type group struct {
 // written; those that were not are lost unless the caller has them.
 func (t *Table) Put(from Source, touched bitset.Set, room int64) error {
 	// A row may touch more pages than its bytes.
-	half := max(GroupBytes(room), 2*pagesUp(int64(t.layout.SpanBytes())))
-	block, err := t.memory.Alloc(staging, 2*half)
+	half := max(GroupBytes(room), 2*ssd.WholePages(int64(t.layout.SpanBytes())))
+	block, err := t.memory.Alloc(mem.Staging, 2*half)
 	if err != nil {
 		return err
 	}
@@ -80,8 +78,6 @@ func (t *Table) Put(from Source, touched bitset.Set, room int64) error {
 	}
 	return g.write()
 }
-
-func pagesUp(n int64) int64 { return (n + ssd.PageBytes - 1) / ssd.PageBytes * ssd.PageBytes }
 
 // add adds a record, unless the group is full.
 func (g *group) add(row int64, record []byte) bool {
@@ -308,7 +304,7 @@ func (t *Table) Read(rows []int64, payload []byte) error {
 	}
 	var next atomic.Int64
 	return guard.All(min(writers, len(plan.Ranges)), func(int) error {
-		block, err := t.memory.Alloc(staging, mostRun)
+		block, err := t.memory.Alloc(mem.Staging, mostRun)
 		if err != nil {
 			return err
 		}

@@ -287,7 +287,7 @@ func (r *Returned) Flush() error {
 	}}
 	if len(r.runs) > 0 {
 		piece := max(leastPiece, min(mostPiece, r.room.Merge/int64(len(r.runs)))) / int64(r.width)
-		block, err := r.table.memory.Alloc(staging, max(1, piece)*int64(r.width*len(r.runs)))
+		block, err := r.table.memory.Alloc(mem.Staging, max(1, piece)*int64(r.width*len(r.runs)))
 		if err != nil {
 			return err
 		}

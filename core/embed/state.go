@@ -310,7 +310,7 @@ func (t *Table) Restore(token string) error {
 	now, needed := t.sums, t.journal.pages
 	var sums [][]uint32
 	for _, s := range steps {
-		block, err := t.memory.Alloc(staging, t.pages()*4)
+		block, err := t.memory.Alloc(mem.Staging, t.pages()*4)
 		if err != nil {
 			return err
 		}
@@ -351,15 +351,4 @@ func (t *Table) undo(s *state, sums []uint32, publish bool) error {
 	}
 	copy(t.sums, sums)
 	return t.journal.discard(s.Token)
-}
-
-// recover undoes the changes that the journal of the saved state has, and loads the state's checksums.
-func (t *Table) recover() error {
-	if err := t.journal.apply(t.state.Token, t.file, t.pages()); err != nil {
-		return err
-	}
-	if err := t.journal.discard(t.state.Token); err != nil {
-		return err
-	}
-	return t.folder.loadSums(&t.state, t.sums)
 }

@@ -183,7 +183,10 @@ func (t *Table) load() (err error) {
 		}
 		return err
 	}
-	if err := t.recover(); err != nil {
+	if err := t.folder.loadSums(&t.state, t.sums); err != nil {
+		return err
+	}
+	if err := t.undo(&t.state, t.sums, false); err != nil {
 		return err
 	}
 	t.folder.sweep(&t.state)

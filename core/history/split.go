@@ -140,12 +140,9 @@ func (b *Batch) Places(places []int32) {
 	}
 }
 
-// NumLayers is the number of layers, one for each hop.
-func (b *Batch) NumLayers() int { return len(b.out.Layers) }
-
-// Layer returns the edges of layer l, 1 <= l <= NumLayers, along a relation: sources are rows of the table below within
-// their type, edges are positions among the edges of the relation in Graph. Call it for the relations of a layer in
-// order. The result is valid until the next call.
+// Layer returns the edges of layer l, 1 <= l <= len(Tables), along a relation: sources are rows of the table below
+// within their type, edges are positions among the edges of the relation in Graph. Call it for the relations of a layer
+// in order. The result is valid until the next call.
 func (b *Batch) Layer(l, relation int) *Layer {
 	from := &b.out.Layers[l-1]
 	if b.shape.Single() {

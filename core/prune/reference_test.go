@@ -218,7 +218,7 @@ func made(c *Cut, shape *history.Shape, places []int32) *remains {
 	left := &remains{
 		Nodes: slices.Clone(g.Nodes), NodesPerHop: slices.Clone(g.NodesPerHop), Ptr: slices.Clone(g.Ptr),
 		Pos: slices.Clone(g.Pos), EdgesPerHop: slices.Clone(g.EdgesPerHop), Row: slices.Clone(g.Row),
-		Places: slices.Clone(places), Levels: make([]level, c.Batch.NumLayers()-1),
+		Places: slices.Clone(places), Levels: make([]level, len(c.Batch.Tables)-1),
 	}
 	f := flatten(shape, g)
 	for l := range left.Levels {
