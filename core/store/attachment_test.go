@@ -77,8 +77,7 @@ func TestUpdateChangesAttachments(t *testing.T) {
 	path := t.TempDir() + "/g"
 	require.NoError(t, Convert(t.Context(), ssd.OS, g.Input, path, ConvertOptions{}))
 	update := func(c Changes) error {
-		s, err := Open(ssd.OS, path)
-		require.NoError(t, err)
+		s := mustOpen(t, path)
 		defer s.Close()
 		return Update(t.Context(), s, path, c, ConvertOptions{Overwrite: true})
 	}

@@ -28,9 +28,7 @@ func smallestBudget(t *testing.T, in Input) int64 {
 	var short *mem.BudgetError
 	require.ErrorAs(t, err, &short)
 	require.Contains(t, err.Error(), fmt.Sprint(short.Need))
-	names, err := os.ReadDir(filepath.Dir(path))
-	require.NoError(t, err)
-	require.Empty(t, names, "something was written before the budget was checked")
+	requireNothing(t, filepath.Dir(path), "something was written before the budget was checked")
 	return short.Need
 }
 
@@ -60,8 +58,7 @@ func TestBudgetDoesNotChangeTheStore(t *testing.T) {
 				require.LessOrEqual(t, budget.Peak(), memory)
 			}
 			require.Zero(t, budget.Used())
-			s, err := Open(ssd.OS, path)
-			require.NoError(t, err)
+			s := mustOpen(t, path)
 			requireGraph(t, g, s)
 			files := readFiles(t, path)
 			delete(files, manifest.Name)
@@ -383,9 +380,7 @@ func TestBadInput(t *testing.T) {
 			err := Convert(context.Background(), ssd.OS, in, filepath.Join(dir, "g.freshgo"), ConvertOptions{})
 			require.ErrorIs(t, err, ErrInvalid)
 			require.ErrorContains(t, err, tc.want)
-			names, err := os.ReadDir(dir)
-			require.NoError(t, err)
-			require.Empty(t, names)
+			requireNothing(t, dir)
 			if strings.HasPrefix(tc.want, "edge_index[") && in.NumNodes > 0 {
 				_, err := buildCSC(context.Background(), in.EdgeIndex, in.NumNodes, mem.NewBudget(0))
 				require.ErrorIs(t, err, ErrInvalid)
@@ -437,23 +432,32 @@ func TestEdgeTensorsKeepTheUsersOrder(t *testing.T) {
 func TestCancel(t *testing.T) {
 	g := edgesThroughDisk(2)
 	g.Splits["train"] = Dense(manifest.DType_INT64, []int64{1}, int64Bytes([]int64{1}))
-	memory := smallestBudget(t, g.Input)
+	requireCancelled(t, g.Input,
+		"counting edges", "writing split train", "writing x", "partitioning edges", "sorting edges")
+	requireCancelled(t, largeHeteroGraph().Input,
+		"counting edges of to", "writing split user.train", "writing user.x", "writing item.x",
+		"writing (user, to, item).time", "partitioning edges of to", "sorting edges of to", "writing (item, to, user).time")
+}
+
+// requireCancelled holds that a conversion has these stages and that nothing stays of one that ends in any of them.
+func requireCancelled(t *testing.T, in Input, want ...string) {
+	t.Helper()
+	memory := smallestBudget(t, in)
 	var stages []string
 	path := filepath.Join(t.TempDir(), "g")
-	require.NoError(t, Convert(context.Background(), ssd.OS, g.Input, path,
+	require.NoError(t, Convert(context.Background(), ssd.OS, in, path,
 		ConvertOptions{Memory: memory, Progress: func(stage string, done, total int64) {
 			require.LessOrEqual(t, done, total)
 			if !slices.Contains(stages, stage) {
 				stages = append(stages, stage)
 			}
 		}}))
-	require.Equal(t, []string{"counting edges", "writing split train", "writing x", "partitioning edges", "sorting edges"},
-		stages)
+	require.Equal(t, want, stages)
 	for _, stop := range stages {
 		dir := t.TempDir()
 		ctx, cancel := context.WithCancel(context.Background())
 		budget := mem.NewBudget(memory)
-		err := convert(ctx, ssd.OS, g.Input, filepath.Join(dir, "g"),
+		err := convert(ctx, ssd.OS, in, filepath.Join(dir, "g"),
 			ConvertOptions{Progress: func(stage string, _, _ int64) {
 				if stage == stop {
 					cancel()
@@ -461,8 +465,6 @@ func TestCancel(t *testing.T) {
 			}}, budget)
 		require.ErrorIs(t, err, context.Canceled, stop)
 		require.Zero(t, budget.Used(), stop)
-		names, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		require.Empty(t, names, stop)
+		requireNothing(t, dir, stop)
 	}
 }

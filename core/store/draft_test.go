@@ -78,9 +78,7 @@ func TestDraftThatIsDiscarded(t *testing.T) {
 		return d
 	}
 	empty := func() {
-		names, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		require.Empty(t, names)
+		requireNothing(t, dir)
 	}
 	d := draft()
 	require.NoError(t, d.Discard())
@@ -118,9 +116,7 @@ func TestDraftIsRefusedEarly(t *testing.T) {
 	var short *mem.BudgetError
 	require.ErrorAs(t, err, &short)
 	require.ErrorContains(t, err, fmt.Sprint(short.Need))
-	names, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Empty(t, names)
+	requireNothing(t, dir)
 	d, err := ConvertDraft(ctx, ssd.OS, nodes, path, Community, ConvertOptions{Memory: short.Need})
 	require.NoError(t, err)
 	budget := mem.NewBudget(short.Need)
@@ -151,9 +147,7 @@ func TestDraftFaults(t *testing.T) {
 				break
 			}
 			require.ErrorIs(t, err, syscall.EIO)
-			names, err := os.ReadDir(dir)
-			require.NoError(t, err)
-			require.Empty(t, names)
+			requireNothing(t, dir)
 		}
 	}
 }

@@ -89,8 +89,7 @@ func TestSpaceOfAConversionIsExact(t *testing.T) {
 
 func mustVerify(t *testing.T, path string) *Store {
 	t.Helper()
-	s, err := Open(ssd.OS, path)
-	require.NoError(t, err)
+	s := mustOpen(t, path)
 	t.Cleanup(func() { s.Close() })
 	require.NoError(t, s.Verify(context.Background(), nil))
 	return s

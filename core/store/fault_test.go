@@ -103,9 +103,7 @@ func TestDiskFull(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ENOSPC)
 		var where *ssd.PathError
 		require.True(t, errors.As(err, &where))
-		names, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		require.Empty(t, names)
+		requireNothing(t, dir)
 	}
 }
 
@@ -126,9 +124,7 @@ func TestDamagedSpill(t *testing.T) {
 	}})
 	err := Convert(context.Background(), fs, in, path, ConvertOptions{Memory: memory})
 	require.ErrorIs(t, err, ErrCorrupt)
-	names, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Empty(t, names)
+	requireNothing(t, dir)
 }
 
 // TestDirectIORefused converts and reads on a file system without O_DIRECT, refused at open or at the first transfer.
@@ -145,8 +141,7 @@ func TestDirectIORefused(t *testing.T) {
 
 	fs = faultfs.New(ssd.OS, faultfs.Fault{Op: faultfs.Write, Path: spillName, Nth: 1, Errno: syscall.EINVAL})
 	require.NoError(t, Convert(context.Background(), fs, g.Input, path, ConvertOptions{Memory: memory, Overwrite: true}))
-	s, err = Open(ssd.OS, path)
-	require.NoError(t, err)
+	s = mustOpen(t, path)
 	requireGraph(t, g, s)
 }
 
@@ -166,6 +161,12 @@ func TestShortTransfers(t *testing.T) {
 // TestReadErrors fails reads of a store.
 func TestReadErrors(t *testing.T) {
 	in, _ := faultyInput(t)
+	requireReadErrors(t, in)
+	requireReadErrors(t, newHeteroGraph(3, 50).Input)
+}
+
+func requireReadErrors(t *testing.T, in Input) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "g")
 	require.NoError(t, Convert(context.Background(), ssd.OS, in, path, ConvertOptions{}))
 	for _, op := range []faultfs.Op{faultfs.Open, faultfs.OpenDirect, faultfs.Stat, faultfs.Read, faultfs.Size} {

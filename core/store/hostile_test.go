@@ -212,8 +212,6 @@ func TestNamesBecomeNoPaths(t *testing.T) {
 		require.Equal(t, []int64{0}, ids)
 		require.Equal(t, name, node.Tensors[0].Name)
 		require.NoError(t, os.RemoveAll(path))
-		left, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		require.Empty(t, left, "%q", name)
+		requireNothing(t, dir, "%q", name)
 	}
 }

@@ -34,8 +34,7 @@ func narrowed(t *testing.T, form narrow.Form, rows, width int64) (*Store, []floa
 		EdgeIndex: Dense(manifest.DType_INT64, []int64{2, 1}, make([]byte, 16)),
 	}
 	require.NoError(t, Convert(context.Background(), ssd.OS, in, path, ConvertOptions{}))
-	s, err := Open(ssd.OS, path)
-	require.NoError(t, err)
+	s := mustOpen(t, path)
 	return s, values
 }
 

@@ -106,13 +106,17 @@ func TestTruncatedFiles(t *testing.T) {
 		}
 		require.NoError(t, os.WriteFile(file, data, 0o600))
 	}
-	_, err := Open(ssd.OS, path)
-	require.NoError(t, err)
+	_ = mustOpen(t, path)
 }
 
 // TestFlippedBytes changes a byte in every page of every file. Verify must find it, and say where.
 func TestFlippedBytes(t *testing.T) {
-	path := sampleStore(t)
+	requireFlippedFound(t, sampleStore(t))
+	requireFlippedFound(t, mustConvert(t, newHeteroGraph(3, 50).Input, 0).Path())
+}
+
+func requireFlippedFound(t *testing.T, path string) {
+	t.Helper()
 	for name, data := range readFiles(t, path) {
 		file := filepath.Join(path, name)
 		for at := 17; at < len(data); at += 3 * ssd.PageBytes {
@@ -135,8 +139,7 @@ func TestFlippedBytes(t *testing.T) {
 		}
 		require.NoError(t, os.WriteFile(file, data, 0o600))
 	}
-	s, err := Open(ssd.OS, path)
-	require.NoError(t, err)
+	s := mustOpen(t, path)
 	require.NoError(t, s.Verify(context.Background(), nil))
 }
 
@@ -281,8 +284,7 @@ func TestHostileIDs(t *testing.T) {
 					}
 				}
 			})
-			s, err := Open(ssd.OS, path)
-			require.NoError(t, err)
+			s := mustOpen(t, path)
 			for _, err := range []error{loads[tc.file](s), s.Verify(ctx, nil)} {
 				var damage *CorruptError
 				require.ErrorAs(t, err, &damage)
@@ -297,12 +299,11 @@ func TestHostileIDs(t *testing.T) {
 // TestChecksumBudgetAndCancelOfLoads: what fails leaves no memory behind.
 func TestFailedLoadsLeaveNothing(t *testing.T) {
 	path := sampleStore(t)
-	s, err := Open(ssd.OS, path)
-	require.NoError(t, err)
+	s := mustOpen(t, path)
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	budget := mem.NewBudget(0)
-	_, err = s.edgeTypes[0].Indices.LoadIDs(cancelled, s.edgeTypes[0].NumSources, budget, mem.Topology)
+	_, err := s.edgeTypes[0].Indices.LoadIDs(cancelled, s.edgeTypes[0].NumSources, budget, mem.Topology)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, s.Verify(cancelled, nil), context.Canceled)
 	require.Zero(t, budget.Used())
@@ -329,8 +330,7 @@ func TestFailedLoadsLeaveNothing(t *testing.T) {
 }
 
 func TestVerifyReportsProgress(t *testing.T) {
-	s, err := Open(ssd.OS, sampleStore(t))
-	require.NoError(t, err)
+	s := mustOpen(t, sampleStore(t))
 	last := int64(-1)
 	whole := s.Describe().NumBytes + s.edgeTypes[0].verifiedBytes() // weights are read again, with their tensor
 	require.NoError(t, s.Verify(context.Background(), func(done, total int64) {
@@ -342,8 +342,7 @@ func TestVerifyReportsProgress(t *testing.T) {
 }
 
 func TestDescribe(t *testing.T) {
-	s, err := Open(ssd.OS, sampleStore(t))
-	require.NoError(t, err)
+	s := mustOpen(t, sampleStore(t))
 	text, err := json.Marshal(s.Describe())
 	require.NoError(t, err)
 	var d map[string]any

@@ -25,8 +25,7 @@ func convertTiny(path string, n int64, overwrite bool) error {
 
 func requireNodes(t *testing.T, path string, n int64) *Store {
 	t.Helper()
-	s, err := Open(ssd.OS, path)
-	require.NoError(t, err)
+	s := mustOpen(t, path)
 	require.NoError(t, s.Verify(context.Background(), nil))
 	require.Equal(t, n, s.EdgeTypes()[0].NumNodes)
 	return s

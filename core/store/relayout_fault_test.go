@@ -28,6 +28,14 @@ func mustOpen(t *testing.T, path string) *Store {
 	return s
 }
 
+// requireNothing holds that a directory is empty.
+func requireNothing(t *testing.T, dir string, args ...any) {
+	t.Helper()
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, names, args...)
+}
+
 // rewrite replaces the contents of an array and makes all checksums right again.
 func rewrite(t *testing.T, path, name string, data []byte) {
 	t.Helper()
@@ -234,9 +242,7 @@ func TestRelayoutDiskFull(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ENOSPC)
 		var where *ssd.PathError
 		require.True(t, errors.As(err, &where))
-		names, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		require.Empty(t, names)
+		requireNothing(t, dir)
 	}
 }
 
@@ -259,9 +265,7 @@ func TestDamagedRowSpill(t *testing.T) {
 	var damage *CorruptError
 	require.ErrorAs(t, Relayout(context.Background(), s, path, opts), &damage)
 	require.Contains(t, damage.Path, rowSpillName)
-	names, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Empty(t, names)
+	requireNothing(t, dir)
 }
 
 // TestDamagedSource: a flipped byte in any array of the source is found, named, and not copied.
@@ -332,9 +336,7 @@ func TestCancelledRelayout(t *testing.T) {
 			break
 		}
 		require.ErrorIs(t, err, context.Canceled)
-		names, err := os.ReadDir(dir)
-		require.NoError(t, err)
-		require.Empty(t, names)
+		requireNothing(t, dir)
 	}
 }
 

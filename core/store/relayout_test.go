@@ -55,8 +55,7 @@ func mustRelayout(t *testing.T, src *Store, opts RelayoutOptions) *Store {
 	names, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
 	require.Len(t, names, 1, "files left behind")
-	s, err := Open(ssd.OS, path)
-	require.NoError(t, err)
+	s := mustOpen(t, path)
 	require.NoError(t, s.Verify(context.Background(), nil))
 	require.Len(t, readFiles(t, path), 2*len(s.arrays())+1, "files that are no part of the store")
 	return s
@@ -162,8 +161,7 @@ func TestRelayoutTwice(t *testing.T) {
 	require.NoError(t, Relayout(context.Background(), first, first.Path(),
 		RelayoutOptions{Order: Hot, Scores: scores, Overwrite: true}))
 	require.ErrorIs(t, first.CheckCurrent(), ErrReplaced)
-	again, err := Open(ssd.OS, first.Path())
-	require.NoError(t, err)
+	again := mustOpen(t, first.Path())
 	requireReordered(t, g, again)
 }
 
@@ -267,9 +265,7 @@ func TestRelayoutBudgets(t *testing.T) {
 				require.ErrorContains(t, err, fmt.Sprint(short.Need))
 				opts.Memory = short.Need - 64<<10
 				require.ErrorIs(t, Relayout(context.Background(), s, filepath.Join(dir, "r"), opts), mem.ErrBudget)
-				names, err := os.ReadDir(dir)
-				require.NoError(t, err)
-				require.Empty(t, names, "something was written before the budget was checked")
+				requireNothing(t, dir, "something was written before the budget was checked")
 				var reference map[string][]byte
 				for _, memory := range []int64{short.Need, 2 * short.Need, 0} {
 					opts.Memory = memory
@@ -346,9 +342,7 @@ func TestRelayoutBadInput(t *testing.T) {
 
 	require.NoError(t, src.Close())
 	require.ErrorIs(t, Relayout(context.Background(), src, path, RelayoutOptions{Order: Community}), ErrClosed)
-	entries, err := os.ReadDir(filepath.Dir(path))
-	require.NoError(t, err)
-	require.Empty(t, entries)
+	requireNothing(t, filepath.Dir(path))
 }
 
 // TestRelayoutRefusesWhatItWouldLose: arrays that this version does not read are not dropped in silence.
@@ -365,8 +359,7 @@ func TestRelayoutRefusesWhatItWouldLose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := sampleStore(t)
 			forge(t, path, change)
-			s, err := Open(ssd.OS, path)
-			require.NoError(t, err)
+			s := mustOpen(t, path)
 			require.ErrorIs(t, Relayout(context.Background(), s, path+"2", RelayoutOptions{Order: Community}), ErrVersion)
 		})
 	}

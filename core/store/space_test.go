@@ -64,8 +64,7 @@ func TestSpaceIsCheckedBeforeTheFirstByte(t *testing.T) {
 // TestSpaceOfAStore: what is needed is what is written, but for the manifest, the splits and what sorting takes.
 func TestSpaceOfAStore(t *testing.T) {
 	path := sampleStore(t)
-	s, err := Open(ssd.OS, path)
-	require.NoError(t, err)
+	s := mustOpen(t, path)
 	defer s.Close()
 	again := filepath.Join(t.TempDir(), "again")
 	opts := RelayoutOptions{Order: Community, HotRows: -1}

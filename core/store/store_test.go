@@ -69,8 +69,7 @@ func mustConvert(t *testing.T, in Input, memory int64) *Store {
 	names, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
 	require.Len(t, names, 1, "files left behind")
-	s, err := Open(ssd.OS, path)
-	require.NoError(t, err)
+	s := mustOpen(t, path)
 	require.NoError(t, s.Verify(context.Background(), nil))
 	return s
 }

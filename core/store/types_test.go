@@ -224,8 +224,7 @@ func TestTypesShareOneBudget(t *testing.T) {
 	require.Positive(t, spilled)
 	require.LessOrEqual(t, budget.Peak(), least)
 	require.Zero(t, budget.Used())
-	s, err := Open(ssd.OS, path)
-	require.NoError(t, err)
+	s := mustOpen(t, path)
 	requireHetero(t, g, s)
 }
 
@@ -322,9 +321,7 @@ func TestBadTypes(t *testing.T) {
 			err := Convert(context.Background(), ssd.OS, in, filepath.Join(dir, "g"), ConvertOptions{})
 			require.ErrorIs(t, err, ErrInvalid)
 			require.ErrorContains(t, err, tc.want)
-			names, err := os.ReadDir(dir)
-			require.NoError(t, err)
-			require.Empty(t, names)
+			requireNothing(t, dir)
 		})
 	}
 }
@@ -430,8 +427,7 @@ func TestOrderOfAType(t *testing.T) {
 	order, err := w.finish(4)
 	require.NoError(t, err)
 	forge(t, path, func(m *manifest.Manifest) { m.NodeTypes[1].Order = order })
-	s, err := Open(ssd.OS, path)
-	require.NoError(t, err)
+	s := mustOpen(t, path)
 	require.NoError(t, s.Verify(ctx, nil))
 	for i, want := range [][]int64{{10, 11, 12, 13}, {11, 13, 10, 12}} {
 		block, err := s.ReadTensor(ctx, &s.NodeTypes()[i].Tensors[0].Array, budget, mem.Staging)

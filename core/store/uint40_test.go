@@ -91,8 +91,7 @@ func requireDamageFound(t *testing.T, path string, ids *Array) {
 	good := slices.Clone(data)
 	putUint40(data[ids.Layout.Offset(ids.Rows-1):], uint64(ids.Rows))
 	rewriteNumbers(t, path, ids.File, data)
-	s, err := Open(ssd.OS, path)
-	require.NoError(t, err)
+	s := mustOpen(t, path)
 	var damaged *CorruptError
 	require.ErrorAs(t, s.Verify(context.Background(), nil), &damaged)
 	require.Equal(t, ids.Layout.Offset(ids.Rows-1), damaged.Off)

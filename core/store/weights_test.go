@@ -122,8 +122,7 @@ func TestWeightsOfTypesAndInAnotherOrder(t *testing.T) {
 	s = mustConvert(t, in, 0)
 	path := filepath.Join(t.TempDir(), "relaid")
 	require.NoError(t, Relayout(context.Background(), s, path, RelayoutOptions{Order: Hot, Scores: make([]float32, 700)}))
-	s, err := Open(ssd.OS, path)
-	require.NoError(t, err)
+	s = mustOpen(t, path)
 	require.NoError(t, s.Verify(context.Background(), nil))
 	requireWeights(t, &s.edgeTypes[0], g, weights)
 }
@@ -190,8 +189,7 @@ func TestConversionThatEndsInItsWeights(t *testing.T) {
 	require.FileExists(t, filepath.Join(killed, "weights.bin"))
 	require.NoError(t, Convert(context.Background(), ssd.OS, in, again, ConvertOptions{Memory: short.Need}))
 	require.NoDirExists(t, killed)
-	s, err := Open(ssd.OS, again)
-	require.NoError(t, err)
+	s := mustOpen(t, again)
 	requireWeights(t, &s.edgeTypes[0], g, weights)
 }
 
@@ -221,8 +219,7 @@ func reopened(t *testing.T, s *Store, m *manifest.Manifest) *Store {
 	file, err := manifest.Encode(m)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(s.path, manifest.Name), file, 0o600))
-	s, err = Open(ssd.OS, s.path)
-	require.NoError(t, err)
+	s = mustOpen(t, s.path)
 	return s
 }
 
