@@ -198,20 +198,3 @@ func TestClippedNumbersBecomeTheLargest(t *testing.T) {
 	c.Widen(dst)
 	require.Equal(t, []float32{MaxFloat16, -MaxFloat16}, []float32{getFloat(dst), getFloat(dst[4:])})
 }
-
-func BenchmarkWiden(b *testing.B) {
-	for _, k := range kernels() {
-		for _, form := range forms(128) {
-			b.Run(k.name+"/"+form.String(), func(b *testing.B) {
-				c := Coding{Form: form, Elements: 128}
-				raw := stored(&c, 50_000, rand.New(rand.NewPCG(1, 2)))
-				dst := make([]byte, 50_000*c.ValueBytes())
-				b.SetBytes(int64(len(dst)))
-				for b.Loop() {
-					copy(dst[len(dst)-len(raw):], raw)
-					c.widen(k, dst)
-				}
-			})
-		}
-	}
-}

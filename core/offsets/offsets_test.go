@@ -102,26 +102,6 @@ func TestWrongOffsetsDoNoHarm(t *testing.T) {
 	}
 }
 
-func BenchmarkTable(b *testing.B) {
-	const nodes = 1 << 22
-	rng, all := rand.New(rand.NewPCG(1, 1)), make([]int64, 1, nodes+1)
-	for range nodes {
-		all = append(all, all[len(all)-1]+rng.Int64N(16))
-	}
-	t, out, total := Of(all), make([]int64, 1024), int64(0)
-	b.Run("Degree", func(b *testing.B) {
-		for i := range b.N {
-			total += t.Degree(int64(i % nodes))
-		}
-	})
-	b.Run("Degrees", func(b *testing.B) {
-		for i := 0; i < b.N; i += len(out) {
-			t.Degrees(int64(i%nodes), out)
-		}
-	})
-	require.NotZero(b, total+out[0])
-}
-
 // TestOffsetsOfManyNodesAreSmall computes the memory at the sizes of papers100M, MAG240M and a graph of two hubs.
 func TestOffsetsOfManyNodesAreSmall(t *testing.T) {
 	require.Less(t, Bytes(111_059_956, 1_615_685_872), int64(260_000_000))
