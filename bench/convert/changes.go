@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"freshgo/bench/record"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -99,12 +100,12 @@ func benchChanges(work string) error {
 		}
 	}
 	for _, step := range steps {
-		fmt.Printf("%-10s %8.3f s, %8.3f s of processor, %8.1f MB written\n", step.name, median(seconds[step.name]),
-			median(busy[step.name]), written[step.name]/1e6)
+		fmt.Printf("%-10s %8.3f s, %8.3f s of processor, %8.1f MB written\n", step.name, record.Median(seconds[step.name]),
+			record.Median(busy[step.name]), written[step.name]/1e6)
 	}
 	ratio := func(what, one, other string) {
-		fmt.Printf("%s: %.3f of the time, %.3f of the bytes\n", what, median(seconds[one])/median(seconds[other]),
-			written[one]/written[other])
+		fmt.Printf("%s: %.3f of the time, %.3f of the bytes\n", what,
+			record.Median(seconds[one])/record.Median(seconds[other]), written[one]/written[other])
 	}
 	ratio("update of a hundredth of the bytes against a conversion", "update", "conversion")
 	ratio("append of a hundredth of the edges against a copy of the topology", "append", "copy")

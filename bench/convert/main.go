@@ -110,7 +110,7 @@ func benchFeatures(work string) error {
 	record.Times("convert", contest, "written directly", device)
 	record.Times("convert", contest, "freshgo", converted)
 	bytes := float64(len(block.Bytes()))
-	plain, ours := bytes/median(device)/1e6, bytes/median(converted)/1e6
+	plain, ours := bytes/record.Median(device)/1e6, bytes/record.Median(converted)/1e6
 	fmt.Printf("features  %6.0f MB: device %5.0f MB/s, conversion %5.0f MB/s, ratio %.2f\n", bytes/1e6, plain, ours,
 		ours/plain)
 	return verify(filepath.Join(work, "features"), nil)
@@ -159,7 +159,7 @@ func benchEdges(work string) error {
 			record.Times("convert", fmt.Sprintf("%d edges, %d processors", *edges, procs), "freshgo, "+where, times)
 			millions := float64(*edges) / 1e6
 			fmt.Printf("edges     %6.0f M on %d processors, %s: %.1f M/s, %.1f M per processor second\n",
-				millions, procs, where, millions/median(times), millions/median(busy))
+				millions, procs, where, millions/record.Median(times), millions/record.Median(busy))
 		}
 	}
 	return verify(path, list[*edges:])
@@ -242,9 +242,4 @@ func fill(words []uint64) {
 	for i := range words {
 		words[i] = rng.Uint64()
 	}
-}
-
-func median(v []float64) float64 {
-	slices.Sort(v)
-	return v[len(v)/2]
 }

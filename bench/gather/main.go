@@ -20,7 +20,6 @@ import (
 	"log"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"text/tabwriter"
 	"time"
 	"unsafe"
@@ -108,14 +107,7 @@ func widen(w *tabwriter.Writer, src, dst []byte, columns int) {
 			c.Widen(dst)
 		})
 	}
-	rates := make([][]float64, len(turns))
-	for range *rounds {
-		for i, turn := range turns {
-			start := time.Now()
-			turn()
-			rates[i] = append(rates[i], float64(len(dst))/time.Since(start).Seconds()/1e9)
-		}
-	}
+	rates := inTurns(turns, len(dst))
 	names := []string{"float32", "freshgo, float16", "freshgo, bfloat16", "freshgo, int8 rows", "freshgo, int8 columns"}
 	for i, name := range names {
 		contest := fmt.Sprintf("Rows of %d columns, stored and widened", columns)
@@ -123,17 +115,22 @@ func widen(w *tabwriter.Writer, src, dst []byte, columns int) {
 	}
 	fmt.Fprintf(w, "%d\t", columns)
 	for i := range turns {
-		fmt.Fprintf(w, "%.1f (%.2f)\t", median(rates[i]), median(ratios(rates[i], rates[0])))
+		fmt.Fprintf(w, "%.1f (%.2f)\t", record.Median(rates[i]), record.MedianRatio(rates[i], rates[0]))
 	}
 	fmt.Fprintln(w)
 }
 
-// ratios divides the rates of each round.
-func ratios(rates, by []float64) (out []float64) {
-	for round := range rates {
-		out = append(out, rates[round]/by[round])
+// inTurns returns the rates of each contestant, which fills so many bytes, in GB/s.
+func inTurns(turns []func(), n int) [][]float64 {
+	rates := make([][]float64, len(turns))
+	for range *rounds {
+		for i, turn := range turns {
+			start := time.Now()
+			turn()
+			rates[i] = append(rates[i], float64(n)/time.Since(start).Seconds()/1e9)
+		}
 	}
-	return out
+	return rates
 }
 
 func compare(w *tabwriter.Writer, src, dst, other []byte, rowBytes int) error {
@@ -160,23 +157,14 @@ func compare(w *tabwriter.Writer, src, dst, other []byte, rowBytes int) error {
 		func() { rival(dst, 16) },
 		func() { copy(dst[:n*rowBytes], src) }, // what the memory gives without random access
 	}
-	rates := make([][]float64, len(turns))
-	for range *rounds {
-		for i, turn := range turns {
-			start := time.Now()
-			turn()
-			rates[i] = append(rates[i], float64(n*rowBytes)/time.Since(start).Seconds()/1e9)
-		}
-	}
+	rates := inTurns(turns, n*rowBytes)
 	for i, name := range []string{"freshgo", "C memcpy", "C memcpy, prefetch", "copy in order"} {
 		record.Rates("gather", fmt.Sprintf("Rows of %d bytes", rowBytes), name, "GB/s", rates[i])
 	}
 	fmt.Fprintf(w, "%d\t", rowBytes)
 	for i := range turns {
-		fmt.Fprintf(w, "%.1f (%.2f)\t", median(rates[i]), median(ratios(rates[i], rates[2])))
+		fmt.Fprintf(w, "%.1f (%.2f)\t", record.Median(rates[i]), record.MedianRatio(rates[i], rates[2]))
 	}
 	fmt.Fprintln(w)
 	return nil
 }
-
-func median(x []float64) float64 { return slices.Sorted(slices.Values(x))[len(x)/2] }

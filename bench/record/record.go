@@ -1,10 +1,11 @@
-// Package record keeps what a benchmark measured, as bench/results.py does for those in Python.
+// Package record keeps what a benchmark measured, as bench/results.py does for those in Python, and compares it.
 package record
 
 import (
 	"encoding/json"
 	"log"
 	"os"
+	"slices"
 )
 
 type line struct {
@@ -24,6 +25,18 @@ func Times(bench, contest, name string, seconds []float64) {
 // Rates is Times for figures where more is better.
 func Rates(bench, contest, name, unit string, rates []float64) {
 	keep(line{bench, contest, name, rates, unit, true})
+}
+
+// Median returns the median over the rounds.
+func Median(x []float64) float64 { return slices.Sorted(slices.Values(x))[len(x)/2] }
+
+// MedianRatio returns the median of the ratios of each round, in which both sides saw the same machine.
+func MedianRatio(rates, to []float64) float64 {
+	ratios := slices.Clone(rates)
+	for round := range ratios {
+		ratios[round] /= to[round]
+	}
+	return Median(ratios)
 }
 
 func keep(l line) {

@@ -153,14 +153,7 @@ func homogeneous(indptr []int64, indices []int32) sample.Graph {
 }
 
 func report(fanouts []int64, contestants []contestant, rates [][]float64) {
-	// Ratios are taken within a round, where both sides saw the same machine.
-	ratio := func(i, to int) float64 {
-		var x []float64
-		for round := range rates[i] {
-			x = append(x, rates[i][round]/rates[to][round])
-		}
-		return median(x)
-	}
+	ratio := func(i, to int) float64 { return record.MedianRatio(rates[i], rates[to]) }
 	loads := len(contestants) - 1
 	for i, c := range contestants {
 		record.Rates("sampler", fmt.Sprintf("Sampling, %v", fanouts), c.name, "M edges/s", rates[i])
@@ -169,11 +162,11 @@ func report(fanouts []int64, contestants []contestant, rates [][]float64) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\tM edges/s\tof C++ staged\tof C++ simple\tof freshgo\tof loads/2.2")
 	for i, c := range contestants[:loads] {
-		fmt.Fprintf(w, "%s\t%.1f\t%.2f\t%.2f\t%.2f\t%.2f\n", c.name, median(rates[i]), ratio(i, 1), ratio(i, 0), ratio(i, 2),
-			2.2*ratio(i, loads))
+		fmt.Fprintf(w, "%s\t%.1f\t%.2f\t%.2f\t%.2f\t%.2f\n", c.name, record.Median(rates[i]), ratio(i, 1), ratio(i, 0),
+			ratio(i, 2), 2.2*ratio(i, loads))
 	}
 	w.Flush()
-	fmt.Printf("independent random loads: %.1f M/s\n", median(rates[loads]))
+	fmt.Printf("independent random loads: %.1f M/s\n", record.Median(rates[loads]))
 }
 
 // turn draws the batches first, first+step, ... and returns the number of edges.

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"freshgo/bench/record"
 	"freshgo/core/mem"
 	"freshgo/core/offsets"
 	"freshgo/core/sample"
@@ -100,16 +101,14 @@ func compareMethods(budget *mem.Budget, indptr []int64, indices []int32, fanouts
 		}
 		against := "-"
 		if p.rival != nil {
-			against = fmt.Sprintf("%.2f", median(ratio))
+			against = fmt.Sprintf("%.2f", record.Median(ratio))
 		}
-		fmt.Fprintf(out, "%s\t%.1f\t%s\t%.2f\t%.3f\n", p.name, median(rate), against, median(time),
+		fmt.Fprintf(out, "%s\t%.1f\t%s\t%.2f\t%.3f\n", p.name, record.Median(rate), against, record.Median(time),
 			float64(nodesIn(w, seeds))/float64(nodesIn(uniform, seeds)))
 		w.Close()
 	}
 	return out.Flush()
 }
-
-func median(x []float64) float64 { x = slices.Sorted(slices.Values(x)); return x[len(x)/2] }
 
 // timed is millions of edges in a second of the thread's own time: on a busy machine the clock also counts what others
 // ran.

@@ -24,6 +24,7 @@ import (
 	"time"
 	"unsafe"
 
+	"freshgo/bench/record"
 	"freshgo/core/mem"
 	"freshgo/core/offsets"
 	"freshgo/core/sample"
@@ -182,16 +183,8 @@ func compare(budget *mem.Budget, g *graph, fanouts []int64, last bool, requests 
 	}
 	fmt.Printf("\nfanouts %v, last %v\n", fanouts, last)
 	for c, name := range []string{"C++, unordered_map", "C++, flat table", "freshgo, 1 thread", "freshgo, 2 threads"} {
-		var against [2][]float64 // within a round, where both sides saw the same machine
-		for round := range rates[c] {
-			for to := range against {
-				against[to] = append(against[to], rates[c][round]/rates[to][round])
-			}
-		}
-		fmt.Printf("%-20s %6.1f M edges/s  %5.2f of the first  %5.2f of the second\n", name, median(rates[c]),
-			median(against[0]), median(against[1]))
+		fmt.Printf("%-20s %6.1f M edges/s  %5.2f of the first  %5.2f of the second\n", name,
+			record.Median(rates[c]), record.MedianRatio(rates[c], rates[0]), record.MedianRatio(rates[c], rates[1]))
 	}
 	return nil
 }
-
-func median(x []float64) float64 { x = slices.Sorted(slices.Values(x)); return x[len(x)/2] }

@@ -40,12 +40,11 @@ func Count[I int64 | uint32](counts []uint32, rows []I) {
 }
 
 // countsAsHotness turns counts into scores in place: both are four bytes wide,
-// so the result shares its memory with counts. Counts above 2^24 are rounded.
-func countsAsHotness(counts []uint32) Hotness {
+// so the scores share the memory of counts. Counts above 2^24 are rounded.
+func countsAsHotness(counts []uint32) {
 	// unsafe: elements of four bytes with equal alignment, in equal number
 	scores := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(counts))), len(counts))
 	for i, c := range counts {
 		scores[i] = float32(c)
 	}
-	return scores
 }
