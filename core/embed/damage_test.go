@@ -315,6 +315,38 @@ func TestAFailedRestoreIsRepeated(t *testing.T) {
 	}
 }
 
+// TestDamagedChecksumsUndoNothing: a table whose checksums are damaged is not opened, and the changes after its save
+// are undone once they are whole.
+func TestDamagedChecksumsUndoNothing(t *testing.T) {
+	t.Parallel()
+	m, path := restorable(t)
+	token := m.table.Describe().Token
+	require.NoError(t, m.table.Close())
+	read := func(pattern string) (name string, data []byte) {
+		names, err := filepath.Glob(filepath.Join(path, pattern))
+		require.NoError(t, err)
+		require.Len(t, names, 1, pattern)
+		data, err = os.ReadFile(names[0])
+		require.NoError(t, err)
+		return names[0], data
+	}
+	_, rows := read("rows")
+	_, journal := read("journal-" + token + "*")
+	name, sums := read("sums-" + token + "*")
+	require.NoError(t, os.WriteFile(name, append(bytes.Clone(sums[1:]), 1), 0o600))
+	_, err := embed.Open(ssd.OS, path)
+	require.ErrorIs(t, err, store.ErrCorrupt)
+	_, after := read("rows")
+	require.True(t, bytes.Equal(rows, after), "rows were undone")
+	_, after = read("journal-" + token + "*")
+	require.True(t, bytes.Equal(journal, after), "the journal changed")
+	require.NoError(t, os.WriteFile(name, sums, 0o600))
+	m.table, err = embed.Open(ssd.OS, path)
+	require.NoError(t, err)
+	m.check(m.saved[token])
+	require.NoError(t, m.table.Close())
+}
+
 // withJournals returns a description with the bytes of journals of another one.
 func withJournals(d, of embed.Description) embed.Description {
 	d.JournalBytes = of.JournalBytes
