@@ -203,13 +203,11 @@ func TestStepsRepeatAndAllocateNothing(t *testing.T) {
 	for _, name := range append(OnlineNames(), "static") {
 		var all [2][]Step
 		for run := range all {
-			policy := newPolicy(t, name, 400, 30)
+			policy, err := New(name, mem.NewBudget(0), 400, 30)
 			if name == "static" {
-				policy.Close()
-				static, err := NewStatic(mem.NewBudget(0), 400, top)
-				require.NoError(t, err)
-				policy = static
+				policy, err = NewStatic(mem.NewBudget(0), 400, top)
 			}
+			require.NoError(t, err)
 			var step Step
 			for _, rows := range batches {
 				policy.Step(rows, &step)
@@ -225,15 +223,6 @@ func TestStepsRepeatAndAllocateNothing(t *testing.T) {
 		}
 		require.Equal(t, all[0], all[1], name)
 	}
-}
-
-func newPolicy(t *testing.T, name string, numRows, capacity int64) Policy {
-	if name == "static" {
-		name = "lru"
-	}
-	policy, err := New(name, mem.NewBudget(0), numRows, capacity)
-	require.NoError(t, err)
-	return policy
 }
 
 func TestStaticHoldsTheTop(t *testing.T) {
