@@ -320,7 +320,6 @@ func TestAppendsAreConversions(t *testing.T) {
 	}
 }
 
-// TestAppendFaults: whichever call fails, there is an error, nothing at the path, and the source as it was.
 func TestAppendFaults(t *testing.T) {
 	ctx := context.Background()
 	rng := explore.Rand(t, 71, 101)
@@ -328,31 +327,12 @@ func TestAppendFaults(t *testing.T) {
 	g.add(rng, 40)
 	path := filepath.Join(t.TempDir(), "s")
 	require.NoError(t, Convert(ctx, ssd.OS, g.input(), path, ConvertOptions{}))
-	before, more := readFiles(t, path), g.add(rng, 40)
+	more := g.add(rng, 40)
 	whole := path + "whole"
 	require.NoError(t, Convert(ctx, ssd.OS, g.input(), whole, ConvertOptions{}))
 	want := contents(t, mustOpen(t, whole))
-	for nth := explore.First(t, ""); ; nth += explore.Stride() {
-		fs := faultfs.New(ssd.OS)
-		src, err := Open(fs, path)
-		require.NoError(t, err)
-		calls := fs.Calls(faultfs.Any)
-		fs.Arm(faultfs.Fault{Op: faultfs.Any, Nth: nth, Errno: []syscall.Errno{syscall.EIO, syscall.ENOSPC}[nth%2]})
-		err = Append(ctx, src, path+"2", more, ConvertOptions{})
-		fs.Clear()
-		require.NoError(t, src.Close())
-		require.Equal(t, before, readFiles(t, path), nth)
-		if _, missing := os.Stat(path + "2"); missing == nil { // what failed came behind the publication
-			require.Equal(t, want, contents(t, mustOpen(t, path+"2")))
-			require.NoError(t, os.RemoveAll(path+"2"))
-		} else {
-			require.Error(t, err, nth)
-		}
-		require.Less(t, nth, 5000)
-		if err == nil && fs.Calls(faultfs.Any)-calls < nth {
-			break
-		}
-	}
+	requireFaults(t, path, func(src *Store) error { return Append(ctx, src, path+"2", more, ConvertOptions{}) },
+		func(s *Store) { require.Equal(t, want, contents(t, s)) })
 }
 
 func TestAppendBadInput(t *testing.T) {

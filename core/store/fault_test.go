@@ -34,70 +34,105 @@ func faultyInput(t *testing.T) (Input, int64) {
 	return g.Input, smallestBudget(t, g.Input)
 }
 
-// TestEveryCallFails fails each call to the file system in turn. Whatever fails, the error says so, nothing is left
+// A writer makes a new store through a file system, of which requireEveryCallFails fails the calls.
+type writer struct {
+	memory  int64
+	prepare func(fs ssd.FS) func(path string, overwrite bool, budget *mem.Budget) error
+	check   func(path string) // that the new store is whole
+	alike   int               // later calls of a kind are alike: after call n, n/alike are passed over
+}
+
+// requireEveryCallFails fails each call to the file system in turn. Whatever fails, the error says so, nothing is left
 // that opens, nor any file, memory or descriptor, and the next conversion works. Over an old store, that is what is
 // left.
-func TestEveryCallFails(t *testing.T) {
-	in, memory := faultyInput(t)
-	for overwrite, errno := range map[bool]syscall.Errno{false: syscall.ENOSPC, true: syscall.EIO} {
-		for _, op := range []faultfs.Op{
-			faultfs.Open, faultfs.OpenDirect, faultfs.Rename, faultfs.Exchange, faultfs.Mkdir, faultfs.ReadDir, faultfs.Stat,
-			faultfs.SyncDir, faultfs.Read, faultfs.Write, faultfs.Sync, faultfs.Truncate, faultfs.Size, faultfs.Lock,
-			faultfs.Allocate,
-		} {
-			explore.Run(t, fmt.Sprint(overwrite, " ", op), func(t *testing.T) {
-				path := filepath.Join(t.TempDir(), "g")
-				if overwrite {
-					require.NoError(t, convertTiny(path, 7, true))
+func requireEveryCallFails(t *testing.T, c writer, overwrite bool, ops ...faultfs.Op) {
+	t.Helper()
+	errno := map[bool]syscall.Errno{false: syscall.ENOSPC, true: syscall.EIO}[overwrite]
+	for _, op := range ops {
+		explore.Run(t, fmt.Sprint(overwrite, " ", op), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "g")
+			if overwrite {
+				require.NoError(t, convertTiny(path, 7, true))
+			}
+			for nth := explore.First(t, ""); ; nth += explore.Stride() {
+				fs := faultfs.New(ssd.OS)
+				write := c.prepare(fs)
+				before := fs.Calls(op)
+				fs.Arm(faultfs.Fault{Op: op, Nth: nth, Errno: errno})
+				budget := mem.NewBudget(c.memory)
+				err := write(path, overwrite, budget)
+				require.Zero(t, budget.Used())
+				require.Zero(t, fs.OpenFiles())
+				if err == nil && (fs.Calls(op)-before < nth || op == faultfs.Remove && !overwrite) { // at last, of the lock file
+					c.check(path)
+					break
 				}
-				for nth := explore.First(t, ""); ; nth += explore.Stride() {
-					fs := faultfs.New(ssd.OS, faultfs.Fault{Op: op, Nth: nth, Errno: errno})
-					budget := mem.NewBudget(memory)
-					err := convert(context.Background(), fs, in, path, ConvertOptions{Overwrite: overwrite}, budget)
-					require.Zero(t, budget.Used())
-					require.Zero(t, fs.OpenFiles())
-					if err == nil && fs.Calls(op) < nth {
-						break
-					}
-					if err == nil { // the new store was there, and the next conversion removes the old one
-						require.True(t, overwrite, "a failed call went unnoticed")
-						requireNodes(t, path, 2000)
-						left, err := os.ReadDir(filepath.Dir(path))
-						require.NoError(t, err)
+				if err == nil { // the new store was there, and the next conversion removes the old one
+					require.True(t, overwrite, "a failed call went unnoticed")
+					c.check(path)
+					left, err := os.ReadDir(filepath.Dir(path))
+					require.NoError(t, err)
+					if op != faultfs.Remove || len(left) != 1 { // the lock file stays
 						require.Len(t, left, 2, "a failed call went unnoticed: the old store, replaced or to be removed")
-						require.NoError(t, convertTiny(path, 7, true))
-						require.NoDirExists(t, path+replacedSuffix)
-						require.NoDirExists(t, path+partialSuffix)
-						continue
 					}
-					require.ErrorIs(t, err, errno)
-					names, readErr := os.ReadDir(filepath.Dir(path))
-					require.NoError(t, readErr)
-					if overwrite {
-						requireNodes(t, path, 7)
-						require.Len(t, names, 1, "call %d: %v", nth, err)
-					} else {
-						require.Empty(t, names, "call %d: %v", nth, err)
-					}
-					if nth > 8 {
-						nth += nth / 4 // later calls of a kind are alike
-					}
+					require.NoError(t, convertTiny(path, 7, true))
+					require.NoDirExists(t, path+replacedSuffix)
+					require.NoDirExists(t, path+partialSuffix)
+					continue
 				}
-			})
-		}
+				require.ErrorIs(t, err, errno)
+				names, readErr := os.ReadDir(filepath.Dir(path))
+				require.NoError(t, readErr)
+				if overwrite {
+					requireNodes(t, path, 7)
+					require.Len(t, names, 1, "call %d: %v", nth, err)
+				} else if op != faultfs.Remove { // what cannot be removed is left to the next conversion
+					require.Empty(t, names, "call %d: %v", nth, err)
+				}
+				if nth > 8 {
+					nth += nth / c.alike // later calls of a kind are alike
+				}
+			}
+		})
 	}
 }
 
-// TestDiskFull lets the disk run full at many points.
-func TestDiskFull(t *testing.T) {
+func TestEveryCallFails(t *testing.T) {
 	in, memory := faultyInput(t)
+	converted := func(in *Input) func(fs ssd.FS) func(string, bool, *mem.Budget) error {
+		return func(fs ssd.FS) func(string, bool, *mem.Budget) error {
+			return func(path string, overwrite bool, budget *mem.Budget) error {
+				return convert(context.Background(), fs, *in, path, ConvertOptions{Overwrite: overwrite}, budget)
+			}
+		}
+	}
+	c := writer{memory, converted(&in), func(path string) { requireNodes(t, path, 2000) }, 4}
+	for _, overwrite := range []bool{false, true} {
+		requireEveryCallFails(t, c, overwrite, faultfs.Open, faultfs.OpenDirect, faultfs.Rename, faultfs.Exchange,
+			faultfs.Mkdir, faultfs.ReadDir, faultfs.Stat, faultfs.SyncDir, faultfs.Read, faultfs.Write, faultfs.Sync,
+			faultfs.Truncate, faultfs.Size, faultfs.Lock, faultfs.Allocate)
+	}
+	g := largeHeteroGraph()
+	c = writer{smallestBudget(t, g.Input), converted(&g.Input), func(path string) {
+		requireHetero(t, g, mustOpen(t, path))
+	}, 1}
+	t.Run("types", func(t *testing.T) {
+		requireEveryCallFails(t, c, false, faultfs.Open, faultfs.OpenDirect, faultfs.Read, faultfs.Write, faultfs.Sync,
+			faultfs.Rename, faultfs.Remove)
+	})
+}
+
+// requireDiskFull lets the disk run full at many points of a conversion, which needs more than least bytes.
+func requireDiskFull(t *testing.T, least int64, prepare func(fs ssd.FS) func(path string) error) {
+	t.Helper()
 	dir := t.TempDir()
 	for space := int64(0); ; space = space*2 + 10_000 {
 		fs := faultfs.New(ssd.OS)
+		write := prepare(fs)
 		fs.SetSpace(space)
-		err := Convert(context.Background(), fs, in, filepath.Join(dir, "g"), ConvertOptions{Memory: memory})
+		err := write(filepath.Join(dir, "g"))
 		if err == nil {
-			require.Greater(t, space, int64(100_000))
+			require.Greater(t, space, least)
 			break
 		}
 		require.ErrorIs(t, err, syscall.ENOSPC)
@@ -105,6 +140,21 @@ func TestDiskFull(t *testing.T) {
 		require.True(t, errors.As(err, &where))
 		requireNothing(t, dir)
 	}
+}
+
+func TestDiskFull(t *testing.T) {
+	in, memory := faultyInput(t)
+	requireDiskFull(t, 100_000, func(fs ssd.FS) func(path string) error {
+		return func(path string) error {
+			return Convert(context.Background(), fs, in, path, ConvertOptions{Memory: memory})
+		}
+	})
+	source, opts := faultySource(t)
+	requireDiskFull(t, 1_000_000, func(fs ssd.FS) func(path string) error {
+		s, err := Open(fs, source)
+		require.NoError(t, err)
+		return func(path string) error { return Relayout(context.Background(), s, path, opts) }
+	})
 }
 
 // TestDamagedSpill overwrites the edges on disk between the two passes: what comes back is not used as an index

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"hash/crc32"
 	"os"
 	"path/filepath"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"freshgo/core/internal/explore"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -166,84 +163,20 @@ func faultySource(t *testing.T) (string, RelayoutOptions) {
 	return s.Path(), opts
 }
 
-// TestEveryCallOfARelayoutFails fails each call to the file system in turn, as TestEveryCallFails does.
 func TestEveryCallOfARelayoutFails(t *testing.T) {
 	source, opts := faultySource(t)
-	errnos := map[bool]syscall.Errno{false: syscall.ENOSPC, true: syscall.EIO}
-	for overwrite, ops := range map[bool][]faultfs.Op{
-		true: {faultfs.Open, faultfs.Exchange,
-			faultfs.Rename, faultfs.Remove, faultfs.SyncDir, faultfs.Read, faultfs.Write, faultfs.Stat},
-		false: {faultfs.OpenDirect, faultfs.Rename, faultfs.Mkdir, faultfs.ReadDir, faultfs.Sync, faultfs.Truncate,
-			faultfs.Allocate, faultfs.Size, faultfs.Lock},
-	} {
-		for _, op := range ops {
-			errno := errnos[overwrite]
-			explore.Run(t, fmt.Sprint(overwrite, " ", op), func(t *testing.T) {
-				path := filepath.Join(t.TempDir(), "g")
-				if overwrite {
-					require.NoError(t, convertTiny(path, 7, true))
-				}
-				for nth := explore.First(t, ""); ; nth += explore.Stride() {
-					fs := faultfs.New(ssd.OS)
-					s, err := Open(fs, source)
-					require.NoError(t, err)
-					before := fs.Calls(op)
-					fs.Arm(faultfs.Fault{Op: op, Nth: nth, Errno: errno})
-					budget := mem.NewBudget(opts.Memory)
-					opts.Overwrite = overwrite
-					err = relayout(context.Background(), s, path, opts, budget)
-					require.Zero(t, budget.Used())
-					require.Zero(t, fs.OpenFiles())
-					if err == nil && fs.Calls(op)-before < nth {
-						break
-					}
-					if err == nil { // the new store was there, and the next conversion removes the old one
-						require.True(t, overwrite, "a failed call went unnoticed")
-						requireNodes(t, path, 1500)
-						left, err := os.ReadDir(filepath.Dir(path))
-						require.NoError(t, err)
-						if op != faultfs.Remove || len(left) != 1 { // the lock file stays
-							require.Len(t, left, 2, "a failed call went unnoticed: the old store, replaced or to be removed")
-						}
-						require.NoError(t, convertTiny(path, 7, true))
-						require.NoDirExists(t, path+replacedSuffix)
-						require.NoDirExists(t, path+partialSuffix)
-						continue
-					}
-					require.ErrorIs(t, err, errno)
-					names, readErr := os.ReadDir(filepath.Dir(path))
-					require.NoError(t, readErr)
-					if overwrite {
-						requireNodes(t, path, 7)
-						require.Len(t, names, 1, "call %d: %v", nth, err)
-					} else {
-						require.Empty(t, names, "call %d: %v", nth, err)
-					}
-					nth += nth / 2 // later calls of a kind are alike
-				}
-			})
-		}
-	}
-}
-
-// TestRelayoutDiskFull lets the disk run full at many points.
-func TestRelayoutDiskFull(t *testing.T) {
-	source, opts := faultySource(t)
-	dir := t.TempDir()
-	for space := int64(0); ; space = space*2 + 10_000 {
-		fs := faultfs.New(ssd.OS)
+	c := writer{opts.Memory, func(fs ssd.FS) func(string, bool, *mem.Budget) error {
 		s, err := Open(fs, source)
 		require.NoError(t, err)
-		fs.SetSpace(space)
-		if err = Relayout(context.Background(), s, filepath.Join(dir, "g"), opts); err == nil {
-			require.Greater(t, space, int64(1_000_000))
-			break
+		return func(path string, overwrite bool, budget *mem.Budget) error {
+			opts.Overwrite = overwrite
+			return relayout(context.Background(), s, path, opts, budget)
 		}
-		require.ErrorIs(t, err, syscall.ENOSPC)
-		var where *ssd.PathError
-		require.True(t, errors.As(err, &where))
-		requireNothing(t, dir)
-	}
+	}, func(path string) { requireNodes(t, path, 1500) }, 2}
+	requireEveryCallFails(t, c, true, faultfs.Open, faultfs.Exchange, faultfs.Rename, faultfs.Remove, faultfs.SyncDir,
+		faultfs.Read, faultfs.Write, faultfs.Stat)
+	requireEveryCallFails(t, c, false, faultfs.OpenDirect, faultfs.Rename, faultfs.Mkdir, faultfs.ReadDir, faultfs.Sync,
+		faultfs.Truncate, faultfs.Allocate, faultfs.Size, faultfs.Lock)
 }
 
 // TestDamagedRowSpill overwrites the rows on disk between the two passes.
