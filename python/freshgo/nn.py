@@ -1,5 +1,6 @@
-"""Modules for models: embeddings larger than memory, PyG's layers on the operators of ``freshgo.ops``, and first layers
-that are precomputed. All but :class:`Embedding` need torch_geometric.
+"""Modules for models: embeddings larger than memory, PyG's layers on the operators of ``freshgo.ops``, first layers
+that are precomputed, and training steps that are recorded. All but :class:`Embedding` and :class:`record` need
+torch_geometric.
 
     from freshgo.nn import accelerate
 
@@ -21,14 +22,16 @@ from typing import TYPE_CHECKING, Any
 from freshgo._nn.embedding import Embedding
 
 if TYPE_CHECKING:
+    from freshgo._nn.recorded import record
     from freshgo._nn.replaced import Precomputation, Report, accelerate, precomputed
 
-__all__ = ["Embedding", "Precomputation", "Report", "accelerate", "precomputed"]
+__all__ = ["Embedding", "Precomputation", "Report", "accelerate", "precomputed", "record"]
 
-if not TYPE_CHECKING:  # names that need PyG are imported at their first use
+if not TYPE_CHECKING:  # names that need PyG, or much of freshgo, are imported at their first use
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module 'freshgo.nn' has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module("freshgo._nn.replaced"), name)
+        module = "recorded" if name == "record" else "replaced"
+        value = globals()[name] = getattr(importlib.import_module(f"freshgo._nn.{module}"), name)
         return value

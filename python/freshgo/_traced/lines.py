@@ -10,7 +10,10 @@ from types import FrameType, TracebackType
 from typing import NamedTuple
 
 _OURS = ("torch", "freshgo", "typing_extensions")
-"""Packages whose frames are no lines of a model. Those of PyG are where there are no others: it has models, too."""
+"""Packages whose frames are no lines of a model."""
+
+_MODELS = ((*_OURS, "torch_geometric"), _OURS)
+"""What is looked for, in this order: PyG's frames are lines of a model where there are no others, as it has models."""
 
 
 class Line(NamedTuple):
@@ -36,8 +39,8 @@ def line_here(until: str) -> Line | None:
     return _line(list(frames()))
 
 
-def line_of(error: BaseException, until: str) -> Line | None:
-    """The innermost line of a model at which an error was raised."""
+def line_of(error: BaseException, until: str, *, of_pyg: bool = False) -> Line | None:
+    """The innermost line of a model at which an error was raised; ``of_pyg``: or of PyG, even if a model called it."""
     found: list[tuple[FrameType, int]] = []
     at: TracebackType | None = error.__traceback__
     while at is not None:
@@ -46,15 +49,15 @@ def line_of(error: BaseException, until: str) -> Line | None:
         else:
             found.append((at.tb_frame, at.tb_lineno))
         at = at.tb_next
-    return _line(found[::-1])
+    return _line(found[::-1], (_OURS,) if of_pyg else _MODELS)
 
 
 def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
-def _line(frames: list[tuple[FrameType, int]]) -> Line | None:
-    for skipped in ((*_OURS, "torch_geometric"), _OURS):
+def _line(frames: list[tuple[FrameType, int]], skip: tuple[tuple[str, ...], ...] = _MODELS) -> Line | None:
+    for skipped in skip:
         for frame, number in frames:
             if _package(frame) not in skipped:
                 return Line(frame.f_code.co_filename, number)

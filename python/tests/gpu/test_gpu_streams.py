@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from test_gpu_operators import CASES, ROWS, graph
 from torch import Tensor
 
 from freshgo import Loader, errors, ops
-from freshgo.nn import accelerate
+from freshgo.nn import accelerate, record
 
 MILLISECONDS = 2_000_000  # in cycles of a GPU, or so
 
@@ -233,7 +234,7 @@ sys.path[:0] = {paths!r}
 from graphs import random_graph
 from test_gpu_loader import GIVEN, losses
 from freshgo import Loader
-from freshgo.nn import accelerate
+from freshgo.nn import accelerate, record
 import torch_geometric.nn as nets
 torch.manual_seed(0)
 model = nets.GraphSAGE(24, 16, num_layers=2, out_channels=7).cuda()
@@ -315,3 +316,45 @@ def test_losses_repeat_to_the_bit() -> None:
         with Loader(random_graph(), **GIVEN, transpose=True, device="cuda") as loader:
             found.append(losses(model, loader, 2))
     assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("kind", ["GraphSAGE", "GCN", "GIN", "GAT"])
+def test_recorded_steps(kind: str) -> None:
+    """They train as the eager ones do, also with a learning rate that changes, and wait for nothing."""
+    nets = pytest.importorskip("torch_geometric.nn")
+    torch.manual_seed(0)
+    model = getattr(nets, kind)(24, 16, num_layers=2, out_channels=7).cuda()
+    accelerate(model)
+    other = copy.deepcopy(model)
+    optimizer, its = (
+        torch.optim.Adam(one.parameters(), torch.tensor(0.01, device="cuda"), capturable=True) for one in (model, other)
+    )
+    schedules = [torch.optim.lr_scheduler.ExponentialLR(one, 0.9) for one in (optimizer, its)]
+
+    def loss(model: Any, batch: Any) -> Tensor:
+        hops = batch.num_sampled_nodes, batch.num_sampled_edges
+        out = model(batch.x, batch.edge_index, num_sampled_nodes_per_hop=hops[0], num_sampled_edges_per_hop=hops[1])
+        return torch.nn.functional.cross_entropy(out[: batch.batch_size], batch.y[: batch.batch_size])
+
+    step = record(model, loss, optimizer)
+    with Loader(random_graph(), **GIVEN, transpose=True, pad=True, device="cuda") as loader:
+        for epoch in range(3):
+            loader.set_epoch(epoch)
+            for batch in loader:
+                got = step(batch)
+                its.zero_grad()
+                want = loss(other, batch)
+                want.backward()
+                its.step()
+                torch.testing.assert_close(got, want.detach(), rtol=1e-5, atol=1e-6)
+                for schedule in schedules:
+                    schedule.step()
+    assert step.replayed > step.eager
+    batch.n_id.sum().item()
+    with no_waiting():
+        step(batch)
+    with pytest.raises(errors.InvalidArgumentError, match="cannot be recorded"):
+        waits = record(model, lambda model, batch: loss(model, batch) * loss(model, batch).item(), optimizer)
+        for _ in range(5):
+            waits(batch)
