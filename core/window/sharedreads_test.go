@@ -37,20 +37,23 @@ func (g *drawnGroups) Request(ctx context.Context, m *draw.Sampling, key sample.
 
 // TestGroupsGoOnInTheNextWindow: windows have ten batches of an epoch of 47, and there is room for all of them to share
 // their reads of lists. So they do, unless plans are in memory or the scratch file has less room than it was divided
-// for; batches are the same.
+// for; batches are the same. Where an epoch has many windows, the first six share reads among their own batches.
 func TestGroupsGoOnInTheNextWindow(t *testing.T) {
 	for name, c := range map[string]struct {
 		stored bool
+		window int64
 		file   int64 // by which the file is smaller
+		first  int   // groups of the first epoch; the first batch, which is drawn once, counts with the next
 		whole  bool
 	}{
-		"in the scratch file":    {true, 0, true},
-		"in a file that is full": {true, 1, false},
-		"in memory":              {false, 0, false},
+		"in the scratch file":    {true, 10, 0, 1, true},
+		"many windows":           {true, 5, 0, 6, true},
+		"in a file that is full": {true, 10, 1, 5, false},
+		"in memory":              {false, 10, 0, 5, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options()
-			o.Workers, o.NeighborCache, o.Scratch, o.ScratchBytes = 1, 0, t.TempDir(), 64<<20
+			o.Workers, o.NeighborCache, o.Scratch, o.ScratchBytes, o.Superbatch = 1, 0, t.TempDir(), 64<<20, c.window
 			r := open(t, ssd.OS, o, func(s *sizing.Split) {
 				s.Stored, s.Together = c.stored, 64<<20
 			})
@@ -63,6 +66,7 @@ func TestGroupsGoOnInTheNextWindow(t *testing.T) {
 				r.whole(epoch)
 			}
 			r.cache.Stop()
+			require.Equal(t, c.first, counts.groups[0])
 			if c.whole {
 				require.Equal(t, 1, counts.groups[1])
 			} else {
