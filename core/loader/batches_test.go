@@ -64,6 +64,10 @@ func TestBatchesAreWhatTheSamplerDraws(t *testing.T) {
 			"belady, page-once": func(o *draw.Options) { planned(o, "page-once", 3, draw.Auto); o.Checksums = true },
 			"belady, scan":      func(o *draw.Options) { planned(o, "scan+forward", 4, 8<<20) },
 			"belady, pack":      func(o *draw.Options) { planned(o, "pack+forward", 4, 8<<20); o.CarryOver = false },
+			"belady, ahead": func(o *draw.Options) {
+				planned(o, "pack+forward+ahead", 4, 8<<20)
+				o.Scratch = t.TempDir()
+			},
 			"belady, forward, disk": func(o *draw.Options) {
 				planned(o, "forward", 5, 4<<20)
 				o.NeighborCache, o.Scratch = 0, t.TempDir()

@@ -117,7 +117,7 @@ func TestPlannedStreamFollowsTheConsumer(t *testing.T) {
 		want[epoch] = epochOf(t, reference, epoch)
 	}
 	for _, kind := range []string{"belady", "lru", "s3fifo"} {
-		for _, transfer := range []string{"random", "scan+forward", "page-once+forward", "pack"} {
+		for _, transfer := range []string{"random", "scan+forward", "page-once+forward", "pack", "pack+forward+ahead"} {
 			explore.Run(t, kind+" "+transfer, func(t *testing.T) {
 				o := belady()
 				o.Cache, o.Transfer, o.Scratch = kind, transfer, t.TempDir()

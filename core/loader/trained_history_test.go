@@ -143,7 +143,7 @@ func TestUpdatesOfTrainedRowsGoOn(t *testing.T) {
 			for _, superbatch := range []int64{1, 3, 16} {
 				m := newTableModel(t, ssd.OS, someNodes)
 				o := (&form{}).withHistory(belady(), history.Performance)
-				o.Tables, o.Transfer = []draw.Trained{{Table: m.table}}, []string{"scan", "auto", "pack+forward"}[i]
+				o.Tables, o.Transfer = []draw.Trained{{Table: m.table}}, []string{"scan", "auto", "pack+forward+ahead"}[i]
 				o.Prefetch, o.Workers, o.Superbatch, o.History.Lag = prefetch, workers, superbatch, 5
 				o.FeatureCache, o.Memory = []int64{rowsFor(10), rowsFor(2500)}[workers/8], 128<<20
 				o.Scratch, o.BufferMemory, o.ScratchBytes = t.TempDir(), 8<<20, 64<<20 // where prologues could run early

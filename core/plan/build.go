@@ -271,18 +271,19 @@ func (b *builder) sortScanned(ctx context.Context) error {
 	if b.w.priced {
 		p.HolePages = scanPrice(b.w.config.Device, slotPages).hole(slotPages)
 	}
+	ahead := b.w.cold.readsAhead(b.method)
 	for r, n := range b.scanned.counts {
-		if n == 0 {
+		if n == 0 && !ahead {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("plan: %w", err)
 		}
 		own := arena{budget: b.memory.budget}
-		rows, err := b.scanned.take(ctx, r, 0, true, &own)
-		if err == nil {
+		rows, err := b.sorted(ctx, r, ahead, &own)
+		if err == nil && len(rows) > 0 {
 			var record Record
-			if record, err = b.w.storage.Put(mem.Bytes(sortByRow(rows))); err == nil {
+			if record, err = b.w.storage.Put(mem.Bytes(rows)); err == nil {
 				p.pieces = append(p.pieces, record)
 			}
 		}
@@ -292,4 +293,34 @@ func (b *builder) sortScanned(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// sorted returns the rows of a range that the prologue reads, rising. It adds those of the batches ahead, and counts
+// them into their packs.
+func (b *builder) sorted(ctx context.Context, r int, ahead bool, a *arena) ([]coldRow, error) {
+	room := 0
+	if ahead {
+		room = b.scanned.counts[r] + int(b.scanned.most[r])
+	}
+	memory, err := b.scanned.take(ctx, r, room, true, a)
+	if err != nil {
+		return nil, err
+	}
+	rows := sortByRow(memory)
+	if !ahead {
+		return rows, nil
+	}
+	from, to := b.scanned.within(r)
+	rows = b.w.cold.withAhead(rows, from, to, memory[:0])
+	kept := rows[:0]
+	for _, c := range rows {
+		if access := c.at & accessMask; c.at&flagFilling == 0 && int(access) >= b.w.currentEnd() {
+			if c.at&flagLeaving != 0 || b.w.batchOf(access) >= b.cuts.early {
+				continue
+			}
+			b.counted(b.w.dest(access))
+		}
+		kept = append(kept, c)
+	}
+	return kept, nil
 }

@@ -172,7 +172,7 @@ func runCapped(t *testing.T, d *cappedDisk, name string, trace []Batch, numRows 
 // first window takes of it makes the plans after that: in the median they are predicted within 30 %, and they take long
 // requests of packs where without it many short ones seemed as cheap.
 func TestWhatIsLearnedIsPlannedFor(t *testing.T) {
-	for width, pool := range map[int]int{150: 32, 300: 24, 600: 16} {
+	for width, pool := range map[int]int{100: 32, 120: 32, 150: 32} {
 		run := func(learns bool) (seconds float64, errors []float64, chosen map[string]int) {
 			rng := rand.New(rand.NewPCG(uint64(width), 3)) // constant: where two cost nearly the same, chance decides
 			trace := wide(rng, pool, width, 1<<15)
@@ -239,14 +239,14 @@ func TestWhatIsLearnedIsPlannedFor(t *testing.T) {
 		after, errors, chosen := run(true)
 		require.LessOrEqual(t, errors[len(errors)/2], 0.3, "batches of %d: %v", width, errors)
 		require.Less(t, after, 0.95*before, "batches of %d: %v instead of %v", width, chosen, blind)
-		packs := func(of map[string]int) int { return of["pack"] + of["pack+forward"] }
+		packs := func(of map[string]int) int { return of["pack"] + of["pack+forward"] + of[scanAhead] }
 		require.Greater(t, packs(chosen), packs(blind), "batches of %d: %v instead of %v", width, chosen, blind)
 	}
 }
 
 // TestShortRequestsAreLearnedToCost: where a calibration has found that requests cost nothing, rows that leave the
 // cache are set aside and batches read the others, page by page. Two seconds of such reads say otherwise, and the same
-// window is scanned into packs.
+// window is scanned into packs. A scan that serves two windows is left out: here it pays at either price.
 func TestShortRequestsAreLearnedToCost(t *testing.T) {
 	const width = 600
 	rng := rand.New(rand.NewPCG(width, 3)) // constant: where two cost nearly the same, chance decides
@@ -260,6 +260,7 @@ func TestShortRequestsAreLearnedToCost(t *testing.T) {
 	for want, learns := range map[string]bool{"page-once+forward": false, "pack+forward": true} {
 		p, err := New(mem.NewBudget(0), c)
 		require.NoError(t, err)
+		p.transfer.methods = withoutAhead(p.transfer.methods)
 		learned, full := ssd.Learn(c.Device, c.SlotBytes, ssd.Full{}), ssd.Full{}
 		for first := 0; first < 16; first += 8 {
 			s, err := planned(context.Background(), p, int64(first), trace[first:first+8], trace[first+8:first+16])

@@ -55,7 +55,7 @@ type Option struct {
 }
 
 const (
-	// Costs are estimated from a share of the cold rows, within limits: eight methods then cost about 10 ns per cold row.
+	// Costs are estimated from a share of the cold rows, within limits: nine methods then cost about 10 ns per cold row.
 	// Requests depend on the density of a batch's rows, so the sample consists of whole regions of the file, never of
 	// single rows.
 	sampleShare          = 16
@@ -292,13 +292,16 @@ func (s *sample) assign(m method) (cuts, []float64) {
 	switch {
 	case m.scan:
 		early, limit := w.scanned(m)
-		c := w.cut(m, early, limit)
+		c, end := w.cut(m, early, limit), w.current // the batches whose rows are scanned
+		if w.cold.readsAhead(m) {
+			end = len(w.batches)
+		}
 		for i, cold := range s.rows {
 			b := s.batch[i]
 			switch {
 			case m.forward && cold.at&flagLeaving != 0 && b < c.leaving:
 				s.readAt[i] = atHand
-			case int(b) < w.current && (cold.at&flagFilling != 0 || b < c.early):
+			case int(b) < w.current && cold.at&flagFilling != 0, b < c.early && int(b) < end:
 				s.readAt[i] = scanned
 			default:
 				s.readAt[i] = int32(b)

@@ -29,6 +29,7 @@ type cold struct {
 	leave    leavers
 	fillable bool // moves into slots that nothing needs before are marked
 	sees     bool // whether cold rows of the batches ahead are collected
+	counts   bool // and counted by batch
 
 	// nil: nothing is kept
 	records records   // by batch: its cold rows (see packCold), then the slots of those that the prologue could fill
@@ -40,7 +41,7 @@ type cold struct {
 	ahead    int64   // accesses of the batches ahead
 	rows     []int64 // by batch of the superbatch: accesses
 	packing  []int64 // of these, rows that a prologue could only set aside
-	packingF []int64 // and that are not available earlier
+	packingF []int64 // and that are not available earlier; by batch ahead too, where a method reads them
 	filling  []int64 // rows that it could read into slots
 	fillingF []int64 // and that are not available earlier
 	leaving  []int64 // accesses whose rows are available earlier
@@ -165,6 +166,9 @@ func (c *cold) keepAhead(row, access, mark uint32) bool {
 			return false
 		}
 	}
+	if mark == 0 && c.counts {
+		c.packingF[c.batchOf(access)]++
+	}
 	c.ahead++
 	c.keys.add(row)
 	return true
@@ -237,4 +241,25 @@ func (c *cold) each(ctx context.Context, visit func(b int, rows []coldRow, slots
 		}
 	}
 	return nil
+}
+
+// aheadShare is the least share, as a divisor, of the rows ahead that the superbatch itself has in a scan which reads
+// them along. With fewer, the next scan serves its own window and the one after, which saves more.
+const aheadShare = 2
+
+// readsAhead reports whether the prologue of a method reads rows of the batches ahead along with the superbatch's own:
+// those that no batch of the superbatch needs. Their window then reads none, so that one scan serves two windows.
+func (c *cold) readsAhead(m method) bool {
+	if !m.ahead {
+		return false
+	}
+	own, ahead := int64(0), int64(0)
+	for b, n := range c.packingF {
+		if b < c.current {
+			own += n + c.fillingF[b]
+		} else {
+			ahead += n
+		}
+	}
+	return ahead > 0 && own >= ahead/aheadShare
 }

@@ -16,7 +16,7 @@ func (p *Planner) mayBeEarly(first int64) bool {
 // runEarly decides whether the prologue of a method runs early: if there is room for its packs, and writing and reading
 // packs in place of slots costs less than it hides.
 func (w *window) runEarly(m method) bool {
-	if w.earlyRoom == nil || !m.file {
+	if w.earlyRoom == nil || !m.file || w.cold.readsAhead(m) { // packs of the batches ahead would need buffers as well
 		return false
 	}
 	rows, scanned, filling := 0.0, 0.0, 0.0

@@ -37,7 +37,7 @@ func TestNewRefuses(t *testing.T) {
 	_, err := New(mem.NewBudget(0), c)
 	require.ErrorContains(t, err,
 		"transfer must be one of auto, random, forward, page-once, page-once+forward, scan, scan+forward, pack, "+
-			`pack+forward, got "fastest"`)
+			`pack+forward, pack+forward+ahead, got "fastest"`)
 
 	budget := mem.NewBudget(1000)
 	_, err = New(budget, testConfig(1000, 10, auto))
@@ -224,7 +224,7 @@ func TestPlansFitTheirMemory(t *testing.T) {
 	const numRows = 1 << 18
 	for _, capacity := range []int64{0, 1000, 50_000} {
 		for _, width := range []int{50, 3000, 50_000} {
-			for _, name := range []string{"random", "auto", "pack+forward", "page-once+forward"} {
+			for _, name := range []string{"random", "auto", "pack+forward", scanAhead, "page-once+forward"} {
 				c := testConfig(numRows, capacity, name)
 				c.PackMemory, c.PackFile = 1<<30, 1<<30
 				state := StateBytes(numRows, capacity)
@@ -253,7 +253,7 @@ func TestWithoutMemoryForItATransferIsNotPlanned(t *testing.T) {
 	trace := wide(rng, 40, 500, 1<<12)
 	refused := 0
 	for extra := int64(0); extra < 120; extra++ {
-		for _, name := range []string{"pack+forward", "page-once+forward", "auto"} {
+		for _, name := range []string{"pack+forward", scanAhead, "page-once+forward", "auto"} {
 			c := testConfig(1<<12, 800, name)
 			c.PackMemory, c.PackFile = 1<<30, 1<<30
 			budget := mem.NewBudget(StateBytes(1<<12, 800) + extra*8_000)

@@ -18,6 +18,7 @@ type method struct {
 	scan    bool // a prologue reads the superbatch's rows in the order of the file
 	file    bool // and sets them aside in the scratch file too, not in memory only
 	forward bool // available rows that are needed again are set aside
+	ahead   bool // the prologue reads rows of the batches ahead too, see readsAhead
 }
 
 // methods in the order in which they are preferred where they cost the same: the simplest first.
@@ -30,6 +31,7 @@ var methods = []method{
 	{scan: true, forward: true},
 	{scan: true, file: true},
 	{scan: true, file: true, forward: true},
+	{scan: true, file: true, forward: true, ahead: true},
 }
 
 // auto is the transfer that is chosen plan by plan.
@@ -47,6 +49,9 @@ func (m method) String() string {
 	}
 	if m.forward {
 		names = append(names, "forward")
+	}
+	if m.ahead {
+		names = append(names, "ahead")
 	}
 	if names == nil {
 		return "random"
@@ -183,6 +188,7 @@ func (p *Planner) window(h *horizon, s *Superplan) *window {
 	}
 	c.fillable = w.considers(func(m method) bool { return m.scan })
 	c.sees = w.considers(func(m method) bool { return m.page || m.forward }) && w.room.total() > 0
+	c.counts = w.considers(func(m method) bool { return m.ahead })
 	c.packed = func(b int) bitset.Set { return p.packed.held(s.First+int64(b), h.batches[b].Len()) }
 	for b := range h.batches {
 		if c.packed(b) != nil {
@@ -309,6 +315,9 @@ func (w *window) scanned(m method) (early []float64, limit int64) {
 		rows = w.cold.packingF
 	}
 	early = make([]float64, len(rows))
+	if !w.cold.readsAhead(m) {
+		rows = rows[:w.current]
+	}
 	for b, n := range rows {
 		early[b] = float64(n)
 		if w.plan.Early {

@@ -167,7 +167,7 @@ func TestTheCheapestIsChosen(t *testing.T) {
 	}{
 		"dense": {dense, onlyMemory, testDevice(), []string{"scan", "scan+forward"}},
 		"dense, packs in the file": {dense, onlyFile, testDevice(),
-			[]string{"pack", "pack+forward", "page-once", "page-once+forward"}},
+			[]string{"pack", "pack+forward", scanAhead, "page-once", "page-once+forward"}},
 		"dense, a file that is slow": {dense, onlyFile, slow, []string{"random"}},
 		"dense, no room": {dense, func(c *Config) { c.PackMemory, c.PackFile, c.Capacity = 0, 0, 0 },
 			testDevice(), []string{"random"}},
@@ -218,7 +218,7 @@ func TestSamplesTellTheCosts(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"random", "page-once+forward", "scan", "pack+forward"} {
+	for _, name := range []string{"random", "page-once+forward", "scan", "pack+forward", scanAhead} {
 		c := testConfig(numRows, 20000, name)
 		c.PackMemory, c.PackFile = 30000*620, 1<<30
 		p, err := New(mem.NewBudget(0), c)

@@ -59,7 +59,7 @@ func (s *shape) request(memory int64) Request {
 func (s *shape) trace() []plan.Batch {
 	rng := rand.New(rand.NewPCG(uint64(s.rows), uint64(s.width))) // constant: divisions are compared on one trace
 	place := rng.Perm(int(s.rows))
-	batches := make([]plan.Batch, 3*s.batches)
+	batches := make([]plan.Batch, 4*s.batches)
 	for b := range batches {
 		batch := make(plan.Batch, s.nodes)
 		for i := range batch {
@@ -75,15 +75,15 @@ func (s *shape) trace() []plan.Batch {
 	return batches
 }
 
-// seconds predicts the disk time of the second epoch with a division and in windows of the given number of batches, by
-// the plans that the loader would make.
+// seconds predicts the disk time of an epoch after the first with a division and in windows of the given number of
+// batches, by the plans that the loader would make.
 func (s *shape) seconds(t *testing.T, trace []plan.Batch, window int64, by *Split) float64 {
 	c := s.config(by, "auto")
 	c.PackFile, c.Early = s.rows*int64(s.width)*storedPacks, true
 	if !by.Stored {
 		c.PackMemory = by.Packs / 4 * 3 // what the buffers of the scratch file leave
 	}
-	return s.secondEpoch(t, trace, window, c, func(of *plan.Superplan) float64 { return of.Choice.DeviceSeconds })
+	return s.laterEpochs(t, trace, window, c, func(of *plan.Superplan) float64 { return of.Choice.DeviceSeconds })
 }
 
 // config returns a planner's configuration for a division, without packs.
@@ -98,20 +98,21 @@ func (s *shape) config(by *Split, transfer string) plan.Config {
 	}
 }
 
-// secondEpoch plans two epochs in windows, and adds up what the plans of the second one take, by batches.
-func (s *shape) secondEpoch(
+// laterEpochs plans three epochs in windows, and returns what the plans of the last two take, by batches, in the mean:
+// a scan may serve two windows.
+func (s *shape) laterEpochs(
 	t *testing.T, trace []plan.Batch, window int64, c plan.Config, takes func(of *plan.Superplan) float64,
 ) (sum float64) {
 	p, err := plan.New(mem.NewBudget(0), c)
 	require.NoError(t, err)
 	defer p.Close()
-	for first := int64(0); first < 2*s.batches; first += window {
+	for first := int64(0); first < 3*s.batches; first += window {
 		end := min(first+window, int64(len(trace)))
 		ahead := trace[end:min(end+window, int64(len(trace)))]
 		of, err := p.Plan(context.Background(), first, plan.InMemory(trace[first:end]), plan.InMemory(ahead))
 		require.NoError(t, err)
-		if part := min(end, 2*s.batches) - max(first, s.batches); part > 0 {
-			sum += takes(of) * float64(part) / float64(end-first)
+		if part := min(end, 3*s.batches) - max(first, s.batches); part > 0 {
+			sum += takes(of) * float64(part) / float64(end-first) / 2
 		}
 		of.Release()
 	}

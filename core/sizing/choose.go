@@ -241,26 +241,30 @@ func (g *Graph) degree() float64 { return float64(g.Neighbors) / 4 / float64(max
 // groups is a number of equal groups of batches.
 type groups struct{ batches, times float64 }
 
-// groups returns the groups of batches of an epoch that share reads of lists. They end with a window, and with an
-// epoch, whose end is in the middle of a window that is shorter.
+// groups returns the groups of batches of an epoch that share reads of lists. They end with the epoch. Where plans are
+// in memory they end with a window too, and the end of the epoch is in the middle of a window that is shorter.
 func (c *Costs) groups(s *Split, epoch, window int64, missed float64) (all []groups) {
-	batches := float64(max(1, epoch))
-	each := missed * inWindow(c.Wanted)
-	if s.Together == 0 || each <= 0 {
-		return []groups{{1, batches}}
-	}
-	size := max(1, math.Floor(float64(s.WantedRoom())/each))
+	batches, size := float64(max(1, epoch)), c.groupSize(s, missed)
 	divide := func(n, times float64) {
 		full := math.Floor(n / size)
 		all = append(all, groups{size, full * times}, groups{n - full*size, times})
 	}
-	if n := float64(window); n < batches {
+	if n := float64(window); n < batches && !s.Stored {
 		divide(n, batches/n-1)
 		divide(n/2, 2)
 	} else {
 		divide(batches, 1)
 	}
 	return all
+}
+
+// groupSize returns the number of batches for whose requests there is room, which share reads of lists.
+func (c *Costs) groupSize(s *Split, missed float64) float64 {
+	each := missed * inWindow(c.Wanted)
+	if s.Together == 0 || each <= 0 {
+		return 1
+	}
+	return max(1, math.Floor(float64(s.WantedRoom())/each))
 }
 
 // expected is a count without the margin of what room is made for.

@@ -121,14 +121,23 @@ func (m movement) forwarded(window int64, missed float64) moved {
 
 // packed predicts the bytes of packs by the share of rows that the cache does not have: a scan for each window, at most
 // of the pages of its cold rows, and one write and one read of each cold row. One window fills packs while the packs of
-// another are read; rows without room in the scratch file are read by the page.
+// another are read; rows without room in the scratch file are read by the page. Where all have room, a scan may fill
+// the packs of two windows.
 func (m movement) packed(window int64, missed float64) float64 {
 	n := m.window(window)
 	missed *= m.rows.drawn()
 	packed := min(1, max(0, min(m.file, m.scratch-n*m.records))/max(1, n*missed*m.row))
 	each := packed*2*m.row + (1-packed)*max(2*m.row, m.single)
+	if packed == 1 && m.readsAhead() {
+		n *= 2
+	}
 	scan := min(m.scan, n*missed*m.single, m.rows.distinct(n)*max(m.row, m.single))
 	return m.batches/n*scan + m.batches*missed*each
+}
+
+// readsAhead reports whether a scan may read the rows of two windows.
+func (m movement) readsAhead() bool {
+	return m.transfer == "" || m.transfer == "auto" || strings.HasSuffix(m.transfer, "+ahead")
 }
 
 // onDemand predicts the bytes where each batch reads its own rows, by the share of rows that the cache does not have.

@@ -171,7 +171,7 @@ func (z *division) plan(s *Split, room, shared int64) {
 		s.Reorder = max(1, min(reorderBatches, s.Superbatch, s.Traces/z.traceBytes(1)))
 	}
 	if s.Stored {
-		s.Records = s.Superbatch * z.costs.recordBytes()
+		s.Records = s.records(z, s.Superbatch)
 		s.WindowRows = z.costs.windowRows(s.Superbatch)
 	}
 	s.Scratch = z.ask.scratch(&z.graph, s)
@@ -290,13 +290,13 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 		most, filled = 0, 0
 	}
 	packs := func(n int64) int64 {
-		file := min(most+n*z.costs.recordBytes(), z.ask.mostScratch())
+		file := min(most+s.records(z, n), z.ask.mostScratch())
 		return ((n*filled+leastBuffers)*buffer + scratch.TableBytes(file, int(buffer))) * (moreBuffers + 1) / moreBuffers
 	}
 	more := func(n int64) int64 { return traces(n) - s.Traces + packs(n) - s.Packs }
 	fits := func(n int64) bool {
 		return traces(n) <= mostTraces && packs(n) <= mostPacks && more(n) <= *pot &&
-			n*z.costs.recordBytes() <= z.ask.mostScratch()/2 // the other half is for packs
+			s.records(z, n) <= z.ask.mostScratch()/2 // the other half is for packs
 	}
 	n := min(max(ask.EpochBatches, leastStored), plan.MaxAccesses/(2*nodes))
 	if ask.Superbatch != Auto {

@@ -431,6 +431,12 @@ func TestFewMissedListsShareReads(t *testing.T) {
 		return z.lists(&of).bytes
 	}
 	require.Less(t, reads(9), reads(0)/8)
+
+	none, all := Split{}, Split{Together: 1 << 40, Stored: true}
+	traces := int64(100 * c.traceRecord())
+	require.Equal(t, none.records(z, 30)+traces, all.records(z, 30), "the traces of an epoch may wait")
+	some := Split{Together: 8 << 20}
+	require.Less(t, some.records(z, 30), all.records(z, 30))
 }
 
 // TestGroupsOfAnEpoch: groups have all batches of an epoch between them, whatever the windows, and as many of them as
@@ -456,6 +462,9 @@ func TestGroupsOfAnEpoch(t *testing.T) {
 					require.InEpsilon(t, float64(batches), total, 1e-9)
 					require.GreaterOrEqual(t, largest, float64(min(size, window)))
 				}
+				inMemory := c.groups(&s, batches, batches, missed)
+				s.Stored = true
+				require.Equal(t, inMemory, c.groups(&s, batches, 5, missed), "windows in the scratch file end no group")
 				s.Together -= c.togetherBytes(1, missed)
 				require.Less(t, c.groups(&s, batches, batches, missed)[0].batches, float64(max(2, size)), "with less memory")
 			}

@@ -9,13 +9,13 @@ import (
 	"freshgo/core/ssd"
 )
 
-// moves returns the bytes that the second epoch reads of the table, and writes to packs and reads back, with a division
-// and by the plans that the loader would make.
+// moves returns the bytes that an epoch after the first reads of the table, and writes to packs and reads back, with a
+// division and by the plans that the loader would make.
 func (s *shape) moves(t *testing.T, trace []plan.Batch, transfer string, by *Split) float64 {
 	c := s.config(by, transfer)
 	c.PackFile = by.PackFile()
 	window := by.window(newDivision(s.request(0), s.graph(), s.costs()))
-	return s.secondEpoch(t, trace, window, c, func(of *plan.Superplan) float64 {
+	return s.laterEpochs(t, trace, window, c, func(of *plan.Superplan) float64 {
 		bytes := of.Choice.BytesRead
 		for _, pack := range of.Packs {
 			bytes += 2 * int64(pack.Rows) * int64(s.width)
@@ -36,7 +36,7 @@ func TestATransferIsPredictedAsItIsGiven(t *testing.T) {
 
 func predictsTransfers(t *testing.T, s *shape) {
 	trace, by := s.trace(), map[string]*Split{}
-	for _, transfer := range []string{"random", "forward", "pack+forward"} {
+	for _, transfer := range []string{"random", "forward", "pack+forward", "pack+forward+ahead"} {
 		r := s.request(s.memory[0])
 		r.Transfer = transfer
 		of, err := Divide(r, s.graph(), s.costs())

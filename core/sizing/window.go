@@ -36,12 +36,22 @@ func inWindow(n int64) float64 { return expected(n) * (1 + 1./windowMargin) }
 func InWindow(rows int64) int64 { return max(1, int64(math.Ceil(inWindow(rows)))) }
 
 // recordBytes returns the room in the scratch file for a batch of a window, for its trace and its plan: one window is
-// executed, one planned, and one sampled ahead. A trace has a word per row and at most two per edge, a plan four words
-// per row.
+// executed, one planned, and one sampled ahead. A plan has four words per row.
 func (c *Costs) recordBytes() int64 {
-	nodes, edges := inWindow(c.Nodes), inWindow(c.Edges)
-	trace, plan := 4*nodes+8*edges, 16*nodes
-	return int64(heldSuperbatches*trace + (heldSuperbatches-1)*plan)
+	return int64(heldSuperbatches*c.traceRecord() + (heldSuperbatches-1)*16*inWindow(c.Nodes))
+}
+
+// traceRecord returns the room in the scratch file for the trace of a batch: a word per row and at most two per edge.
+func (c *Costs) traceRecord() float64 { return 4*inWindow(c.Nodes) + 8*inWindow(c.Edges) }
+
+// records returns the room in the scratch file for windows of n batches, and for batches of the window after that share
+// reads of lists with them: up to a group.
+func (s *Split) records(z *division, n int64) int64 {
+	group := 0.0
+	if s.Together > 0 {
+		group = min(z.costs.groupSize(s, z.all.missed(s.NeighborLists, z.graph.lists())), float64(z.ask.EpochBatches))
+	}
+	return n*z.costs.recordBytes() + int64(group*z.costs.traceRecord())
 }
 
 // PlannedBytes returns the memory of plans for a batch of this many rows: a third of the memory of three superbatches,

@@ -37,10 +37,11 @@ func (c *Cache) noteShort(n, room int64) {
 	}
 }
 
-// sampleAhead samples the next n batches of the stream, fewer where their records would take more than the room for
-// them or sampling fails. Unplanned is the number of batches before them that are sampled and not planned. If it is 0,
-// at least one is sampled.
-func (in *inspector) sampleAhead(n int64, unplanned int) []*sampled {
+// sampleAhead samples the batches of superbatch k, fewer where their records would take more than the room for them or
+// sampling fails. Unplanned is the number of batches before them that are sampled and not planned. If it is 0, at least
+// one is sampled.
+func (in *inspector) sampleAhead(k, unplanned int) []*sampled {
+	n, whole := in.superbatchLength(k), keepsGroups(in, k)
 	defer in.cache.timeline.add(spanSampling, in.sampledTo, time.Now())
 	in.progress.begin(in.sampledTo, n)
 	var batches []*sampled
@@ -56,7 +57,7 @@ func (in *inspector) sampleAhead(n int64, unplanned int) []*sampled {
 		}
 		var some []*sampled
 		fit := max(1, min(stored, room/each(sizing.InWindow(in.cache.draw.Demand.Nodes))))
-		some, in.failed = in.blocks.take(min(max(1, free), fit))
+		some, in.failed = in.blocks.take(min(max(1, free), fit), whole)
 		kept := recorded(in, some, first)
 		for _, b := range some[:kept] {
 			room -= each(b.nodes)
@@ -77,7 +78,7 @@ func (in *inspector) sampleAhead(n int64, unplanned int) []*sampled {
 func (in *inspector) recordRoom(n int64, unplanned int) int64 {
 	c := in.cache
 	each, split := c.draw.Split.RecordBytes(), &c.draw.Split
-	if all, _ := c.pool.FileRoom(); !split.Stored || all >= split.Scratch || all == 0 || each == 0 {
+	if all := c.fileRoom(); !split.Stored || all >= split.Scratch || all == 0 || each == 0 {
 		return n
 	}
 	if unplanned == 0 {
@@ -85,6 +86,14 @@ func (in *inspector) recordRoom(n int64, unplanned int) int64 {
 	}
 	_, left := c.pool.FileRoom()
 	return min(n, max(0, left-int64(unplanned)*each/planShare)*sampledShare/each)
+}
+
+// keepsGroups reports whether batches that share reads with the last ones of superbatch k wait for the next one: in the
+// scratch file, where it may be as large as memory was divided for, and no forecast follows the batches. The first ones
+// are short for those who wait for them.
+func keepsGroups(in *inspector, k int) bool {
+	c := in.cache
+	return k >= len(c.lengths) && c.draw.Split.Stored && !in.forecasting && c.fileRoom() >= c.draw.Split.Scratch
 }
 
 // recorded returns the number of batches before the first whose records found no room; if they are first, at least one.

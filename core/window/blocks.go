@@ -27,7 +27,7 @@ type blocks struct {
 	inspector   *inspector
 	at          place // of the batch sampled next
 	order       *draw.SeedOrder
-	ready       []*sampled // of a reordered block, not yet taken
+	ready       []*sampled // of a reordered block, or of a group that shares reads, not yet taken
 	scratch     []samplerScratch
 	sharedReads sharedReads
 }
@@ -46,8 +46,11 @@ type samplerScratch struct {
 }
 
 // take samples the next batches, at least one and at most n, or says why it
-// cannot. With an error it may return those before the one that failed.
-func (s *blocks) take(n int64) ([]*sampled, error) {
+// cannot. With an error it may return those before the one that failed. Where
+// batches share reads of lists, it samples as many as can if ahead is true, and
+// keeps those beyond n ready: a group reads most of the file, however many
+// batches it has.
+func (s *blocks) take(n int64, ahead bool) ([]*sampled, error) {
 	c, ctx := s.inspector.cache, s.inspector.ctx
 	if len(s.ready) == 0 {
 		if s.at.position == s.inspector.turnsOf(s.at.epoch).Count {
@@ -64,16 +67,21 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 		}
 		if c.draw.Split.Reorder == 0 {
 			shareSchedule, first := s.inspector.turnsOf(s.at.epoch), s.at.position
-			atOnce := s.sharedReads.most(c)
-			if atOnce < 2 {
+			group, atOnce := n, s.sharedReads.most(c)
+			switch {
+			case atOnce < 2:
 				atOnce = sampledAtOnce
+			case ahead:
+				group = atOnce
 			}
-			n = min(n, atOnce, shareSchedule.Count-first)
-			batches, err := s.sample(n, func(i int64) int64 { return shareSchedule.Number(first + i) })
+			group = min(group, atOnce, shareSchedule.Count-first)
+			batches, err := s.sample(group, func(i int64) int64 { return shareSchedule.Number(first + i) })
 			s.at.position += int64(len(batches))
-			return batches, err
-		}
-		if err := s.fillBlock(); err != nil {
+			if int64(len(batches)) <= n {
+				return batches, err
+			}
+			s.ready = batches // if one failed behind them, it fails again in its turn
+		} else if err := s.fillBlock(); err != nil {
 			return nil, err
 		}
 	}
@@ -85,6 +93,8 @@ func (s *blocks) take(n int64) ([]*sampled, error) {
 
 // returnTo makes the stream go on at a place that it has passed. Nothing is reordered.
 func (s *blocks) returnTo(at place) {
+	freeAll(s.ready)
+	s.ready = nil
 	if at.epoch != s.at.epoch && s.order != nil {
 		s.order.Free()
 		s.order = nil

@@ -95,7 +95,7 @@ func firstLengths(split *sizing.Split, epochBatches int64) []int64 {
 // superbatchLength is the length of superbatch k, which is sampled next. Where it is an epoch, it ends with the epoch:
 // batches of two epochs share no reads of lists.
 func (in *inspector) superbatchLength(k int) int64 {
-	c, at := in.cache, in.blocks.at
+	c, at := in.cache, in.placeOf(in.sampledTo)
 	room := c.fileRoom()
 	n, _ := c.draw.Split.Within(room)
 	c.noteShort(n, room)
@@ -132,7 +132,7 @@ func (c *Cache) inspect(at place, t draw.ShareSchedule) *inspector {
 // sampling fails, which ends the stream before the batch that failed.
 func (in *inspector) run() error {
 	defer in.forecaster.end(nil)
-	current := in.sampleAhead(in.superbatchLength(0), 0)
+	current := in.sampleAhead(0, 0)
 	var ahead []*sampled
 	defer func() {
 		freeAll(current)
@@ -140,7 +140,7 @@ func (in *inspector) run() error {
 	}()
 	for k := 0; len(current) > 0; k++ {
 		if k > 0 && len(ahead) == 0 && in.forecaster.free(1) > 0 {
-			ahead = in.sampleAhead(in.superbatchLength(k+1), len(current))
+			ahead = in.sampleAhead(k+1, len(current))
 		}
 		s, err := in.plan(&current, &ahead)
 		if err != nil {
@@ -158,7 +158,7 @@ func (in *inspector) run() error {
 		}
 		in.cache.populate.Do(in.cache.features.Slots.Populate) // beside nothing that is measured or waited for
 		if len(current) == 0 {
-			current = in.sampleAhead(in.superbatchLength(k+1), 0)
+			current = in.sampleAhead(k+1, 0)
 		}
 		if !in.waitBegun(s.first) {
 			return nil

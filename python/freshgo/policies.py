@@ -98,8 +98,9 @@ class Belady(Planned):
         transfer: how a loader reads rows that are not cached. ``"random"``: each batch reads its own. ``"page-once"``:
             a batch also reads rows on the same pages that a later batch needs. ``"scan"``: all rows of a window are
             read in the order of the file. ``"pack"``: the same, through a scratch file. ``"forward"``: rows that leave
-            the cache are kept for their next batch, alone or as ``"scan+forward"``. ``"auto"`` chooses for every window
-            what is cheapest on this device.
+            the cache are kept for their next batch, alone or as ``"scan+forward"``. ``"pack+forward+ahead"``: one scan
+            reads the rows of two windows, where the first has enough of them. ``"auto"`` chooses for every window what
+            is cheapest on this device.
         reorder: let this many batches change places if that makes them share more rows (FastGL, 4.1); False keeps
             their order. Plans of reordered batches stay in memory, which shortens them where there is little of it.
             True lets the loader choose how many, and none where the scratch file makes longer plans. The order is part

@@ -71,7 +71,16 @@ TableFormat = Literal["parquet", "csv", "json", "arrow", "orc", "sqlite", "duckd
 Temporal = Literal["uniform", "last"]
 """How neighbours are drawn in time."""
 Transfer = Literal[
-    "auto", "random", "page-once", "scan", "pack", "forward", "page-once+forward", "scan+forward", "pack+forward"
+    "auto",
+    "random",
+    "page-once",
+    "scan",
+    "pack",
+    "forward",
+    "page-once+forward",
+    "scan+forward",
+    "pack+forward",
+    "pack+forward+ahead",
 ]
 Uneven = Literal["pad", "drop", "join"]
 """In the order of the library's numbers."""

@@ -42,6 +42,7 @@ PLACES: list[dict[str, Any]] = [
     {"memory": "24MiB"},
     {"cache": "belady", "feature_cache": 40_000, "neighbor_cache": 0, "memory": "64MiB"},
     {"cache": Belady(transfer="scan+forward"), "feature_cache": 20_000, "memory": "64MiB"},
+    {"cache": Belady(transfer="pack+forward+ahead"), "feature_cache": 20_000, "memory": "64MiB"},
     {"cache": "degree", "feature_cache": 30_000, "neighbor_cache": 20_000},
     {"cache": "lru", "feature_cache": 30_000},
 ]
