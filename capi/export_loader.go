@@ -130,6 +130,20 @@ func fg_loader_next(h *C.fg_loader, timeoutMS C.int32_t, out *C.fg_batch, err *C
 	})
 }
 
+//export fg_loader_tables
+func fg_loader_tables(h *C.fg_loader, out *C.fg_batch, err *C.fg_error) C.int32_t {
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
+		if err := checkSlots(out, l.maxTensors); err != nil {
+			return err
+		}
+		tables, err := l.tables()
+		if err != nil {
+			return err
+		}
+		return handOver(tables, out)
+	})
+}
+
 // checkSlots returns an error unless the caller has room for the tensors of a batch.
 func checkSlots(out *C.fg_batch, most int) error {
 	out.num_tensors = 0

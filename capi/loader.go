@@ -85,6 +85,21 @@ func linkTensors(o *draw.Options) int {
 	return links.MaxTensors
 }
 
+// tables returns the tables whose rows batches leave to the caller, in the loader's memory.
+func (h *loaderHandle) tables() (*batch.Batch, error) {
+	var b batch.Batch
+	for _, t := range h.loader.Tables() {
+		buffer, err := csrc.Lent(t.Memory)
+		if err != nil {
+			b.Release()
+			return nil, err
+		}
+		shape := append([]int64{t.NumRows}, t.RowShape...)
+		b.Arrays = append(b.Arrays, batch.Array{Name: t.Label, DType: t.DType, Shape: shape, Buffer: buffer})
+	}
+	return &b, nil
+}
+
 // next waits for the next batch, at most timeoutMS (negative: for ever).
 func (h *loaderHandle) next(timeoutMS int32) (b *batch.Batch, err error) {
 	err = h.within(timeoutMS, func(ctx context.Context) error {

@@ -190,6 +190,9 @@ fgi_buffer *fgi_buffer_over(void *data, void (*gone)(void *data, void *context),
   return b;
 }
 
+static void left(void *data, void *context) { (void)data, (void)context; }
+fgi_buffer *fgi_buffer_lent(void *data) { return fgi_buffer_over(data, left, NULL); }
+
 void *fgi_buffer_data(const fgi_buffer *b) { return b->data; }
 
 void fgi_buffer_retain(fgi_buffer *b) {

@@ -31,6 +31,9 @@ void fgi_buffer_release(fgi_buffer *b);
  * NULL: no memory. */
 fgi_buffer *fgi_buffer_over(void *data, void (*gone)(void *data, void *context), void *context);
 
+/* The same over memory that its owner keeps for longer than the buffer. */
+fgi_buffer *fgi_buffer_lent(void *data);
+
 /* Raises (or lowers, if negative) the bytes of unused buffers that the pool may keep: `kept` bytes at any time, and
  * `reserved` bytes while buffers in use do not need them. A pool begins with none. */
 void fgi_pool_grow(fgi_pool *pool, int64_t kept, int64_t reserved);

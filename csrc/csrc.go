@@ -12,6 +12,7 @@ package csrc
 #cgo CFLAGS: -std=gnu11 -O3 -Wall -Wextra -I${SRCDIR}/include
 #cgo LDFLAGS: -lm
 #include "buffer.h"
+#include "lock.h"
 */
 import "C"
 
@@ -60,6 +61,18 @@ func (a Allocator) Acquire(n int64) (mem.Buffer, error) {
 		return nil, fmt.Errorf("csrc: the system has no memory for a buffer of %d bytes: %w", n, mem.ErrBudget)
 	}
 	b := &Buffer{c: c, bytes: unsafe.Slice((*byte)(C.fgi_buffer_data(c)), n)} // C gave at least n bytes
+	b.held.Store(true)
+	return b, nil
+}
+
+// Lent returns a buffer over memory, never of Go, that its owner keeps for longer than the buffer. Its error wraps
+// mem.ErrBudget.
+func Lent(data []byte) (*Buffer, error) {
+	c := C.fgi_buffer_lent(unsafe.Pointer(unsafe.SliceData(data))) // C keeps the address, of memory that is not Go's
+	if c == nil {
+		return nil, fmt.Errorf("csrc: the system has no memory for a buffer: %w", mem.ErrBudget)
+	}
+	b := &Buffer{c: c, bytes: data}
 	b.held.Store(true)
 	return b, nil
 }

@@ -6,7 +6,8 @@
 
 #include "freshgo.h"
 
-enum { PORTABLE = 1 }; /* CU_MEMHOSTREGISTER_PORTABLE: for every device */
+/* CU_MEMHOSTREGISTER_PORTABLE and CU_MEMHOSTREGISTER_DEVICEMAP: every device may copy it and read it in place. */
+enum { PORTABLE = 1, MAPPED = 2 };
 
 static const fg_lock_api *_Atomic current; /* lives as long as the process, since what it locked may */
 
@@ -36,7 +37,7 @@ int32_t fg_buffers_lock(const fg_lock_api *api, fg_error *err) {
 const void *fgi_lock(void *data, size_t n_bytes) {
   const fg_lock_api *api = atomic_load(&current);
   if (api == NULL || api->push(api->context) != 0) return NULL;
-  int failed = api->lock(data, n_bytes, PORTABLE);
+  int failed = api->lock(data, n_bytes, PORTABLE | MAPPED);
   void *context;
   api->pop(&context);
   return failed ? NULL : api;

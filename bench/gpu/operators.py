@@ -23,8 +23,7 @@ from torch_geometric.utils import scatter
 
 from freshgo import Loader, ops
 from freshgo._batch.structure import Known, remember
-from freshgo._device import row_cache
-from freshgo._native import cuda
+from freshgo._device import rows as device_rows
 from freshgo.nn import accelerate
 
 Layer = Callable[[Tensor], Tensor]
@@ -219,7 +218,7 @@ def gathering(bus: float) -> None:
     none, place = torch.empty(0, COLUMNS, device=meter.device), (~index).int().to(meter.device)
     buffer = torch.empty(n, COLUMNS, pin_memory=meter.real)
     out = torch.empty(n, COLUMNS, device=meter.device)
-    assemble = cuda.assemble if meter.real else row_cache.assemble
+    assemble = device_rows.by_kernel if meter.real else device_rows.assemble
 
     def copied() -> None:
         meter.finish()  # the buffer is free when its copy is done

@@ -344,7 +344,7 @@ func TensorBytes(c *draw.TypeOffsets, p *draw.Parts, seeds int64) int64 {
 // beside tables that training changes: see fetch.Filler.Tensors.
 func rowBytes(c *draw.TypeOffsets, p *draw.Parts, t *draw.Tensor) int64 {
 	switch {
-	case t.ByEdge && !p.Schema.Numbered(t.Type):
+	case t.ByID || t.ByEdge && !p.Schema.Numbered(t.Type):
 		return 0
 	case t.ByEdge:
 		return (c.Edges[t.Type+1] - c.Edges[t.Type]) * t.Delivered()

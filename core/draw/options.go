@@ -112,6 +112,9 @@ type Options struct {
 	Holds int     `option:"holds"` // batches that the consumer holds at a time; 0: one
 	// Packed: the tensors of a batch, except rows, are in one buffer, with integers in few bytes. See batch.Batch.Pack.
 	Packed bool `option:"packed"`
+	// RowsByID: batches bring no rows of node tensors that are whole in memory, if the allocator can lock them for a
+	// device. The consumer reads these rows by n_id. See fetch.Given.
+	RowsByID bool `option:"rows_by_id"`
 
 	Subgraph sample.SubgraphType `option:"subgraph_type"` // which edges between its nodes a batch has
 	// Disjoint: one tree per seed; always so with TimeAttr

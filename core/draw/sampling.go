@@ -40,6 +40,7 @@ type Sampling struct {
 	DrawnBy    []*sample.Weights     // of each relation, nil where it draws uniformly; or none at all
 	Order      []uint32              // the row on disk of each node, counted over all types; nil: its own number
 	Seeds      Requester             // what batches are drawn for
+	Locked     int64                 // bytes of the user's tensors that are locked for a device and count in Memory
 	seedTimes  []int64               // of the seeds, in the user's order
 	seedSums   []float64             // the running sums of their weights; nil: each comes once in an epoch
 	release    []func()              // what undo undoes, last first
@@ -106,10 +107,15 @@ func (m *Sampling) MaxNodes() int64 {
 
 // ReserveFixed counts what has been loaded before the memory was divided.
 func (m *Sampling) ReserveFixed(g *sizing.Graph) error {
-	if err := m.Budget.Reserve(mem.Topology, g.Fixed); err != nil {
-		return err
+	for _, of := range []struct {
+		purpose mem.Purpose
+		bytes   int64
+	}{{mem.Topology, g.Fixed - m.Locked}, {mem.FeatureCache, m.Locked}} {
+		if err := m.Budget.Reserve(of.purpose, of.bytes); err != nil {
+			return err
+		}
+		m.OnClose(func() { m.Budget.Release(of.purpose, of.bytes) })
 	}
-	m.OnClose(func() { m.Budget.Release(mem.Topology, g.Fixed) })
 	return nil
 }
 

@@ -64,7 +64,7 @@ func SizesOf(m *Sampling) sizing.Graph {
 	p := &m.Parts
 	g := graphSizes{checksums: m.Options.Checksums, Graph: sizing.Graph{
 		Nodes: p.NumNodes, Stamp: sample.StampBytes(p.NumNodes),
-		Fixed: m.Seeds.bytes() + seedTimesBytes(m) + 8*int64(len(m.seedSums)) + trainedBytes(m),
+		Fixed: m.Seeds.bytes() + seedTimesBytes(m) + 8*int64(len(m.seedSums)) + trainedBytes(m) + m.Locked,
 	}}
 	for t := range p.Schema.NumTypes() {
 		g.Types = append(g.Types, p.Schema.NumNodes(t))

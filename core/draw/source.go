@@ -54,6 +54,7 @@ type Tensor struct {
 	Stored   manifest.DType // the type in which rows are stored
 	Memory   []byte         // dense rows, when the user holds them in memory
 	OnDisk   *store.Tensor  // else where they are
+	ByID     bool           // batches bring no rows: the consumer reads them in memory, see Options.RowsByID
 	Trained  *embed.Table   // the table that has the rows, where training changes them; nil: they are constant
 
 	aggregate *store.Aggregate // how package propagate has computed it; nil: it has not

@@ -37,8 +37,8 @@ type Table struct {
 	Column int         // its column of the cache, among the node tables on disk of its type
 }
 
-// Open loads the tensors that are held whole and opens the others.
-func (f *Features) Open(ctx context.Context, m *draw.Sampling) error {
+// Open loads the tensors that are held whole and opens the others. alloc is the allocator of batches, see Locker.
+func (f *Features) Open(ctx context.Context, m *draw.Sampling, alloc mem.Allocator) error {
 	f.Tables = make([]Table, len(m.Parts.Tensors))
 	for i, t := range m.Parts.Tensors {
 		f.Tables[i] = Table{Tensor: t, Index: i, Column: m.Split.ColumnOf[i], unused: !m.Parts.Reaches(&t)}
@@ -70,6 +70,7 @@ func (f *Features) Open(ctx context.Context, m *draw.Sampling) error {
 			}
 		}
 	}
+	f.lockResident(m, alloc)
 	cached := make([]bool, m.Parts.Schema.NumTypes())
 	for _, t := range f.OnDisk {
 		cached[t.Type] = true

@@ -136,7 +136,7 @@ func (f *Filler) rowTensors(b *batch.Batch) ([][]byte, error) {
 	f.wide = reuse.Slice(f.wide, len(f.Features.Tables))
 	for i := range f.Features.Tables {
 		t := &f.Features.Tables[i]
-		if t.ByEdge && !f.Drawn.Numbered(t.Type) || f.Constant && t.Trained != nil {
+		if t.ByID || t.ByEdge && !f.Drawn.Numbered(t.Type) || f.Constant && t.Trained != nil {
 			continue
 		}
 		count, add := int64(len(f.Drawn.IDsOf(&t.Tensor))), b.AddTensor

@@ -53,6 +53,17 @@ func (l *Loader) PoolBytes() (kept, reserved int64) {
 // NumBatches returns the number of batches of an epoch, over all ranks.
 func (l *Loader) NumBatches() int64 { return l.draw.NumBatches() }
 
+// Tables returns the tensors whose rows batches leave to the consumer, see draw.Options.RowsByID. Their memory is
+// valid until Close.
+func (l *Loader) Tables() (tables []*draw.Tensor) {
+	for i := range l.rows.Tables {
+		if t := &l.rows.Tables[i].Tensor; t.ByID {
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
 // Mode is the purpose of an epoch.
 type Mode int
 

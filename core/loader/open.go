@@ -2,11 +2,13 @@ package loader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"freshgo/core/draw"
+	"freshgo/core/fetch"
 	"freshgo/core/mem"
 	"freshgo/core/sizing"
 	"freshgo/core/store"
@@ -55,12 +57,12 @@ func (l *Loader) open(ctx context.Context) error {
 		{"", topology.OpenIndptr},
 		{"", l.draw.OpenSeeds},
 		{"reading times", func(ctx context.Context) error { return draw.FindTimeSpans(ctx, &l.draw) }},
-		{"measuring batches", l.divide},
+		{"measuring batches", func(ctx context.Context) error { return divideBesideLocked(ctx, l) }},
 		{"reading neighbour lists", func(context.Context) error { return l.draw.OpenEngine() }},
 		{"", topology.OpenLists},
 		{"", draw.NewLists(&l.draw).Open},
 		{"", topology.OpenOrder},
-		{"reading tensors", func(ctx context.Context) error { return l.rows.Open(ctx, &l.draw) }},
+		{"reading tensors", func(ctx context.Context) error { return l.rows.Open(ctx, &l.draw, l.alloc) }},
 		{"", l.draw.OpenSampler},
 		{"", func(ctx context.Context) error { return draw.LearnEnvelope(ctx, &l.draw) }},
 		{"", func(ctx context.Context) error { return l.history.open(ctx, &l.draw, l.alloc) }},
@@ -77,8 +79,27 @@ func (l *Loader) open(ctx context.Context) error {
 	return l.draw.Parts.CheckCurrent()
 }
 
+// divideBesideLocked divides the memory beside the tensors that are locked for a device, or without them where it is
+// too small for both. The memory that its error names works also where the system locks nothing.
+func divideBesideLocked(ctx context.Context, l *Loader) error {
+	given := fetch.NewGiven(&l.draw, l.alloc)
+	l.draw.OnClose(func() { given.Unlock() })
+	for {
+		g, err := divide(ctx, l)
+		var small *mem.BudgetError
+		switch {
+		case err == nil && given.Lock():
+			return l.draw.ReserveFixed(g)
+		case err == nil: // batches have more rows than the division knows of
+			continue
+		case !errors.As(err, &small) || !given.Unlock():
+			return err
+		}
+	}
+}
+
 // divide divides the memory, by measured batches where it is limited.
-func (l *Loader) divide(ctx context.Context) (err error) {
+func divide(ctx context.Context, l *Loader) (_ *sizing.Graph, err error) {
 	l.draw.BoundBatch()
 	g, history := draw.SizesOf(&l.draw), l.draw.Options.History
 	yields := g.OnDisk && history.Yields(&l.draw.Options)
@@ -99,7 +120,7 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 		r.Memory = 0
 	default:
 		if of, err = draw.Measure(ctx, &l.draw, &r, &g); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	l.draw.Demand = of.Demand.Expected(l.draw.MaxNodes())
@@ -107,7 +128,7 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 	costs.Observed, costs.Estimated = of.Observed, of.Estimated
 	split, err := sizing.Divide(r, g, costs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if yields && split.HoldsRows(&g) { // the history has what features leave
 		beside := r
@@ -123,10 +144,11 @@ func (l *Loader) divide(ctx context.Context) (err error) {
 	}
 	l.draw.Split = *split
 	if need := min(split.Scratch, sizing.MostScratch(&g, split)); r.Scratch > 0 && free >= 0 && need > free {
-		return fmt.Errorf("loader: scratch_size: %w", &store.SpaceError{Dir: l.draw.Options.Scratch, Need: need, Free: free})
+		short := &store.SpaceError{Dir: l.draw.Options.Scratch, Need: need, Free: free}
+		return nil, fmt.Errorf("loader: scratch_size: %w", short)
 	}
 	l.offers = sync.OnceValue(func() []sizing.Offer { return sizing.Offers(r, g, costs) })
-	return l.draw.ReserveFixed(&g)
+	return &g, nil
 }
 
 // spaceForScratch returns the bytes that are free where a scratch file would be, or -1 where nothing says them: opening

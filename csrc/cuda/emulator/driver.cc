@@ -94,8 +94,8 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
   ENTER;
   const int capability = setting("FRESHGO_EMULATED_CAPABILITY", 90);
   if (device < 0 || device >= devices()) return INVALID_DEVICE;
-  if (attribute != 75 && attribute != 76) return INVALID_VALUE;
-  *value = attribute == 75 ? capability / 10 : capability % 10;
+  if (attribute != 75 && attribute != 76 && attribute != 91) return INVALID_VALUE;
+  *value = attribute == 91 ? 1 : attribute == 75 ? capability / 10 : capability % 10;
   return SUCCESS;
 }
 

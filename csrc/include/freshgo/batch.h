@@ -74,6 +74,12 @@ typedef struct fg_batch {
  * Returns: FG_OK, FG_TIMEOUT, FG_END, FG_CLOSED, FG_INVALID, FG_READ, FG_CORRUPT, FG_BUDGET. */
 int32_t fg_loader_next(fg_loader *loader, int32_t timeout_ms, fg_batch *batch, fg_error *err);
 
+/* The node tensors whose rows batches leave out because of `rows_by_id`: all that are whole in memory and locked for
+ * the device (fg_buffers_lock), but for int64 tensors of a packed loader, whose rows are few bytes. A tensor has the
+ * name that it would have in a batch, and its memory is the loader's: nothing reads it after fg_loader_close.
+ * Blocks: no. Threads: any. Ownership: as fg_loader_next. Returns: FG_OK, FG_CLOSED, FG_INVALID, FG_BUDGET. */
+int32_t fg_loader_tables(fg_loader *loader, fg_batch *tables, fg_error *err);
+
 /* Takes the batch that fg_loader_sample made.
  * Blocks: no. Threads: any. Ownership: the handle ends, also with an error of the batch; with FG_OK the tensors pass to
  * the caller; any other code makes none. Returns: FG_OK, FG_CLOSED, FG_INVALID. */

@@ -155,7 +155,7 @@ typedef struct fg_loader_options {
   int64_t num_held;    /* its length */
   int64_t holds;       /* batches that the caller keeps at a time, which count in `memory`; 0: one */
   int32_t packed;      /* batches are packed, see fg_batch */
-  int32_t reserved2;   /* zero */
+  int32_t rows_by_id;  /* batches bring no rows of the tensors of fg_loader_tables: the caller reads them by n_id */
 
   /* Tables. */
   FG_IN fg_loader_table *tables; /* tables whose rows batches bring and the caller changes; NULL: none */

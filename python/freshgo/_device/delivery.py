@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,15 +15,17 @@ from freshgo._args.types import Types
 from freshgo._args.whole import Attributes
 from freshgo._data.source import Source
 from freshgo._native.loader import Batches, RawBatch
+from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions
 from freshgo._observe.log import LOG
 from freshgo._observe.ranges import stage
-from freshgo.errors import CudaError, DTypeError, InvalidArgumentError
+from freshgo.errors import ClosedError, CudaError, DTypeError, InvalidArgumentError
 from freshgo.policies import Resolved
 
 if TYPE_CHECKING:
     from freshgo._device.mover import Ahead, Mover
     from freshgo._device.row_cache import DeviceCache
+    from freshgo._device.rows import Rows
 
 
 class Delivery(Protocol):
@@ -30,6 +33,12 @@ class Delivery(Protocol):
 
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         """The options of a native loader that this can deliver the batches of."""
+
+    def opened(self, native: NativeLoader) -> None:
+        """Take batches of this native loader from now on."""
+
+    def closing(self) -> None:
+        """Leave the memory of the native loader alone, which is about to be closed."""
 
     def batches(self, made: Batches, count: int) -> Batches | Pinned | Ahead:
         """The ``count`` batches of an epoch that was started, by ``next()``."""
@@ -52,6 +61,12 @@ class OnHost:
 
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         return options
+
+    def opened(self, native: NativeLoader) -> None:
+        pass
+
+    def closing(self) -> None:
+        pass
 
     def batches(self, made: Batches, count: int) -> Batches:
         return made
@@ -102,15 +117,22 @@ class OnPinned(OnHost):
 
 
 class OnDevice:
-    """Batches are copied to a device, with rows that it holds left out."""
+    """Batches are copied to a device, without the rows that it holds, or reads itself in memory of the host."""
 
-    def __init__(self, mover: Mover, cache: DeviceCache | None, *, look: bool, narrow: bool = False) -> None:
+    def __init__(
+        self, mover: Mover, rows: Rows, cache: DeviceCache | None, *, look: bool, narrow: bool, reads: bool
+    ) -> None:
         """``look``: send the next batch before it is asked for. ``narrow``: send rows as they are stored; whoever
-        takes the batch widens them on the device."""
+        takes the batch widens them on the device. ``reads``: the device can read locked memory of the host."""
         self._mover = mover
+        self._rows = rows
         self._cache = cache
         self._look = look
         self._narrow = narrow
+        self._reads = reads
+        self._changed = threading.Condition()  # guards what follows
+        self._open = False  # the native loader, whose memory the device may read
+        self._on_demand = 0  # batches that are on their way
         self._ahead: Ahead | None = None  # of the running epoch
 
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
@@ -118,9 +140,30 @@ class OnDevice:
 
         held = None if self._cache is None else self._cache.row_of_node
         adapted = {**options, "holds": HELD, "held": held, "lock_memory": True, "packed": True}
+        adapted["rows_by_id"] = self._reads
         if options["history"] is None:  # whose levels the library groups
             adapted["transpose"] = False
         return {**adapted, "feature_dtype": "stored"} if self._narrow else adapted
+
+    def opened(self, native: NativeLoader) -> None:
+        tables = native.tables() if self._reads else {}
+        self._rows.read(tables)
+        with self._changed:
+            self._open = True
+        if tables:
+            n_bytes = format_size(self._rows.bytes_on_host)
+            LOG.info("the device reads the rows of %s in %s of locked memory", ", ".join(tables), n_bytes)
+        elif self._reads:
+            LOG.info("no tensor of nodes is whole in locked memory: batches bring their rows")
+
+    def closing(self) -> None:
+        self.stop()
+        with self._changed:
+            self._open = False
+            while self._on_demand:
+                self._changed.wait()
+        self._mover.close()
+        self._rows.read({})
 
     def batches(self, made: Batches, count: int) -> Ahead:
         from freshgo._device.mover import Ahead
@@ -134,13 +177,23 @@ class OnDevice:
             self._ahead = None
 
     def one(self, raw: RawBatch) -> RawBatch:
-        return self._mover.again().whole(raw)
+        with self._changed:
+            if not self._open:
+                raise ClosedError("loader is closed")
+            self._on_demand += 1
+        try:
+            return self._mover.again().whole(raw)
+        finally:
+            with self._changed:
+                self._on_demand -= 1
+                self._changed.notify_all()
 
     def stats(self) -> dict[str, Any]:
         cache = self._cache
         return {
             "device_cache_rows": 0 if cache is None else cache.rows,
             "device_cache_bytes": 0 if cache is None else cache.n_bytes,
+            "locked_bytes": self._rows.bytes_on_host,
         }
 
     def close(self) -> None:
@@ -191,22 +244,34 @@ def open_delivery(
     they may be in page-locked memory. Batches have the edge types of ``drawn``."""
     if device is None:
         return _on_pinned() if pin_memory else OnHost()
-    from freshgo._device import pinned_memory
+    from freshgo._device import pinned_memory, rows
     from freshgo._device.mover import CudaStreams, Mover, on_host
     from freshgo._device.packed import Unpacking, grouped_by
+    from freshgo._device.rows import Rows
 
-    if not pinned_memory.lock_buffers(device.index):
+    locks = pinned_memory.lock_buffers(device.index or 0)
+    if not locks:
         LOG.warning("the driver does not lock the library's buffers: batches go through PyTorch's pinned memory")
     streams = CudaStreams(device)
+    assemble = rows.assembler(device)
+    reads = (
+        locks
+        and options["history"] is None
+        and assemble is not rows.assemble
+        and pinned_memory.reads_host(device.index or 0)
+    )
+    parts = rows.parts_of(source)
     look = options["prefetch"] > 0 and options["history"] is None  # whose update comes before the next batch
     stay = on_host(source.types, options["num_relations"])
     unpack = Unpacking(grouped_by(drawn) if options["transpose"] and options["history"] is None else {})
     if cache_bytes is None:
-        return OnDevice(Mover(streams, stay=stay, unpack=unpack), None, look=look, narrow=bool(source.narrow))
+        found = Rows(parts, assemble, device, padded=bool(options["pad"]))
+        mover = Mover(streams, found.finish if reads else None, stay, unpack)
+        return OnDevice(mover, found, None, look=look, narrow=bool(source.narrow), reads=reads)
     from freshgo._device import row_cache
 
     ids = row_cache.choose(source, policy, options, cache_bytes)
-    cache = row_cache.DeviceCache(ids, row_cache.parts_of(source), row_cache.assembler(device))
+    cache = row_cache.DeviceCache(ids, parts)
     try:
         with streams.side():
             cache.fill(row_cache.read_rows(source, ids, options), device)
@@ -215,7 +280,8 @@ def open_delivery(
             f"device_cache of {format_size(cache_bytes)} does not fit into the free memory of {device}: give less, and "
             f"leave room for the model and its batches ({error})"
         ) from error
-    return OnDevice(Mover(streams, cache.finish, stay, unpack), cache, look=look)
+    found = Rows(parts, assemble, device, cache.tables)
+    return OnDevice(Mover(streams, found.finish, stay, unpack), found, cache, look=look, narrow=False, reads=reads)
 
 
 def delivered(attributes: Attributes, device: torch.device | None, pin_memory: bool) -> Attributes:

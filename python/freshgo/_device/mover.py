@@ -153,6 +153,8 @@ class Mover:
                 copies = self._finish(copies)
             if computes or self._finish is not None:
                 event = self._streams.record()
+            if self._finish is not None:  # which may read memory of the host too
+                self._sent[-1] = (event, self._sent[-1][1])
         return Moving(copies | stay, event)
 
     def begin_thread(self) -> None:

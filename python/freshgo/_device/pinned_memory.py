@@ -6,6 +6,7 @@ which is PyTorch's, for as long as the process lives.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from ctypes import c_int, c_void_p
@@ -14,6 +15,8 @@ from freshgo._native import abi, libraries
 from freshgo._native.header import LockApi
 
 _ENTRIES = ("cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuMemHostRegister_v2", "cuMemHostUnregister")
+_READS_HOST = 91
+"""CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM."""
 
 _lock = threading.Lock()
 _locking = False
@@ -33,6 +36,16 @@ def lock_buffers(device: int) -> bool:
             abi.call("fg_buffers_lock", ctypes.byref(api))
             _locking = True
         return True
+
+
+def reads_host(device: int) -> bool:
+    """Whether kernels on the device read locked memory of the host by its own address."""
+    value, number = c_int(), c_int()
+    with contextlib.suppress(OSError, AttributeError):
+        driver = ctypes.CDLL(libraries.DRIVER)
+        if driver.cuDeviceGet(ctypes.byref(number), device) == 0:
+            driver.cuDeviceGetAttribute(ctypes.byref(value), _READS_HOST, number)
+    return value.value != 0
 
 
 def _driver(device: int) -> LockApi | None:

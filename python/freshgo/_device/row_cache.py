@@ -1,20 +1,19 @@
 """The hottest rows in a table on the device (FGNN, section 6.1): a batch brings only the others across the bus.
 
 The loader marks each node of a batch as cached or missed when it is sampled (``place``), neither reads nor copies the
-rows of those that are cached, and plans and caches in memory without them. The device puts the rows together.
+rows of those that are cached, and plans and caches in memory without them. The device puts the rows together (rows.py).
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from freshgo._args.choices import METRICS
 from freshgo._data.source import Source
-from freshgo._native import cuda
+from freshgo._device.rows import PLACE, Part, parts_of
 from freshgo._native import loader as native_loader
 from freshgo._native.header import AUTO
 from freshgo._native.loader import Loader as NativeLoader
@@ -25,35 +24,6 @@ from freshgo.policies import Resolved
 _CHUNK_BYTES = 8 << 20
 """Rows that are brought to the device at a time while the table is filled: enough for the disk to be busy."""
 
-PLACE = "place"
-
-Assemble = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """Nodes that have the same tensors: all of a graph, or those of one type."""
-
-    prefix: str
-    """Of the tensors in a batch of the library: ``"n0/"`` of the first type, else nothing."""
-    num_nodes: int
-    widths: dict[str, int]
-    """Bytes of a row of each node-level tensor, by its name in a batch."""
-
-    @property
-    def width(self) -> int:
-        """Bytes of a row of all of them."""
-        return sum(self.widths.values())
-
-
-def parts_of(source: Source) -> list[Part]:
-    """The parts of a graph, in the order of its nodes' numbers."""
-    prefixes = [source.types.node_name(i, "") for i in range(len(source.types.num_nodes))]
-    return [
-        Part(prefix, count, {name: n for name, n in source.row_bytes.items() if name.startswith(prefix)})
-        for prefix, count in zip(prefixes, source.types.num_nodes.values(), strict=True)
-    ]
-
 
 class DeviceCache:
     """Rows of every node-level tensor on a device, and which nodes they belong to.
@@ -61,14 +31,12 @@ class DeviceCache:
     ``row_of_node`` is int32 ``[num_nodes]`` on the CPU: the row of each node in the tables of its part, or -1.
     """
 
-    def __init__(self, ids: Tensor, parts: list[Part], assemble: Assemble) -> None:
+    def __init__(self, ids: Tensor, parts: list[Part]) -> None:
         """A cache for the rows of ``ids``, ascending, which :meth:`fill` brings there."""
         self.rows = ids.numel()
         self.tables: dict[str, Tensor] = {}
         self.row_of_node = torch.full((sum(part.num_nodes for part in parts),), -1, dtype=torch.int32)
-        self._parts = parts
         self._counts: dict[str, int] = {}  # rows of each table
-        self._assemble = assemble
         first = 0
         for part in parts:
             own = ids[(ids >= first) & (ids < first + part.num_nodes)]
@@ -91,14 +59,6 @@ class DeviceCache:
                 first = filled[name]
                 filled[name] += rows.size(0)
                 self.tables[name][first : filled[name]].copy_(rows)
-
-    def finish(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Replace the missed rows of a batch by those of all its nodes."""
-        for part in self._parts:
-            place = tensors.pop(part.prefix + PLACE)
-            for name in part.widths:
-                tensors[name] = self._assemble(self.tables[name], tensors[name], place)
-        return tensors
 
 
 def hottest(scores: Tensor, count: int) -> Tensor:
@@ -181,34 +141,3 @@ def read_rows(source: Source, ids: Tensor, options: LoaderOptions) -> Iterator[d
             yield {name: batch.tensors[name] for name in source.row_bytes}
     finally:
         loader.close()
-
-
-def assembler(device: torch.device) -> Assemble:
-    """What puts rows together on a device: the kernel of the library, where it has one that runs there."""
-    return cuda.assemble if cuda.obstacle(device) is None else assemble
-
-
-def assemble(table: Tensor, missed: Tensor, place: Tensor) -> Tensor:
-    """Put rows together: ``table[place[i]]`` where that is not negative, else ``missed[~place[i]]``.
-
-    With PyTorch's own operations, on any device and for any dtype; the kernel of the library moves half the bytes.
-    """
-    shape = (place.numel(), *table.shape[1:])
-    if table.numel() == 0 and missed.numel() == 0:
-        return table.new_empty(shape)
-    if table.size(0) == 0:
-        rows = _words(missed).index_select(0, ~place)
-    else:
-        rows = _words(table).index_select(0, place.clamp(min=0))
-        if missed.size(0) > 0:
-            others = _words(missed).index_select(0, (~place).clamp_(min=0))
-            rows = torch.where((place < 0).unsqueeze(1), others, rows)
-    return rows.view(table.dtype).view(shape)
-
-
-def _words(rows: Tensor) -> Tensor:
-    """Rows as integers, the widest that they consist of: not every dtype can be selected by index."""
-    flat = rows.reshape(rows.size(0), -1)
-    n_bytes = flat.size(1) * flat.element_size()
-    kind = next(k for k in (torch.int64, torch.int32, torch.int16, torch.uint8) if n_bytes % k.itemsize == 0)
-    return flat.view(kind)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from socket import SHUT_RDWR, socket
 from typing import Any, Literal
 
+from torch import Tensor
+
 from freshgo._host import wire
 from freshgo._host.ranks import timeout_of_world
 from freshgo._host.table import StepPart
@@ -116,6 +118,10 @@ class SharedLoader:
         abi.check_process()
         if self._closed:
             raise ClosedError("loader is closed")
+
+    def tables(self) -> dict[str, Tensor]:
+        """Return no tables: batches of another process bring all their rows."""
+        return {}
 
     def take(self, share: Mapping[str, int]) -> None:
         """Make the epochs that start from now on those of a share, of the rank and number of ranks of its seat."""

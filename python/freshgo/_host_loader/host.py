@@ -97,6 +97,9 @@ class HostBatchMaker(BatchMaker):
         self._store, self._request = source.store, request
         self._group = group_rank() or (0, 1)  # that it is opened for
 
+    def adapt(self, options: LoaderOptions) -> LoaderOptions:
+        return {**options, "rows_by_id": False}  # of memory that is another process's
+
     def open(self, options: LoaderOptions) -> NativeLoader:
         if self._group[1] == 1:
             return super().open(options)

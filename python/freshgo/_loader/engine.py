@@ -80,7 +80,8 @@ class Engine:
         self.assembler = Assembler(request, Delivered(source.narrow, asked_dtype, delivered_dtype))
         budget = asked.memory if isinstance(asked.memory, MemoryBudget) else None
         with self.at.lock, self._tables.unbound_after_errors():  # so that it lends nothing before it is whole
-            self.openings = Openings(self._batch_maker.open, self.options, budget, self, source.attribute_bytes)
+            opens, beside = self._batch_maker.open, source.attribute_bytes
+            self.openings = Openings(opens, self.options, budget, self, self.delivery, beside)
             self._tables.opened(self.openings, self.at, self.options)
         self.order = Order(self.openings, self.options, self.at)
         self._padding = Padding(self.openings, self.options, self.at, self.assembler)

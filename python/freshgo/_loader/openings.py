@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from freshgo._args.size import format_size
 from freshgo._native import openmp
@@ -27,6 +27,16 @@ _GROW = (
 """The figures that add up over openings; others are those of the last one."""
 
 
+class Reader(Protocol):
+    """What reads the memory of a native loader, beside its batches."""
+
+    def opened(self, native: NativeLoader) -> None:
+        """Read the memory of this one from now on."""
+
+    def closing(self) -> None:
+        """Leave it alone, when this returns."""
+
+
 class Openings:
     """A native loader, with memory of its own or lent by a budget.
 
@@ -38,10 +48,12 @@ class Openings:
         options: LoaderOptions,
         budget: MemoryBudget | None,
         owner: Borrower,
+        reader: Reader,
         beside: int = 0,
     ) -> None:
         """``beside``: bytes of its memory that are taken already."""
         self._make, self._options, self._budget, self._beside = make, options, budget, beside
+        self._reader = reader
         self._owner = weakref.ref(owner)  # which holds this: a cycle would keep the memory of a loader that is dropped
         self._lock = threading.RLock()
         self._before: dict[str, Any] = {}  # the figures of earlier openings
@@ -60,6 +72,7 @@ class Openings:
             assert owner is not None, "a loader that is gone opens nothing"
             opened = self._budget._lend(owner, self._with)
         self._count += 1
+        self._reader.opened(opened)
         stats = opened.stats()
         log.opened(stats)
         if stats["cache"] != "none" or stats["topology_on_disk"]:
@@ -115,6 +128,7 @@ class Openings:
                 self._end()
 
     def _end(self) -> None:
+        self._reader.closing()
         self.native.close()
         if self._processors is not None:
             self._processors.release()

@@ -112,23 +112,23 @@ def number(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return node, local, count
 
 
-def assemble(table: Tensor, missed: Tensor, place: Tensor) -> Tensor:
-    """:func:`freshgo._device.row_cache.assemble` in one pass of one kernel."""
-    out = table.new_empty((place.numel(), *table.shape[1:]))
+def gather(table: Tensor, missed: Tensor, place: Tensor | None, index: Tensor) -> Tensor:
+    """fg_cuda_gather: ``table[place[i]]`` where there are places and this one is not negative, else
+    ``missed[index[i]]``, of a tensor on the device or in locked memory of the host."""
+    out = table.new_empty((index.numel(), *table.shape[1:]))
     row_bytes = out.shape[1:].numel() * out.element_size()
     if out.numel() == 0:
         return out
-    index = ~place
     raw = Gathering(
         struct_size=ctypes.sizeof(Gathering),
         index_bytes=index.element_size(),
-        n=place.numel(),
+        n=index.numel(),
         row_bytes=row_bytes,
         index=index.data_ptr(),
         table=missed.data_ptr() if missed.numel() else None,
         table_rows=missed.size(0),
         table_stride=row_bytes,
-        slot=place.data_ptr(),
+        slot=None if place is None else place.data_ptr(),
         cache=table.data_ptr() if table.numel() else None,
         cache_rows=table.size(0),
         cache_stride=row_bytes,

@@ -96,6 +96,13 @@ class Loader(Handle, HistoryCalls):
         """Raise ClosedError after :meth:`close`."""
         self._handle()
 
+    def tables(self) -> dict[str, torch.Tensor]:
+        """The node tensors whose rows batches leave out with ``rows_by_id``, by the names of batches. They are over the
+        loader's memory: nothing reads them once it is closed."""
+        _, tables = self._received("fg_loader_tables", self._handle())
+        assert tables is not None, "the library gives an error or tensors"
+        return tables.tensors
+
     def take(self, share: Mapping[str, int]) -> None:
         """Make the epochs that start from now on those of a share. Another than the one so far ends what runs."""
         abi.call("fg_loader_take", self._handle(), ctypes.byref(filled(header.Share, share)))
@@ -121,20 +128,21 @@ class Loader(Handle, HistoryCalls):
     def sample(self, ask: Mapping[str, Any]) -> RawBatch:
         """The batch for what is asked for, the members of ``fg_ask``, apart from all epochs. Any number of threads may
         ask at a time."""
+
+        def drop(sampled: int) -> None:
+            """Free a batch that nobody took, if there is one."""
+            with contextlib.suppress(FreshgoError):
+                self._received("fg_sampled_take", sampled)
+
         raw = filled(header.Ask, ask)
-        sampled = run_job("fg_loader_sample", self._handle(), ctypes.byref(raw), discard=self._drop)
+        sampled = run_job("fg_loader_sample", self._handle(), ctypes.byref(raw), discard=drop)
         try:
             _, batch = self._received("fg_sampled_take", sampled)
         except BaseException:  # Ctrl-C may strike before the library has handed it over
-            self._drop(sampled)
+            drop(sampled)
             raise
         assert batch is not None, "the library gives an error or a batch"
         return batch
-
-    def _drop(self, sampled: int) -> None:
-        """Free a batch that nobody took, if there is one."""
-        with contextlib.suppress(FreshgoError):
-            self._received("fg_sampled_take", sampled)
 
     def _received(self, function: str, *args: Any) -> tuple[int, RawBatch | None]:
         """What the library says, and the batch that it hands over."""

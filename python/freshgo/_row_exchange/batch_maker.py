@@ -13,8 +13,8 @@ from torch import Tensor
 
 from freshgo._args.choices import METRICS
 from freshgo._args.size import format_size
-from freshgo._device.row_cache import Part as Ranked
 from freshgo._device.row_cache import hottest_bytes
+from freshgo._device.rows import Part as Ranked
 from freshgo._loader.batch_makers import BatchMaker
 from freshgo._loader.ranks import Share
 from freshgo._native import loader as native_loader
@@ -61,7 +61,8 @@ class ExchangeBatchMaker(BatchMaker):
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         """The options of the native loader, which has no divided rows."""
         memory = int(options["memory"]) - self._bytes
-        return {**options, "memory": memory, "feature_cache": None, "feature_dtype": "stored", "packed": False}
+        sent = {"feature_dtype": "stored", "packed": False, "rows_by_id": False}
+        return {**options, **sent, "memory": memory, "feature_cache": None}
 
     def open(self, options: LoaderOptions) -> NativeLoader:
         try:

@@ -85,7 +85,7 @@ call("fg_cuda_probe", byref(n), byref(version))
 assert (n.value, version.value) == (2, 13000)
 call("fg_cuda_memory", 1, byref(free), byref(total))
 assert (free.value, total.value) == (5 << 30, 8 << 30)
-assert "device 2 of 2" in call("fg_cuda_memory", 2, byref(free), byref(total), want=10)
+assert "device is 2" in call("fg_cuda_memory", 2, byref(free), byref(total), want=10)
 call("fg_cuda_memory", -1, byref(free), byref(total), want=10)
 """,
         driver,
@@ -275,7 +275,7 @@ def test_bad_calls_are_refused_and_leave_no_context(driver: Path) -> None:
         + """
 fake = ctypes.CDLL("libcuda.so.1")
 raw = abi.Attention(**pointers(dict(plain, struct_size=sizeof(abi.Attention), heads=1, src_rows=1)))
-assert "device 7" in call("fg_cuda_attention_forward", byref(raw), queue(device=7), want=10)
+assert "device is 7" in call("fg_cuda_attention_forward", byref(raw), queue(device=7), want=10)
 raw = abi.Aggregation(struct_size=sizeof(abi.Aggregation), dtype=abi.DataType(2, 32, 1), index_bytes=4, heads=1,
     self_heads=1, cut=-1)
 with_scratch("fg_cuda_aggregate", raw)  # nothing to do

@@ -10,7 +10,7 @@ from device_fakes import HostKernels
 from seeds import seed as seed_of
 
 from freshgo._device import row_cache
-from freshgo._native import cuda
+from freshgo._device import rows as device_rows
 
 DTYPES = [torch.bool, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64,
           torch.float16, torch.bfloat16, torch.float32, torch.float64]  # fmt: skip
@@ -24,9 +24,9 @@ def rows(count: int, shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> t
 @pytest.fixture(params=["torch", "kernel"])
 def assemble(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     if request.param == "torch":
-        return row_cache.assemble
+        return device_rows.assemble
     HostKernels().install(monkeypatch)
-    return cuda.assemble
+    return device_rows.by_kernel
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -62,8 +62,8 @@ def test_the_hottest_are_those_of_a_stable_sort() -> None:
 
 def test_the_hottest_of_types_fit_together() -> None:
     generator = torch.Generator().manual_seed(seed_of(5))
-    parts = [row_cache.Part("n0/", 50, {"n0/x": 8, "n0/y": 2}), row_cache.Part("n1/", 30, {}),
-             row_cache.Part("n2/", 0, {"n2/x": 4}), row_cache.Part("n3/", 60, {"n3/x": 3})]  # fmt: skip
+    parts = [device_rows.Part("n0/", 50, {"n0/x": 8, "n0/y": 2}), device_rows.Part("n1/", 30, {}),
+             device_rows.Part("n2/", 0, {"n2/x": 4}), device_rows.Part("n3/", 60, {"n3/x": 3})]  # fmt: skip
     widths = torch.cat([torch.full((part.num_nodes,), part.width) for part in parts]).tolist()
     for levels in (1, 3, 1000):
         scores = torch.randint(0, levels, (140,), generator=generator).float()
@@ -83,8 +83,8 @@ def test_filling_keeps_the_order_of_the_ids() -> None:
     ids = torch.tensor([2, 3, 5, 8])
     x = rows(10, (3,), torch.float32, 3)
     y = rows(10, (), torch.int64, 4)
-    parts = [row_cache.Part("", 10, {"x": 12, "y": 8})]
-    cache = row_cache.DeviceCache(ids, parts, row_cache.assemble)
+    parts = [device_rows.Part("", 10, {"x": 12, "y": 8})]
+    cache = row_cache.DeviceCache(ids, parts)
     cache.fill(({"x": x[part], "y": y[part]} for part in ids.split(3)), torch.device("cpu"))
     assert cache.row_of_node.tolist() == [-1, -1, 0, 1, -1, 2, -1, -1, 3, -1]
     assert cache.tables["x"].equal(x[ids])
@@ -92,7 +92,8 @@ def test_filling_keeps_the_order_of_the_ids() -> None:
     n_id = torch.tensor([5, 0, 8])
     missed = torch.tensor([0])
     place = torch.tensor([2, ~0, 3], dtype=torch.int32)
-    batch = cache.finish({"n_id": n_id, "place": place, "x": x[missed], "y": y[missed], "edge_attr": y})
+    complete = device_rows.Rows(parts, device_rows.assemble, torch.device("cpu"), cache.tables)
+    batch = complete.finish({"n_id": n_id, "place": place, "x": x[missed], "y": y[missed], "edge_attr": y})
     assert list(batch) == ["n_id", "x", "y", "edge_attr"]
     assert batch["x"].equal(x[n_id])
     assert batch["y"].equal(y[n_id])

@@ -16,7 +16,7 @@ from oracle import assert_equal
 
 import freshgo
 from freshgo import Loader, errors
-from freshgo._device import delivery, mover, row_cache
+from freshgo._device import delivery, mover, row_cache, rows
 from freshgo._native.process import counters
 from freshgo.history import History
 
@@ -31,7 +31,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A loader that is asked for CUDA takes streams over memory of the host."""
     monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
     monkeypatch.setattr(mover, "CudaStreams", LateStreams)
-    monkeypatch.setattr(row_cache, "assembler", lambda device: LateStreams.last.assemble)
+    monkeypatch.setattr(rows, "assembler", lambda device: LateStreams.last.assemble)
     yield
     LateStreams.last = None  # type: ignore[assignment]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from freshgo import Loader, errors
 from freshgo._batch.structure import recall
-from freshgo._device import delivery, mover, row_cache
+from freshgo._device import delivery, mover, rows
 from freshgo._device.packed import PACKED, Part, Unpacking
 from freshgo._native.process import counters
 from freshgo.history import History
@@ -28,7 +28,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loader that is asked for CUDA takes streams over memory of the host."""
     monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
     monkeypatch.setattr(mover, "CudaStreams", LateStreams)
-    monkeypatch.setattr(row_cache, "assembler", lambda device: LateStreams.last.assemble)
+    monkeypatch.setattr(rows, "assembler", lambda device: LateStreams.last.assemble)
 
 
 @pytest.fixture(autouse=True)

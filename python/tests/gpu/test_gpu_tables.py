@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from freshgo import errors, ops
-from freshgo._device import row_cache
-from freshgo._native import abi, cuda
+from freshgo._device import rows
+from freshgo._native import abi
 
 SIZES = [0, 1, 31, 1025, 20_000]
 
@@ -72,9 +72,9 @@ def test_rows_from_the_cache_and_from_memory_of_the_host(machine: Any, width: in
     n = 20_000 if machine.real else 300
     table, missed = (torch.randint(256, (r, width), generator=generator, dtype=torch.uint8) for r in (70, 200))
     place = torch.randint(-200, 70, (n,), generator=generator, dtype=torch.int32)
-    want = row_cache.assemble(table, missed, place)
+    want = rows.assemble(table, missed, place)
     host = missed.pin_memory() if machine.real else missed
-    got = machine.run(lambda: cuda.assemble(table.to(machine.device), host, place.to(machine.device)).cpu())
+    got = machine.run(lambda: rows.by_kernel(table.to(machine.device), host, place.to(machine.device)).cpu())
     assert got.equal(want)
 
 
@@ -88,7 +88,7 @@ def test_memory_that_the_library_locks(machine: Any) -> None:
             assert missed.is_pinned()
         place = ~torch.randperm(missed.size(0), generator=torch.Generator().manual_seed(0)).int()
         table = torch.empty(0, 16, device=machine.device)
-        got = machine.run(lambda: cuda.assemble(table, missed, place.to(machine.device)).cpu())
+        got = machine.run(lambda: rows.by_kernel(table, missed, place.to(machine.device)).cpu())
         assert got.equal(missed[(~place).long()])
     finally:
         abi.call("fg_cuda_unregister_host", 0, missed.data_ptr())
@@ -100,8 +100,8 @@ def test_a_slot_beyond_the_cache_is_told(machine: Any) -> None:
     def wrong() -> None:
         table, missed = torch.ones(4, 8, device=machine.device), torch.ones(2, 8, device=machine.device)
         place = torch.tensor([0, 9, ~1], dtype=torch.int32, device=machine.device)
-        assert cuda.assemble(table, missed, place).cpu()[1].eq(0).all()
+        assert rows.by_kernel(table, missed, place).cpu()[1].eq(0).all()
         with pytest.raises(errors.InvalidArgumentError, match=r"slot\[1\] out of range"):
-            cuda.assemble(table, missed, place)
+            rows.by_kernel(table, missed, place)
 
     machine.run(wrong)

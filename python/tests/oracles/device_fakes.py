@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from freshgo._device import row_cache
+from freshgo._device import rows
 from freshgo._native import abi, cuda, header
 
 
@@ -94,12 +94,16 @@ class LateStreams:
         """Everything that is on the device."""
         return [*self.copies, *(tensor for out in self.made for tensor in out.values())]
 
-    def assemble(self, *given: torch.Tensor) -> torch.Tensor:
+    def put_together(self, *given: Any) -> torch.Tensor:
+        return rows.assemble(*given)
+
+    def assemble(self, *given: Any) -> torch.Tensor:
         """Put rows together when the copies before it are made."""
         assert self.inside
-        table, _, place = given
-        out = table.new_empty((place.numel(), *table.shape[1:]))
-        self.queue.append(lambda: out.copy_(row_cache.assemble(*given)))
+        table, _, place, index = given
+        ids = place if index is None else index
+        out = table.new_empty((ids.numel(), *table.shape[1:]))
+        self.queue.append(lambda: out.copy_(self.put_together(*given)))
         return out
 
     def record(self) -> Point:
@@ -237,7 +241,7 @@ class HostKernels:
         index = ctypes.cast(g.index, ctypes.POINTER(ctypes.c_int64 if g.index_bytes == 8 else ctypes.c_int32))
         slot = ctypes.cast(g.slot, ctypes.POINTER(ctypes.c_int32))
         for i in range(g.n):
-            if slot[i] >= 0:
+            if slot and slot[i] >= 0:
                 assert slot[i] < g.cache_rows
                 source = g.cache + slot[i] * g.cache_stride
             else:

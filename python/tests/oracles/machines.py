@@ -19,7 +19,7 @@ import pytest
 import torch
 from device_fakes import LateStreams
 
-from freshgo._device import delivery, mover, row_cache
+from freshgo._device import delivery, mover, rows
 from freshgo._native import abi, cuda
 
 SOURCES = Path(__file__).resolve().parents[3] / "csrc" / "cuda" / "emulator"
@@ -61,20 +61,19 @@ class Emulator:
     @contextmanager
     def loading(self) -> Iterator[str]:
         """With streams that copy as late as CUDA may."""
-        kept = delivery.resolve, mover.CudaStreams, row_cache.assembler
+        kept = delivery.resolve, mover.CudaStreams, rows.assembler
 
         class Streams(LateStreams):
-            def assemble(streams, *rows: torch.Tensor) -> torch.Tensor:  # noqa: N805
-                streams.advance(len(streams.queue))
-                return self.run(lambda: cuda.assemble(*rows))
+            def put_together(streams, *given: Any) -> torch.Tensor:  # noqa: N805
+                return self.run(lambda: rows.by_kernel(*given))
 
         delivery.resolve = lambda device: None if device is None else self.device
         mover.CudaStreams = Streams  # type: ignore[misc, assignment]
-        row_cache.assembler = lambda device: Streams.last.assemble
+        rows.assembler = lambda device: Streams.last.assemble
         try:
             yield "cuda"
         finally:
-            delivery.resolve, mover.CudaStreams, row_cache.assembler = kept  # type: ignore[misc]
+            delivery.resolve, mover.CudaStreams, rows.assembler = kept  # type: ignore[misc]
 
 
 def emulated_driver(folder: Path) -> Path | None:
@@ -107,7 +106,8 @@ def find(folder: Path) -> Gpu | Emulator | str:
     driver = emulated_driver(folder)
     if driver is None:
         return "no C++ compiler for the emulator"
-    ctypes.CDLL(str(driver), ctypes.RTLD_GLOBAL)  # the library finds it by its name from now on
+    loaded = ctypes.CDLL(str(driver), ctypes.RTLD_GLOBAL)  # the library finds it by its name from now on
+    loaded.cuInit(0)  # as PyTorch does before a loader is made
     if torch.version.cuda is None:
         torch.version.cuda = "emulated"
     return Emulator() if abi.library().cuda else f"the library is {abi.library()}"
