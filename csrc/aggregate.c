@@ -120,10 +120,25 @@ static double real_at(const job *j, const void *p, int64_t i) {
   return j->is_double ? ((const double *)p)[i] : (double)((const float *)p)[i];
 }
 
+/* 1 / the edges of a row, which the derivative finds in `count`. */
+static double mean_of(const job *j, int64_t row) {
+  const fg_aggregation *in = j->in;
+  const int64_t n = in->ptr[row + 1] - in->ptr[row];
+  const double scale = j->is_double ? 1.0 / (double)(n > 1 ? n : 1) : (double)(1.0f / (float)(n > 1 ? n : 1));
+  if (in->count != NULL) {
+    if (j->is_double)
+      ((double *)in->count)[row] = scale;
+    else
+      ((float *)in->count)[row] = (float)scale;
+  }
+  return scale;
+}
+
 static void finish_row(const job *j, const segment *g, const void *sum, char *out) {
   const fg_aggregation *in = j->in;
   fgi_finish f = {.sum = sum, .out = out, .width = in->columns, .heads = 1, .scale = 1};
-  if (in->row_scale != NULL) f.scale = real_at(j, in->row_scale, g->row);
+  if (in->kind == FG_MEAN) f.scale = mean_of(j, g->row);
+  else if (in->row_scale != NULL) f.scale = real_at(j, in->row_scale, g->row);
   if (in->self_weight != NULL && g->row < in->self_rows) {
     f.own = (const char *)in->x + g->row * in->x_stride * j->element;
     f.self = (const char *)in->self_weight + g->row * in->self_heads * j->real;
@@ -188,7 +203,7 @@ static void run_segment(const job *j, scratch *s, const segment *g) {
   const fg_aggregation *in = j->in;
   const bool in_place = j->element == j->real; /* sums need no room of their own */
   char *out = (char *)in->out + g->row * in->columns * j->element;
-  char *count = in->count != NULL ? (char *)in->count + g->row * in->columns * j->real : NULL;
+  char *count = in->count != NULL && in->kind != FG_MEAN ? (char *)in->count + g->row * in->columns * j->real : NULL;
   fgi_slice k = {
       .x = in->x,
       .at = s->at + g->begin,
@@ -201,6 +216,7 @@ static void run_segment(const job *j, scratch *s, const segment *g) {
   };
   switch (in->kind) {
     case FG_SUM:
+    case FG_MEAN:
       if (j->weighted) {
         k.heads = in->heads;
         k.width = in->columns / in->heads;
@@ -217,7 +233,8 @@ static void run_segment(const job *j, scratch *s, const segment *g) {
         j->kernels->dot(&d);
         deliver_dots(j, g, s->dots, (char *)in->dot + g->first_edge * in->heads * j->real, true);
       }
-      if (g->last && (!in_place || in->row_scale != NULL || in->self_weight != NULL)) finish_row(j, g, k.sum, out);
+      if (g->last && (!in_place || in->kind == FG_MEAN || in->row_scale != NULL || in->self_weight != NULL))
+        finish_row(j, g, k.sum, out);
       return;
     case FG_MAX:
     case FG_MIN:
@@ -296,13 +313,14 @@ static void run_piece(void *data, int64_t piece, void *memory) {
 }
 
 static int32_t check(const fg_aggregation *in, fg_error *err) {
-  if (in->kind < FG_SUM || in->kind > FG_DOT || (in->index_bytes != 4 && in->index_bytes != 8) || in->columns < 0 ||
+  if (in->kind < FG_SUM || in->kind > FG_MEAN || (in->index_bytes != 4 && in->index_bytes != 8) || in->columns < 0 ||
       in->heads < 1 || in->columns % in->heads != 0 || in->x_rows < 0 || in->rows < 0 || in->num_index < 0 ||
       (in->self_heads != 1 && in->self_heads != in->heads && in->self_weight != NULL) || in->self_rows > in->rows ||
       in->self_rows > in->x_rows || in->cut > in->x_rows || in->cut_at != NULL ||
-      (in->dot != NULL && (in->kind != FG_SUM || in->weight == NULL || in->own == NULL)))
+      (in->dot != NULL && (in->kind != FG_SUM || in->weight == NULL || in->own == NULL)) ||
+      (in->kind == FG_MEAN && (in->cut >= 0 || in->row_scale != NULL)))
     return fgi_fail(err, FG_INVALID, "the sizes of an operator's arrays do not match");
-  return fgi_check_ptr(in->ptr, in->rows, in->num_index, err);
+  return fgi_check_ptr(in->ptr, in->rows, in->num_index, in->cut >= 0, err);
 }
 
 int32_t fg_aggregate(const fg_aggregation *in, fg_error *err) {
@@ -318,16 +336,17 @@ int32_t fg_aggregate(const fg_aggregation *in, fg_error *err) {
   j.kernels = fgi_kernels_of(dtype);
   j.is_double = dtype == FGI_F64;
   j.real = j.is_double ? 8 : 4;
-  j.weighted = in->kind == FG_SUM && (in->weight != NULL || in->col_scale != NULL || in->skip_self);
+  j.weighted = (in->kind == FG_SUM || in->kind == FG_MEAN) &&
+               (in->weight != NULL || in->col_scale != NULL || in->skip_self);
   j.buffer = in->heads > WEIGHTS / BUFFER ? WEIGHTS / in->heads + 1 : BUFFER;
   int64_t row = in->columns * j.element;
   j.ahead = AHEAD_BYTES / row < 2 ? 2 : AHEAD_BYTES / row > MOST_AHEAD ? MOST_AHEAD : AHEAD_BYTES / row;
-  double work = (double)(in->num_index + in->rows) * (double)row;
+  double work = (double)(in->ptr[in->rows] + in->rows) * (double)row;
   j.pieces = fgi_pieces(in->threads, work);
   if (fgi_share(in->threads, j.pieces, run_piece, &j, scratch_bytes(&j)) != 0) return fgi_no_memory(err);
   switch (atomic_load(&j.bad)) {
     case BAD_INDEX:
-      return fgi_bad_index(in->index, in->index_bytes, in->num_index, in->x_rows, in->cut >= 0, "index", err);
+      return fgi_bad_index(in->index, in->index_bytes, in->ptr[in->rows], in->x_rows, in->cut >= 0, "index", err);
     case BAD_EDGE:
       if (in->edge != NULL)
         return fgi_bad_index(in->edge, in->index_bytes, in->num_index, in->num_weights, 0, "edge", err);

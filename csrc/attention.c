@@ -25,7 +25,7 @@ static void run_piece(void *data, int64_t piece, void *scratch) {
 
 static int32_t attend_with(const fg_attention *in, rows_fn rows, fg_error *err) {
   int32_t code = fgi_struct_size(err, in->struct_size, sizeof *in);
-  if (code != FG_OK || (code = fgi_check_ptr(in->ptr, in->rows, in->num_index, err)) != FG_OK) return code;
+  if (code != FG_OK || (code = fgi_check_ptr(in->ptr, in->rows, in->num_index, false, err)) != FG_OK) return code;
   if ((in->index_bytes != 4 && in->index_bytes != 8) || in->heads < 1 || in->self_rows > in->rows ||
       in->self_rows > in->src_rows)
     return fgi_fail(err, FG_INVALID, "the sizes of an operator's arrays do not match");

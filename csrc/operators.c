@@ -56,19 +56,21 @@ bool fgi_dtype_of(DLDataType t, fgi_dtype *out, int64_t *element) {
   return false;
 }
 
-int32_t fgi_check_ptr(const int64_t *ptr, int64_t rows, int64_t num_index, fg_error *err) {
+int32_t fgi_check_ptr(const int64_t *ptr, int64_t rows, int64_t num_index, bool part, fg_error *err) {
   int64_t falls = 0;
   for (int64_t r = 0; r < rows; r++) falls |= ptr[r + 1] - ptr[r]; /* the sign bit */
-  if (ptr[0] == 0 && ptr[rows] == num_index && falls >= 0) {
+  const bool ends = part ? ptr[rows] <= num_index : ptr[rows] == num_index;
+  if (ptr[0] == 0 && ends && falls >= 0) {
     /* no difference was negative, unless one overflowed: then some element is negative */
     int64_t negative = 0;
     for (int64_t r = 0; r <= rows; r++) negative |= ptr[r];
     if (negative >= 0) return FG_OK;
   }
   if (ptr[0] != 0) return fgi_fail(err, FG_INVALID, "ptr[0] is %lld, expected 0", (long long)ptr[0]);
-  if (ptr[rows] != num_index)
-    return fgi_fail(err, FG_INVALID, "ptr[-1] is %lld, expected %lld: index has shape [%lld], ptr has shape [%lld]",
-                    (long long)ptr[rows], (long long)num_index, (long long)num_index, (long long)rows + 1);
+  if (!ends)
+    return fgi_fail(err, FG_INVALID, "ptr[-1] is %lld, expected %s%lld: index has shape [%lld], ptr has shape [%lld]",
+                    (long long)ptr[rows], part ? "at most " : "", (long long)num_index, (long long)num_index,
+                    (long long)rows + 1);
   for (int64_t r = 0; r < rows; r++)
     if (ptr[r + 1] < ptr[r])
       return fgi_fail(err, FG_INVALID,

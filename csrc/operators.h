@@ -20,8 +20,8 @@ int32_t fgi_struct_size(fg_error *err, uint32_t have, uint32_t want);
 /* Which dtype of rows it is and the bytes of an element; false: none. */
 bool fgi_dtype_of(DLDataType t, fgi_dtype *out, int64_t *element);
 
-/* Whether ptr begins with 0, never decreases and ends with num_index. */
-int32_t fgi_check_ptr(const int64_t *ptr, int64_t rows, int64_t num_index, fg_error *err);
+/* Whether ptr begins with 0, never decreases and ends with num_index, or before it where `part`. */
+int32_t fgi_check_ptr(const int64_t *ptr, int64_t rows, int64_t num_index, bool part, fg_error *err);
 
 /* The error for the first of n indices that is not in [0, limit), with any above allowed where `cut`. */
 int32_t fgi_bad_index(const void *index, int32_t index_bytes, int64_t n, int64_t limit, int cut, const char *name,

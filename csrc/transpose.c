@@ -108,7 +108,7 @@ static void place_range(void *data, int64_t range, void *unused) {
 
 int32_t fg_transpose(const fg_transposition *in, fg_error *err) {
   int32_t code = fgi_struct_size(err, in->struct_size, sizeof *in);
-  if (code != FG_OK || (code = fgi_check_ptr(in->ptr, in->rows, in->num_index, err)) != FG_OK) return code;
+  if (code != FG_OK || (code = fgi_check_ptr(in->ptr, in->rows, in->num_index, false, err)) != FG_OK) return code;
   if ((in->index_bytes != 4 && in->index_bytes != 8) || in->sources < 0)
     return fgi_fail(err, FG_INVALID, "the sizes of an operator's arrays do not match");
   regroup g = {.in = in, .ranges = in->threads < MOST_RANGES ? in->threads : MOST_RANGES};

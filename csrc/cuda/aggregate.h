@@ -73,7 +73,7 @@ FGC_FN int stage(const fgc_aggregate &a, const Team &t, const Place &p, int64_t 
   return n;
 }
 
-/* sum += weight * x; out = row_scale * sum + self_weight * x */
+/* sum += weight * x; out = row_scale * sum + self_weight * x, where row_scale is 1 / the edges of a row if `mean` */
 template <class E, int V, bool weigh>
 struct Sum {
   typedef E Element;
@@ -101,7 +101,12 @@ struct Sum {
     for (int v = 0; v < V; v++) r->sum[v] += next.sum[v];
   }
   static FGC_FN void finish(const fgc_aggregate &a, const Place &p, const Part &r) {
-    const Real scale = a.row_scale != nullptr ? ((const Real *)a.row_scale)[p.row] : 1;
+    Real scale = a.row_scale != nullptr ? ((const Real *)a.row_scale)[p.row] : 1;
+    if (a.mean) {
+      const int64_t n = a.graph.ptr[p.row + 1] - a.graph.ptr[p.row];
+      scale = 1 / (Real)(n > 1 ? n : 1);
+      if (a.count != nullptr && p.column == 0) ((Real *)a.count)[p.row] = scale;
+    }
     Pack<E, V> out;
     if (a.self_weight != nullptr && p.row < a.self_rows) {
       const Loaded own = load(a, p, (int)p.row);

@@ -51,7 +51,7 @@ typedef struct fgc_aggregate {
   int32_t width;      /* columns of a head */
   int32_t lanes;      /* that work on one row: a power of two; fg_dot_*: on one product */
   int32_t tiles;      /* that a row is cut into */
-  int32_t skip_self, least;
+  int32_t skip_self, least, mean;
   int32_t segment_bits;
   int32_t of_segments; /* this launch works on the segments of long rows, the one before it on rows */
   void *begun, *segments; /* [segments, tiles, lanes] partial results: of a long row's first edges, and of segments */

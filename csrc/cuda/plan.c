@@ -112,10 +112,11 @@ int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, void *scratch, int64_t *scr
   const char *dtype = dtype_name(in->dtype);
   if (dtype == NULL) return refuse(p, FG_DTYPE, "the dtype must be float32, float64, float16 or bfloat16");
   if (in->dot != NULL) return refuse(p, FG_INVALID, "dot must be NULL on a device, which computes it with kind FG_DOT");
-  if (in->kind < FG_SUM || in->kind > FG_DOT || (in->index_bytes != 4 && in->index_bytes != 8) || in->columns < 0 ||
+  if (in->kind < FG_SUM || in->kind > FG_MEAN || (in->index_bytes != 4 && in->index_bytes != 8) || in->columns < 0 ||
       in->heads < 1 || in->columns % in->heads != 0 || in->x_rows < 0 || in->rows < 0 || in->num_index < 0 ||
       (in->self_heads != 1 && in->self_heads != in->heads && in->self_weight != NULL) || in->self_rows > in->rows ||
-      in->self_rows > in->x_rows || in->cut > in->x_rows || (in->rows == 0 && in->num_index > 0))
+      in->self_rows > in->x_rows || in->cut > in->x_rows || (in->rows == 0 && in->num_index > 0) ||
+      (in->kind == FG_MEAN && (in->cut >= 0 || in->cut_at != NULL || in->row_scale != NULL)))
     return misfit(p);
   if (too_many(p, "rows", in->rows) || too_many(p, "rows", in->x_rows) || too_many(p, "edges", in->num_index) ||
       too_many(p, "columns", in->columns) || too_many(p, "weights", in->num_weights))
@@ -138,9 +139,11 @@ int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, void *scratch, int64_t *scr
       .self_rows = in->self_rows, .columns = (int32_t)in->columns,
       .heads = in->weight != NULL || in->kind == FG_DOT ? (int32_t)in->heads : 1, .self_heads = (int32_t)in->self_heads,
       .width = (int32_t)(in->columns / in->heads), .skip_self = in->skip_self, .least = in->kind == FG_MIN,
+      .mean = in->kind == FG_MEAN,
   };
   const bool weighted = in->weight != NULL || in->col_scale != NULL || in->skip_self;
-  const char *const names[] = {weighted ? "weighted" : "sum", "extreme", "extreme", "extreme_back", "dot"};
+  const char *const sum = weighted ? "weighted" : "sum";
+  const char *const names[] = {sum, "extreme", "extreme", "extreme_back", "dot", sum};
   char kernel[32];
   snprintf(kernel, sizeof kernel, "fg_%s_%sx%d", names[in->kind], dtype, columns);
   if (in->kind == FG_DOT) {
@@ -158,7 +161,8 @@ int32_t fgc_plan_aggregate(FG_IN fg_aggregation *in, void *scratch, int64_t *scr
   while (in->num_index >> a.segment_bits > FGC_SEGMENTS) a.segment_bits++;
   const int64_t segments = parts(in->num_index, (int64_t)1 << a.segment_bits);
   if (segments > 1) {
-    const int64_t part = columns * real * (in->kind == FG_SUM ? 1 : 2), teams = segments * a.tiles;
+    const int64_t part = columns * real * (in->kind == FG_SUM || in->kind == FG_MEAN ? 1 : 2);
+    const int64_t teams = segments * a.tiles;
     a.begun = spend(&money, teams * a.lanes * part);
     a.segments = spend(&money, teams * a.lanes * part);
     a.missing = spend(&money, teams * (int64_t)sizeof *a.missing);

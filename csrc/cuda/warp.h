@@ -175,7 +175,7 @@ FGC_FN void edges_of(const fgc_graph &g, int64_t row, bool notes, int64_t *first
     if (notes) note(g.status, 3 /* FG_BAD_PTR */, a < 0 ? row : row + 1);
     *end = *first = 0;
   }
-  if (notes && ((row == 0 && a != 0) || (row == g.rows - 1 && b != g.num_index && g.cut_at == nullptr)))
+  if (notes && ((row == 0 && a != 0) || (row == g.rows - 1 && b != g.num_index && g.cut < 0 && g.cut_at == nullptr)))
     note(g.status, 3, a != 0 && row == 0 ? 0 : g.rows);
 }
 

@@ -135,18 +135,11 @@ def aggregate(
         heads = _arguments.heads_of(x, weight, index)
         x, weight = _arguments.promoted(x, weight)
         weight = weight.reshape(-1, heads)
-    scale = mean_scale(ptr, x.dtype) if reduce == "mean" else None
-    return _arguments.shaped(_sum(x, index, ptr, weight, row_scale=scale, transposed=transposed), x)
-
-
-def mean_scale(ptr: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the factors that turn sums over rows of ``dtype`` into means: ``[targets]``."""
-    return ptr.diff().clamp_(min=1).to(_kernels.real(dtype)).reciprocal()  # in place, torch 2.4 exports nothing
-
-
-def scaled_sum(x: Tensor, index: Tensor, ptr: Tensor, scale: Tensor, transposed: Transposed | None) -> Tensor:
-    """Sum, and multiply the result of each target by its ``scale``."""
-    return _arguments.shaped(_sum(x, index, ptr, row_scale=scale, transposed=transposed), x)
+    if reduce == "mean":
+        graph = _arguments.for_derivative(transposed, x, weight)
+        out = _operators.mean(_arguments.flat(x), index, ptr, weight, *graph)[0]
+        return _arguments.shaped(out, x)
+    return _arguments.shaped(_sum(x, index, ptr, weight, transposed=transposed), x)
 
 
 @operator
@@ -204,7 +197,7 @@ def gcn_scaled(
 ) -> Tensor:
     """Compute :func:`gcn` without weights when ``scale`` (:func:`gcn_scale`) is known."""
     targets = ptr.size(0) - 1
-    self_weight = fill * (scale[:targets] ** 2).unsqueeze(1) if add_self_loops else None
+    self_weight = gcn_self_weight(scale, targets, fill) if add_self_loops else None
     out = _sum(
         x,
         index,
@@ -218,9 +211,18 @@ def gcn_scaled(
     return _arguments.shaped(out, x)
 
 
+def gcn_self_weight(scale: Tensor, targets: int, fill: float) -> Tensor:
+    """Return the weights of the loops of targets, ``[targets, 1]``."""
+    of_targets = scale[:targets].unsqueeze(1)
+    weight = of_targets * of_targets
+    return weight if fill == 1.0 else weight * fill
+
+
 def gcn_scale(index: Tensor, ptr: Tensor, rows: int, dtype: torch.dtype, add_self_loops: bool, fill: float) -> Tensor:
     """Return ``D^-1/2`` of every row, without weights."""
     ones = torch.ones(rows, 1, dtype=dtype, device=index.device)
+    if add_self_loops and fill == 1.0 and rows == ptr.size(0) - 1:  # no degree is 0
+        return _sum(ones, index, ptr, self_weight=ones, skip_self=True).view(-1).rsqrt()
     return _inverse_root(_sum(ones, index, ptr, skip_self=add_self_loops), rows, fill if add_self_loops else 0.0)
 
 
@@ -328,15 +330,17 @@ def gat(
     add_self_loops: bool,
     dropout: float,
     transposed: Transposed | None,
+    cut: int = -1,
 ) -> Tensor:
     """Compute :func:`attention` of projected rows ``[rows, heads * channels]``, whose logits are products with
     ``att_src``.
 
-    The logits of the targets are products of the first rows with ``att_dst``, or are given as ``alpha_dst``.
+    The logits of the targets are products of the first rows with ``att_dst``, or are given as ``alpha_dst``. ``cut`` is
+    the number of targets of a larger graph, which ``transposed`` is of, that have their edges here; -1: not known.
     """
-    heads, targets = att_src.size(0), ptr.size(0) - 1
+    heads, targets = att_src.size(-2), ptr.size(0) - 1
     if x.dtype not in (torch.float32, torch.float64) or att_src.dtype != x.dtype:
-        by_head = x.view(-1, heads, att_src.size(1))
+        by_head = x.view(-1, heads, att_src.size(-1))
         if alpha_dst is None and att_dst is not None:
             alpha_dst = (by_head[:targets] * att_dst).sum(-1)
         out = attention(
@@ -359,7 +363,7 @@ def gat(
     dst = None if alpha_dst is None else alpha_dst.to(x.dtype)
     graph = _arguments.for_derivative(transposed, x, att_src, att_dst, dst)
     made: tuple[Tensor, ...] = _operators.gat(
-        x, att_src, att_dst, dst, keep, index, ptr, self_rows, negative_slope, *graph
+        x, att_src, att_dst, dst, keep, index, ptr, self_rows, negative_slope, *graph, cut
     )
     return made[0]
 

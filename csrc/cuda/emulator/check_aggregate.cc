@@ -158,7 +158,7 @@ struct Total {
 };
 
 struct Options {
-  bool wide, weight, edge, row_scale, col_scale, self_weight, skip_self, nan;
+  bool wide, weight, edge, row_scale, col_scale, self_weight, skip_self, nan, mean;
   int64_t heads, stride_more, shift, cut;
 };
 
@@ -174,22 +174,24 @@ void check_sum(const std::vector<int64_t> &lengths, int64_t columns, const Optio
     for (int64_t r = 0; r < rows; r++)
       std::sort(g.index.begin() + g.ptr[(size_t)r], g.index.begin() + g.ptr[(size_t)r + 1]);
   const int64_t edges = (int64_t)g.index.size(), weights = o.edge ? edges + 5 : edges;
-  const bool of_larger = o.cut >= 0 && any_long; /* the lists, and the device has the cut */
+  const bool of_larger = o.cut >= 0 && any_long; /* the lists; half of the times only the device knows the cut */
+  const bool on_device = of_larger && o.wide;
   if (of_larger) g.index.resize((size_t)edges + 700, -5);
-  Call<E> c(g, o.wide, FG_SUM, columns, o.heads);
+  Call<E> c(g, o.wide, o.mean ? FG_MEAN : FG_SUM, columns, o.heads);
   c.cut[0] = o.cut;
   Rows<E> x(sources, columns, columns + o.stride_more, 0, o.shift);
   if (o.nan) x.data[3 * x.stride] = E::store((Real)NAN);
   auto weight = reals<Real>(o.weight, weights * o.heads);
-  auto row_scale = reals<Real>(o.row_scale, rows), col_scale = reals<Real>(o.col_scale, sources);
+  auto row_scale = reals<Real>(o.row_scale && !o.mean, rows), col_scale = reals<Real>(o.col_scale, sources);
+  auto mean = reals<Real>(o.mean, rows);
   auto own = reals<Real>(o.self_weight, (rows - 1) * o.heads);
   std::vector<int64_t> of_edge(g.index.size());
   for (auto &e : of_edge) e = below(weights);
   Indices edge(of_edge, o.wide);
   Array<typename E::Stored> out(rows * columns);
   c.read(x, sources);
-  c.in.cut = of_larger ? -1 : o.cut;
-  c.in.cut_at = of_larger ? c.cut.data() : nullptr;
+  c.in.cut = on_device ? -1 : o.cut;
+  c.in.cut_at = on_device ? c.cut.data() : nullptr;
   c.in.skip_self = o.skip_self;
   c.in.weight = address(weight);
   c.in.num_weights = weight ? weights : 0;
@@ -199,9 +201,15 @@ void check_sum(const std::vector<int64_t> &lengths, int64_t columns, const Optio
   c.in.self_weight = address(own);
   c.in.self_rows = own ? rows - 1 : 0;
   c.in.self_heads = own ? o.heads : 1;
+  c.in.count = address(mean);
   c.more_bits = more_bits;
   c.run_good(out);
 
+  for (int64_t r = 0; mean && r < rows; r++) {
+    const Real want = 1 / (Real)std::max<int64_t>(lengths[(size_t)r], 1);
+    REQUIRE((*mean)[r] == want, "mean of %ld: %g, got %g", (long)r, (double)want, (double)(*mean)[r]);
+  }
+  const auto &scale = mean ? mean : row_scale;
   const int64_t width = columns / o.heads;
   for (int64_t r = 0; r < rows; r++)
     for (int64_t col = 0; col < columns; col++) {
@@ -217,7 +225,7 @@ void check_sum(const std::vector<int64_t> &lengths, int64_t columns, const Optio
       }
       total.n = lengths[(size_t)r];
       const Real more = own && r < rows - 1 ? x.at(r, col) * (*own)[r * o.heads + h] : 0;
-      total.compare(out[r * columns + col], row_scale ? (double)(*row_scale)[r] : 1, more, "sum", r, col);
+      total.compare(out[r * columns + col], scale ? (double)(*scale)[r] : 1, more, "sum", r, col);
     }
 }
 
@@ -340,6 +348,7 @@ Options any_options() {
   o.self_weight = coin();
   o.skip_self = coin();
   o.nan = below(4) == 0;
+  o.mean = coin();
   o.heads = 1;
   o.stride_more = below(3) == 0 ? below(9) : 0;
   o.shift = below(4) == 0 ? 8 : 0;
@@ -371,7 +380,7 @@ void check_sums() {
     o = any_options();
     sums_of(WITH_LONG, 1 + below(40), o);
     o.cut = below(17);
-    o.skip_self = false;
+    o.skip_self = o.mean = false;
     sums_of(WITH_LONG, 1 + below(20), o);
     sums_of(LENGTHS, 1 + below(150), o);
   }

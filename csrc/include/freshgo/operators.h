@@ -22,7 +22,9 @@ enum {
   FG_MAX = 1,           /* out[t] = the maximum of x[s] by column, 0 without edges; count[t] = edges that attain it */
   FG_MIN = 2,           /* the same for the minimum */
   FG_EXTREME_BACK = 3,  /* derivative of FG_MAX and FG_MIN: out[s] = sum of y[t] over x[t] equal to own[s] */
-  FG_DOT = 4            /* out[e] = row_scale[t] * col_scale[s] * (x[s] . own[t]), for each head; real */
+  FG_DOT = 4,           /* out[e] = row_scale[t] * col_scale[s] * (x[s] . own[t]), for each head; real */
+  FG_MEAN = 5           /* FG_SUM with row_scale[t] = 1 / the edges of t, 1 without edges, which it writes to `count`;
+                           lists are not cut */
 };
 
 typedef struct fg_aggregation {
@@ -32,7 +34,8 @@ typedef struct fg_aggregation {
   int32_t index_bytes;       /* 4 or 8: size of the elements of index and edge */
   DLDataType dtype;          /* of x, y, own, out: float32, float64, bfloat16 or float16 */
   int32_t skip_self;         /* ignore self-loops (FG_SUM, FG_DOT) */
-  int64_t cut;               /* a list ends before its first index >= cut, at most x_rows; -1: lists are not cut */
+  int64_t cut;               /* a list ends before its first index >= cut, at most x_rows, and index may go on after
+                                the last list; -1: lists are not cut */
   FG_IN int64_t *cut_at;     /* fg_cuda_aggregate only: address of `cut` on the device; the lists are then of a larger
                                 graph, whose last edges may come from rows beyond x_rows; NULL: `cut` is used */
   int64_t columns;           /* of every row */
@@ -56,7 +59,7 @@ typedef struct fg_aggregation {
   int64_t self_rows;
   int64_t self_heads;        /* 1 or heads */
   void *out;                 /* row-major, contiguous */
-  void *count;               /* real [rows, columns], or NULL */
+  void *count;               /* real [rows, columns], FG_MEAN: [rows]; or NULL */
   void *dot;                 /* FG_SUM with `own`: real [num_weights, heads], the derivative by `weight`:
                                 row_scale[t] * col_scale[s] * (x[s] . own[t]), in the same pass; or NULL */
 } fg_aggregation;

@@ -238,7 +238,8 @@ class Known:
         self.first = first  # stands for the first layer over these edges
         self.made: dict[tuple[int, int, int], Any] = {}  # adjacencies, by edges, sources, targets
         self.by_type: dict[tuple[int, int, int], Any] = {}  # the same of each relation
-        self.means: dict[Any, tuple[int, Tensor]] = {}  # scales of means, by dtype, with the edges that they are of
+        self.roots: dict[Any, tuple[int, Tensor]] = {}  # scales of GCN, with how many of them are of targets with edges
+        self.index: Tensor | None = None  # the sources of all edges, without keeping edge_index alive
 
 
 def _version(edge_index: Tensor) -> int:

@@ -27,11 +27,31 @@ class Adjacency:
     """Edges grouped by target, as the operators take them."""
 
     index: Tensor
-    ptr: Tensor
+    ends: Tensor
+    """Where the edges of each target end, behind a zero. Targets beyond have none."""
+    targets: int
     order: Tensor | None  # where each edge is in edge_index; None: in its place
     transposed: Transposed | None = None
-    scales: dict[Any, Tensor] = dataclasses.field(default_factory=dict)
-    means: dict[Any, tuple[int, Tensor]] = dataclasses.field(default_factory=dict)
+    cut: int = -1
+    """How many targets of a larger graph, which ``transposed`` is of, have their edges here; -1: not known."""
+    whole: Tensor | None = None
+    """Where the edges of that larger graph end."""
+    roots: dict[Any, tuple[int, Tensor]] | None = None
+    """Scales of GCN, shared with other graphs that end with all edges of a target of that larger graph."""
+    made: dict[Any, Tensor] | None = None
+
+    @property
+    def ptr(self) -> Tensor:
+        """The pointers of all targets."""
+        if self.ends.size(0) > self.targets:
+            return self.ends
+        return self.once("ptr", self._all_targets)
+
+    def _all_targets(self) -> Tensor:
+        if self.whole is not None and self.whole.size(0) > self.targets:
+            return self.whole[: self.targets + 1].clamp(max=self.index.size(0))
+        more = self.targets + 1 - self.ends.size(0)
+        return torch.cat([self.ends, self.ends.new_full((more,), self.index.size(0))])
 
     def of_edges(self, values: Tensor | None) -> Tensor | None:
         """Bring one value for each edge of edge_index into this order."""
@@ -42,39 +62,54 @@ class Adjacency:
         if not torch.is_grad_enabled() or not x.requires_grad:
             return None
         if self.transposed is None:
-            self.transposed = ops.transpose(self.index, self.ptr, x.size(0))
+            self.transposed = ops.transpose(self.index, self.ends, x.size(0))
+            self.cut = self.ends.size(0) - 1
         return self.transposed
 
-    def scale(self, kind: Any, make: Any) -> Tensor:
-        """A vector that depends on the graph alone, made once."""
-        if kind not in self.scales:
-            self.scales[kind] = make()
-        return self.scales[kind]
+    def gcn_scale(self, rows: int, dtype: torch.dtype, loops: bool) -> Tensor:
+        """D^-1/2 of each row, made once. Layers of a trimmed model share it: a target that has edges here has all of
+        them, and a row without edges has the scale 1."""
+        key = "gcn", rows, dtype, loops
+        return self.once(key, lambda: self._gcn_scale(rows, dtype, loops))
 
-    def mean_scale(self, dtype: torch.dtype) -> Tensor:
-        """1 / degree of each target. The layers of a trimmed model share one: a target that has edges here has all of
-        them, and others have no use for theirs."""
-        edges, targets = self.index.numel(), self.ptr.numel() - 1
-        made = self.means.get(dtype)
-        if made is None or made[0] < edges or made[1].numel() < targets:
-            made = self.means[dtype] = edges, ops.mean_scale(self.ptr, dtype)
-        return made[1] if made[1].numel() == targets else made[1][:targets]
+    def _gcn_scale(self, rows: int, dtype: torch.dtype, loops: bool) -> Tensor:
+        roots = self.roots if loops else None
+        if roots is None:
+            return ops.gcn_scale(self.index, self.ptr, rows, dtype, loops, 1.0)
+        if dtype in roots:
+            targets, scale = roots[dtype]
+            if self.cut <= targets:
+                ones = scale[targets : targets + rows - self.cut]
+                if ones.size(0) < rows - self.cut:
+                    ones = scale.new_ones(rows - self.cut)
+                return torch.cat([scale[: self.cut], ones])
+        roots[dtype] = self.cut, ops.gcn_scale(self.index, self.ptr, rows, dtype, loops, 1.0)
+        return roots[dtype][1]
+
+    def once(self, kind: Any, make: Any) -> Tensor:
+        """A vector that depends on the graph alone, made once."""
+        if self.made is None:
+            self.made = {}
+        if kind not in self.made:
+            self.made[kind] = make()
+        return self.made[kind]
 
 
 def adjacency(edge_index: Tensor, sources: int, targets: int) -> Adjacency:
     """Return the graph of ``edge_index`` between sources and targets."""
     if torch.compiler.is_compiling():  # what is kept beside a tensor does not exist in a graph
-        return Adjacency(*ops.group(edge_index, targets))
+        index, ptr, order = ops.group(edge_index, targets)
+        return Adjacency(index, ptr, targets, order)
     known = recall(edge_index)
     if known is None:
         base = _base(edge_index)
         whole = None if base is None else recall(base)
-        if whole is not None and whole.ptr is not None:
-            return _prefix(edge_index, whole, sources, targets)
+        if base is not None and whole is not None and whole.ptr is not None:
+            return _prefix(edge_index, base, whole, sources, targets)
         known = Known(edge_index, None, None)
         remember(edge_index, known)
     if known.ptr is not None:
-        return _prefix(edge_index, known, sources, targets)
+        return _prefix(edge_index, edge_index, known, sources, targets)
     key = (edge_index.size(1), sources, targets)
     if key not in known.made:
         known.made[key] = _group(_plain(edge_index), targets)
@@ -138,7 +173,7 @@ def _sources(edge_index: Tensor) -> Tensor:
 def _group(edge_index: Tensor, targets: int) -> Adjacency:
     ptr, order = kernels.group(edge_index[1], targets)
     index = _sources(edge_index) if order is None else edge_index[0].index_select(0, order)
-    return Adjacency(index, ptr, order)
+    return Adjacency(index, ptr, targets, order)
 
 
 def _base(edge_index: Tensor) -> Tensor | None:
@@ -156,28 +191,34 @@ def _base(edge_index: Tensor) -> Tensor | None:
     return base
 
 
-def _prefix(edge_index: Tensor, known: Known, sources: int, targets: int) -> Adjacency:
-    """The first edges of a graph whose targets are sorted."""
+def _prefix(edge_index: Tensor, whole: Tensor, known: Known, sources: int, targets: int) -> Adjacency:
+    """The first edges of ``whole``, whose targets are sorted."""
     edges = edge_index.size(1)
     key = (edges, sources, targets)
     if key in known.made:
         found: Adjacency = known.made[key]
         return found
     assert known.ptr is not None
-    ptr = known.ptr[: targets + 1].clamp(max=edges)
-    if ptr.size(0) <= targets:
-        ptr = torch.cat([ptr, ptr.new_full((targets + 1 - ptr.size(0),), edges)])
     end = known.ends.get(edges)
-    if int(ptr[-1]) != edges if end is None else targets < end:
-        return _group(_plain(edge_index), targets)  # fewer targets than have edges: the full check says what is wrong
+    if end is None:
+        ptr = known.ptr[: targets + 1].clamp(max=edges)
+        if int(ptr[-1]) != edges:
+            return _group(_plain(edge_index), targets)  # fewer targets than have edges: this says what is wrong
+    elif targets < end:
+        return _group(_plain(edge_index), targets)
+    else:
+        ptr = known.ptr if known.ptr.size(0) == end + 1 else known.ptr[: end + 1]
     transposed = known.transposed
     # It holds for a graph that ends with all edges of some target, over rows that it knows.
     if transposed is not None and (sources >= transposed.ptr.size(0) or (end is None and not _ends(known.ptr, edges))):
         transposed = None
-    # Graphs that end with all edges of some target share the scales of their means.
-    means = {} if end is None else known.means
-    known.made[key] = Adjacency(_sources(_plain(edge_index)), ptr, None, transposed, means=means)
-    made: Adjacency = known.made[key]
+    if known.index is None:
+        known.index = _sources(_plain(whole))
+    index = known.index if known.index.size(0) == edges else known.index[:edges]
+    made = Adjacency(index, ptr, targets, None, transposed)
+    if end is not None:
+        made.cut, made.whole, made.roots = end, known.ptr, known.roots
+    known.made[key] = made
     return made
 
 

@@ -15,9 +15,15 @@ from torch.nn.modules import module as nn_module
 from freshgo import ops
 from freshgo._native import cuda
 from freshgo._nn.adjacency import Adjacency, adjacency, relations
-from freshgo._ops import kernels
+from freshgo._ops import conv, kernels, registry
 
 REDUCTIONS = {"add": "sum", "sum": "sum", "mean": "mean", "max": "max", "min": "min"}
+
+
+_LINEAR_REDUCTIONS = ("mean", "sum", "add")
+_LINEAR = (pyg.Linear, nn.Linear)
+_PLAIN = (Tensor, nn.Parameter)
+_NOT_GROUPED = (None, None, None)
 
 _HOOKS = (
     "_propagate_forward_pre_hooks",
@@ -47,24 +53,41 @@ def _usable(layer: Any, edge_index: Any, *rows: Tensor | None) -> bool:
         return False  # SparseTensor, torch.sparse, another device
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in kernels.INDEX_DTYPES:
         return False
-    if layer.explain or any(getattr(layer, hooks, None) for hooks in _HOOKS):
+    own = layer.__dict__
+    if layer.explain or any(map(own.get, _HOOKS)):
         return False
-    return all(
-        r is None or (r.device == edge_index.device and r.dtype in kernels.DTYPES and r.dim() == 2) for r in rows
-    )
+    device = edge_index.device
+    for r in rows:
+        if r is not None and (r.device != device or r.dtype not in kernels.DTYPES or r.dim() != 2):
+            return False
+    return True
 
 
 def _is_plain(lin: Any, x: Tensor) -> bool:
     """Whether ``lin(x)`` is a product with its weight and nothing else, which nobody watches."""
+    # the operator is on these devices; inductor fuses what follows
     return (
-        x.device.type in ("cpu", "cuda")  # where the operator is
-        and not torch.compiler.is_compiling()  # inductor fuses what follows
-        and type(lin) in (pyg.Linear, nn.Linear)
-        and not (lin._forward_hooks or lin._forward_pre_hooks or lin._backward_hooks or lin._backward_pre_hooks)
-        and not any(_GLOBAL_HOOKS)
-        and lin.weight.dtype == x.dtype
-        and not torch.is_autocast_enabled(x.device.type)
+        (x.is_cpu or x.is_cuda)
+        and not torch.compiler.is_compiling()
+        and _is_unwatched(x)
+        and _weight(lin, x.dtype) is not None
     )
+
+
+def _is_unwatched(x: Tensor) -> bool:
+    """Whether no hooks of all modules are called, and products have the dtype of ``x``."""
+    return not any(_GLOBAL_HOOKS) and not torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu")
+
+
+def _weight(lin: Any, dtype: torch.dtype) -> Tensor | None:
+    """The weight of a layer that multiplies rows of ``dtype`` and has no hooks; None of any other."""
+    if type(lin) not in _LINEAR:
+        return None
+    own = lin.__dict__  # nn.Module looks parameters up more slowly
+    if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
+        return None
+    weight: Tensor | None = own["_parameters"].get("weight")
+    return weight if weight is not None and type(weight) in _PLAIN and weight.dtype == dtype else None
 
 
 def _applied(lin: Any, x: Tensor) -> Tensor:
@@ -89,7 +112,7 @@ def _plus_product(out: Tensor, lin: Any, x: Tensor) -> Tensor:
     return _plus(out, _applied(lin, x))
 
 
-def _narrows(lin: Any, x: Tensor, width: int) -> bool:
+def _narrows(x: Tensor, width: int) -> bool:
     """Whether to aggregate after a product that makes ``width`` columns of those of ``x``.
 
     Rows that need no gradient are aggregated first even where that takes twice the columns: there is then no way back.
@@ -105,9 +128,19 @@ def _targets(x: tuple[Tensor, Tensor | None], size: Any) -> int | None:
 
 def _reduced(graph: Adjacency, x: Tensor, reduce: str) -> Tensor:
     transposed = graph.for_gradient(x)
-    if reduce != "mean":
-        return ops.aggregate(x, graph.index, graph.ptr, reduce=reduce, transposed=transposed)  # type: ignore[arg-type]
-    return ops.scaled_sum(x, graph.index, graph.ptr, graph.mean_scale(x.dtype), transposed)
+    return ops.aggregate(x, graph.index, graph.ptr, reduce=reduce, transposed=transposed)  # type: ignore[arg-type]
+
+
+def _at_once(layer: Any, edge_index: Any, source: Any, target: Any) -> bool:
+    """Whether a layer whose products are plain may run in one step: nobody sees what is between them."""
+    return (
+        type(source) in _PLAIN
+        and (target is source or (type(target) in _PLAIN and source.dtype == target.dtype))
+        and "propagate" not in layer.__dict__
+        and not registry.transformed()
+        and _is_unwatched(source)
+        and _usable(layer, edge_index, source, None if target is source else target)
+    )
 
 
 class _Reducing:
@@ -128,25 +161,50 @@ class _Reducing:
 class SAGEConv(_Reducing, pyg.SAGEConv):  # type: ignore[misc]  # PyG has no type hints
     def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
         pair = (x, x) if isinstance(x, Tensor) else x
-        if not isinstance(pair[0], Tensor) or not _is_plain(self.lin_l, pair[0]):
+        if not isinstance(pair[0], Tensor):
             out: Tensor = super().forward(x, edge_index, size)
             return out
+        if size is None and self.aggr in _LINEAR_REDUCTIONS and not self.project:
+            made = self._in_one_step(edge_index, *pair)
+            if made is not None:
+                return nn.functional.normalize(made, p=2.0, dim=-1) if self.normalize else made
+        if not _is_plain(self.lin_l, pair[0]):
+            return super().forward(x, edge_index, size)  # type: ignore[no-any-return]
+        return self._in_parts(edge_index, pair, size)
+
+    def _in_one_step(self, edge_index: Any, source: Tensor, target: Tensor | None) -> Tensor | None:
+        parts, dtype = self.__dict__["_modules"], source.dtype
+        lin, lin_r = parts["lin_l"], parts.get("lin_r")
+        weight, root = _weight(lin, dtype), _weight(lin_r, dtype)
+        if weight is None or root is None or lin_r.bias is not None or not _at_once(self, edge_index, source, target):
+            return None
+        assert target is not None
+        graph = adjacency(edge_index, source.size(0), target.size(0))
+        # A layer of a trimmed model has fewer targets with edges than sources: the product costs less after the sums.
+        narrow = graph.ends.size(0) - 1 == source.size(0) and _narrows(source, weight.size(0))
+        by_source = graph.for_gradient(source) if source.requires_grad else None
+        edges = conv.Edges(graph.index, graph.ends, by_source or _NOT_GROUPED, graph.cut, self.aggr == "mean")
+        own = None if target is source else target
+        return conv.Conv.apply(source, own, weight, root, lin.bias, edges, graph.targets, narrow)  # type: ignore[no-any-return]
+
+    def _in_parts(self, edge_index: Any, pair: tuple[Tensor, Tensor | None], size: Any) -> Tensor:
         if self.project and hasattr(self, "lin"):
             pair = (self.lin(pair[0]).relu(), pair[1])
         source, target = pair
-        linear = REDUCTIONS.get(self.aggr) in ("sum", "mean")
-        if linear and target is not None and target.size(0) == source.size(0) and self._first(source):
-            # as many rows before as after: the product costs the same there
-            narrow = ops.linear(source, self.lin_l.weight, None)
-            out = _plus(self.propagate(edge_index, x=(narrow, narrow), size=size), self.lin_l.bias)
+        lin = self.lin_l
+        if (
+            REDUCTIONS.get(self.aggr) in ("sum", "mean")
+            and target is not None
+            and target.size(0) == source.size(0)  # the product costs the same before and after
+            and _narrows(source, lin.weight.size(0))
+        ):
+            narrow = ops.linear(source, lin.weight, None)
+            out = _plus(self.propagate(edge_index, x=(narrow, narrow), size=size), lin.bias)
         else:
-            out = ops.linear(self.propagate(edge_index, x=pair, size=size), self.lin_l.weight, self.lin_l.bias)
+            out = ops.linear(self.propagate(edge_index, x=pair, size=size), lin.weight, lin.bias)
         if self.root_weight and target is not None:
             out = _plus_product(out, self.lin_r, target)
         return nn.functional.normalize(out, p=2.0, dim=-1) if self.normalize else out
-
-    def _first(self, x: Tensor) -> bool:
-        return _narrows(self.lin_l, x, self.lin_l.weight.size(0))
 
 
 class GINConv(_Reducing, pyg.GINConv):  # type: ignore[misc]
@@ -155,15 +213,32 @@ class GINConv(_Reducing, pyg.GINConv):  # type: ignore[misc]
 
 class GCNConv(pyg.GCNConv):  # type: ignore[misc]
     def forward(self, x: Any, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
+        if edge_weight is None and isinstance(x, Tensor):
+            made = self._in_one_step(x, edge_index)
+            if made is not None:
+                return made
         weights_fit = edge_weight is None or (edge_weight.dim() == 1 and edge_weight.is_floating_point())
         if not isinstance(x, Tensor) or not weights_fit or not _usable(self, edge_index, x):
             out: Tensor = super().forward(x, edge_index, edge_weight)
             return out
         graph = adjacency(edge_index, x.size(0), x.size(0))
         weight = graph.of_edges(edge_weight)
-        if _is_plain(self.lin, x) and not _narrows(self.lin, x, self.lin.weight.size(0)):
+        if _is_plain(self.lin, x) and not _narrows(x, self.lin.weight.size(0)):
             return ops.linear(self._propagated(x, graph, weight), self.lin.weight, self.bias)
         return _plus(self._propagated(_applied(self.lin, x), graph, weight), self.bias)
+
+    def _in_one_step(self, x: Tensor, edge_index: Tensor) -> Tensor | None:
+        lin = self.__dict__["_modules"]["lin"]
+        weight = _weight(lin, x.dtype)
+        if weight is None or lin.bias is not None or not _at_once(self, edge_index, x, x):
+            return None
+        graph = adjacency(edge_index, x.size(0), x.size(0))
+        by_source = graph.for_gradient(x) if x.requires_grad else None
+        scale = graph.gcn_scale(x.size(0), kernels.real(x.dtype), self.add_self_loops) if self.normalize else None
+        own = None if scale is None or not self.add_self_loops else ops.gcn_self_weight(scale, graph.targets, 1.0)
+        edges = conv.Edges(graph.index, graph.ptr, by_source or _NOT_GROUPED, graph.cut, False, scale, own)
+        narrow = _narrows(x, weight.size(0))
+        return conv.Conv.apply(x, None, weight, None, self.bias, edges, graph.targets, narrow)  # type: ignore[no-any-return]
 
     def propagate(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Tensor:
         x, weight = kwargs.get("x"), kwargs.get("edge_weight")
@@ -190,10 +265,8 @@ class GCNConv(pyg.GCNConv):  # type: ignore[misc]
                 fill_value=2.0 if self.improved else 1.0,
                 transposed=transposed,
             )
-        rows, real = x.size(0), kernels.real(x.dtype)
-        scale = graph.scale(
-            ("gcn", real, loops), lambda: ops.gcn_scale(graph.index, graph.ptr, rows, real, loops, 1.0)
-        )  # without weights PyG's self-loops weigh 1, improved or not
+        # without weights PyG's self-loops weigh 1, improved or not
+        scale = graph.gcn_scale(x.size(0), kernels.real(x.dtype), loops)
         return ops.gcn_scaled(x, graph.index, graph.ptr, scale, loops, 1.0, transposed)
 
 
@@ -218,18 +291,17 @@ class GATConv(pyg.GATConv):  # type: ignore[misc]
             return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
         source, target = pair
         src = _applied(lin, source)
-        att_src, att_dst = self.att_src.squeeze(0), self.att_dst.squeeze(0)
         shared = target is source and lin_dst is lin
         dst = None
         if not shared and _is_plain(lin_dst, target):  # only logits are needed, which the layer's weights give at once
-            dst = target.mm(lin_dst.weight.t().mm(_blocks(att_dst)))
+            dst = target.mm(lin_dst.weight.t().mm(_blocks(self.att_dst.squeeze(0))))
         elif not shared:
-            dst = (lin_dst(target).view(-1, self.heads, self.out_channels) * att_dst).sum(-1)
+            dst = (lin_dst(target).view(-1, self.heads, self.out_channels) * self.att_dst).sum(-1)
         graph = adjacency(edge_index, source.size(0), target.size(0))
         out = ops.gat(
             src,
-            att_src,
-            att_dst if shared else None,
+            self.att_src,
+            self.att_dst if shared else None,
             dst,
             graph.index,
             graph.ptr,
@@ -237,6 +309,7 @@ class GATConv(pyg.GATConv):  # type: ignore[misc]
             add_self_loops=self.add_self_loops,
             dropout=self.dropout if self.training else 0.0,
             transposed=graph.for_gradient(src),
+            cut=graph.cut,
         )
         if not self.concat:
             out = out.view(-1, self.heads, self.out_channels).mean(dim=1)

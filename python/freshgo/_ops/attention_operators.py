@@ -86,11 +86,10 @@ def _attention_back_fake(
 
 def _by_source(of_edge: Tensor, of_self: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> Tensor:
     *by_source, sources = rest
-    source_ptr, _, edge, cut = _grouped_by_source(index, ptr, sources, *by_source)
+    source_ptr, _, edge = _grouped_by_source(index, ptr, sources, *by_source)
     out = kernels.empty(of_edge, sources, of_edge.size(1), of_edge.dtype)
-    end = ptr[-1:] if isinstance(cut, Tensor) else of_edge.size(0)
-    kernels.aggregate(header.SUM, of_edge, edge, source_ptr, out, cut=end)
-    out[: of_self.size(0)] += of_self
+    kernels.aggregate(header.SUM, of_edge, edge, source_ptr, out, cut=of_edge.size(0))
+    out[: of_self.size(0)].add_(of_self)
     return out
 
 

@@ -30,6 +30,8 @@ DTYPES = tuple(_DTYPES)
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 
+_AGGREGATION_BYTES = ctypes.sizeof(header.Aggregation)
+
 _ready = False
 _in_child = False
 _lock = threading.Lock()
@@ -67,7 +69,7 @@ _REUSED_FROM = 2 << 20  # bytes; below, malloc keeps what is freed by itself
 
 def reused(on: Tensor, rows: int, columns: int, dtype: torch.dtype) -> bool:
     """Whether :func:`empty` has memory of earlier results: of a device PyTorch keeps such memory itself."""
-    return not cuda.takes(on) and rows * columns * dtype.itemsize >= _REUSED_FROM
+    return rows * columns * dtype.itemsize >= _REUSED_FROM and not cuda.takes(on)
 
 
 def empty(on: Tensor, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
@@ -96,7 +98,7 @@ def _address(tensor: Tensor | None) -> int | None:
 
 def _rows(x: Tensor) -> Tensor:
     """``x`` with elements of a row side by side and rows in any distance that does not fold them."""
-    if x.stride(1) == 1 and x.stride(0) >= x.size(1):
+    if x.is_contiguous() or (x.stride(1) == 1 and x.stride(0) >= x.size(1)):
         return x
     return x.contiguous()
 
@@ -129,45 +131,57 @@ def aggregate(
         x, y = x.contiguous(), y.contiguous()  # one layout for both
     else:
         x = _rows(x)
-    own = None if own is None else _rows(own)
     index, ptr = index.contiguous(), ptr.contiguous()
-    edge, weight, self_weight, row_scale, col_scale = (
-        None if t is None else t.contiguous() for t in (edge, weight, self_weight, row_scale, col_scale)
-    )
+    rows, columns = x.shape
     code, bits = _DTYPES[x.dtype]
+    # What is not named is absent, and zero.
     raw = header.Aggregation(
-        struct_size=ctypes.sizeof(header.Aggregation),
-        kind=kind,
-        threads=torch.get_num_threads(),
-        index_bytes=index.element_size(),
-        dtype=header.DataType(code, bits, 1),
-        skip_self=skip_self,
-        cut=cut if isinstance(cut, int) else -1,
-        cut_at=None if isinstance(cut, int) else cut.data_ptr(),
-        columns=x.size(1),
-        heads=heads,
+        _AGGREGATION_BYTES,
+        kind,
+        torch.get_num_threads(),
+        index.element_size(),
+        (code, bits, 1),
+        skip_self,
         x=x.data_ptr(),
-        x_rows=x.size(0),
+        x_rows=rows,
         x_stride=x.stride(0),
-        y=_address(y),
-        own=_address(own),
-        own_stride=0 if own is None else own.stride(0),
+        columns=columns,
+        heads=heads,
         ptr=ptr.data_ptr(),
-        rows=ptr.numel() - 1,
+        rows=ptr.size(0) - 1,
         index=index.data_ptr(),
-        num_index=index.numel(),
-        edge=_address(edge),
-        weight=_address(weight),
-        num_weights=0 if weight is None else weight.size(0),
-        row_scale=_address(row_scale),
-        col_scale=_address(col_scale),
-        self_weight=_address(self_weight),
-        self_rows=0 if self_weight is None else self_weight.size(0),
-        self_heads=1 if self_weight is None else self_weight.size(1),
+        num_index=index.size(0),
+        self_heads=1,
         out=out.data_ptr(),
-        count=_address(count),
-        dot=_address(dot),
     )
+    if isinstance(cut, int):
+        raw.cut = cut
+    else:
+        raw.cut, raw.cut_at = -1, cut.data_ptr()
+    if row_scale is not None:
+        row_scale = row_scale.contiguous()
+        raw.row_scale = row_scale.data_ptr()
+    if col_scale is not None:
+        col_scale = col_scale.contiguous()
+        raw.col_scale = col_scale.data_ptr()
+    if self_weight is not None:
+        self_weight = self_weight.contiguous()
+        raw.self_weight, (raw.self_rows, raw.self_heads) = self_weight.data_ptr(), self_weight.shape
+    if weight is not None:
+        weight = weight.contiguous()
+        raw.weight, raw.num_weights = weight.data_ptr(), weight.size(0)
+    if edge is not None:
+        edge = edge.contiguous()
+        raw.edge = edge.data_ptr()
+    if own is not None:
+        own = _rows(own)
+        raw.own, raw.own_stride = own.data_ptr(), own.stride(0)
+    if y is not None:
+        raw.y = y.data_ptr()
+    if count is not None:
+        raw.count = count.data_ptr()
+    if dot is not None:
+        raw.dot = dot.data_ptr()
     _run("fg_aggregate", raw, x, scratch=True)
 
 

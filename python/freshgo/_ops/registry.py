@@ -18,7 +18,8 @@ from freshgo.errors import InvalidArgumentError
 _library: Any = torch.library.Library("freshgo", "DEF")  # type: ignore[no-untyped-call]
 
 operators: Any = SimpleNamespace()
-"""The operators by name: ``operators.sum(...)`` is ``torch.ops.freshgo.sum(...)``."""
+"""The operators by name: ``operators.sum(...)`` is ``torch.ops.freshgo.sum(...)``, and ``operators.sum.within(...)``
+the same within a step of autograd, where nobody but a profiler looks."""
 
 _PLAIN = {Tensor, nn.Parameter}
 _VALUES = {type(None), int, float, bool}
@@ -27,7 +28,7 @@ _VALUES = {type(None), int, float, bool}
 def define(schema: str, run: Any, fake: Any, setup: Any = None, backward: Any = None) -> None:
     """Register an operator: its kernel, its shapes for tracing, what it keeps for its derivative, and that."""
     name = schema.partition("(")[0]
-    backward = backward or _never
+    backward = backward or never
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     for key in ("CPU", "CUDA"):  # kernels looks where the tensors are
         _library.impl(name, run, key)
@@ -49,32 +50,41 @@ def _past_the_dispatcher(name: str, run: Any, setup: Any, backward: Any) -> Call
     derived: Any = type(name, (torch.autograd.Function,), members)
 
     def call(*args: Any) -> Any:
-        if _watched() or not all(map(_is_plain, args)):
+        if _watched() or not all(map(is_plain, args)):
             return registered(*args)
         if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in args):
             return derived.apply(*args)
         return run(*args)
 
+    def within(*args: Any) -> Any:
+        return registered(*args) if torch._C._autograd._profiler_enabled() else run(*args)
+
+    call.within = within  # type: ignore[attr-defined]
     return call
 
 
-def _watched() -> bool:
-    """Whether somebody looks at what is called: a compiler, a tracer, a mode, a transform, a profiler."""
+def transformed() -> bool:
+    """Whether somebody makes something else of what is called: a compiler, a tracer, a mode, a transform."""
     return (
         torch.compiler.is_compiling()
         or torch._C._len_torch_dispatch_stack() > 0
         or torch._C._are_functorch_transforms_active()
         or torch._C._get_tracing_state() is not None
-        or torch._C._autograd._profiler_enabled()
     )
 
 
-def _is_plain(arg: Any) -> bool:
+def _watched() -> bool:
+    """Whether somebody looks at what is called, a profiler included."""
+    return transformed() or torch._C._autograd._profiler_enabled()
+
+
+def is_plain(arg: Any) -> bool:
+    """Whether an argument is a value, or a tensor of no other class with memory that kernels read."""
     kind = type(arg)
     return kind in _VALUES or (kind in _PLAIN and (arg.is_cpu or arg.is_cuda))
 
 
-def _never(ctx: Any, *grads: Tensor | None) -> NoReturn:
+def never(ctx: Any, *grads: Tensor | None) -> NoReturn:
     """The derivative of a derivative. Without it torch would take zero, and only warn."""
     raise InvalidArgumentError(
         "the operators of freshgo.ops, and layers of freshgo.nn.accelerate, have no second derivatives, which a loss "

@@ -11,7 +11,7 @@ then ends where its edges do. Where they are absent, the derivative makes them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,45 +51,57 @@ define("group(Tensor target, SymInt targets) -> (Tensor, Tensor)", _group, _grou
 
 def _grouped_by_source(
     index: Tensor, ptr: Tensor, sources: int, *by_source: _Optional
-) -> tuple[Tensor, Tensor, Tensor, int | Tensor]:
-    """The graph by source, and how many targets have edges here: the lists end at the first that has none. On a device
-    that is a number there."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The graph by source, or a larger one whose lists begin with its edges."""
     source_ptr, target, edge = by_source
     if source_ptr is None or target is None or edge is None:
-        return *kernels.transpose(index, ptr, sources), ptr.numel() - 1
-    source_ptr = source_ptr[: sources + 1]
-    if cuda.takes(index):
-        whole = target.numel() == index.numel()
-        return source_ptr, target, edge, ptr.numel() - 1 if whole else torch.searchsorted(ptr, ptr[-1:])
-    end = int(source_ptr[-1])
-    return source_ptr, target[:end], edge[:end], int(torch.searchsorted(ptr, ptr[-1:]))
+        return kernels.transpose(index, ptr, sources)
+    return source_ptr[: sources + 1] if source_ptr.size(0) > sources + 1 else source_ptr, target, edge
+
+
+def _cut(index: Tensor, ptr: Tensor, target: Tensor, known: int = -1) -> int | Tensor:
+    """How many targets have edges here, where lists by source end, unless it is known. On a device that is a number
+    there."""
+    if known >= 0:
+        return known
+    if target.numel() == index.numel():
+        return ptr.numel() - 1
+    found = torch.searchsorted(ptr, ptr[-1:])
+    return found if cuda.takes(index) else int(found)
 
 
 # ---- sums ----------------------------------------------------------------------------------------------------------
 
 
-class _Factors(NamedTuple):
-    """What rows are multiplied by on their way into a sum: ``weight`` and the rest of ``fg_aggregation``."""
-
-    weight: _Optional
-    self_weight: _Optional
-    row_scale: _Optional
-    col_scale: _Optional
-    skip_self: bool
-
-    @property
-    def heads(self) -> int:
-        return 1 if self.weight is None else self.weight.size(1)
-
-    def reversed(self) -> _Factors:
-        """Those of the way back."""
-        return self._replace(row_scale=self.col_scale, col_scale=self.row_scale)
+def _heads(weight: _Optional) -> int:
+    return 1 if weight is None else weight.size(1)
 
 
-def _sum(x: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> Tensor:
-    factors = _Factors(*rest[:5])
-    out = kernels.empty(x, ptr.numel() - 1, x.size(1), x.dtype)
-    kernels.aggregate(header.SUM, x, index, ptr, out, heads=factors.heads, **factors._asdict())
+def _sum(
+    x: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    weight: _Optional,
+    self_weight: _Optional,
+    row_scale: _Optional,
+    col_scale: _Optional,
+    skip_self: bool,
+    *by_source: _Optional,
+) -> Tensor:
+    out = kernels.empty(x, ptr.size(0) - 1, x.size(1), x.dtype)
+    kernels.aggregate(
+        header.SUM,
+        x,
+        index,
+        ptr,
+        out,
+        heads=_heads(weight),
+        weight=weight,
+        self_weight=self_weight,
+        row_scale=row_scale,
+        col_scale=col_scale,
+        skip_self=skip_self,
+    )
     return out
 
 
@@ -97,9 +109,23 @@ def _sum_fake(x: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> Tensor:
     return x.new_empty(ptr.size(0) - 1, x.size(1))
 
 
-def _sum_back(grad: Tensor, index: Tensor, ptr: Tensor, *rest: Any, **products: Any) -> Tensor:
-    factors, by_source, sources = _Factors(*rest[:5]).reversed(), rest[5:8], rest[8]
-    source_ptr, target, edge, cut = _grouped_by_source(index, ptr, sources, *by_source)
+def _sum_back(
+    grad: Tensor,
+    index: Tensor,
+    ptr: Tensor,
+    weight: _Optional,
+    self_weight: _Optional,
+    row_scale: _Optional,
+    col_scale: _Optional,
+    skip_self: bool,
+    source_ptr: _Optional,
+    target: _Optional,
+    edge: _Optional,
+    sources: int,
+    cut: int,
+    **products: Any,
+) -> Tensor:
+    source_ptr, target, edge = _grouped_by_source(index, ptr, sources, source_ptr, target, edge)
     out = kernels.empty(grad, sources, grad.size(1), grad.dtype)
     kernels.aggregate(
         header.SUM,
@@ -107,30 +133,34 @@ def _sum_back(grad: Tensor, index: Tensor, ptr: Tensor, *rest: Any, **products: 
         target,
         source_ptr,
         out,
-        heads=factors.heads,
-        edge=edge,
-        cut=cut,
-        **factors._asdict(),
+        heads=_heads(weight),
+        weight=weight,
+        edge=None if weight is None else edge,
+        self_weight=self_weight,
+        row_scale=col_scale,
+        col_scale=row_scale,
+        skip_self=skip_self,
+        cut=_cut(index, ptr, target, cut),
         **products,
     )
     return out
 
 
 def _sum_back_fake(grad: Tensor, *rest: Any) -> Tensor:
-    return grad.new_empty(rest[-1], grad.size(1))
+    return grad.new_empty(rest[-2], grad.size(1))
 
 
 def _sum_back_both(x: Tensor, grad: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     """The derivatives by x and by the weights, from one pass over the rows of ``grad``; on a device from two."""
-    weight = rest[0]
+    weight, _, row_scale, col_scale, skip_self, *by_source, cut = rest
+    back = (grad, index, ptr, *rest[:5], *by_source, x.size(0), cut)
     if cuda.takes(x):
-        _, _, row_scale, col_scale, skip_self, *_ = rest
         dot = _dot(x, grad, index, ptr, row_scale, col_scale, skip_self, weight.size(1))
-        return _sum_back(grad, index, ptr, *rest, x.size(0)), dot
+        return _sum_back(*back), dot
     dot = kernels.empty(x, weight.size(0), weight.size(1), weight.dtype)
     if x.size(1) == 0:
         dot.zero_()
-    return _sum_back(grad, index, ptr, *rest, x.size(0), own=x, dot=dot), dot
+    return _sum_back(*back, own=x, dot=dot), dot
 
 
 def _sum_back_both_fake(x: Tensor, grad: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -183,9 +213,9 @@ def _sum_backward(ctx: Any, grad: Tensor) -> tuple[_Optional, ...]:
     of_x = of_weight = of_self = None
     how = (weight, self_weight, row_scale, col_scale, ctx.skip_self, *transposed)
     if ctx.needs_input_grad[0] and ctx.needs_input_grad[3]:
-        of_x, of_weight = operators.sum_back_both(x, grad, index, ptr, *how)
+        of_x, of_weight = operators.sum_back_both(x, grad, index, ptr, *how, -1)
     elif ctx.needs_input_grad[0]:
-        of_x = operators.sum_back(grad, index, ptr, *how, ctx.sources)
+        of_x = operators.sum_back(grad, index, ptr, *how, ctx.sources, -1)
     elif ctx.needs_input_grad[3]:
         of_weight = operators.dot(x, grad, index, ptr, row_scale, col_scale, ctx.skip_self, weight.size(1))
     if ctx.needs_input_grad[4]:
@@ -205,12 +235,13 @@ define(
     _sum_backward,
 )
 define(
-    f"sum_back(Tensor grad, Tensor index, Tensor ptr, {_FACTORS}, {_GRAPH}, SymInt sources) -> Tensor",
+    f"sum_back(Tensor grad, Tensor index, Tensor ptr, {_FACTORS}, {_GRAPH}, SymInt sources, int cut) -> Tensor",
     _sum_back,
     _sum_back_fake,
 )
 define(
-    f"sum_back_both(Tensor x, Tensor grad, Tensor index, Tensor ptr, {_FACTORS}, {_GRAPH}) -> (Tensor, Tensor)",
+    f"sum_back_both(Tensor x, Tensor grad, Tensor index, Tensor ptr, {_FACTORS}, {_GRAPH}, int cut) -> "
+    "(Tensor, Tensor)",
     _sum_back_both,
     _sum_back_both_fake,
 )
@@ -219,6 +250,44 @@ define(
     "SymInt heads) -> Tensor",
     _dot,
     _dot_fake,
+)
+
+
+def _mean(x: Tensor, index: Tensor, ptr: Tensor, weight: _Optional, *by_source: _Optional) -> tuple[Tensor, Tensor]:
+    """Means, and what the sums were multiplied by, which is made of ``ptr`` on the way."""
+    rows = ptr.size(0) - 1
+    out = kernels.empty(x, rows, x.size(1), x.dtype)
+    scale = torch.empty(rows, dtype=kernels.real(x.dtype), device=x.device)
+    kernels.aggregate(header.MEAN, x, index, ptr, out, heads=_heads(weight), weight=weight, count=scale)
+    return out, scale
+
+
+def _mean_fake(x: Tensor, index: Tensor, ptr: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    rows = ptr.size(0) - 1
+    return x.new_empty(rows, x.size(1)), x.new_empty(rows, dtype=kernels.real(x.dtype))
+
+
+def _mean_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, index, ptr, weight, *transposed = inputs
+    out, scale = output
+    ctx.mark_non_differentiable(scale)
+    ctx.set_materialize_grads(False)
+    _sum_setup(ctx, (x, index, ptr, weight, None, scale, None, False, *transposed), out)
+
+
+def _mean_backward(ctx: Any, grad: _Optional, of_scale: _Optional) -> tuple[_Optional, ...]:
+    if grad is None:  # which zeros are not made for
+        return (None,) * 7
+    of_x, _, _, of_weight, *_ = _sum_backward(ctx, grad)
+    return of_x, None, None, of_weight, None, None, None
+
+
+define(
+    f"mean(Tensor x, Tensor index, Tensor ptr, Tensor? weight, {_GRAPH}) -> (Tensor, Tensor)",
+    _mean,
+    _mean_fake,
+    _mean_setup,
+    _mean_backward,
 )
 
 
@@ -260,7 +329,8 @@ def _extreme_fake(
 
 
 def _extreme_back(x: Tensor, out: Tensor, share: Tensor, index: Tensor, ptr: Tensor, *by_source: _Optional) -> Tensor:
-    source_ptr, target, _, cut = _grouped_by_source(index, ptr, x.size(0), *by_source)
+    source_ptr, target, _ = _grouped_by_source(index, ptr, x.size(0), *by_source)
+    cut = _cut(index, ptr, target)
     grad = kernels.empty(x, x.size(0), x.size(1), x.dtype)
     kernels.aggregate(header.EXTREME_BACK, out, target, source_ptr, grad, y=share, own=x, cut=cut)
     return grad

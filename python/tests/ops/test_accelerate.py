@@ -28,7 +28,6 @@ from torch_geometric.utils import trim_to_layer
 
 from freshgo._nn.adjacency import adjacency
 from freshgo.nn import accelerate
-from freshgo.ops import mean_scale
 
 RESIDUAL = {"residual": True} if "residual" in inspect.signature(pyg.GATConv).parameters else {}
 """Of GATConv, since PyG 2.6."""
@@ -108,14 +107,16 @@ class Net(nn.Module):
         return h[: batch.batch_size]
 
 
+@pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize("trimmed", [False, True])
 @pytest.mark.parametrize("hops", [[3, 2, 1], [1, 2, 3], [2, 1, 3]])
-def test_layers_of_a_trimmed_model_share_the_scales_of_their_means(
-    graph: dict[str, Any], hops: list[int], trimmed: bool, monkeypatch: pytest.MonkeyPatch
+def test_layers_of_a_trimmed_model_share_the_scales_of_gcn(
+    graph: dict[str, Any], hops: list[int], trimmed: bool, loops: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever comes first, and with targets that have no edges yet."""
+    """Whichever comes first, and with rows that have no edges yet."""
     made: list[int] = []
-    monkeypatch.setattr(ops, "mean_scale", lambda ptr, dtype: made.append(ptr.numel()) or mean_scale(ptr, dtype))
+    scale_of = ops.gcn_scale
+    monkeypatch.setattr(ops, "gcn_scale", lambda *args: made.append(args[2]) or scale_of(*args))
     with Loader(graph, [5, 4, 3], np.arange(300), batch_size=100) as loader:
         for batch in loader:
             made.clear()
@@ -123,15 +124,12 @@ def test_layers_of_a_trimmed_model_share_the_scales_of_their_means(
             for hop in hops:
                 edges, rows = sum(batch.num_sampled_edges[:hop]), int(nodes[hop if trimmed else -1])
                 edge_index = batch.edge_index[:, :edges]
-                scale = adjacency(edge_index, rows, rows).mean_scale(torch.float64)
-                degree = torch.bincount(edge_index[1], minlength=rows)
-                has = degree > 0
-                assert scale.shape == (rows,)
-                torch.testing.assert_close(scale[has] * degree[has], torch.ones(int(has.sum()), dtype=torch.float64))
-            assert len(made) == {3: 1, 1: 3, 2: 2}[hops[0]]
-            for targets in nodes[2:].tolist():  # the same edges, with more targets than before
-                scale = adjacency(batch.edge_index, int(nodes[-1]), targets).mean_scale(torch.float32)
-                assert scale.shape == (targets,)
+                scale = adjacency(edge_index, rows, rows).gcn_scale(rows, torch.float64, loops)
+                index, target = edge_index
+                degree = torch.bincount(target[index != target] if loops else target, minlength=rows) + loops
+                expected = degree.double().pow(-0.5).masked_fill(degree == 0, 0.0)
+                torch.testing.assert_close(scale, expected)
+            assert len(made) == ({3: 1, 1: 3, 2: 2}[hops[0]] if loops else 3)
 
 
 @pytest.mark.parametrize("transpose", [False, True])

@@ -142,7 +142,7 @@ def test_gradcheck() -> None:
             (x, src, dst, weight),
         )
         assert gradcheck(lambda x, s, ls=loops: ops.attention(x, s, None, index, ptr, add_self_loops=ls), (x, src))
-        how = (torch.rand(30 + 8 * loops, 2, dtype=torch.float64), index, ptr, 8 * loops, 0.2, None, None, None)
+        how = (torch.rand(30 + 8 * loops, 2, dtype=torch.float64), index, ptr, 8 * loops, 0.2, None, None, None, -1)
         flat, att = x.detach().reshape(9, 6).requires_grad_(), x.detach()[0].clone().requires_grad_()
         other = x.detach()[1].clone().requires_grad_()
         assert gradcheck(lambda x, a, b, h=how: torch.ops.freshgo.gat(x, a, b, None, *h)[0], (flat, att, other))

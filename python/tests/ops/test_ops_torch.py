@@ -32,14 +32,18 @@ def test_opcheck() -> None:
         opcheck(registered.extreme.default, (x.detach(), INDEX, PTR, False, False, *graph))
         src, dst = torch.randn(6, 2, requires_grad=True), torch.randn(4, 2, requires_grad=True)
         opcheck(registered.attention.default, (src, dst, weight, INDEX, PTR, 4, 0.2, *graph))
-        opcheck(registered.sum_back.default, (torch.randn(4, 6), INDEX, PTR, None, None, rows, None, False, *graph, 6))
+        opcheck(
+            registered.sum_back.default, (torch.randn(4, 6), INDEX, PTR, None, None, rows, None, False, *graph, 6, -1)
+        )
         opcheck(
             registered.sum_back_both.default,
-            (x.detach(), torch.randn(4, 6), INDEX, PTR, weight.detach(), *own_and_scales, *graph),
+            (x.detach(), torch.randn(4, 6), INDEX, PTR, weight.detach(), *own_and_scales, *graph, -1),
         )
         opcheck(registered.by_source.default, (torch.randn(7, 2), torch.randn(3, 2), INDEX, PTR, *graph, 6))
     opcheck(registered.linear.default, (x, torch.randn(4, 6, requires_grad=True), torch.randn(4, requires_grad=True)))
     opcheck(registered.linear.default, (x.detach(), torch.randn(4, 6, requires_grad=True), None))
+    opcheck(registered.mean.default, (x, INDEX, PTR, weight, *NONE))
+    opcheck(registered.mean.default, (x, INDEX, PTR, None, *by_source))
     opcheck(registered.row_dot.default, (torch.randn(5, 6), torch.randn(1, 6), 3))
     opcheck(registered.dot.default, (x.detach(), torch.randn(4, 6), INDEX, PTR, rows, None, False, 3))
     opcheck(registered.transpose.default, (INDEX, PTR, 6))
