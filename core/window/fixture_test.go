@@ -111,7 +111,7 @@ func open(t *testing.T, fs ssd.FS, o draw.Options, change func(*sizing.Split)) *
 		func(context.Context) error { return m.OpenEngine() },
 		topology.OpenLists,
 		draw.NewLists(m).Open,
-		func(ctx context.Context) error { return r.features.Open(ctx, m) },
+		func(ctx context.Context) error { return r.features.Open(ctx, m, mem.NewAllocator()) },
 		m.OpenSampler,
 		func(ctx context.Context) (err error) {
 			r.cache, err = Open(ctx, Config{
