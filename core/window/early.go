@@ -7,7 +7,6 @@ import (
 
 	"freshgo/core/draw"
 	"freshgo/core/internal/guard"
-	"freshgo/core/ssd"
 )
 
 // The prologue of a superbatch runs early where its plan allows that: while the superbatch before is executed, whenever
@@ -72,7 +71,7 @@ func (s *superbatch) runEarly(ctx context.Context) {
 	work := earlyWork{superbatch: s}
 	work.resume()
 	a.err = guard.Run(func() error {
-		err := s.readAhead(ctx, []*ssd.Merger{&in.merger}, earlyChunk, func() { work.yield(ctx) })
+		err := s.readAhead(ctx, &in.merger, earlyChunk, func() { work.yield(ctx) })
 		return in.markPlanLost(s.first, err)
 	})
 	work.pause()

@@ -137,7 +137,7 @@ func (s *superbatch) run(ctx context.Context, m *ssd.Merger) {
 			}
 		})
 		if err = cmp.Or(err, failed); err == nil {
-			err = s.readAhead(ctx, []*ssd.Merger{m, new(ssd.Merger)}, fetch.FillChunk, func() {})
+			err = s.readAhead(ctx, m, fetch.FillChunk, func() {})
 		}
 		return s.inspector.markPlanLost(s.first, err)
 	})
@@ -165,104 +165,51 @@ func (s *superbatch) openPacks(lo, hi int) {
 	}
 }
 
-// readAhead reads the rows of the prologue, up to most at a time so that the read plan stays small. It reads as many
-// pieces at a time as there are mergers: the next is planned while rows of this one are copied. Before each piece it
-// calls yield.
-func (s *superbatch) readAhead(ctx context.Context, mergers []*ssd.Merger, most int, yield func()) (err error) {
+// readAhead reads the rows of the prologue, up to most at a time so that the read
+// plan stays small. Before each piece it calls yield.
+func (s *superbatch) readAhead(ctx context.Context, m *ssd.Merger, most int, yield func()) error {
 	c := s.inspector.cache
+	var wanted []int64
 	defer c.draw.Options.Progress.Report("", 0, 0)
-	pieces := make([]aheadPiece, len(mergers))
-	defer func() {
-		for i := range pieces {
-			err = cmp.Or(err, pieces[i].end(s))
-		}
-	}()
-	for i, m := range mergers {
-		pieces[i].merger = m
-	}
-	next := 0
 	return s.plan.ReadAhead(ctx, most, func(fills []plan.Fill, packs []plan.Extra) error {
-		piece := &pieces[next%len(pieces)]
-		next++
-		if err := piece.end(s); err != nil {
-			return err
-		}
 		yield()
 		c.draw.Options.Progress.Report("reading rows ahead", firstRow(fills, packs), c.draw.Split.PlanRows)
-		c.learn()
+		s.inspector.cache.learn()
 		for _, f := range fills {
 			if err := c.trained.returnSlot(f.Slot); err != nil {
 				return err
 			}
 			c.features.Resident.Clear(f.Slot)
 		}
-		piece.begin(ctx, s, fills, s.withPack(packs))
+		packs = s.withPack(packs)
+		for _, table := range c.features.OnDisk {
+			fills, packs := table.FillsOf(fills), table.ExtrasOf(packs)
+			wanted = wanted[:0]
+			for _, f := range fills {
+				wanted = append(wanted, int64(f.Row)-table.First)
+			}
+			for _, e := range packs {
+				wanted = append(wanted, int64(e.Row)-table.First)
+			}
+			err := table.Disk.ReadOver(ctx, m, wanted, s.plan.Prologue.HolePages, func(k int32, row []byte) error {
+				if int(k) < len(fills) {
+					copy(c.features.SlotRow(table, fills[k].Slot), row)
+					return nil
+				}
+				e := &packs[int(k)-len(fills)]
+				s.packs[e.Batch].add(table.Column, e.Pos, row)
+				return nil
+			})
+			if err != nil {
+				return fmt.Errorf("reading %q ahead: %w", table.Name, err)
+			}
+		}
+		for _, f := range fills {
+			c.features.Resident.Set(f.Slot, f.Row)
+		}
+		c.counters.Filled.Add(int64(len(fills)))
 		return nil
 	})
-}
-
-// aheadPiece is rows of a prologue that are read together.
-type aheadPiece struct {
-	merger *ssd.Merger
-	fills  []plan.Fill
-	packs  []plan.Extra
-	wanted []int64
-	over   chan error // nil: nothing is read
-}
-
-// begin begins to read rows into slots and packs.
-func (p *aheadPiece) begin(ctx context.Context, s *superbatch, fills []plan.Fill, packs []plan.Extra) {
-	p.fills, p.packs = append(p.fills[:0], fills...), append(p.packs[:0], packs...)
-	over := make(chan error, 1)
-	p.over = over
-	guard.Go(func() {
-		over <- guard.Run(func() error { return p.read(ctx, s) })
-	}, func(*guard.PanicError) {}) // Run returns the panic
-}
-
-// end waits for the rows, and notes those that are in slots.
-func (p *aheadPiece) end(s *superbatch) error {
-	if p.over == nil {
-		return nil
-	}
-	err := <-p.over
-	p.over = nil
-	if err != nil {
-		return err
-	}
-	c := s.inspector.cache
-	for _, f := range p.fills {
-		c.features.Resident.Set(f.Slot, f.Row)
-	}
-	c.counters.Filled.Add(int64(len(p.fills)))
-	return nil
-}
-
-func (p *aheadPiece) read(ctx context.Context, s *superbatch) error {
-	c := s.inspector.cache
-	for _, table := range c.features.OnDisk {
-		fills, packs := table.FillsOf(p.fills), table.ExtrasOf(p.packs)
-		p.wanted = p.wanted[:0]
-		for _, f := range fills {
-			p.wanted = append(p.wanted, int64(f.Row)-table.First)
-		}
-		for _, e := range packs {
-			p.wanted = append(p.wanted, int64(e.Row)-table.First)
-		}
-		err := table.Disk.ReadOver(ctx, p.merger, p.wanted, s.plan.Prologue.HolePages, func(k int32, row []byte) error {
-			if int(k) < len(fills) {
-				copy(c.features.SlotRow(table, fills[k].Slot), row)
-				return nil
-			}
-			e := &packs[int(k)-len(fills)]
-			s.packs[e.Batch].add(table.Column, e.Pos, row)
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("reading %q ahead: %w", table.Name, err)
-		}
-	}
-	return nil
 }
 
 // firstRow returns the lowest of rows that are read in the order of the file.
