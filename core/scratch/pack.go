@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"unsafe"
 
+	"freshgo/core/internal/asm"
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/rows"
@@ -17,6 +19,10 @@ const (
 	// checkRows is the number of rows of a pack in memory between two checks of the context. Arbitrary: some tens of
 	// us.
 	checkRows = 512
+
+	// prefetched bounds the bytes of the next row's place that are prefetched: longer rows are copied by streams that the
+	// processor sees coming. Arbitrary.
+	prefetched = 256
 )
 
 // PackBytes returns the memory of a pack, and its size in the file up to a chunk and some per cent of gaps.
@@ -136,6 +142,11 @@ func (k *Pack) put(pos []int32, write func(to []byte, lo, hi int)) error {
 		to := part[most*k.rowBytes+held*posBytes:]
 		for i, at := range pos[lo:hi] {
 			binary.LittleEndian.PutUint32(to[i*posBytes:], uint32(at))
+		}
+		if next := held + hi - lo; next < most {
+			// unsafe: only prefetched, within part. A prologue comes back to a pack a thousand rows later.
+			asm.PrefetchRange(unsafe.Pointer(&part[next*k.rowBytes]), min(k.rowBytes, prefetched))
+			asm.PrefetchRange(unsafe.Pointer(&to[hi*posBytes-lo*posBytes]), posBytes)
 		}
 		k.took(hi - lo)
 		lo = hi

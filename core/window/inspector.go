@@ -14,7 +14,6 @@ import (
 	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
-	"freshgo/core/sizing"
 	"freshgo/core/ssd"
 )
 
@@ -24,6 +23,8 @@ import (
 // next epoch wants first are known when this one ends.
 //
 //	sample k+2 ─► plan k+1, knowing k+2 ─► publish ─► wait until k+1 begins ─► ...
+//
+// The first superbatches are planned without: see looksAhead.
 //
 // So at most three superbatches are held: one that is executed, one planned, one
 // sampled. Batches are numbered by the inspector, from 0 where it began.
@@ -73,41 +74,6 @@ func (in *inspector) placeOf(n int64) place {
 	return place{in.start.epoch + n/in.whole.Count, n % in.whole.Count}
 }
 
-// firstSuperbatches are the lengths of the first superbatches: the first batch
-// does not wait for others, the next is long enough for its rows to be worth a
-// scan, and then they grow by four, so that sampling the next one, which takes
-// a batch a hundredth of the time of reading it, never waits. Arbitrary beyond.
-var firstSuperbatches = []int64{1, 16, 64, 256, 1024, 4096}
-
-// manySuperbatches is the number of superbatches in an epoch from which on the first ones also grow where plans are in
-// the scratch file. What a short superbatch reads, the next reads again: each of the short ones adds at most a scan to
-// the scans of the epoch. Arbitrary.
-const manySuperbatches = 8
-
-// firstLengths returns the lengths of the first superbatches; the others are as long as they come.
-func firstLengths(split *sizing.Split, epochBatches int64) []int64 {
-	if split.Stored && epochBatches/manySuperbatches < split.Superbatch {
-		return firstSuperbatches[:1]
-	}
-	return firstSuperbatches
-}
-
-// superbatchLength is the length of superbatch k, which is sampled next. Where it is an epoch, it ends with the epoch:
-// batches of two epochs share no reads of lists.
-func (in *inspector) superbatchLength(k int) int64 {
-	c, at := in.cache, in.placeOf(in.sampledTo)
-	room := c.fileRoom()
-	n, _ := c.draw.Split.Within(room)
-	c.noteShort(n, room)
-	if left := in.turnsOf(at.epoch).Count - at.position; n == in.whole.Count && left > 0 {
-		n = min(n, left)
-	}
-	if k < len(c.lengths) {
-		n = min(n, c.lengths[k])
-	}
-	return n
-}
-
 // inspect starts an inspector at a place of the stream. Of the planner's state it
 // takes what is really in the cache.
 func (c *Cache) inspect(at place, t draw.ShareSchedule) *inspector {
@@ -139,7 +105,7 @@ func (in *inspector) run() error {
 		freeAll(ahead)
 	}()
 	for k := 0; len(current) > 0; k++ {
-		if k > 0 && len(ahead) == 0 && in.forecaster.free(1) > 0 {
+		if looksAhead(k, &in.cache.draw.Split) && len(ahead) == 0 && in.forecaster.free(1) > 0 {
 			ahead = in.sampleAhead(k+1, len(current))
 		}
 		s, err := in.plan(&current, &ahead)
