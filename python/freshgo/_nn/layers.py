@@ -148,6 +148,9 @@ class _Reducing:
 
     aggr: str
 
+    def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
+        """Leave ``propagate`` alone: where a layer is copied or unpickled, PyG's puts its own into the class."""
+
     def propagate(self, edge_index: Any, size: Any = None, **kwargs: Any) -> Tensor:
         x = kwargs.get("x")
         if isinstance(x, tuple) and len(kwargs) == 1 and _usable(self, edge_index, x[0]):

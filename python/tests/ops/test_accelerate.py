@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import inspect
+import pickle
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from torch._inductor import cpp_builder as inductor
 
 from freshgo import Loader, ops
 from freshgo._batch.structure import recall
+from freshgo._native import abi
 from freshgo.errors import InvalidArgumentError
 
 pytest.importorskip("torch_geometric")
@@ -442,6 +444,22 @@ def test_hooks_of_a_layers_product_see_what_pyg_shows_them() -> None:
             getattr(layer, name).register_forward_hook(lambda module, args, out, s=seen: s.append(out))
             layer(x, edge_index)
         torch.testing.assert_close(seen[1], seen[0])
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_copy_leaves_layers_accelerated(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyG gives the class of a layer that is copied or unpickled another ``propagate``."""
+    edge_index, x = torch.randint(40, (2, 200)), torch.randn(40, 16)
+    layer = LAYERS[kind]()
+    accelerate(layer)
+    copies = [layer, copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))]
+    operate, calls = abi.operate, []
+    monkeypatch.setattr(abi, "operate", lambda name, *args: (calls.append(name), operate(name, *args))[1])
+    for one in copies:
+        calls.clear()
+        with torch.no_grad():
+            one(x, edge_index)
+        assert calls, one
 
 
 def test_a_compiled_model_equals_the_eager_one() -> None:
