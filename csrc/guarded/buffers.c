@@ -76,7 +76,7 @@ static int push(void *context) { return context != &locked || atomic_fetch_add(&
 static int pop(void **context) { return *context = &locked, 0; }
 static int lock(void *data, size_t n_bytes, unsigned flags) {
   if (atomic_fetch_add(&calls, 1) % 3 == 0) return 1;
-  REQUIRE(flags == 1 && n_bytes >= (64 << 10) && (uintptr_t)data % 4096 == 0);
+  REQUIRE(flags == 3 && n_bytes >= (64 << 10) && (uintptr_t)data % 4096 == 0);
   return atomic_fetch_add(&locked, 1), 0;
 }
 static int unlock(void *data) { return (void)data, atomic_fetch_sub(&locked, 1), 0; }

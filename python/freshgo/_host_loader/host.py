@@ -98,7 +98,8 @@ class HostBatchMaker(BatchMaker):
         self._group = group_rank() or (0, 1)  # that it is opened for
 
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
-        return {**options, "rows_by_id": False}  # of memory that is another process's
+        by_id = options.get("rows_by_id", False)  # of memory that is another process's
+        return {**options, "rows_by_id": False} if by_id else options
 
     def open(self, options: LoaderOptions) -> NativeLoader:
         if self._group[1] == 1:
