@@ -123,8 +123,8 @@ static double real_at(const job *j, const void *p, int64_t i) {
 /* 1 / the edges of a row, which the derivative finds in `count`. */
 static double mean_of(const job *j, int64_t row) {
   const fg_aggregation *in = j->in;
-  const int64_t n = in->ptr[row + 1] - in->ptr[row];
-  const double scale = j->is_double ? 1.0 / (double)(n > 1 ? n : 1) : (double)(1.0f / (float)(n > 1 ? n : 1));
+  const int64_t edges = in->ptr[row + 1] - in->ptr[row], n = edges > 1 ? edges : 1;
+  const double scale = j->is_double ? 1.0 / (double)n : (double)(1.0f / (float)n);
   if (in->count != NULL) {
     if (j->is_double)
       ((double *)in->count)[row] = scale;

@@ -120,7 +120,7 @@ func widen(w *tabwriter.Writer, src, dst []byte, columns int) {
 	fmt.Fprintln(w)
 }
 
-// inTurns returns the rates of each contestant, which fills so many bytes, in GB/s.
+// inTurns returns the rates of each contestant in GB/s. Each turn fills n bytes.
 func inTurns(turns []func(), n int) [][]float64 {
 	rates := make([][]float64, len(turns))
 	for range *rounds {

@@ -23,12 +23,12 @@ type Given struct {
 	unlocks  map[*draw.Tensor]func()
 }
 
-// NewGiven returns all that may be locked, none of which is so far. Batches leave out their rows from now on.
+// NewGiven returns the tensors that may be locked, and locks none. Batches leave out their rows from now on.
 func NewGiven(m *draw.Sampling, alloc mem.Allocator) *Given {
 	g := &Given{sampling: m, unlocks: map[*draw.Tensor]func(){}}
 	g.locker, _ = alloc.(Locker)
 	for i := range m.Parts.Tensors {
-		if t := &m.Parts.Tensors[i]; g.locker != nil && readable(m, t) && len(t.Memory) > 0 {
+		if t := &m.Parts.Tensors[i]; g.locker != nil && readable(m, t) {
 			g.tensors = append(g.tensors, t)
 		}
 	}
@@ -67,14 +67,14 @@ func (g *Given) Lock() (whole bool) {
 
 // Unlock unlocks them all, and reports whether there were any. Batches bring their rows again.
 func (g *Given) Unlock() bool {
-	any := len(g.tensors) > 0
+	some := len(g.tensors) > 0
 	for _, unlock := range g.unlocks {
 		unlock()
 	}
 	clear(g.unlocks)
 	g.tensors = nil
 	g.mark()
-	return any
+	return some
 }
 
 // lockResident locks the tensors of a store that are held whole, whose memory is counted already, and leaves their rows
@@ -83,7 +83,7 @@ func (f *Features) lockResident(m *draw.Sampling, alloc mem.Allocator) {
 	locker, can := alloc.(Locker)
 	for i := range f.Tables {
 		t := &f.Tables[i]
-		if !can || t.OnDisk == nil || t.Disk != nil || m.Order != nil || len(t.Memory) == 0 || !readable(m, &t.Tensor) {
+		if !can || t.OnDisk == nil || t.Disk != nil || m.Order != nil || !readable(m, &t.Tensor) {
 			continue
 		}
 		if unlock := locker.Lock(t.Memory); unlock != nil {
@@ -93,9 +93,9 @@ func (f *Features) lockResident(m *draw.Sampling, alloc mem.Allocator) {
 	}
 }
 
-// readable reports whether a consumer can read the rows of a tensor itself: not rows of edges, and not rows that
-// change, that are widened, or that are packed.
+// readable reports whether a consumer can read the rows of a tensor in memory itself: not rows of edges, and not rows
+// that change, that are widened, or that are packed.
 func readable(m *draw.Sampling, t *draw.Tensor) bool {
-	return m.Options.RowsByID && m.Parts.Reaches(t) && !t.ByEdge && t.Trained == nil && t.Narrow == nil &&
-		!(m.Parts.Packed && batch.Packs(t))
+	return m.Options.RowsByID && len(t.Memory) > 0 && m.Parts.Reaches(t) && !t.ByEdge && t.Trained == nil &&
+		t.Narrow == nil && !(m.Parts.Packed && batch.Packs(t))
 }

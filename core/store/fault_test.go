@@ -34,7 +34,7 @@ func faultyInput(t *testing.T) (Input, int64) {
 	return g.Input, smallestBudget(t, g.Input)
 }
 
-// A writer makes a new store through a file system, of which requireEveryCallFails fails the calls.
+// A writer makes a new store through a file system whose calls requireEveryCallFails fails.
 type writer struct {
 	memory  int64
 	prepare func(fs ssd.FS) func(path string, overwrite bool, budget *mem.Budget) error

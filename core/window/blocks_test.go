@@ -102,14 +102,7 @@ func TestGroupsHaveRoom(t *testing.T) {
 				require.LessOrEqual(t, int64(len(made)), room+1)
 			}
 			for i, b := range made {
-				rows, release, err := b.Load(ctx)
-				require.NoError(t, err)
-				nodes := []int64{}
-				for _, row := range rows {
-					nodes = append(nodes, int64(row))
-				}
-				require.ElementsMatch(t, want[first+int64(i)], nodes)
-				release()
+				r.requireNodes(want[first+int64(i)], b)
 			}
 			first += int64(len(made))
 			freeAll(made)

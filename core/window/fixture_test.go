@@ -138,6 +138,19 @@ func (r *rig) close() {
 	require.Zero(r, r.sampling.Budget.Used(), "memory is left")
 }
 
+// requireNodes requires that a sampled batch has these nodes.
+func (r *rig) requireNodes(want []int64, b *sampled) {
+	r.Helper()
+	rows, release, err := b.Load(context.Background())
+	require.NoError(r, err)
+	defer release()
+	nodes := []int64{}
+	for _, row := range rows {
+		nodes = append(nodes, int64(row))
+	}
+	require.ElementsMatch(r, want, nodes)
+}
+
 // nodesOf draws the batches of an epoch.
 func (r *rig) nodesOf(epoch int64) [][]int64 {
 	r.Helper()

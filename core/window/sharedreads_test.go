@@ -94,14 +94,7 @@ func TestBatchesOfAGroupWait(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, s.ready, ready)
 		for _, b := range some {
-			rows, release, err := b.Load(ctx)
-			require.NoError(t, err)
-			nodes := []int64{}
-			for _, row := range rows {
-				nodes = append(nodes, int64(row))
-			}
-			require.ElementsMatch(t, want[next], nodes)
-			release()
+			r.requireNodes(want[next], b)
 			next++
 		}
 		freeAll(some)

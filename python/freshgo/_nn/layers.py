@@ -19,7 +19,6 @@ from freshgo._ops import conv, kernels, registry
 
 REDUCTIONS = {"add": "sum", "sum": "sum", "mean": "mean", "max": "max", "min": "min"}
 
-
 _LINEAR_REDUCTIONS = ("mean", "sum", "add")
 _LINEAR = (pyg.Linear, nn.Linear)
 _PLAIN = (Tensor, nn.Parameter)

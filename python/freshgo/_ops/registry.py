@@ -50,7 +50,7 @@ def _past_the_dispatcher(name: str, run: Any, setup: Any, backward: Any) -> Call
     derived: Any = type(name, (torch.autograd.Function,), members)
 
     def call(*args: Any) -> Any:
-        if _watched() or not all(map(is_plain, args)):
+        if _watched() or not all(map(_is_plain, args)):
             return registered(*args)
         if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in args):
             return derived.apply(*args)
@@ -78,7 +78,7 @@ def _watched() -> bool:
     return transformed() or torch._C._autograd._profiler_enabled()
 
 
-def is_plain(arg: Any) -> bool:
+def _is_plain(arg: Any) -> bool:
     """Whether an argument is a value, or a tensor of no other class with memory that kernels read."""
     kind = type(arg)
     return kind in _VALUES or (kind in _PLAIN and (arg.is_cpu or arg.is_cuda))
