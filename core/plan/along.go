@@ -54,7 +54,7 @@ func (b *builder) readAlong(ctx context.Context) error {
 		return err
 	}
 	return b.eachLed(ctx, rows, true, func(_, leader uint32, r coldRow) error {
-		b.counted(b.w.dest(r.at & accessMask))
+		b.count(b.w.dest(r.at & accessMask))
 		return b.along.put(leader, along{leader, r.row, r.at & accessMask})
 	})
 }

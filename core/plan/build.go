@@ -184,14 +184,13 @@ func (b *builder) lookedAt() records {
 	return of
 }
 
-// counted counts a row into the pack of its batch.
-func (b *builder) counted(d Dest) Dest {
+// count counts a row into the pack of its batch.
+func (b *builder) count(d Dest) {
 	b.rows[d.Batch]++
 	if int(d.Batch) >= b.w.current {
 		ahead := int(d.Batch) - b.w.current
 		b.w.held.add(b.memory.budget, ahead, b.w.batches[d.Batch].Len(), d.Pos)
 	}
-	return d
 }
 
 // scanBatch moves from a step to the prologue the rows that the prologue reads for it: for its slots, which slots
@@ -212,7 +211,7 @@ func (b *builder) scanBatch(batch int, rows []coldRow, slots []uint32) error {
 			if uint32(batch) >= b.cuts.early {
 				continue
 			}
-			b.counted(b.w.dest(a))
+			b.count(b.w.dest(a))
 			r.at = a
 		default:
 			slot := slots[marked-1]
@@ -236,7 +235,7 @@ func (b *builder) setAside(leave []leaver) error {
 			continue
 		}
 		if !b.whole {
-			b.counted(to)
+			b.count(to)
 		}
 		if e.from < 0 || !b.filled.Has(int64(e.from)) {
 			b.step.forward.put(i)
@@ -318,7 +317,7 @@ func (b *builder) sorted(ctx context.Context, r int, ahead bool, a *arena) ([]co
 			if c.at&flagLeaving != 0 || b.w.batchOf(access) >= b.cuts.early {
 				continue
 			}
-			b.counted(b.w.dest(access))
+			b.count(b.w.dest(access))
 		}
 		kept = append(kept, c)
 	}

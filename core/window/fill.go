@@ -59,7 +59,7 @@ func (w *Batch) read(f *fetch.Filler, tensors [][]byte) error {
 		return err
 	}
 	w.inspector.cache.timeline.add(spanReading, w.number, start)
-	w.super.done(w.number)
+	w.super.done()
 	return nil
 }
 

@@ -251,8 +251,8 @@ func (s *superbatch) closePacks(n int64) {
 	}
 }
 
-// done records that the rows of batch n have been read, and reports the window after its last batch.
-func (s *superbatch) done(n int64) {
+// done records that the rows of a batch have been read, and reports the window after its last batch.
+func (s *superbatch) done() {
 	s.inspector.cache.learn()
 	if s.unread.Add(-1) == 0 {
 		close(s.read)
