@@ -12,7 +12,7 @@ from typing import Any
 
 Record = dict[str, Any]
 
-PARTS = ("tests", "ops", "epochs")
+PARTS = ("tests", "ops", "epochs", "beyond")
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #222 }
 table { border-collapse: collapse; margin: .6em 0 1.6em } td, th { padding: .15em .7em; text-align: right }
@@ -76,6 +76,7 @@ def page(machine: Record, parts: dict[str, list[Record]]) -> str:
     body.append(table(("", "GB/s"), [(r["limit"], r["gb_s"]) for r in everything if "limit" in r]))
     contests = [record for record in everything if "contest" in record]
     body += ["<h2>Contests</h2>", picture(contests), contest_table(contests)]
+    body += ["<h2>Milliseconds of a batch, by option</h2>", levers(everything)]
     body += ["<h2>Tests</h2>", tests(parts.get("tests", []))]
     body += ["<h2>What went wrong, and what was left out</h2>"]
     for record in everything:
@@ -124,6 +125,14 @@ def contest_table(contests: list[Record]) -> str:
             (record["contest"], record["graph"], record["ms"].get("freshgo", ""), others, record.get("share", ""), said)
         )
     return table(("", "", "freshgo, ms", "others", "share of the limit", ""), rows)
+
+
+def levers(everything: list[Record]) -> str:
+    found = [record for record in everything if "lever" in record]
+    head = list(dict.fromkeys(name for record in found for name in record))
+    return table(
+        ["" if name == "lever" else name for name in head], [[r.get(name, "") for name in head] for r in found]
+    )
 
 
 def tests(records: list[Record]) -> str:

@@ -1,6 +1,6 @@
 """Runs the parts of the proof one after the other, each in processes that end in time, and writes what they found.
 
-    python bench/gpu/run.py OUT [--only tests] [--only ops] [--only epochs]
+    python bench/gpu/run.py OUT [--only PART]...
 
 Every figure is in OUT/PART.jsonl as soon as it is there; results.json and report.html are written again after each
 process, from the journals of all parts that OUT has. Exits with 1 if a test failed.
@@ -32,6 +32,10 @@ SAMPLE = "(test_as_on_the_cpu and float32 and alone) or (test_long_rows and 30) 
 SAMPLE += " or (test_transpose and 1025) or (test_numbers and 1025) or (test_rows_from and 24)"
 
 
+SCRIPTS = {"ops": {"operators": 460}, "epochs": {"epochs": 180, "levers": 290}, "beyond": {"beyond": 480}}
+"""The scripts of each part beside the tests, and how many seconds each gets."""
+
+
 @dataclass(frozen=True)
 class Step:
     """A process of a part, and how many seconds it gets."""
@@ -47,8 +51,9 @@ def pytest(*more: str) -> list[str]:
 
 def steps(part: str, gpu: bool) -> list[Step]:
     if part != "tests":
-        script = {"ops": "operators.py", "epochs": "epochs.py"}[part]
-        return [Step(part, [sys.executable, str(HERE / script)], 460)]
+        return [
+            Step(name, [sys.executable, str(HERE / f"{name}.py")], seconds) for name, seconds in SCRIPTS[part].items()
+        ]
     found = [Step("tests", pytest(), 280 if gpu else 420)]
     sanitizer = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")
     if gpu and sanitizer is not None:
@@ -121,7 +126,7 @@ def obstacle() -> str | None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--only", action="append", choices=["tests", "ops", "epochs"])
+    parser.add_argument("--only", action="append", choices=report.PARTS)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     why = obstacle()
@@ -130,7 +135,7 @@ def main() -> int:
               "rehearsed on the CPU, where their figures mean nothing.", flush=True)  # fmt: skip
     found = machine() | {"rehearsal": why}
     results: list[dict[str, Any]] = []
-    for part in args.only or ["tests", "ops", "epochs"]:
+    for part in args.only or report.PARTS:
         for suffix in ("jsonl", "log"):
             (args.out / f"{part}.{suffix}").unlink(missing_ok=True)
         for step in steps(part, why is None):

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The device path proven on this machine: its tests, the operators and whole epochs on the GPU, with figures.
 #
-#   bash bench/gpu/run.sh OUT [--wheels DIR] [--only tests|ops|epochs]
+#   bash bench/gpu/run.sh OUT [--wheels DIR] [--only tests|ops|epochs|beyond]
 #
 # Without --wheels everything is built, which takes a network, a C compiler and minutes. With it nothing is: DIR is what
 # `make wheelhouse` filled elsewhere, and Python has a PyTorch of 2.4 or newer ($PYTHON names another Python). OUT gets
-# results.json, report.html, and a log and a journal of each part. A part ends within 8 minutes by itself.
+# results.json, report.html, and a log and a journal of each part. A part ends within 9 minutes by itself.
 set -euo pipefail
 usage() { sed -n '2,8s/^# \?//p' "$0" >&2; exit 2; }
 root=$(cd "$(dirname "$0")/../.." && pwd)
