@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from pathlib import Path
 from typing import Any
@@ -209,3 +210,28 @@ def test_memory_is_unlocked_after_the_device_has_read_it(machine: Any, monkeypat
 
         monkeypatch.setattr(type(loader._engine.native), "close", close)
         loader.close()
+
+
+@pytest.mark.parametrize("stored", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("where", ["memory", "store"])
+@pytest.mark.parametrize("pad", [False, True])
+def test_a_first_layer_that_is_precomputed(machine: Any, tmp_path: Path, stored: str, where: str, pad: bool) -> None:
+    """The device reads rows and aggregates as they are stored; the layer over both has the output of the host's."""
+    nn = pytest.importorskip("torch_geometric.nn")
+    data: Any = dict(wide_rows())
+    data["x"] = data["x"].to(getattr(torch, stored))
+    if where == "store":
+        data = freshgo.convert(data, tmp_path / "graph.freshgo", progress=False)
+    data = freshgo.propagate(data, "x", progress=False)
+    stats = check(machine, data, **{**WIDE, "num_neighbors": [3]}, first_layer="mean", pad=pad)
+    rows = wide_rows()["x"]
+    assert stats["locked_bytes"] >= 2 * rows.numel() * getattr(torch, stored).itemsize
+    model = nn.GraphSAGE(rows.shape[1], 8, num_layers=2, out_channels=3)
+    freshgo.nn.precomputed(model)
+    moved = copy.deepcopy(model).to(machine.device)
+    given = {**WIDE, "num_neighbors": [3], "first_layer": "mean", "pad": pad}
+    with machine.loading() as device, Loader(data, **given) as plain, Loader(data, **given, device=device) as ours:
+        for want, got in zip(plain, ours, strict=True):
+            assert got.x_mean.dtype == want.x_mean.dtype
+            out = moved(got.x.float(), got.edge_index)[: got.batch_size]
+            torch.testing.assert_close(out.cpu(), model(want.x.float(), want.edge_index)[: want.batch_size])
