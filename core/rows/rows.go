@@ -18,24 +18,23 @@ const (
 	// aheadRows is the distance of prefetches from the copy, in rows. 16 is the knee for rows of 512 bytes: fewer leave
 	// the memory idle, more evict lines before their use.
 	aheadRows = 16
-	// blockRows offsets are computed at a time; two arrays of them stay in the first-level cache. Arbitrary.
-	blockRows = 256
+	// blockRows offsets are computed at a time, on the stack: rows that leave a cache come a dozen to a call, which must
+	// not allocate or clear much. Arbitrary.
+	blockRows = 64
 )
 
 // offsets are byte offsets of the rows of one block and of those that follow, which are only prefetched.
 type offsets [blockRows + aheadRows]uintptr
 
-// A kernel copies rowBytes bytes from src+srcOff[i] to dst+dstOff[i] for the first n offsets, and prefetches sources up
-// to the m-th, n <= m. All offsets are in range.
-type kernel struct {
-	name string
-	copy func(dst, src unsafe.Pointer, dstOff, srcOff *offsets, rowBytes, n, m int)
-}
+// kernel names a routine. Its copy copies rowBytes bytes from src+srcOff[i] to dst+dstOff[i] for the first n offsets,
+// and prefetches sources up to the m-th, n <= m. All offsets are in range. Rejected: a variable with a function, by
+// which the offsets of each call went to the heap.
+type kernel string
+
+const portable kernel = "portable"
 
 // best is chosen once and never written again.
 var best = kernels()[0]
-
-var portable = kernel{name: "portable", copy: copyPortable}
 
 // Gather copies row idx[i] of src to row i of dst, for all i. Rows are rowBytes long. See Copy.
 func Gather[I int64 | int32](dst, src []byte, rowBytes int, idx []I) {

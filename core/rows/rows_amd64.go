@@ -6,16 +6,32 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
+const (
+	avx2   kernel = "avx2"
+	avx512 kernel = "avx512"
+)
+
 // kernels lists the kernels that this processor runs, the best first.
 func kernels() []kernel {
 	var ks []kernel
 	if cpu.X86.HasAVX512F {
-		ks = append(ks, kernel{name: "avx512", copy: copyAVX512})
+		ks = append(ks, avx512)
 	}
 	if cpu.X86.HasAVX2 {
-		ks = append(ks, kernel{name: "avx2", copy: copyAVX2})
+		ks = append(ks, avx2)
 	}
 	return append(ks, portable)
+}
+
+func (k kernel) copy(dst, src unsafe.Pointer, dstOff, srcOff *offsets, rowBytes, n, m int) {
+	switch k {
+	case avx512:
+		copyAVX512(dst, src, dstOff, srcOff, rowBytes, n, m)
+	case avx2:
+		copyAVX2(dst, src, dstOff, srcOff, rowBytes, n, m)
+	default:
+		copyPortable(dst, src, dstOff, srcOff, rowBytes, n, m)
+	}
 }
 
 func copyAVX2(dst, src unsafe.Pointer, dstOff, srcOff *offsets, rowBytes, n, m int) {
