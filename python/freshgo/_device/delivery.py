@@ -281,7 +281,9 @@ def open_delivery(
             f"leave room for the model and its batches ({error})"
         ) from error
     found = Rows(parts, assemble, device, cache.tables)
-    return OnDevice(Mover(streams, found.finish, stay, unpack), found, cache, look=look, narrow=False, reads=reads)
+    return OnDevice(
+        Mover(streams, found.finish, stay, unpack), found, cache, look=look, narrow=bool(source.narrow), reads=reads
+    )
 
 
 def delivered(attributes: Attributes, device: torch.device | None, pin_memory: bool) -> Attributes:

@@ -130,6 +130,7 @@ def read_rows(source: Source, ids: Tensor, options: LoaderOptions) -> Iterator[d
         cache="none",
         feature_cache=0,
         neighbor_cache=0,
+        feature_dtype="stored",
         io=options["io"],
         checksums=options["checksums"],
         aggregate=options.get("aggregate"),

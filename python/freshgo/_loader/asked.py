@@ -149,8 +149,6 @@ class Asked:
             raise InvalidArgumentError(
                 f"device_cache needs a CUDA device, such as device='cuda', got device={device!r}"
             )
-        if self.device_cache is not None and self.options["feature_dtype"] == "stored":
-            raise InvalidArgumentError("device_cache holds float32 rows: it cannot be used with feature_dtype='stored'")
         if self.device_cache is not None and self.history is not None:
             raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
         if self.options["no_edge_ids"] and self.history is not None:

@@ -58,11 +58,13 @@ def test_the_device_reads_the_rows(machine: Any, tmp_path: Path, where: str, mor
 
 
 @pytest.mark.parametrize("stored", ["float16", "bfloat16", "int8"])
-def test_rows_are_widened_on_the_device(machine: Any, tmp_path: Path, stored: str) -> None:
+@pytest.mark.parametrize("more", [{}, {"device_cache": "300kB"}], ids=str)
+def test_rows_are_widened_on_the_device(machine: Any, tmp_path: Path, stored: str, more: dict[str, Any]) -> None:
     data = wide_rows()
     with freshgo.convert(data, tmp_path / "narrow.freshgo", dtype={"x": stored}, progress=False) as store:
         for feature_dtype in ("float32", "stored"):
-            stats = check(machine, store, **WIDE, feature_dtype=feature_dtype)
+            stats = check(machine, store, **WIDE, feature_dtype=feature_dtype, **more)
+            assert (stats["held"] > 0) == bool(more)
             assert stats["locked_bytes"] <= data["x"].nbytes * 0.6
 
 
