@@ -38,7 +38,7 @@ class Lever:
     history: bool = False
 
 
-CACHE = {"device_cache": NODES * ROW // 10} if meter.real else {}
+TENTH, AUTO = (NODES * ROW // 10, "auto") if meter.real else (None, None)
 LEVERS = {
     "no option": Lever(),
     "transpose": Lever({"transpose": True}),
@@ -46,7 +46,8 @@ LEVERS = {
     "recorded steps": Lever({"transpose": True, "pad": True}, recorded=True),
     "first layer precomputed": Lever({"transpose": True}, first_layer=True),
     "float16 rows": Lever({"transpose": True}, half=True),
-    "device cache of a tenth": Lever({"transpose": True, **CACHE}),
+    "device cache of a tenth": Lever({"transpose": True, "device_cache": TENTH}),
+    "device cache by default": Lever({"transpose": True, "device_cache": AUTO}),
     "history": Lever({"transpose": True}, history=True),
     "all that go together": Lever({"transpose": True, "pad": True}, recorded=True, first_layer=True, half=True),
 }
@@ -62,7 +63,7 @@ def graph(data: Data, lever: Lever) -> Data:
 
 
 def loader_options(lever: Lever) -> dict[str, Any]:
-    more = options() | device() | lever.loader
+    more = options() | device() | {"device_cache": None} | lever.loader
     if lever.first_layer:
         more |= {"num_neighbors": more["num_neighbors"][:-1], "first_layer": "mean"}
     return more

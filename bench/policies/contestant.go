@@ -99,16 +99,22 @@ func (b *bench) simulate(s plan.Simulation) (reads [2]int, err error) {
 }
 
 func (b *bench) replay(policy cache.Policy) (out outcome) {
-	var step cache.Step
-	for e, t := range b.epochs {
-		start := processorTime()
-		for _, rows := range t {
-			policy.Step(rows, &step)
-			out.reads[e] += misses(&step)
-		}
-		out.spent += processorTime() - start
-	}
+	out.spent = replay(slices.Concat(b.epochs[0], b.epochs[1]), policy, func(batch int, step *cache.Step) {
+		out.reads[batch/len(b.epochs[0])] += misses(step)
+	})
 	return out
+}
+
+// replay runs a cache that does not plan over a trace.
+func replay(stream trace, policy cache.Policy, each func(batch int, step *cache.Step)) (spent time.Duration) {
+	var step cache.Step
+	for i, rows := range stream {
+		start := processorTime()
+		policy.Step(rows, &step)
+		spent += processorTime() - start
+		each(i, &step)
+	}
+	return spent
 }
 
 func misses(step *cache.Step) (n int) {
@@ -121,14 +127,24 @@ func misses(step *cache.Step) (n int) {
 }
 
 func (b *bench) belady(s plan.Simulation) (out outcome, err error) {
+	stream := slices.Concat(b.epochs[0], b.epochs[1])
+	out.spent, err = planned(stream, s, func(batch int, step *cache.Step) {
+		out.reads[batch/len(b.epochs[0])] += misses(step)
+	})
+	return out, err
+}
+
+// planned runs a planned cache over a trace.
+func planned(
+	stream trace, s plan.Simulation, each func(batch int, step *cache.Step),
+) (spent time.Duration, err error) {
 	planner, err := plan.New(mem.NewBudget(0), plan.Config{
 		NumRows: s.NumRows, Capacity: s.Capacity, CarryOver: s.CarryOver, Transfer: "random",
 	})
 	if err != nil {
-		return out, err
+		return 0, err
 	}
 	defer planner.Close()
-	stream := slices.Concat(b.epochs[0], b.epochs[1])
 	for first := 0; first < len(stream); first += s.Superbatch {
 		end := min(first+s.Superbatch, len(stream))
 		ahead := end
@@ -139,19 +155,19 @@ func (b *bench) belady(s plan.Simulation) (out outcome, err error) {
 		current, next := plan.InMemory(stream[first:end]), plan.InMemory(stream[end:ahead])
 		p, err := planner.Plan(context.Background(), int64(first), current, next)
 		if err != nil {
-			return out, err
+			return spent, err
 		}
-		out.spent += processorTime() - start
+		spent += processorTime() - start
 		for i := range p.Len() {
 			var step plan.Step
 			if err := p.Step(context.Background(), i, &step); err != nil {
-				return out, err
+				return spent, err
 			}
-			out.reads[(first+i)/len(b.epochs[0])] += misses(&step.Step)
+			each(first+i, &step.Step)
 		}
 		p.Release()
 	}
-	return out, nil
+	return spent, nil
 }
 
 // prepare makes the hotness metrics. Each is copied to the heap: here memory is

@@ -1,6 +1,7 @@
 // Command policies compares cache policies on traces of sampled batches: how many
 // rows each reads in an epoch from an empty cache and in the one after it, and
-// what deciding costs.
+// what deciding costs. A second table is of a device above the memory: how many
+// rows cross the bus, and how many are read from the disk, in the second epoch.
 //
 //	go run ./bench/policies [-data DIR] [-graphs web-cnr-2000,...]
 //
@@ -121,5 +122,5 @@ func compare(g *graph, s draws, numSeeds int) error {
 		}
 		fmt.Printf(" %.1f | %s |\n", cost, making)
 	}
-	return nil
+	return b.tiers()
 }

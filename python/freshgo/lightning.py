@@ -60,7 +60,8 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
     the other stages once. Lightning's checkpoints hold the position of the training loader. Lightning counts the steps
     of one process, so a checkpoint from within an epoch goes on with as many processes as it was saved by.
 
-    With a CUDA device the loaders copy their batches to it ahead of the training, as with ``device=``.
+    With a CUDA device the loaders copy their batches to it ahead of the training, as with ``device=``. That of training
+    has a ``device_cache``.
 
     Args:
         data: a store, or the path of one, or a graph in memory: as for :class:`Loader`. With ``strategy="ddp_spawn"``
@@ -148,6 +149,8 @@ class DataModule(_base()):  # type: ignore[misc]  # whose type is known when it 
         device = getattr(getattr(self.trainer, "strategy", None), "root_device", None)
         if device is not None and device.type == "cuda":
             defaults["device"] = device
+            if stage != "train":  # whose cache would take from the training's
+                defaults["device_cache"] = None
         options = {**defaults, "memory": self._budget(), **given}
         ranks = Ranks() if options.get("ranks") is None else options["ranks"]
         if stage != "train" and isinstance(ranks, Ranks) and ranks.uneven is None:

@@ -205,9 +205,9 @@ class Loader(StatefulLoader, Generic[BatchType]):
             ``batch.to("cuda", non_blocking=True)`` copies while the host goes on. Every batch is copied into PyTorch's
             pinned memory, by the thread that asks for it; ``device`` does without that copy. Without CUDA there is a
             warning, and memory as usual.
-        device_cache (bytes, default None: no cache): memory of the device for the hottest rows; a batch then transfers
-            only the other rows (FGNN, 6.1). The ranking is ``cache`` if that is a hotness, else in how many batches
-            of the first epochs a node is, over the rows of all node types.
+        device_cache (bytes, default ``"auto"``): memory of the device for the hottest rows; a batch transfers only the
+            others (FGNN, 6.1). ``"auto"`` is up to half of what the first steps leave free; None is no cache. The
+            ranking is ``cache`` if that is a hotness, else the number of batches of the first epochs with a node.
 
     Embeddings, historical and trained:
         history (History, default None): prune the batches by a cache of historical embeddings: see :class:`History`.
@@ -273,7 +273,7 @@ class Loader(StatefulLoader, Generic[BatchType]):
         embeddings: Embeddings = None,
         device: str | torch.device | None = None,
         pin_memory: bool = False,
-        device_cache: int | str | None = None,
+        device_cache: int | str | None = "auto",
         transform: Callable[[Any], BatchType] | None = None,
         transform_workers: int = 0,
         subgraph_type: Subgraph | enum.Enum = "directional",

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-import torch
 from torch import Tensor
 
 from freshgo._args import aggregates, checks, labelled, whole
@@ -35,7 +34,8 @@ class Source(Protocol):
     directory: Path | None
     """Where a store lies; None for tensors in memory."""
     row_bytes: dict[str, int]
-    """Bytes of a row of every node-level tensor, by its name in a batch of the library: see :meth:`Types.node_name`."""
+    """Bytes of a row of every node-level tensor as it is stored, by its name in a batch of the library: see
+    :meth:`Types.node_name`."""
     first: dict[str, Aggregate]
     """By node type, what stands for the first layer; empty: nothing does."""
     narrow: Mapping[str, Narrow]
@@ -126,10 +126,11 @@ class StoreSource:
         self.attribute_bytes = whole.n_bytes(store._contents.attachments)
         self.link_splits: Collection[str] = store.link_splits
         self.row_bytes = {
-            self.types.node_name(i, name): torch.Size(info.shape[1:]).numel() * info.dtype.itemsize
+            key: described[key]["row_bytes"]
             for i, (node_type, of) in enumerate(stored.items())
-            for name, info in of.items()
+            for name in of
             if _comes(name, made[node_type], self.first.get(node_type))
+            for key in (self.types.node_name(i, name),)
         }
 
     def link_types(self, split: str) -> Collection[EdgeType]:

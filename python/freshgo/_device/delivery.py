@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 
@@ -23,6 +23,7 @@ from freshgo.errors import ClosedError, CudaError, DTypeError, InvalidArgumentEr
 from freshgo.policies import Resolved
 
 if TYPE_CHECKING:
+    from freshgo._device.fitting import Fitting
     from freshgo._device.mover import Ahead, Mover
     from freshgo._device.row_cache import DeviceCache
     from freshgo._device.rows import Rows
@@ -48,6 +49,14 @@ class Delivery(Protocol):
 
     def one(self, raw: RawBatch) -> RawBatch:
         """A batch that is of no epoch. Any number of threads may call this."""
+
+    def due(self, *, within: bool) -> bool:
+        """Whether the native loader is to be opened again for what :meth:`fit` does, ``within`` an epoch or before."""
+
+    def fit(self) -> dict[str, Any]:
+        """As of :class:`freshgo._loader.openings.Reader`, as is :meth:`unfit`."""
+
+    def unfit(self) -> dict[str, Any]: ...
 
     def stats(self) -> dict[str, Any]:
         """What belongs into ``Loader.stats()``."""
@@ -76,6 +85,15 @@ class OnHost:
 
     def one(self, raw: RawBatch) -> RawBatch:
         return raw
+
+    def due(self, *, within: bool) -> bool:
+        return False
+
+    def fit(self) -> dict[str, Any]:
+        return {}
+
+    def unfit(self) -> dict[str, Any]:
+        return {}
 
     def stats(self) -> dict[str, Any]:
         return {}
@@ -120,13 +138,16 @@ class OnDevice:
     """Batches are copied to a device, without the rows that it holds, or reads itself in memory of the host."""
 
     def __init__(
-        self, mover: Mover, rows: Rows, cache: DeviceCache | None, *, look: bool, narrow: bool, reads: bool
+        self, mover: Mover, rows: Rows, fitting: Fitting | None, *, look: bool, narrow: bool, reads: bool
     ) -> None:
-        """``look``: send the next batch before it is asked for. ``narrow``: send rows as they are stored; whoever
-        takes the batch widens them on the device. ``reads``: the device can read locked memory of the host."""
+        """``fitting`` chooses a cache in the first epoch. ``look``: send the next batch before it is asked for.
+        ``narrow``: send rows as they are stored; whoever takes the batch widens them on the device. ``reads``: the
+        device can read locked memory of the host."""
         self._mover = mover
         self._rows = rows
-        self._cache = cache
+        self._fitting = fitting
+        self._cache: DeviceCache | None = None
+        self._received = 0  # batches of the epochs before
         self._look = look
         self._narrow = narrow
         self._reads = reads
@@ -134,6 +155,28 @@ class OnDevice:
         self._open = False  # the native loader, whose memory the device may read
         self._on_demand = 0  # batches that are on their way
         self._ahead: Ahead | None = None  # of the running epoch
+
+    def hold(self, cache: DeviceCache | None) -> dict[str, Any]:
+        """Take rows from this cache from now on."""
+        self._cache = cache
+        self._rows.hold(None if cache is None else cache.tables)
+        self._mover.finish = self._rows.finish if self._reads or cache is not None else None
+        self._mover.beside = ""
+        if cache is not None:
+            then = "give a smaller one, or None" if self._fitting is None else "it takes less from the next epoch on"
+            self._mover.beside = f"device_cache= holds {format_size(cache.n_bytes)} of rows there: {then}"
+        return {"held": None if cache is None else cache.row_of_node}
+
+    def due(self, *, within: bool) -> bool:
+        received = self._received + (0 if self._ahead is None else self._ahead.received)
+        return self._fitting is not None and self._fitting.due(received, within=within)
+
+    def fit(self) -> dict[str, Any]:
+        assert self._fitting is not None, "as due() says"
+        return self.hold(self._fitting.fit())
+
+    def unfit(self) -> dict[str, Any]:
+        return self.hold(None)
 
     def adapt(self, options: LoaderOptions) -> LoaderOptions:
         from freshgo._device.mover import HELD
@@ -174,6 +217,7 @@ class OnDevice:
     def stop(self) -> None:
         if self._ahead is not None:
             self._ahead.end()
+            self._received += self._ahead.received
             self._ahead = None
 
     def one(self, raw: RawBatch) -> RawBatch:
@@ -237,14 +281,15 @@ def open_delivery(
     drawn: Types,
     policy: Resolved,
     options: LoaderOptions,
-    cache_bytes: int | None,
+    cache: int | Literal["auto"] | None,
     pin_memory: bool = False,
 ) -> Delivery:
     """Return what brings batches to ``device``, with the rows that it is to hold already there, or to the host, where
     they may be in page-locked memory. Batches have the edge types of ``drawn``."""
     if device is None:
         return _on_pinned() if pin_memory else OnHost()
-    from freshgo._device import pinned_memory, rows
+    from freshgo._device import pinned_memory, row_cache, rows
+    from freshgo._device.fitting import Fitting
     from freshgo._device.mover import CudaStreams, Mover, on_host
     from freshgo._device.packed import Unpacking, grouped_by
     from freshgo._device.rows import Rows
@@ -264,24 +309,25 @@ def open_delivery(
     look = options["prefetch"] > 0 and options["history"] is None  # whose update comes before the next batch
     stay = on_host(source.types, options["num_relations"])
     unpack = Unpacking(grouped_by(drawn) if options["transpose"] and options["history"] is None else {})
-    if cache_bytes is None:
-        found = Rows(parts, assemble, device, padded=bool(options["pad"]))
-        mover = Mover(streams, found.finish if reads else None, stay, unpack)
-        return OnDevice(mover, found, None, look=look, narrow=bool(source.narrow), reads=reads)
-    from freshgo._device import row_cache
+    found = Rows(parts, assemble, device, padded=bool(options["pad"]))
+    mover = Mover(streams, found.finish if reads else None, stay, unpack)
 
-    ids = row_cache.choose(source, policy, options, cache_bytes)
-    cache = row_cache.DeviceCache(ids, parts)
-    try:
+    def make(n_bytes: int) -> DeviceCache:
         with streams.side():
-            cache.fill(row_cache.read_rows(source, ids, options), device)
-    except torch.cuda.OutOfMemoryError as error:
-        raise InvalidArgumentError(
-            f"device_cache of {format_size(cache_bytes)} does not fit into the free memory of {device}: give less, and "
-            f"leave room for the model and its batches ({error})"
-        ) from error
-    found = Rows(parts, assemble, device, cache.tables)
-    return OnDevice(Mover(streams, found.finish, stay, unpack), found, cache, look=look, narrow=False, reads=reads)
+            return row_cache.filled(source, policy, options, n_bytes, device)
+
+    chooses = cache == "auto" and row_cache.obstacle(source) is None
+    fitting = Fitting(make, streams, parts, device) if chooses else None
+    delivery = OnDevice(mover, found, fitting, look=look, narrow=bool(source.narrow), reads=reads)
+    if isinstance(cache, int):
+        try:
+            delivery.hold(make(cache))
+        except torch.cuda.OutOfMemoryError as error:
+            raise InvalidArgumentError(
+                f"device_cache of {format_size(cache)} does not fit into the free memory of {device}: give less, and "
+                f"leave room for the model and its batches ({error})"
+            ) from error
+    return delivery
 
 
 def delivered(attributes: Attributes, device: torch.device | None, pin_memory: bool) -> Attributes:

@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -91,6 +91,12 @@ class Streams(Protocol):
     def use(self, tensor: Tensor) -> None:
         """Tell the allocator that the consumer's stream uses a tensor made in the side stream."""
 
+    def memory(self) -> tuple[int, int]:
+        """The bytes that are left beside the most that PyTorch has allocated at a time, and all of the device."""
+
+    def failures(self) -> int:
+        """How often PyTorch has found no memory on the device."""
+
 
 @dataclass(frozen=True)
 class Moving:
@@ -110,17 +116,20 @@ class Mover:
         stay: Set[str] = ON_HOST,
         unpack: Unpacking | None = None,
     ) -> None:
-        """``finish`` is called in the side stream with what was copied and returns what the consumer gets. Tensors
-        named in ``stay`` stay on the host. ``unpack`` is for packed batches."""
+        """``finish``, which may change, is called in the side stream with what was copied and returns what the consumer
+        gets. Tensors named in ``stay`` stay on the host. ``unpack`` is for packed batches."""
         self._streams = streams
-        self._finish = finish
+        self.finish = finish
         self._stay = stay
         self._unpack = unpack
+        self.beside = ""  # what else takes the memory of the device, as a sentence for where it ends
         self._sent: deque[tuple[Event, list[Tensor]]] = deque()  # memory of the host that copies may still read
 
     def again(self) -> Mover:
         """Another one for the same device, that knows nothing of what this one has sent."""
-        return Mover(self._streams, self._finish, self._stay, self._unpack)
+        other = Mover(self._streams, self.finish, self._stay, self._unpack)
+        other.beside = self.beside
+        return other
 
     def whole(self, raw: RawBatch) -> RawBatch:
         """Send a batch and wait until the device has it."""
@@ -134,7 +143,7 @@ class Mover:
         if self._unpack is not None and LAYOUT in tensors:
             parts = parts_of(tensors[LAYOUT])
             stay |= kept(tensors[PACKED], parts, self._stay)
-        with stage("freshgo.move"), self._streams.side():
+        with stage("freshgo.move"), self._streams.side(), _naming(self.beside):
             try:
                 copies = {
                     name: self._streams.copy(tensor)
@@ -149,11 +158,11 @@ class Mover:
                 made = self._streams.unpack(self._unpack, copies, parts)
                 copies.pop(PACKED, None)
                 copies = made | copies
-            if self._finish is not None:
-                copies = self._finish(copies)
-            if computes or self._finish is not None:
+            if self.finish is not None:
+                copies = self.finish(copies)
+            if computes or self.finish is not None:
                 event = self._streams.record()
-            if self._finish is not None:  # which may read memory of the host too
+            if self.finish is not None:  # which may read memory of the host too
                 self._sent[-1] = (event, self._sent[-1][1])
         return Moving(copies | stay, event)
 
@@ -188,6 +197,17 @@ class Mover:
             self.close()
 
 
+@contextlib.contextmanager
+def _naming(beside: str) -> Iterator[None]:
+    """Say where the device has no memory left what else takes it."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        if not beside:
+            raise
+        raise torch.cuda.OutOfMemoryError(f"{error} {beside}") from error
+
+
 class Ahead:
     """The batches of an epoch on the device, with the next one on its way as soon as it is made.
 
@@ -200,6 +220,7 @@ class Ahead:
         self._source = source
         self._mover = mover
         self._left = count
+        self.received = 0  # batches that the loop has
         self._moving: deque[tuple[RawBatch, Moving]] = deque()
         self._taken: RawBatch | None = None  # from the source, and not on its way: the device had no room
         self._changed = changed = threading.Condition()  # guards what follows
@@ -227,6 +248,7 @@ class Ahead:
             raw, moving = self._moving[0]
             tensors = self._mover.receive(moving)
             self._moving.popleft()
+            self.received += 1
         finally:
             with self._changed:
                 self._asking -= 1
@@ -340,3 +362,12 @@ class CudaStreams:
 
     def use(self, tensor: Tensor) -> None:
         tensor.record_stream(torch.cuda.current_stream(self._device))
+
+    def memory(self) -> tuple[int, int]:
+        # What PyTorch keeps between steps is for the next one: only what it has above the peak is left, or it lacks.
+        free, total = torch.cuda.mem_get_info(self._device)
+        kept = torch.cuda.memory_reserved(self._device) - torch.cuda.max_memory_allocated(self._device)
+        return free + kept, total
+
+    def failures(self) -> int:
+        return int(torch.cuda.memory_stats(self._device).get("num_ooms", 0))

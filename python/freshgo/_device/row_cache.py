@@ -71,6 +71,23 @@ def hottest(scores: Tensor, count: int) -> Tensor:
     return torch.cat([above, equal]).sort().values
 
 
+def obstacle(source: Source) -> str | None:
+    """Why a graph cannot have a cache; None where it can."""
+    if not source.row_bytes:
+        return "device_cache holds rows of node-level tensors, and the graph has none"
+    if any(part.prefix + PLACE in part.widths for part in parts_of(source)):
+        return f"device_cache uses the name {PLACE!r} itself: rename this tensor"
+    return None
+
+
+def filled(source: Source, policy: Resolved, options: LoaderOptions, n_bytes: int, device: torch.device) -> DeviceCache:
+    """Return a cache of ``n_bytes`` on ``device``, filled in the current stream."""
+    ids = choose(source, policy, options, n_bytes)
+    cache = DeviceCache(ids, parts_of(source))
+    cache.fill(read_rows(source, ids, options), device)
+    return cache
+
+
 def choose(source: Source, policy: Resolved, options: LoaderOptions, n_bytes: int) -> Tensor:
     """The nodes whose rows a cache of ``n_bytes`` is to hold, ascending.
 
@@ -79,11 +96,10 @@ def choose(source: Source, policy: Resolved, options: LoaderOptions, n_bytes: in
     Raises:
         InvalidArgumentError: there is room for no row, or nothing to cache.
     """
-    if not source.row_bytes:
-        raise InvalidArgumentError("device_cache holds rows of node-level tensors, and the graph has none")
+    wrong = obstacle(source)
+    if wrong is not None:
+        raise InvalidArgumentError(wrong)
     parts = parts_of(source)
-    if any(part.prefix + PLACE in part.widths for part in parts):
-        raise InvalidArgumentError(f"device_cache uses the name {PLACE!r} itself: rename this tensor")
     width = max(part.width for part in parts)
     if n_bytes < width:
         raise InvalidArgumentError(
@@ -130,6 +146,7 @@ def read_rows(source: Source, ids: Tensor, options: LoaderOptions) -> Iterator[d
         cache="none",
         feature_cache=0,
         neighbor_cache=0,
+        feature_dtype="stored",
         io=options["io"],
         checksums=options["checksums"],
         aggregate=options.get("aggregate"),

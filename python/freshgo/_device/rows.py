@@ -54,14 +54,12 @@ class Rows:
         parts: list[Part],
         assemble: Assemble,
         device: torch.device,
-        cached: Mapping[str, Tensor] | None = None,
         *,
         padded: bool = False,
     ) -> None:
-        """``cached``: the tables of a cache on the device. ``padded``: batches may have nodes without rows, whose id is
-        -1."""
-        self._parts, self._assemble, self._device = parts, assemble, device
-        self._cached, self._padded = cached, padded
+        """``padded``: batches may have nodes without rows, whose id is -1."""
+        self._parts, self._assemble, self._device, self._padded = parts, assemble, device, padded
+        self._cached: Mapping[str, Tensor] | None = None
         self._on_host: Mapping[str, Tensor] = {}
         self._zeros: dict[str, Tensor] = {}  # a row for nodes that pad, by the names of tensors on the host
 
@@ -74,6 +72,10 @@ class Rows:
         """Take the rows of these tensors, in locked memory, from the host from now on. Whoever unlocks it waits for the
         device first, and then calls this without them."""
         self._on_host = tables
+
+    def hold(self, cached: Mapping[str, Tensor] | None) -> None:
+        """Take rows from these tables of a cache on the device from now on."""
+        self._cached = cached
 
     def finish(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Complete the rows of all nodes of a batch."""

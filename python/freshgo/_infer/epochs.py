@@ -149,6 +149,7 @@ class Epochs:
             memory=int(self._task.memory * LOADED),
             disk=Disk(checksums=True),
             device=self._task.device,
+            device_cache=None,
             progress=False,
         )
 

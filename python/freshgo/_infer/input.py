@@ -115,5 +115,6 @@ class Input:
             disk=Disk(checksums=True),
             cache=None,
             device=self._device,
+            device_cache=None,
             progress=False,
         )

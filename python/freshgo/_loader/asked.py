@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import torch
 
@@ -66,7 +66,7 @@ class Asked:
     embeddings: dict[str | None, list[Any]]
     """The rows of tables that learn, by node type; None: of a graph with one."""
     device: torch.device | None
-    device_cache: int | None
+    device_cache: int | Literal["auto"] | None
     edge_index: str
     transform: Callable[[Any], Any] | None
     transform_workers: int
@@ -124,7 +124,7 @@ class Asked:
             history=history,
             embeddings=_embeddings(given("embeddings")),
             device=device,
-            device_cache=checks.size("device_cache", given("device_cache")),
+            device_cache=_device_cache(given("device_cache")),
             edge_index=checks.choice("edge_index", given("edge_index"), choices.EdgeIndexForm),
             transform=given("transform"),
             transform_workers=workers,
@@ -135,8 +135,16 @@ class Asked:
             member=member,
             progress=False if progress is True and member.now().rank > 0 else progress,
         )
+        if asked.device_cache == "auto" and not asked._may_cache():
+            asked = dataclasses.replace(asked, device_cache=None)
         asked._check_together(given("device"))
         return asked
+
+    def _may_cache(self) -> bool:
+        """Whether a loader that nobody gave a cache on the device may have one. An order of batches that is made for
+        the cache in memory stays as it was when the loader was opened."""
+        others = self.history is not None or self.options["pad"] or self.options["reorder"] != 0
+        return self.device is not None and not others and self.ranks.share is None and self.ranks.features is None
 
     def _check_together(self, device: object) -> None:
         if self.edge_index == "EdgeIndex" and importlib.util.find_spec("torch_geometric") is None:
@@ -149,8 +157,6 @@ class Asked:
             raise InvalidArgumentError(
                 f"device_cache needs a CUDA device, such as device='cuda', got device={device!r}"
             )
-        if self.device_cache is not None and self.options["feature_dtype"] == "stored":
-            raise InvalidArgumentError("device_cache holds float32 rows: it cannot be used with feature_dtype='stored'")
         if self.device_cache is not None and self.history is not None:
             raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
         if self.options["no_edge_ids"] and self.history is not None:
@@ -264,6 +270,17 @@ def _given(name: str, value: object, kind: type[Given]) -> Given:
     if value is not None and not isinstance(value, kind):
         raise DTypeError(f"{name} must be a freshgo.{kind.__name__} or None, got {checks.shown(value)}")
     return kind() if value is None else value
+
+
+def _device_cache(given: Any) -> int | Literal["auto"] | None:
+    """Return the bytes of a cache on the device, None for no cache."""
+    if isinstance(given, str) and given == "auto":
+        return "auto"
+    if isinstance(given, str) and not any(letter.isdigit() for letter in given):
+        raise InvalidArgumentError(
+            f"device_cache must be a number of bytes, a string such as '2GiB', 'auto' or None, got {given!r}"
+        )
+    return checks.size("device_cache", given) or None
 
 
 def _history_options(history: object) -> LoaderOptions | None:

@@ -65,7 +65,7 @@ class Engine:
         self.at = Position()
         self._agreement = Agreement()
         self._history = None if asked.history is None else asked.history._steps
-        self._on_demand = 0  # calls that wait for a batch on demand; changed under the lock of the position
+        self.on_demand = 0  # calls that wait for a batch on demand; changed under the lock of the position
         if self._history is not None:
             self._history.bind(self, request.hops)
         self.delivery = delivery.open_delivery(
@@ -141,6 +141,8 @@ class Engine:
         its batches."""
         self.delivery.stop()
         self._batch_maker.begin(share)
+        if mode == "train" and not self.on_demand and self.delivery.due(within=False):
+            self.openings.refit()
         native = self.openings.ready()
         self.order.check()
         native.take(share.members())
@@ -185,7 +187,7 @@ class Engine:
         if not at.lock.acquire(blocking=False):
             return False
         try:
-            if self._on_demand:
+            if self.on_demand:
                 return False
             at.interrupted()
             self.delivery.stop()
@@ -256,13 +258,13 @@ class Engine:
         """Return a batch on demand, which is no part of an epoch."""
         with self.at.lock:  # so that a budget does not close what makes it
             native = self.openings.ready()
-            self._on_demand += 1
+            self.on_demand += 1
         try:
             with stage("freshgo.sample"):
                 raw = self.delivery.one(self._batch_maker.one(native.sample(ask), self.ranks.now()))
         finally:
             with self.at.lock:
-                self._on_demand -= 1
+                self.on_demand -= 1
         return self.assembler.transformed(self.assembler.arranged(raw, request))
 
     def config(self) -> dict[str, Any]:

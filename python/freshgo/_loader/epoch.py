@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from freshgo._args.choices import Uneven
 from freshgo._loader.engine import Batches, Engine
-from freshgo._loader.position import Mode
+from freshgo._loader.position import FEW, Mode
 from freshgo._loader.ranks import Share
 from freshgo._native.loader import RawBatch
 from freshgo._observe import log
@@ -108,6 +108,9 @@ class Epoch(Iterator[Any]):
         if self._run is None:
             self._begin()
         self._check_ranks()
+        worth = self._mode == "train" and self._end - self._next >= FEW
+        if worth and not engine.on_demand and engine.delivery.due(within=True):
+            self._again()
         while True:
             self._check()
             try:

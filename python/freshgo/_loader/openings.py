@@ -36,6 +36,12 @@ class Reader(Protocol):
     def closing(self) -> None:
         """Leave it alone, when this returns."""
 
+    def fit(self) -> dict[str, Any]:
+        """Choose, while no native loader is open, which rows stay on a device; return options of the next one."""
+
+    def unfit(self) -> dict[str, Any]:
+        """Hold no rows that were chosen so, and return options of the next native loader."""
+
 
 class Openings:
     """A native loader, with memory of its own or lent by a budget.
@@ -113,6 +119,18 @@ class Openings:
     def keep(self, **options: object) -> None:
         """Take these options when it is opened again."""
         self._options = {**self._options, **options}
+
+    def refit(self) -> None:
+        """Let the reader choose the rows that stay on a device, and open the native loader again without them."""
+        with self._lock:
+            self.give_back()  # the memory in which rows are ranked and read
+            self.keep(**self._reader.unfit())
+            self.keep(**self._reader.fit())
+            try:
+                self.ready()
+            except BudgetError as error:  # to say where rows are takes memory too
+                log.LOG.info("no device_cache: %s", error)
+                self.keep(**self._reader.unfit())
 
     def stop(self) -> None:
         """End the running epoch, if there is one."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 Mode = Literal["train", "trace", "plain"]
 
-_FEW = 32
+FEW = 32
 """Fewer batches than these are not worth opening a loader for. Arbitrary."""
 
 
@@ -36,7 +36,7 @@ class Position:
 
     def interrupted(self) -> None:
         """Note that the library is closed in mid-epoch, to be opened again where the iterator goes on."""
-        if self.busy and self.counted - self.since < _FEW:
+        if self.busy and self.counted - self.since < FEW:
             self.hurried += 1
 
     def end(self) -> None:

@@ -82,7 +82,8 @@ class StatefulLoader:
           ``"rows_remote"``; ``"rows_served"`` for other ranks, ``"bytes_sent"`` and ``"bytes_received"``,
           ``"turns"`` of the exchange, ``"seconds_exchanging"``, ``"exchange"`` (the way of the next one),
           ``"hot_rows"`` in memory, and ``"bytes_read"`` and ``"requests"`` of the parts.
-        - ``"openings"``: how often a :class:`MemoryBudget` opened it; 1 without one.
+        - ``"openings"``: how often it was opened: more than once by a :class:`MemoryBudget`, or for the rows that a
+          device holds.
         - ``"epochs"``: the epochs that were consumed from their first batch to their last, with what each added.
         """
         return self._engine.stats(prefix)

@@ -92,7 +92,8 @@ def test_filling_keeps_the_order_of_the_ids() -> None:
     n_id = torch.tensor([5, 0, 8])
     missed = torch.tensor([0])
     place = torch.tensor([2, ~0, 3], dtype=torch.int32)
-    complete = device_rows.Rows(parts, device_rows.assemble, torch.device("cpu"), cache.tables)
+    complete = device_rows.Rows(parts, device_rows.assemble, torch.device("cpu"))
+    complete.hold(cache.tables)
     batch = complete.finish({"n_id": n_id, "place": place, "x": x[missed], "y": y[missed], "edge_attr": y})
     assert list(batch) == ["n_id", "x", "y", "edge_attr"]
     assert batch["x"].equal(x[n_id])

@@ -75,6 +75,21 @@ def test_cached_rows_are_not_sent(form: Form, where: str, cache: str) -> None:
     assert stats["held"] / stats["rows"] > 1.3 * stats["device_cache_rows"] / 3000
 
 
+@pytest.mark.parametrize(
+    ("stored", "width"), [("float16", 48), ("bfloat16", 48), ("int8-per-row", 32), ("int8-per-column", 24)]
+)
+@pytest.mark.parametrize("feature_dtype", ["float32", "stored"])
+def test_rows_are_held_as_they_are_stored(
+    graph: dict[str, Any], tmp_path: Path, stored: str, width: int, feature_dtype: str
+) -> None:
+    with freshgo.convert(graph, tmp_path / "graph", dtype={"x": stored}, progress=False) as store:
+        stats = check(store, "20kB", "train", feature_dtype=feature_dtype, memory="32MiB", feature_cache="50kB")
+        held = WIDTH - 96 + width
+        assert stats["device_cache_rows"] == 20_000 // held
+        assert stats["device_cache_bytes"] == held * stats["device_cache_rows"]
+        assert 0 < stats["held"] < stats["rows"]
+
+
 def test_cached_rows_are_used_by_the_stream_of_the_consumer(store: Any) -> None:
     with Loader(store, **GIVEN, input_nodes="train", device="cuda", device_cache="100kB") as moved:
         for batch in moved:
@@ -152,7 +167,7 @@ def test_the_ranking_is_over_all_types(typed: Graph) -> None:
     ("change", "match"),
     [
         ({"device_cache": 100}, r"room for a row of every node-level tensor, 115 bytes, got 100"),
-        ({"device_cache": 0}, r"got 0"),
+        ({"device_cache": "all"}, r"a string such as '2GiB', 'auto' or None, got 'all'"),
     ],
 )
 def test_wrong_caches(graph: dict[str, Any], change: dict[str, Any], match: str) -> None:

@@ -38,7 +38,7 @@ def test_the_same_batches(machine: Any, store_path: Path, more: dict[str, Any]) 
     with (
         machine.loading() as device,
         Loader(store_path, **GIVEN, **plain_options) as plain,
-        Loader(store_path, **GIVEN, **more, device=device) as moved,
+        Loader(store_path, **GIVEN, **{"device_cache": None, **more}, device=device) as moved,
     ):
         for epoch in range(3):
             plain.set_epoch(epoch)

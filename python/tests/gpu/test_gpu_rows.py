@@ -29,7 +29,7 @@ def check(machine: Any, data: Any, reads: bool = True, **given: Any) -> dict[str
     with (
         machine.loading() as device,
         Loader(data, **plain_given) as plain,
-        Loader(data, **given, device=device) as moved,
+        Loader(data, **{"device_cache": None, **given}, device=device) as moved,
     ):
         for epoch in range(2):
             plain.set_epoch(epoch)
@@ -59,12 +59,33 @@ def test_the_device_reads_the_rows(machine: Any, tmp_path: Path, where: str, mor
 
 
 @pytest.mark.parametrize("stored", ["float16", "bfloat16", "int8"])
-def test_rows_are_widened_on_the_device(machine: Any, tmp_path: Path, stored: str) -> None:
+@pytest.mark.parametrize("more", [{}, {"device_cache": "300kB"}], ids=str)
+def test_rows_are_widened_on_the_device(machine: Any, tmp_path: Path, stored: str, more: dict[str, Any]) -> None:
     data = wide_rows()
     with freshgo.convert(data, tmp_path / "narrow.freshgo", dtype={"x": stored}, progress=False) as store:
         for feature_dtype in ("float32", "stored"):
-            stats = check(machine, store, **WIDE, feature_dtype=feature_dtype)
+            stats = check(machine, store, **WIDE, feature_dtype=feature_dtype, **more)
+            assert (stats["held"] > 0) == bool(more)
             assert stats["locked_bytes"] <= data["x"].nbytes * 0.6
+
+
+@pytest.mark.parametrize("dtype", [None, {}, {"x": "float16"}, {"x": "int8"}], ids=str)
+def test_the_cache_that_the_device_has_room_for(
+    machine: Any, tmp_path: Path, dtype: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default: after the first epoch the device holds all rows of a graph as small as this."""
+    monkeypatch.setattr(LateStreams, "left", 1 << 30)
+    data: Any = wide_rows()
+    if dtype is not None:
+        data = freshgo.convert(data, tmp_path / "fits.freshgo", dtype=dtype, progress=False)
+    with machine.loading() as device, Loader(data, **WIDE) as plain, Loader(data, **WIDE, device=device) as moved:
+        for epoch in range(3):
+            for want, got in zip(plain, moved, strict=True):
+                same(want, got)
+            assert (moved.stats()["device_cache_rows"] == 4000) == (epoch > 0)
+            assert moved.stats()["device_cache_bytes"] <= 4000 * 600
+        epochs = moved.stats()["epochs"]
+        assert [epoch["held"] for epoch in epochs] == [0, epochs[1]["rows"], epochs[2]["rows"]]
 
 
 @pytest.mark.parametrize("cache", [None, "20kB"])

@@ -90,8 +90,7 @@ def test_an_epoch_waits_for_nothing(kind: str, cache: str | None) -> None:
     model = getattr(nets, kind)(24, 16, num_layers=2, out_channels=7).cuda()
     accelerate(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
-    more = {} if cache is None else {"device_cache": cache}
-    with Loader(random_graph(), **GIVEN, transpose=True, device="cuda", **more) as loader:
+    with Loader(random_graph(), **GIVEN, transpose=True, device="cuda", device_cache=cache) as loader:
         for epoch in range(2):
             loader.set_epoch(epoch)
             with no_waiting():

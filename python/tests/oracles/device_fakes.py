@@ -36,6 +36,8 @@ class LateStreams:
     """
 
     last: LateStreams
+    left, total = 0, 0  # bytes of the device: no cache fits, unless a test says so
+    failed = 0  # how often it ran out of memory
 
     def __init__(self, device: torch.device) -> None:
         LateStreams.last = self
@@ -117,6 +119,12 @@ class LateStreams:
     def use(self, tensor: torch.Tensor) -> None:
         assert not self.inside
         self.used.add(tensor.data_ptr())
+
+    def memory(self) -> tuple[int, int]:
+        return self.left, self.total
+
+    def failures(self) -> int:
+        return self.failed
 
     def advance(self, to: int) -> None:
         with self.lock:
