@@ -23,7 +23,9 @@ from freshgo.errors import ClosedError, CudaError, DTypeError, InvalidArgumentEr
 from freshgo.policies import Resolved
 
 if TYPE_CHECKING:
+    from freshgo._device.drawing import Drawing
     from freshgo._device.mover import Ahead, Mover
+    from freshgo._device.packed import Unpacking
     from freshgo._device.row_cache import DeviceCache
     from freshgo._device.rows import Rows
 
@@ -120,13 +122,22 @@ class OnDevice:
     """Batches are copied to a device, without the rows that it holds, or reads itself in memory of the host."""
 
     def __init__(
-        self, mover: Mover, rows: Rows, cache: DeviceCache | None, *, look: bool, narrow: bool, reads: bool
+        self,
+        mover: Mover,
+        rows: Rows,
+        cache: DeviceCache | None,
+        drawing: Drawing | None = None,
+        *,
+        look: bool,
+        narrow: bool,
+        reads: bool,
     ) -> None:
         """``look``: send the next batch before it is asked for. ``narrow``: send rows as they are stored; whoever
         takes the batch widens them on the device. ``reads``: the device can read locked memory of the host."""
         self._mover = mover
         self._rows = rows
         self._cache = cache
+        self._drawing = drawing
         self._look = look
         self._narrow = narrow
         self._reads = reads
@@ -140,7 +151,7 @@ class OnDevice:
 
         held = None if self._cache is None else self._cache.row_of_node
         adapted = {**options, "holds": HELD, "held": held, "lock_memory": True, "packed": True}
-        adapted["rows_by_id"] = self._reads
+        adapted["rows_by_id"], adapted["seeds_only"] = self._reads, self._drawing is not None
         if options["history"] is None:  # whose levels the library groups
             adapted["transpose"] = False
         return {**adapted, "feature_dtype": "stored"} if self._narrow else adapted
@@ -148,6 +159,9 @@ class OnDevice:
     def opened(self, native: NativeLoader) -> None:
         tables = native.tables() if self._reads else {}
         self._rows.read(tables)
+        self._mover.load(native)
+        if self._drawing is not None:
+            LOG.info("the device draws from neighbour lists of %s", format_size(self._drawing.n_bytes))
         with self._changed:
             self._open = True
         if tables:
@@ -194,6 +208,7 @@ class OnDevice:
             "device_cache_rows": 0 if cache is None else cache.rows,
             "device_cache_bytes": 0 if cache is None else cache.n_bytes,
             "locked_bytes": self._rows.bytes_on_host,
+            "device_lists_bytes": 0 if self._drawing is None else self._drawing.n_bytes,
         }
 
     def close(self) -> None:
@@ -239,9 +254,11 @@ def open_delivery(
     options: LoaderOptions,
     cache_bytes: int | None,
     pin_memory: bool = False,
+    *,
+    draws: bool = False,
 ) -> Delivery:
     """Return what brings batches to ``device``, with the rows that it is to hold already there, or to the host, where
-    they may be in page-locked memory. Batches have the edge types of ``drawn``."""
+    they may be in page-locked memory. Batches have the edge types of ``drawn``. ``draws``: the device draws them."""
     if device is None:
         return _on_pinned() if pin_memory else OnHost()
     from freshgo._device import pinned_memory, rows
@@ -264,10 +281,14 @@ def open_delivery(
     look = options["prefetch"] > 0 and options["history"] is None  # whose update comes before the next batch
     stay = on_host(source.types, options["num_relations"])
     unpack = Unpacking(grouped_by(drawn) if options["transpose"] and options["history"] is None else {})
+    drawing = None
+    if draws:
+        drawing = _drawing(device, source, options, unpack, reads=reads)
+        unpack = Unpacking({})  # of the seeds, which have no edges yet
     if cache_bytes is None:
         found = Rows(parts, assemble, device, padded=bool(options["pad"]))
-        mover = Mover(streams, found.finish if reads else None, stay, unpack)
-        return OnDevice(mover, found, None, look=look, narrow=bool(source.narrow), reads=reads)
+        mover = Mover(streams, found.finish if reads else None, stay, unpack, drawing)
+        return OnDevice(mover, found, None, drawing, look=look, narrow=bool(source.narrow), reads=reads)
     from freshgo._device import row_cache
 
     ids = row_cache.choose(source, policy, options, cache_bytes)
@@ -282,6 +303,26 @@ def open_delivery(
         ) from error
     found = Rows(parts, assemble, device, cache.tables)
     return OnDevice(Mover(streams, found.finish, stay, unpack), found, cache, look=look, narrow=False, reads=reads)
+
+
+def _drawing(device: torch.device, source: Source, options: LoaderOptions, group: Unpacking, *, reads: bool) -> Drawing:
+    from freshgo._device.drawing import Drawing
+    from freshgo._native import cuda
+
+    if not reads:
+        raise InvalidArgumentError(
+            f"sample_on='device' needs kernels that run on {device} and read locked memory of the host: "
+            f"{cuda.obstacle(device) or 'the driver does not lock memory that the device reads'}; use sample_on='cpu'"
+        )
+    edges = [source.num_edges(edge_type) for edge_type in source.types.edge_types]
+    return Drawing(
+        device,
+        (source.types.total, sum(edges)),
+        options["fanouts"],  # of one edge type, or the library refuses them
+        group,
+        replace=options["replace"],
+        numbered=not options["no_edge_ids"],
+    )
 
 
 def delivered(attributes: Attributes, device: torch.device | None, pin_memory: bool) -> Attributes:
