@@ -120,6 +120,19 @@ func fg_cuda_map(in *C.fg_mapping, scratch unsafe.Pointer, scratchBytes *C.int64
 	})
 }
 
+//export fg_cuda_draw_count
+func fg_cuda_draw_count(in *C.fg_drawing, scratch unsafe.Pointer, scratchBytes *C.int64_t, on *C.fg_cuda_queue,
+	err *C.fg_error) C.int32_t {
+	return queue(on, err, func(status uintptr) ([]gpu.Launch, error) {
+		return cuda.DrawCount(unsafe.Pointer(in), scratch, (*int64)(scratchBytes), status)
+	})
+}
+
+//export fg_cuda_draw
+func fg_cuda_draw(in *C.fg_drawing, on *C.fg_cuda_queue, err *C.fg_error) C.int32_t {
+	return queue(on, err, func(status uintptr) ([]gpu.Launch, error) { return cuda.Draw(unsafe.Pointer(in), status) })
+}
+
 //export fg_cuda_gather
 func fg_cuda_gather(in *C.fg_gathering, on *C.fg_cuda_queue, err *C.fg_error) C.int32_t {
 	return queue(on, err, func(status uintptr) ([]gpu.Launch, error) { return cuda.Gather(unsafe.Pointer(in), status) })

@@ -144,6 +144,20 @@ func fg_loader_tables(h *C.fg_loader, out *C.fg_batch, err *C.fg_error) C.int32_
 	})
 }
 
+//export fg_loader_list
+func fg_loader_list(h *C.fg_loader, list C.int32_t, first, n C.int64_t, out *C.int64_t, err *C.fg_error) C.int32_t {
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
+		if n < 0 || out == nil {
+			return invalid("%d elements at %p", int64(n), out)
+		}
+		there, err := loader.ReadList(l.loader, int(list), int64(first), unsafe.Slice((*int64)(out), n))
+		if err == nil && !there {
+			return errEnd
+		}
+		return err
+	})
+}
+
 // checkSlots returns an error unless the caller has room for the tensors of a batch.
 func checkSlots(out *C.fg_batch, most int) error {
 	out.num_tensors = 0

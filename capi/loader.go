@@ -71,6 +71,9 @@ func openLoader(
 	if o.Packed {
 		h.maxTensors += batch.PackTensors
 	}
+	if o.SeedsOnly {
+		h.maxTensors++ // the key
+	}
 	h.pool, h.reserved = l.PoolBytes()
 	buffers.GrowPool(h.pool, h.reserved)
 	h.waits, h.cancel = context.WithCancel(context.Background())

@@ -19,7 +19,7 @@ from measure import limits
 from torch_geometric.data import Data
 from training import BATCHES, COLUMNS, MODELS, NODES, ROW, Step, device, epoch, journal, make, meter, options, stepper
 
-from freshgo import History, Loader, propagate
+from freshgo import Device, History, Loader, propagate
 from freshgo.nn import accelerate, precomputed
 
 ROUNDS = 3
@@ -39,6 +39,7 @@ class Lever:
 
 
 TENTH, AUTO = (NODES * ROW // 10, "auto") if meter.real else (None, None)
+DRAWN: dict[str, Any] = {"device": Device("cuda", sample_on="device")} if meter.real else {}
 LEVERS = {
     "no option": Lever(),
     "transpose": Lever({"transpose": True}),
@@ -48,6 +49,8 @@ LEVERS = {
     "float16 rows": Lever({"transpose": True}, half=True),
     "device cache of a tenth": Lever({"transpose": True, "device_cache": TENTH}),
     "device cache by default": Lever({"transpose": True, "device_cache": AUTO}),
+    "drawn by the device": Lever({"transpose": True, **DRAWN}),
+    "drawn by the device, pad": Lever({"transpose": True, "pad": True, **DRAWN}),
     "history": Lever({"transpose": True}, history=True),
     "all that go together": Lever({"transpose": True, "pad": True}, recorded=True, first_layer=True, half=True),
 }

@@ -160,6 +160,11 @@ func (d *Drawn) copyRelation(b *Batch, i int) error {
 	return d.transposeGraph(b, &g, types.EdgeName(i, ""), "")
 }
 
+// AddKey adds the key of the batch's draws.
+func (b *Batch) AddKey(key sample.Key) error {
+	return b.addCounts(draw.KeyName, []int64{int64(key.Stream())})
+}
+
 // addEdgeIndex appends edges that are grouped by target, with their sources, as rows of sources and targets; in a
 // packed batch the sources alone, as ptr gives the targets.
 func addEdgeIndex[T int32 | uint32](b *Batch, name string, sources []T, ptr []int64) ([]int64, error) {

@@ -115,6 +115,8 @@ type Options struct {
 	// RowsByID: batches bring no rows of node tensors that are whole in memory, if the allocator can lock them for a
 	// device. The consumer reads these rows by n_id. See fetch.Given.
 	RowsByID bool `option:"rows_by_id"`
+	// SeedsOnly: batches of an epoch are their seeds and a key, by which the consumer draws them. See seedsonly.go.
+	SeedsOnly bool `option:"seeds_only"`
 
 	Subgraph sample.SubgraphType `option:"subgraph_type"` // which edges between its nodes a batch has
 	// Disjoint: one tree per seed; always so with TimeAttr

@@ -81,6 +81,9 @@ func (m *Sampling) Check() error {
 	if err := validatePad(m); err != nil {
 		return err
 	}
+	if err := validateSeedsOnly(m); err != nil {
+		return err
+	}
 	return o.validateLinks(&m.Parts)
 }
 

@@ -94,8 +94,8 @@ func (f *Features) lockResident(m *draw.Sampling, alloc mem.Allocator) {
 }
 
 // readable reports whether a consumer can read the rows of a tensor in memory itself: not rows of edges, and not rows
-// that change, that are widened, or that are packed.
+// that change, that are widened, or that are packed; of a consumer that draws all batches these too.
 func readable(m *draw.Sampling, t *draw.Tensor) bool {
 	return m.Options.RowsByID && len(t.Memory) > 0 && m.Parts.Reaches(t) && !t.ByEdge && t.Trained == nil &&
-		t.Narrow == nil && !(m.Parts.Packed && batch.Packs(t))
+		t.Narrow == nil && (m.Options.SeedsOnly || !(m.Parts.Packed && batch.Packs(t)))
 }

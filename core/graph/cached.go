@@ -90,7 +90,7 @@ func (o *Opened) Cache(
 // CacheLoaded does the same for an array that is in memory whole, which is checked then. Its memory is the lists' from
 // then on.
 func CacheLoaded(a *IDs, loaded *Loaded, lists *cache.Neighbors, indptr *offsets.Table) error {
-	column, err := lists.CutColumn(loaded.Block, a.Width(), loaded.ids.read)
+	column, err := lists.CutColumn(loaded.Block, a.Width(), loaded.ids.Read)
 	if err == nil {
 		a.lists = &listColumn{lists: lists, column: column, indptr: indptr}
 	}

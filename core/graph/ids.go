@@ -66,8 +66,8 @@ func (a *IDs) SetIndices(r *sample.Relation) {
 	r.Indices64, r.Packed = a.wide, a.packed
 }
 
-// read sets out to the ids in memory from a position on.
-func (a *IDs) read(first int64, out []int64) {
+// Read sets out to the ids in memory from a position on.
+func (a *IDs) Read(first int64, out []int64) {
 	switch {
 	case a.packed != nil:
 		a.packed.Unpack(first, out)

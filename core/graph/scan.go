@@ -45,7 +45,7 @@ func (a *IDs) ScanSome(
 		}
 		for first := 0; first < all; first += step {
 			part := buffer[:min(ScanIDs, all-first)]
-			a.read(int64(first), part)
+			a.Read(int64(first), part)
 			if err := visitPart(ctx, int64(first), part, visit); err != nil {
 				return err
 			}

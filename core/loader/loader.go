@@ -64,6 +64,14 @@ func (l *Loader) Tables() (tables []*draw.Tensor) {
 	return tables
 }
 
+// ReadList copies a part of a neighbour list of a loader, see draw.ReadList.
+func ReadList(l *Loader, list int, first int64, out []int64) (there bool, err error) {
+	if err := l.usable(); err != nil {
+		return false, err
+	}
+	return draw.ReadList(&l.draw, list, first, out)
+}
+
 // Mode is the purpose of an epoch.
 type Mode int
 

@@ -63,6 +63,7 @@ func (l *Loader) open(ctx context.Context) error {
 		{"", draw.NewLists(&l.draw).Open},
 		{"", topology.OpenOrder},
 		{"reading tensors", func(ctx context.Context) error { return l.rows.Open(ctx, &l.draw, l.alloc) }},
+		{"", func(context.Context) error { return draw.CheckSeedsOnly(&l.draw) }},
 		{"", l.draw.OpenSampler},
 		{"", func(ctx context.Context) error { return draw.LearnEnvelope(ctx, &l.draw) }},
 		{"", func(ctx context.Context) error { return l.history.open(ctx, &l.draw, l.alloc) }},
@@ -92,7 +93,7 @@ func divideBesideLocked(ctx context.Context, l *Loader) error {
 			return l.draw.ReserveFixed(g)
 		case err == nil: // batches have more rows than the division knows of
 			continue
-		case !errors.As(err, &small) || !given.Unlock():
+		case !errors.As(err, &small) || l.draw.Options.SeedsOnly || !given.Unlock():
 			return err
 		}
 	}

@@ -98,7 +98,8 @@ func (p *preparer) copyWhenRoom(b *batch.Batch, bytes int64, copyOut func(*batch
 }
 
 // drawer makes the batches of an epoch, each in a preparer: it draws them now (drawNow), takes them from a window
-// (windowDrawer), or draws them for their nodes alone (traceDrawer). The cache chooses it when the epoch begins.
+// (windowDrawer), leaves them to the consumer (seedDrawer), or draws them for their nodes alone (traceDrawer). The
+// cache chooses it when the epoch begins.
 type drawer interface {
 	// lease waits for what drawing a batch takes. A preparer leases before it takes its ticket, so that the oldest batch
 	// always has a worker, and the gate's order cannot starve it. nil: batches need no worker.
@@ -120,8 +121,11 @@ func drawNow(e *epoch) (drawer, error) {
 		return nil, err
 	}
 	d := nowDrawer{epoch: e, order: order, blocks: newBlockOrder(e, order)}
-	if e.pruner.Prunes() {
+	switch {
+	case e.pruner.Prunes():
 		return &pruningDrawer{d}, nil
+	case e.loader.draw.Options.SeedsOnly:
+		return &seedDrawer{d}, nil
 	}
 	return &d, nil
 }
@@ -204,6 +208,29 @@ func (d *pruningDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker)
 		p.drawn.BatchRows.Cut(places)
 	}
 	if err := p.makeTensors(b); err != nil {
+		return err
+	}
+	return p.filler.Fill(b)
+}
+
+// seedDrawer makes batches that are their seeds and a key, for a consumer that draws.
+type seedDrawer struct{ nowDrawer }
+
+func (*seedDrawer) lease(context.Context) (*sample.Worker, error) { return nil, nil }
+
+func (d *seedDrawer) make(p *preparer, b *batch.Batch, _ *sample.Worker) error {
+	number := d.epoch.shareSchedule.Number(b.Index)
+	if err := d.order.Batch(d.epoch.ctx, number, &p.drawn.Request); err != nil {
+		return err
+	}
+	p.drawn.Graph.OnlySeeds(p.drawn.Request.Seeds, d.epoch.loader.draw.Parts.Schema.Hops)
+	if err := p.takeWhole(&p.drawn.Graph); err != nil {
+		return err
+	}
+	if err := p.makeTensors(b); err != nil {
+		return err
+	}
+	if err := b.AddKey(d.order.BatchKey(number)); err != nil {
 		return err
 	}
 	return p.filler.Fill(b)

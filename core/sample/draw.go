@@ -204,9 +204,11 @@ func absorb(key, word uint64) uint64 { return mix((key ^ word) + golden) }
 type stream uint64
 
 // hopKey returns the state of the streams of a hop before a node is absorbed.
-func hopKey(k Key, hop int) uint64 {
-	h := absorb(absorb(0, domainSample), k.Seed)
-	return absorb(absorb(absorb(h, k.Epoch), k.Batch), uint64(hop))
+func hopKey(k Key, hop int) uint64 { return absorb(k.Stream(), uint64(hop)) }
+
+// Stream returns the state of the streams of a batch before a hop is absorbed, for whoever draws the batch elsewhere.
+func (k Key) Stream() uint64 {
+	return absorb(absorb(absorb(absorb(0, domainSample), k.Seed), k.Epoch), k.Batch)
 }
 
 func (s stream) next() (uint64, stream) {

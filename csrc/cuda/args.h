@@ -104,10 +104,29 @@ typedef struct fgc_group {
   uint64_t *status;
 } fgc_group;
 
+/* fg_draw_*: see draw.h. */
+typedef struct fgc_draw {
+  const int64_t *ptr; /* [nodes + 1] */
+  const void *source; /* [edges] */
+  int64_t nodes, edges;
+  const int64_t *target; /* [targets] */
+  int64_t targets, fanout;
+  uint64_t key;
+  int64_t *first;   /* [targets] */
+  uint64_t *total;
+  uint32_t *counts; /* [tiles] */
+  int64_t tiles;
+  int64_t *position, *neighbor; /* [drawn] */
+  int64_t drawn;
+  int32_t wide, replace, hop;
+  int32_t lanes;    /* that draw for one target: a power of two */
+  uint64_t *status;
+} fgc_draw;
+
 /* fg_map_*: see map.h. */
 typedef struct fgc_map {
   const void *id;
-  int64_t n;
+  int64_t n, kept;
   void *node, *local;
   uint64_t *keys;      /* [slots] */
   uint32_t *first;     /* [slots]: where the id occurs first; then its number */

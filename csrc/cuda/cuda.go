@@ -3,8 +3,8 @@
 //
 // It guarantees that what it plans is what the kernels expect, because both are built from the same headers (args.h,
 // instances.h), and that planning reads the caller's struct and nothing behind it. The kernels (aggregate.h,
-// attention.h, dot.h, sort.h, map.h, gather.h: FastGL, sections 4.2 and 4.3) are C++ against warp.h, which is the
-// device for nvcc and an emulator for any other compiler: their logic is tested here without a device, and their
+// attention.h, dot.h, sort.h, map.h, draw.h, gather.h: FastGL, sections 4.2 and 4.3) are C++ against warp.h, which is
+// the device for nvcc and an emulator for any other compiler: their logic is tested here without a device, and their
 // machine code is there with the build tag cuda only, after `make cuda`. capi is the only user. A plan costs one call
 // into C, about 200 ns, and 5 KB on the stack of the caller.
 package cuda
@@ -69,6 +69,20 @@ func Transpose(in, scratch unsafe.Pointer, n *int64, status uintptr) ([]gpu.Laun
 func Map(in, scratch unsafe.Pointer, n *int64, status uintptr) ([]gpu.Launch, error) {
 	return launches(func(p *C.fgc_plan) C.int32_t {
 		return C.fgc_plan_map((*C.fg_mapping)(in), scratch, (*C.int64_t)(n), C.uintptr_t(status), p)
+	})
+}
+
+// DrawCount plans fg_cuda_draw_count. `in` is an *fg_drawing, scratch as for Aggregate.
+func DrawCount(in, scratch unsafe.Pointer, n *int64, status uintptr) ([]gpu.Launch, error) {
+	return launches(func(p *C.fgc_plan) C.int32_t {
+		return C.fgc_plan_draw_count((*C.fg_drawing)(in), scratch, (*C.int64_t)(n), C.uintptr_t(status), p)
+	})
+}
+
+// Draw plans fg_cuda_draw. `in` is an *fg_drawing.
+func Draw(in unsafe.Pointer, status uintptr) ([]gpu.Launch, error) {
+	return launches(func(p *C.fgc_plan) C.int32_t {
+		return C.fgc_plan_draw((*C.fg_drawing)(in), C.uintptr_t(status), p)
 	})
 }
 

@@ -5,6 +5,7 @@
 #include "aggregate.h"
 #include "attention.h"
 #include "dot.h"
+#include "draw.h"
 #include "gather.h"
 #include "map.h"
 #include "sort.h"

@@ -8,7 +8,8 @@
  * leaves a bit an id, a scan of the counts, and the numbers. Insertion, count and the last step, in which every id
  * fetches its number, access the table at random, 32 bytes an id each; all else is 30 bytes an id in order.
  *
- * Local ids equal the local ids of the CPU (core/sample/idmap.go): ids are numbered by first occurrence, seeds first.
+ * Local ids equal the local ids of the CPU (core/sample/nodes.go): ids are numbered by first occurrence, seeds first.
+ * The ids before `kept` keep their places as numbers, also those that occur again among them.
  */
 #ifndef FRESHGO_CUDA_MAP_H
 #define FRESHGO_CUDA_MAP_H
@@ -66,7 +67,8 @@ FGC_FN void map_count(const fgc_map &m) {
     FGC_UNROLL
     for (int u = 0; u < AHEAD; u++) {
       const int64_t at = first + i + u * FGC_WARP;
-      const unsigned firsts = ballot(slot[u] != NOWHERE && place[u] == at + lane_index());
+      const int64_t mine = at + lane_index();
+      const unsigned firsts = ballot(slot[u] != NOWHERE && (place[u] == mine || mine < m.kept));
       if (lane_index() == 0 && at < m.n) m.firsts[at / FGC_WARP] = firsts;
       n += (uint32_t)count_ones(firsts);
     }
@@ -83,7 +85,7 @@ FGC_FN void map_number(const fgc_map &m) {
     if (firsts >> lane_index() & 1) {
       const uint32_t number = next + (uint32_t)count_ones(firsts & ((1u << lane_index()) - 1));
       put_integer(m.node, m.wide, number, integer_at(m.id, m.wide, at + lane_index()));
-      m.first[m.slot[at + lane_index()]] = number;
+      if (at + lane_index() >= m.kept) m.first[m.slot[at + lane_index()]] = number; /* else it is the place */
     }
     next += (uint32_t)count_ones(firsts);
   }

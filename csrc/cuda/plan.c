@@ -255,15 +255,17 @@ int32_t fgc_plan_transpose(FG_IN fg_transposition *in, void *scratch, int64_t *s
 int32_t fgc_plan_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes, uintptr_t status, fgc_plan *p) {
   int32_t code = begin(p, in->struct_size, sizeof *in);
   if (code != FG_OK) return code;
-  if ((in->index_bytes != 4 && in->index_bytes != 8) || in->n < 0) return misfit(p);
+  if ((in->index_bytes != 4 && in->index_bytes != 8) || in->n < 0 || in->kept < 0 || in->kept > in->n)
+    return misfit(p);
   if (in->n > 1 << 30)
     return refuse(p, FG_INVALID, "%lld ids, expected at most %d on a device", (long long)in->n, 1 << 30);
 
   int64_t slots = 64;
   while (slots < 2 * in->n) slots *= 2;
   purse money = {.at = (uintptr_t)scratch};
-  fgc_map m = {.id = in->id, .n = in->n, .node = in->node, .local = in->local, .tiles = parts(in->n, FGC_CHUNK),
-               .slot_mask = (uint32_t)(slots - 1), .wide = in->index_bytes == 8, .status = (uint64_t *)status};
+  fgc_map m = {.id = in->id, .n = in->n, .kept = in->kept, .node = in->node, .local = in->local,
+               .tiles = parts(in->n, FGC_CHUNK), .slot_mask = (uint32_t)(slots - 1), .wide = in->index_bytes == 8,
+               .status = (uint64_t *)status};
   m.keys = spend(&money, slots * 8);
   m.first = spend(&money, slots * 4);
   m.slot = spend(&money, in->n * 4);
@@ -278,6 +280,51 @@ int32_t fgc_plan_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes
   ADD(p, "fg_scan", FGC_THREADS, FGC_WARPS * 4, c);
   ADD(p, "fg_map_number", m.tiles * FGC_WARP, 0, m);
   ADD(p, "fg_map_local", in->n, 0, m);
+  return FG_OK;
+}
+
+/* ---- draws ---------------------------------------------------------------- */
+
+static int32_t begin_draw(FG_IN fg_drawing *in, uintptr_t status, fgc_draw *d, fgc_plan *p) {
+  int32_t code = begin(p, in->struct_size, sizeof *in);
+  if (code != FG_OK) return code;
+  if ((in->index_bytes != 4 && in->index_bytes != 8) || in->num_nodes < 0 || in->num_edges < 0 || in->num_targets < 0 ||
+      in->num_drawn < 0 || in->fanout < -1 || (in->num_targets > 0 && in->num_nodes == 0))
+    return misfit(p);
+  if (too_many(p, "nodes", in->num_nodes) || too_many(p, "targets", in->num_targets) ||
+      too_many(p, "drawn edges", in->num_drawn))
+    return FG_INVALID;
+  *d = (fgc_draw){.ptr = in->ptr, .source = in->source, .nodes = in->num_nodes, .edges = in->num_edges,
+                  .target = in->target, .targets = in->num_targets, .fanout = in->fanout, .key = in->key,
+                  .first = in->first, .total = in->total, .tiles = parts(in->num_targets, FGC_CHUNK),
+                  .position = in->position, .neighbor = in->neighbor, .drawn = in->num_drawn,
+                  .wide = in->index_bytes == 8, .replace = in->replace != 0, .hop = in->hop,
+                  .lanes = in->fanout < 0 ? FGC_WARP : power(in->fanout, 1, FGC_WARP), .status = (uint64_t *)status};
+  return FG_OK;
+}
+
+int32_t fgc_plan_draw_count(FG_IN fg_drawing *in, void *scratch, int64_t *scratch_bytes, uintptr_t status,
+    fgc_plan *p) {
+  fgc_draw d;
+  int32_t code = begin_draw(in, status, &d, p);
+  if (code != FG_OK) return code;
+  purse money = {.at = (uintptr_t)scratch};
+  d.counts = spend(&money, d.tiles * 4);
+  if (settled(p, scratch, scratch_bytes, money.spent, &code)) return code;
+  fgc_scan c = {.counts = d.counts, .n = d.tiles};
+  ADD(p, "fg_draw_count", d.tiles * FGC_WARP, 0, d);
+  ADD(p, "fg_scan", d.tiles > 0 ? FGC_THREADS : 0, FGC_WARPS * 4, c);
+  ADD(p, "fg_draw_first", d.tiles * FGC_WARP, 0, d);
+  return FG_OK;
+}
+
+int32_t fgc_plan_draw(FG_IN fg_drawing *in, uintptr_t status, fgc_plan *p) {
+  fgc_draw d;
+  int32_t code = begin_draw(in, status, &d, p);
+  if (code != FG_OK) return code;
+  if (parts(d.targets * d.lanes, FGC_THREADS) > MOST)
+    return refuse(p, FG_INVALID, "%lld targets are too many for one launch: use smaller batches", (long long)d.targets);
+  ADD(p, "fg_draw", in->num_drawn == 0 ? 0 : d.targets * d.lanes, 0, d);
   return FG_OK;
 }
 

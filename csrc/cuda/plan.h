@@ -34,6 +34,9 @@ int32_t fgc_plan_attention(FG_IN fg_attention *in, int32_t back, uintptr_t statu
 int32_t fgc_plan_transpose(FG_IN fg_transposition *in, void *scratch, int64_t *scratch_bytes, uintptr_t status,
     fgc_plan *out);
 int32_t fgc_plan_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes, uintptr_t status, fgc_plan *out);
+int32_t fgc_plan_draw_count(FG_IN fg_drawing *in, void *scratch, int64_t *scratch_bytes, uintptr_t status,
+    fgc_plan *out);
+int32_t fgc_plan_draw(FG_IN fg_drawing *in, uintptr_t status, fgc_plan *out);
 int32_t fgc_plan_gather(FG_IN fg_gathering *in, uintptr_t status, fgc_plan *out);
 
 #endif

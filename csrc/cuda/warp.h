@@ -67,12 +67,15 @@ FGC_FN unsigned same_as(uint32_t v) { return __match_any_sync(~0u, v); }
 
 FGC_FN int count_ones(unsigned v) { return __popc(v); }
 FGC_FN int first_one(unsigned v) { return __ffs((int)v) - 1; }
+/* The upper half of a product. */
+FGC_FN uint64_t multiply_high(uint64_t a, uint64_t b) { return __umul64hi(a, b); }
 
 FGC_FN uint64_t compare_and_swap(uint64_t *p, uint64_t old, uint64_t v) {
   return atomicCAS((unsigned long long *)p, (unsigned long long)old, (unsigned long long)v);
 }
 FGC_FN void atomic_max(uint64_t *p, uint64_t v) { atomicMax((unsigned long long *)p, (unsigned long long)v); }
 FGC_FN void atomic_min(uint32_t *p, uint32_t v) { atomicMin(p, v); }
+FGC_FN void atomic_add(uint64_t *p, uint64_t v) { atomicAdd((unsigned long long *)p, (unsigned long long)v); }
 /* Subtracts 1 and returns what was there. */
 FGC_FN uint32_t atomic_decrement(uint32_t *p) { return atomicSub(p, 1u); }
 /* What the lane has written is there for whoever sees what it writes next; and the other way round. */
@@ -106,6 +109,10 @@ FGC_FN void sync_team(const Team &t) { emulator::vote(t.mask, false); }
 FGC_FN unsigned same_as(uint32_t v) { return emulator::match(~0u, v); }
 FGC_FN int count_ones(unsigned v) { return __builtin_popcount(v); }
 FGC_FN int first_one(unsigned v) { return __builtin_ffs((int)v) - 1; }
+FGC_FN uint64_t multiply_high(uint64_t a, uint64_t b) {
+  __extension__ typedef unsigned __int128 Wide;
+  return (uint64_t)((Wide)a * b >> 64);
+}
 FGC_FN uint64_t compare_and_swap(uint64_t *p, uint64_t old, uint64_t v) {
   emulator::perhaps_yield();
   uint64_t was = *p;
@@ -119,6 +126,10 @@ FGC_FN void atomic_max(uint64_t *p, uint64_t v) {
 FGC_FN void atomic_min(uint32_t *p, uint32_t v) {
   emulator::perhaps_yield();
   if (*p > v) *p = v;
+}
+FGC_FN void atomic_add(uint64_t *p, uint64_t v) {
+  emulator::perhaps_yield();
+  *p += v;
 }
 FGC_FN uint32_t atomic_decrement(uint32_t *p) {
   emulator::perhaps_yield();

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from freshgo.links import LinkLoader
     from freshgo.loader import Loader
     from freshgo.memory import MemoryBudget
-    from freshgo.options import Disk, Ranks
+    from freshgo.options import Device, Disk, Ranks
     from freshgo.plan import Plan
     from freshgo.policies import Auto, Belady, Hotness, Online
     from freshgo.propagate import propagate
@@ -66,6 +66,7 @@ __all__ = [
     "Batch",
     "Belady",
     "Block",
+    "Device",
     "Disk",
     "FreshgoError",
     "HeteroBatch",
@@ -125,7 +126,7 @@ _LATER = {
     "links": ("LinkLoader",),
     "loader": ("Loader",),
     "memory": ("MemoryBudget",),
-    "options": ("Disk", "Ranks"),
+    "options": ("Device", "Disk", "Ranks"),
     "plan": ("Plan",),
     "policies": ("Auto", "Belady", "Hotness", "Online"),
     "propagate": ("propagate",),

@@ -20,7 +20,7 @@ from freshgo._loader.request import Request, in_graph
 from freshgo._loader.stateful import StatefulLoader
 from freshgo._native.options import LoaderOptions
 from freshgo.memory import MemoryBudget
-from freshgo.options import Disk, PyGOptions, Ranks
+from freshgo.options import Device, Disk, PyGOptions, Ranks
 from freshgo.policies import Policy
 from freshgo.samplers import NeighborSampler, RandomWalk
 
@@ -102,10 +102,10 @@ class Loader(StatefulLoader, Generic[BatchType]):
         num_workers (int, default 0): threads that sample and copy rows, divided among the batches in preparation; more
             than 1024 count as 1024. 0 is as many as there are cores that this process may use, by its affinity and the
             quotas of its control groups, divided among the ranks of this host (``LOCAL_WORLD_SIZE``).
-        device (str or torch.device, default None: the CPU): where the tensors of a batch go, such as ``"cuda"`` or
-            ``"cuda:1"``. Copies run beside the training, one batch ahead of it (with ``prefetch``, and without
-            ``history``), and the host waits for none. A device that cannot be used raises what ``torch.zeros(1,
-            device=device)`` raises.
+        device (str, torch.device or Device, default None: the CPU): where the tensors of a batch go, such as ``"cuda"``
+            or ``"cuda:1"``. Copies run beside the training, one batch ahead of it (with ``prefetch``, and without
+            ``history``), and the host waits for none. With a :class:`Device`, kernels may draw the batches there. A
+            device that cannot be used raises what ``torch.zeros(1, device=device)`` raises.
         transform (callable, default None): called with each batch, on its device; the loop gets its result.
         progress (bool or callable, default True): show a bar where opening the loader, or a batch that the loop waits
             for, takes more than five seconds; of several ranks, the first does. A callable is called with ``(stage,
@@ -271,7 +271,7 @@ class Loader(StatefulLoader, Generic[BatchType]):
         edge_index: EdgeIndexForm = "tensor",
         history: History | None = None,
         embeddings: Embeddings = None,
-        device: str | torch.device | None = None,
+        device: str | torch.device | Device | None = None,
         pin_memory: bool = False,
         device_cache: int | str | None = "auto",
         transform: Callable[[Any], BatchType] | None = None,

@@ -54,7 +54,34 @@ if TYPE_CHECKING:
     Embeddings: TypeAlias = Embedding | Sequence[Embedding] | Mapping[str, Embedding | Sequence[Embedding]] | None
     Negatives = NegativeMode | Mapping[str, Any] | tuple[Any, ...] | NegativeSampling | None
 
-__all__ = ["Disk", "LinkOptions", "LoaderOptions", "PyGOptions", "Ranks"]
+__all__ = ["Device", "Disk", "LinkOptions", "LoaderOptions", "PyGOptions", "Ranks"]
+
+
+@entry
+@dataclass(frozen=True, repr=False)
+class Device:
+    """A device, and what it does: ``Loader(..., device=Device("cuda", sample_on="device"))``.
+
+    Args:
+        on: where the tensors of a batch go, as ``device`` of a :class:`Loader`.
+        sample_on: who draws batches: ``"cpu"``, the threads of the loader, or ``"device"``, its kernels. The batches
+            are the same. The device draws uniformly, with and without replacement, in a homogeneous graph that is whole
+            in memory and has no edge-level tensors. It holds the neighbour lists: 4 bytes an edge and 8 a node, and 4
+            an edge more for ``e_id``, unless the edges were sorted by target. Tensors of nodes are read from locked
+            memory. See docs/device.md. Not with ``pad``, ``device_cache``, and what draws otherwise.
+
+    Raises:
+        InvalidArgumentError, DTypeError: ``sample_on`` is invalid; the loader checks ``on``.
+    """
+
+    on: str | torch.device | None = None
+    sample_on: Literal["cpu", "device"] = "cpu"
+
+    def __post_init__(self) -> None:
+        checks.choice("sample_on", self.sample_on, ("cpu", "device"))
+
+    def __repr__(self) -> str:
+        return fields.shown(self)
 
 
 @entry
@@ -219,7 +246,7 @@ class CommonOptions(PyGOptions, total=False):
     pad: bool
     return_edge_id: bool
     edge_index: EdgeIndexForm
-    device: str | torch.device | None
+    device: str | torch.device | Device | None
     pin_memory: bool
     device_cache: int | str | None
     transform: Callable[[Any], Any] | None

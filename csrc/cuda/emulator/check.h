@@ -136,5 +136,6 @@ void check_attention_back();
 void check_transpose();
 void check_map();
 void check_gather();
+void check_draws();
 
 #endif

@@ -11,7 +11,7 @@ int main(int argc, char **argv) {
       {"dots", check_dots},             {"bad_graphs", check_bad_graphs},
       {"attention", check_attention},   {"attention_back", check_attention_back},
       {"transpose", check_transpose},   {"map", check_map},
-      {"gather", check_gather},
+      {"gather", check_gather},         {"draws", check_draws},
   };
   for (const auto &c : checks) {
     if (argc < 2) puts(c.name);

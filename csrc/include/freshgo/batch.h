@@ -80,6 +80,17 @@ int32_t fg_loader_next(fg_loader *loader, int32_t timeout_ms, fg_batch *batch, f
  * Blocks: no. Threads: any. Ownership: as fg_loader_next. Returns: FG_OK, FG_CLOSED, FG_INVALID, FG_BUDGET. */
 int32_t fg_loader_tables(fg_loader *loader, fg_batch *tables, fg_error *err);
 
+enum {
+  FG_LIST_PTR = 0,    /* where the in-edges of each node begin, [num_nodes + 1] */
+  FG_LIST_SOURCE = 1, /* their sources, [num_edges] */
+  FG_LIST_EDGE = 2    /* the caller's numbers of the edges, [num_edges] */
+};
+
+/* Copies n elements of a list of a loader with `seeds_only`, from `first` on, to out.
+ * Blocks: no. Threads: any. Ownership: none passes.
+ * Returns: FG_OK, FG_END (edges have their positions for numbers, and nothing is copied), FG_CLOSED, FG_INVALID. */
+int32_t fg_loader_list(fg_loader *loader, int32_t list, int64_t first, int64_t n, int64_t *out, fg_error *err);
+
 /* Takes the batch that fg_loader_sample made.
  * Blocks: no. Threads: any. Ownership: the handle ends, also with an error of the batch; with FG_OK the tensors pass to
  * the caller; any other code makes none. Returns: FG_OK, FG_CLOSED, FG_INVALID. */

@@ -83,6 +83,8 @@ typedef struct fg_mapping {
   int32_t index_bytes; /* 4 or 8: of id, node and local */
   FG_IN void *id;      /* [n], not negative; a negative id gets the local id -1 and is reported as FG_BAD_INDEX */
   int64_t n;           /* at most 2^30 */
+  int64_t kept;        /* the first ids, which keep their places as numbers, also where one occurs again among them;
+                          later ids have the number of the first place */
   void *node;          /* out: [n]; the first *count elements are written, each id once */
   void *local;         /* out: [n]: node[local[i]] is id[i] */
   int64_t *count;      /* out, on the device */
@@ -92,6 +94,37 @@ typedef struct fg_mapping {
  * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_CUDA. */
 int32_t fg_cuda_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes, FG_IN fg_cuda_queue *on,
                     fg_error *err);
+
+/* The in-edges of the targets of a hop, drawn uniformly: the edges that a loader draws for the batch of this key (see
+ * `seeds_only`). First call fg_cuda_draw_count, then fg_cuda_draw with num_drawn of *total and the same other
+ * members. */
+typedef struct fg_drawing {
+  uint32_t struct_size;
+  int32_t index_bytes;   /* 4 or 8: of source */
+  FG_IN int64_t *ptr;    /* [num_nodes + 1]: the in-edges of each node are ptr[v] to ptr[v + 1] */
+  int64_t num_nodes;     /* fewer than 2^31, as are targets */
+  FG_IN void *source;    /* [num_edges] */
+  int64_t num_edges;
+  FG_IN int64_t *target; /* [num_targets]: nodes; one may occur several times, with the same draws */
+  int64_t num_targets;
+  int64_t fanout;        /* edges drawn for a target, 0 or more; -1: all, in their order */
+  uint64_t key;          /* of the batch */
+  int32_t hop;           /* from 0 */
+  int32_t replace;       /* draw with replacement */
+  int64_t *first;        /* [num_targets]: where the drawn edges of each target begin; out of fg_cuda_draw_count */
+  uint64_t *total;       /* their number, zero before; out of fg_cuda_draw_count, on the device */
+  int64_t num_drawn;     /* fewer than 2^31 */
+  int64_t *position;     /* out: [num_drawn]: of each edge in source */
+  int64_t *neighbor;     /* out: [num_drawn]: source[position] */
+} fg_drawing;
+
+/* `scratch` as for fg_cuda_aggregate.
+ * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_CUDA. */
+int32_t fg_cuda_draw_count(FG_IN fg_drawing *in, void *scratch, int64_t *scratch_bytes, FG_IN fg_cuda_queue *on,
+                           fg_error *err);
+
+/* Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_INVALID, FG_CUDA. */
+int32_t fg_cuda_draw(FG_IN fg_drawing *in, FG_IN fg_cuda_queue *on, fg_error *err);
 
 /* One-sided loading: the device reads rows from host memory. out[i] = cache[slot[i]] if slot[i] is not negative, else
  * table[index[i]]; rows with wrong indices or slots become zeros. */

@@ -23,8 +23,10 @@ from freshgo.errors import ClosedError, CudaError, DTypeError, InvalidArgumentEr
 from freshgo.policies import Resolved
 
 if TYPE_CHECKING:
+    from freshgo._device.drawing import Drawing
     from freshgo._device.fitting import Fitting
     from freshgo._device.mover import Ahead, Mover
+    from freshgo._device.packed import Unpacking
     from freshgo._device.row_cache import DeviceCache
     from freshgo._device.rows import Rows
 
@@ -138,7 +140,15 @@ class OnDevice:
     """Batches are copied to a device, without the rows that it holds, or reads itself in memory of the host."""
 
     def __init__(
-        self, mover: Mover, rows: Rows, fitting: Fitting | None, *, look: bool, narrow: bool, reads: bool
+        self,
+        mover: Mover,
+        rows: Rows,
+        fitting: Fitting | None,
+        drawing: Drawing | None = None,
+        *,
+        look: bool,
+        narrow: bool,
+        reads: bool,
     ) -> None:
         """``fitting`` chooses a cache in the first epoch. ``look``: send the next batch before it is asked for.
         ``narrow``: send rows as they are stored; whoever takes the batch widens them on the device. ``reads``: the
@@ -146,6 +156,7 @@ class OnDevice:
         self._mover = mover
         self._rows = rows
         self._fitting = fitting
+        self._drawing = drawing
         self._cache: DeviceCache | None = None
         self._received = 0  # batches of the epochs before
         self._look = look
@@ -183,7 +194,7 @@ class OnDevice:
 
         held = None if self._cache is None else self._cache.row_of_node
         adapted = {**options, "holds": HELD, "held": held, "lock_memory": True, "packed": True}
-        adapted["rows_by_id"] = self._reads
+        adapted["rows_by_id"], adapted["seeds_only"] = self._reads, self._drawing is not None
         if options["history"] is None:  # whose levels the library groups
             adapted["transpose"] = False
         return {**adapted, "feature_dtype": "stored"} if self._narrow else adapted
@@ -191,6 +202,9 @@ class OnDevice:
     def opened(self, native: NativeLoader) -> None:
         tables = native.tables() if self._reads else {}
         self._rows.read(tables)
+        self._mover.load(native)
+        if self._drawing is not None:
+            LOG.info("the device draws from neighbour lists of %s", format_size(self._drawing.n_bytes))
         with self._changed:
             self._open = True
         if tables:
@@ -238,6 +252,7 @@ class OnDevice:
             "device_cache_rows": 0 if cache is None else cache.rows,
             "device_cache_bytes": 0 if cache is None else cache.n_bytes,
             "locked_bytes": self._rows.bytes_on_host,
+            "device_lists_bytes": 0 if self._drawing is None else self._drawing.n_bytes,
         }
 
     def close(self) -> None:
@@ -283,9 +298,11 @@ def open_delivery(
     options: LoaderOptions,
     cache: int | Literal["auto"] | None,
     pin_memory: bool = False,
+    *,
+    draws: bool = False,
 ) -> Delivery:
     """Return what brings batches to ``device``, with the rows that it is to hold already there, or to the host, where
-    they may be in page-locked memory. Batches have the edge types of ``drawn``."""
+    they may be in page-locked memory. Batches have the edge types of ``drawn``. ``draws``: the device draws them."""
     if device is None:
         return _on_pinned() if pin_memory else OnHost()
     from freshgo._device import pinned_memory, row_cache, rows
@@ -309,8 +326,12 @@ def open_delivery(
     look = options["prefetch"] > 0 and options["history"] is None  # whose update comes before the next batch
     stay = on_host(source.types, options["num_relations"])
     unpack = Unpacking(grouped_by(drawn) if options["transpose"] and options["history"] is None else {})
+    drawing = None
+    if draws:
+        drawing = _drawing(device, source, options, unpack, reads=reads)
+        unpack = Unpacking({})  # of the seeds, which have no edges yet
     found = Rows(parts, assemble, device, padded=bool(options["pad"]))
-    mover = Mover(streams, found.finish if reads else None, stay, unpack)
+    mover = Mover(streams, found.finish if reads else None, stay, unpack, drawing)
 
     def make(n_bytes: int) -> DeviceCache:
         with streams.side():
@@ -318,7 +339,7 @@ def open_delivery(
 
     chooses = cache == "auto" and row_cache.obstacle(source) is None
     fitting = Fitting(make, streams, parts, device) if chooses else None
-    delivery = OnDevice(mover, found, fitting, look=look, narrow=bool(source.narrow), reads=reads)
+    delivery = OnDevice(mover, found, fitting, drawing, look=look, narrow=bool(source.narrow), reads=reads)
     if isinstance(cache, int):
         try:
             delivery.hold(make(cache))
@@ -328,6 +349,26 @@ def open_delivery(
                 f"leave room for the model and its batches ({error})"
             ) from error
     return delivery
+
+
+def _drawing(device: torch.device, source: Source, options: LoaderOptions, group: Unpacking, *, reads: bool) -> Drawing:
+    from freshgo._device.drawing import Drawing
+    from freshgo._native import cuda
+
+    if not reads:
+        raise InvalidArgumentError(
+            f"sample_on='device' needs kernels that run on {device} and read locked memory of the host: "
+            f"{cuda.obstacle(device) or 'the driver does not lock memory that the device reads'}; use sample_on='cpu'"
+        )
+    edges = [source.num_edges(edge_type) for edge_type in source.types.edge_types]
+    return Drawing(
+        device,
+        (source.types.total, sum(edges)),
+        options["fanouts"],  # of one edge type, or the library refuses them
+        group,
+        replace=options["replace"],
+        numbered=not options["no_edge_ids"],
+    )
 
 
 def delivered(attributes: Attributes, device: torch.device | None, pin_memory: bool) -> Attributes:

@@ -27,9 +27,11 @@ import torch
 from torch import Tensor
 
 from freshgo._args.types import Types
+from freshgo._device.drawing import KEY, Drawing
 from freshgo._device.packed import LAYOUT, PACKED, Part, Unpacking, kept, parts_of
 from freshgo._native import libraries
 from freshgo._native.loader import Batches, RawBatch
+from freshgo._native.loader import Loader as NativeLoader
 from freshgo._observe.ranges import stage
 
 ON_HOST = frozenset({"num_sampled_nodes", "num_sampled_edges", "history_counts"})
@@ -52,6 +54,7 @@ def on_host(types: Types, num_edge_types: int) -> set[str]:
     """ON_HOST for batches of a graph: ``num_edge_types`` counts the edge types that a batch has."""
     return {
         "history_counts",
+        KEY,
         *(types.node_name(i, "num_sampled_nodes") for i in range(len(types.num_nodes))),
         *(types.edge_name(i, "num_sampled_edges") for i in range(num_edge_types)),
     }
@@ -81,6 +84,9 @@ class Streams(Protocol):
 
     def unpack(self, make: Unpacking, copies: Tensors, parts: list[Part]) -> Tensors:
         """Queue the work of ``make`` on the side stream."""
+
+    def draw(self, make: Drawing, batch: Tensors, key: int) -> Tensors:
+        """Do the work of ``make`` on the side stream. The host waits for what is queued there before."""
 
     def record(self) -> Event:
         """The point that the side stream has been filled to."""
@@ -115,19 +121,22 @@ class Mover:
         finish: Callable[[Tensors], Tensors] | None = None,
         stay: Set[str] = ON_HOST,
         unpack: Unpacking | None = None,
+        draw: Drawing | None = None,
     ) -> None:
         """``finish``, which may change, is called in the side stream with what was copied and returns what the consumer
-        gets. Tensors named in ``stay`` stay on the host. ``unpack`` is for packed batches."""
+        gets. Tensors named in ``stay`` stay on the host. ``unpack`` is for packed batches, ``draw`` for those that are
+        seeds and a key."""
         self._streams = streams
         self.finish = finish
         self._stay = stay
         self._unpack = unpack
+        self._draw = draw
         self.beside = ""  # what else takes the memory of the device, as a sentence for where it ends
         self._sent: deque[tuple[Event, list[Tensor]]] = deque()  # memory of the host that copies may still read
 
     def again(self) -> Mover:
         """Another one for the same device, that knows nothing of what this one has sent."""
-        other = Mover(self._streams, self.finish, self._stay, self._unpack)
+        other = Mover(self._streams, self.finish, self._stay, self._unpack, self._draw)
         other.beside = self.beside
         return other
 
@@ -158,6 +167,10 @@ class Mover:
                 made = self._streams.unpack(self._unpack, copies, parts)
                 copies.pop(PACKED, None)
                 copies = made | copies
+            if self._draw is not None and KEY in stay:
+                copies |= self._streams.draw(self._draw, copies, int(stay[KEY]))
+                stay = {name: copies.pop(name) for name in self._stay & copies.keys()}
+                del stay[KEY]
             if self.finish is not None:
                 copies = self.finish(copies)
             if computes or self.finish is not None:
@@ -165,6 +178,12 @@ class Mover:
             if self.finish is not None:  # which may read memory of the host too
                 self._sent[-1] = (event, self._sent[-1][1])
         return Moving(copies | stay, event)
+
+    def load(self, native: NativeLoader) -> None:
+        """Copy to the device what batches are drawn from, if they are drawn there."""
+        if self._draw is not None:
+            with self._streams.side():
+                self._draw.load(native)
 
     def begin_thread(self) -> None:
         """Let this thread send batches, whatever other threads do meanwhile."""
@@ -352,6 +371,9 @@ class CudaStreams:
 
     def unpack(self, make: Unpacking, copies: Tensors, parts: list[Part]) -> Tensors:
         return make(copies, parts)
+
+    def draw(self, make: Drawing, batch: Tensors, key: int) -> Tensors:
+        return make(batch, key)
 
     def record(self) -> Event:
         event: Event = self._side.record_event()

@@ -78,7 +78,7 @@ class Unpacking:
             else:
                 found[part.name] = stored.to(part.dtype)
         for name, stored in sources.items():
-            found[name] = self._edge_index(stored, found[name.replace("edge_index", "ptr")])
+            found[name] = self.edge_index(stored, found[name.replace("edge_index", "ptr")])
         batch = copies | found
         for prefix, nodes in self.grouped.items():
             stored, targets = batch[f"{prefix}edge_index"]
@@ -87,7 +87,7 @@ class Unpacking:
                 found |= self._by_source(prefix, stored, targets, batch[f"{nodes}n_id"].numel())
         return found
 
-    def _edge_index(self, sources: Tensor, ptr: Tensor) -> Tensor:
+    def edge_index(self, sources: Tensor, ptr: Tensor) -> Tensor:
         """Edges that are grouped by target, from their sources and from where the edges of each target begin."""
         out = torch.empty((2, sources.numel()), dtype=torch.int64, device=sources.device)
         out[0].copy_(sources)

@@ -21,7 +21,7 @@ from freshgo._loader.seed_order import SeedOrder, seed_order
 from freshgo._native.options import LoaderOptions, Settings
 from freshgo.errors import DTypeError, InvalidArgumentError, LibraryError
 from freshgo.memory import MemoryBudget
-from freshgo.options import Disk, Ranks, cannot_combine
+from freshgo.options import Device, Disk, Ranks, cannot_combine
 
 if TYPE_CHECKING:
     pass
@@ -66,6 +66,8 @@ class Asked:
     embeddings: dict[str | None, list[Any]]
     """The rows of tables that learn, by node type; None: of a graph with one."""
     device: torch.device | None
+    draws: bool
+    """Whether the device draws the batches."""
     device_cache: int | Literal["auto"] | None
     edge_index: str
     transform: Callable[[Any], Any] | None
@@ -87,7 +89,8 @@ class Asked:
     def of(cls, keywords: Mapping[str, Any]) -> Asked:
         """Check the keywords of a loader."""
         given = keywords.__getitem__
-        device = delivery.resolve(given("device"))
+        place = given("device") if isinstance(given("device"), Device) else Device(given("device"))
+        device = delivery.resolve(place.on)
         policy = policies.resolve("cache", given("cache"))
         disk, ranks = _given("disk", given("disk"), Disk), _given("ranks", given("ranks"), Ranks)
         options = {name: check(name, given(name)) for name, check in _CHECKS.items()}
@@ -124,6 +127,7 @@ class Asked:
             history=history,
             embeddings=_embeddings(given("embeddings")),
             device=device,
+            draws=place.sample_on == "device",
             device_cache=_device_cache(given("device_cache")),
             edge_index=checks.choice("edge_index", given("edge_index"), choices.EdgeIndexForm),
             transform=given("transform"),
@@ -137,13 +141,13 @@ class Asked:
         )
         if asked.device_cache == "auto" and not asked._may_cache():
             asked = dataclasses.replace(asked, device_cache=None)
-        asked._check_together(given("device"))
+        asked._check_together(place.on)
         return asked
 
     def _may_cache(self) -> bool:
         """Whether a loader that nobody gave a cache on the device may have one. An order of batches that is made for
         the cache in memory stays as it was when the loader was opened."""
-        others = self.history is not None or self.options["pad"] or self.options["reorder"] != 0
+        others = self.history is not None or self.draws or self.options["pad"] or self.options["reorder"] != 0
         return self.device is not None and not others and self.ranks.share is None and self.ranks.features is None
 
     def _check_together(self, device: object) -> None:
@@ -164,6 +168,8 @@ class Asked:
                 "history prunes edges by the e_id of batches: it cannot be used with return_edge_id=False"
             )
         self._check_ranks()
+        if self.draws:
+            self._check_draws(device)
         if self.options["pad"]:
             self._check_pad()
         if self.embeddings:
@@ -179,6 +185,17 @@ class Asked:
                 "first_layer stands for a layer over the graph's edges: it cannot be used with a RandomWalk, whose "
                 "edges are not edges of the graph"
             )
+
+    def _check_draws(self, device: object) -> None:
+        """Check that the device makes the batches of this process; the library checks what it draws."""
+        if self.device is None:
+            raise InvalidArgumentError(f"sample_on='device' needs a CUDA device, such as 'cuda', got on={device!r}")
+        others = {"share": self.ranks.share, "features": self.ranks.features, "device_cache": self.device_cache}
+        for option, value in others.items():
+            if value is not None:
+                raise InvalidArgumentError(
+                    f"sample_on='device' cannot be used with {option}={value!r}: use sample_on='cpu'"
+                )
 
     def _check_pad(self) -> None:
         """Check that batches have hops to pad, and that nothing looks their nodes up by n_id."""

@@ -69,7 +69,14 @@ class Engine:
         if self._history is not None:
             self._history.bind(self, request.hops)
         self.delivery = delivery.open_delivery(
-            asked.device, source, request.drawn, request.policy, request.options, asked.device_cache, asked.pin_memory
+            asked.device,
+            source,
+            request.drawn,
+            request.policy,
+            request.options,
+            asked.device_cache,
+            asked.pin_memory,
+            draws=asked.draws,
         )
         options = self.delivery.adapt(request.options)
         self._batch_maker = make(options)

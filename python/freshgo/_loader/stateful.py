@@ -71,8 +71,9 @@ class StatefulLoader:
         - ``"seconds_waiting"``: how long the loop waited for batches; if it is small, the loader does not limit the
           training. ``"seconds_sampling"``, ``"_reading"``, ``"_gathering"``, ``"_planning"``: summed over threads.
           ``"seconds_opening"``; ``"seconds_first_batch"`` and ``"seconds_epoch"`` of the last epoch.
-        - on a device: ``"device_cache_rows"`` and ``"device_cache_bytes"`` of its cache, and ``"locked_bytes"`` of the
-          tensors in memory whose rows the device reads itself.
+        - on a device: ``"device_cache_rows"``, ``"device_cache_bytes"`` of its cache, ``"device_lists_bytes"`` of the
+          neighbour lists that it draws from, and ``"locked_bytes"`` of the tensors in memory whose rows the device
+          reads itself.
         - ``"memory_limit"``, ``"memory_used"``, ``"memory_peak"``, ``"memory_smallest"`` (the smallest
           ``memory`` that works), in bytes; ``"memory"`` and ``"memory_peaks"`` by purpose.
         - ``"engine"``, ``"cache"``, ``"cached_rows"``, ``"cache_capacity"`` (rows), ``"superbatch"``,

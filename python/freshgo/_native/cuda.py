@@ -8,6 +8,7 @@ for each device, which the next call looks at without waiting; :func:`check` wai
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import threading
 import warnings
 from ctypes import c_int64
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from freshgo._native import abi
-from freshgo._native.header import BAD_EDGE, BAD_INDEX, BAD_PTR, BAD_SLOT, CudaQueue, Gathering, Mapping
+from freshgo._native.header import BAD_EDGE, BAD_INDEX, BAD_PTR, BAD_SLOT, CudaQueue, Drawing, Gathering, Mapping
 from freshgo._native.libraries import CUDA_NAME
 from freshgo._observe.log import LOG
 from freshgo.errors import CudaError, InvalidArgumentError
@@ -94,8 +95,51 @@ def run_with_scratch(function: str, raw: ctypes.Structure, device: torch.device)
     abi.call(function, ctypes.byref(raw), scratch.data_ptr(), ctypes.byref(n_bytes), queue)
 
 
-def number(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """fg_cuda_map: ``node``, ``local``, ``count`` of :func:`freshgo.ops.number`."""
+@dataclasses.dataclass(frozen=True)
+class Lists:
+    """Neighbour lists on a device: the sources of node v's in-edges are ``source[ptr[v]:ptr[v + 1]]``."""
+
+    ptr: Tensor
+    """int64 ``[num_nodes + 1]``"""
+    source: Tensor
+    """int32 or int64 ``[num_edges]``"""
+
+
+def draw(
+    lists: Lists, targets: Tensor, fanout: int, key: int, hop: int, *, replace: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """fg_cuda_draw: the in-edges of ``targets`` (int64 ``[n]``) in a hop of the batch with this key: where those of
+    each target begin (``[n]``), their positions in ``source``, and their sources. All are int64. Waits for the device,
+    which says how many there are."""
+    first = torch.empty_like(targets)
+    total = torch.zeros(1, dtype=torch.int64, device=targets.device)
+    raw = Drawing(
+        struct_size=ctypes.sizeof(Drawing),
+        index_bytes=lists.source.element_size(),
+        ptr=lists.ptr.data_ptr(),
+        num_nodes=lists.ptr.numel() - 1,
+        source=lists.source.data_ptr(),
+        num_edges=lists.source.numel(),
+        target=targets.data_ptr(),
+        num_targets=targets.numel(),
+        fanout=fanout,
+        key=key,
+        hop=hop,
+        replace=replace,
+        first=first.data_ptr(),
+        total=total.data_ptr(),
+    )
+    run_with_scratch("fg_cuda_draw_count", raw, targets.device)
+    raw.num_drawn = count = int(total)
+    position, neighbor = (torch.empty(count, dtype=torch.int64, device=targets.device) for _ in range(2))
+    raw.position, raw.neighbor = position.data_ptr(), neighbor.data_ptr()
+    run("fg_cuda_draw", raw, targets.device)
+    return first, position, neighbor
+
+
+def number(ids: Tensor, kept: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """fg_cuda_map: ``node``, ``local``, ``count`` of :func:`freshgo.ops.number`. The first ``kept`` ids keep their
+    places as numbers."""
     ids = ids.contiguous()
     node, local = torch.empty_like(ids), torch.empty_like(ids)
     count = torch.empty(1, dtype=torch.int64, device=ids.device)
@@ -104,6 +148,7 @@ def number(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         index_bytes=ids.element_size(),
         id=ids.data_ptr(),
         n=ids.numel(),
+        kept=kept,
         node=node.data_ptr(),
         local=local.data_ptr(),
         count=count.data_ptr(),

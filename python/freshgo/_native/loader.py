@@ -24,7 +24,7 @@ from freshgo._native.options import LoaderOptions, filled, pointer_to, raw_optio
 from freshgo._native.store import Store
 from freshgo.errors import FreshgoError
 
-__all__ = ["Loader", "RawBatch", "hotness", "share_count", "simulate"]
+__all__ = ["Loader", "RawBatch", "hotness", "read_list", "share_count", "simulate"]
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,13 @@ def _report_stage(loader: int, report: Progress) -> None:
     state = header.Progress()
     abi.call("fg_loader_progress", loader, ctypes.byref(state))
     report(state.stage.decode() or "preparing a batch", int(state.done), int(state.total))
+
+
+def read_list(loader: Loader, number: int, first: int, out: torch.Tensor) -> bool:
+    """Copy a part of a neighbour list to ``out`` (int64 on the CPU), of a loader with ``seeds_only``: LIST_PTR,
+    LIST_SOURCE or LIST_EDGE. Returns False where edges have their positions for numbers."""
+    to = pointer_to(out, ctypes.c_int64)
+    return abi.call("fg_loader_list", loader._handle(), number, first, out.numel(), to) == header.OK
 
 
 def share_count(share: Mapping[str, int], num_batches: int, first_batch: int) -> int:

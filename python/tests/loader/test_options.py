@@ -16,7 +16,7 @@ from flat_options import grouped
 from torch.utils.data import RandomSampler
 
 import freshgo
-from freshgo import Auto, Belady, Disk, History, Labor, LinkLoader, Loader, Ranks, errors
+from freshgo import Auto, Belady, Device, Disk, History, Labor, LinkLoader, Loader, Ranks, errors
 from freshgo._args import choices
 from freshgo._loader import keywords
 from freshgo._native import loader as native_loader
@@ -30,7 +30,7 @@ GRAPH: dict[str, Any] = {
     "w": torch.arange(60.0),
     "t": torch.arange(60),
 }
-GROUPS = {"cache": Auto, "disk": Disk, "ranks": Ranks}
+GROUPS = {"cache": Auto, "device": Device, "disk": Disk, "ranks": Ranks}
 BATCHES = {"state", "ranks", "host", "library"}
 """Who knows of an option that batches depend on: a saved state, ranks that begin an epoch, ranks that share a loader,
 and the library."""
@@ -93,6 +93,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
     "features": ({}, {}, set()),  # of the directory of freshgo.shard
     "exchange": ({}, {}, set()),
     "device": ({}, {"device": "cpu"}, set()),
+    "on": ({}, {"device": Device("cpu")}, set()),
+    "sample_on": ({}, {}, set()),  # of a machine with CUDA
     "pin_memory": ({}, {}, set()),  # of a machine with CUDA
     "device_cache": ({}, {}, set()),
     "disk": ({}, {}, set()),
@@ -133,7 +135,8 @@ WHY: dict[str, str] = {
     **dict.fromkeys(("superbatch", "carry_over", "lookahead", "transfer", "trace_memory", "buffer_memory"), HOW),
     **dict.fromkeys(("scratch", "scratch_size", "io", "checksums"), HOW),
     **dict.fromkeys(("rank", "world_size", "share", "features", "exchange", "device", "pin_memory"), WHERE),
-    "device_cache": WHERE,
+    **dict.fromkeys(("device_cache", "on"), WHERE),
+    "sample_on": HOW,
     **dict.fromkeys(("disk", "ranks"), GROUP),
     **dict.fromkeys(("transform", "edge_index", "progress"), OWN),
     "transform_workers": f"{OWN}; the library learns how many it holds at a time",

@@ -92,6 +92,17 @@ class LateStreams:
         self.made.append(out)
         return out
 
+    def draw(self, make: Any, batch: dict[str, torch.Tensor], key: int) -> dict[str, torch.Tensor]:
+        """The host waits for the counts of each hop, and so for everything before."""
+        assert self.inside
+        self.advance(len(self.queue))
+        out: dict[str, torch.Tensor] = self.compute(lambda: make(batch, key))
+        self.made.append(out)
+        return out
+
+    def compute(self, work: Callable[[], Any]) -> Any:
+        return work()
+
     def device_tensors(self) -> list[torch.Tensor]:
         """Everything that is on the device."""
         return [*self.copies, *(tensor for out in self.made for tensor in out.values())]

@@ -67,6 +67,9 @@ class Emulator:
             def put_together(streams, *given: Any) -> torch.Tensor:  # noqa: N805
                 return self.run(lambda: rows.by_kernel(*given))
 
+            def compute(streams, work: Callable[[], Any]) -> Any:  # noqa: N805
+                return self.run(work)
+
         delivery.resolve = lambda device: None if device is None else self.device
         mover.CudaStreams = Streams  # type: ignore[misc, assignment]
         rows.assembler = lambda device: Streams.last.assemble

@@ -1,0 +1,139 @@
+/*
+ * fg_draw_*: the in-edges of the targets of a hop, drawn uniformly, as the CPU draws them (core/sample/draw.go).
+ *
+ * A target's draws follow from the key of the batch, the hop and its own id. Neither threads nor the order of the work
+ * enter, and positions equal the CPU's to the bit. Counts of each chunk of targets, a scan of them and a prefix sum in
+ * the chunk say where the edges of each target begin. A team then draws for one target: every lane computes every
+ * number of the stream, which costs less than exchanging them, and the lanes compare it with what was drawn before.
+ */
+#ifndef FRESHGO_CUDA_DRAW_H
+#define FRESHGO_CUDA_DRAW_H
+
+#include "warp.h"
+
+namespace fgc {
+
+enum : uint64_t { GOLDEN = 0x9e3779b97f4a7c15ull };
+
+FGC_FN uint64_t mix(uint64_t z) {
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+  return z ^ z >> 31;
+}
+
+FGC_FN uint64_t absorb(uint64_t key, uint64_t word) { return mix((key ^ word) + GOLDEN); }
+
+/* A uniform number in [0, n) by Lemire's method; the state goes on by one for each number that it takes. */
+FGC_FN uint64_t below(uint64_t *state, uint64_t n) {
+  for (;;) {
+    const uint64_t x = mix(*state += GOLDEN), low = x * n;
+    if (low >= n || low >= (0 - n) % n) return multiply_high(x, n);
+  }
+}
+
+/* The in-edges of target i: none where it is no node, or its pointers are wrong. */
+FGC_FN void list_of(const fgc_draw &d, int64_t i, bool notes, int64_t *first, int64_t *degree) {
+  const int64_t node = d.target[i];
+  *first = *degree = 0;
+  if ((uint64_t)node >= (uint64_t)d.nodes) {
+    if (notes) note(d.status, 1 /* FG_BAD_INDEX */, i);
+    return;
+  }
+  const int64_t a = d.ptr[node], b = d.ptr[node + 1];
+  if (a < 0 || b < a || b > d.edges) {
+    if (notes) note(d.status, 3 /* FG_BAD_PTR */, node);
+    return;
+  }
+  *first = a;
+  *degree = b - a;
+}
+
+/* How many edges are drawn out of so many. */
+FGC_FN int64_t drawn_of(const fgc_draw &d, int64_t degree) {
+  if (d.fanout < 0 || (!d.replace && degree < d.fanout)) return degree;
+  return degree == 0 ? 0 : d.fanout;
+}
+
+FGC_FN void draw_count(const fgc_draw &d) {
+  const int64_t chunk = team_index(FGC_WARP), from = chunk * FGC_CHUNK;
+  if (chunk >= d.tiles) return;
+  uint64_t sum = 0;
+  for (int64_t i = from + lane_index(); i < from + FGC_CHUNK && i < d.targets; i += FGC_WARP) {
+    int64_t first, degree;
+    list_of(d, i, true, &first, &degree);
+    sum += (uint64_t)drawn_of(d, degree);
+  }
+  const Team t = team_of(FGC_WARP);
+  for (int with = 1; with < FGC_WARP; with *= 2) sum += shuffle_xor(t, sum, with);
+  if (lane_index() != 0) return;
+  d.counts[chunk] = (uint32_t)sum; /* where this overflows, the total says so */
+  atomic_add(d.total, sum);
+}
+
+FGC_FN void draw_first(const fgc_draw &d) {
+  const int64_t chunk = team_index(FGC_WARP), from = chunk * FGC_CHUNK;
+  if (chunk >= d.tiles) return;
+  const Team t = team_of(FGC_WARP);
+  int64_t before = d.counts[chunk];
+  for (int64_t at = from; at < from + FGC_CHUNK && at < d.targets; at += FGC_WARP) {
+    int64_t first, degree = 0;
+    if (at + t.lane < d.targets) list_of(d, at + t.lane, false, &first, &degree);
+    const int64_t own = drawn_of(d, degree);
+    int64_t upto = own; /* over the lanes up to this one */
+    for (int by = 1; by < FGC_WARP; by *= 2) {
+      const int64_t other = shuffle(t, upto, (t.lane - by) & (FGC_WARP - 1));
+      if (t.lane >= by) upto += other;
+    }
+    if (at + t.lane < d.targets) d.first[at + t.lane] = before + upto - own;
+    before += shuffle(t, upto, FGC_WARP - 1);
+  }
+}
+
+FGC_FN void put_edge(const fgc_draw &d, int64_t at, int64_t position) {
+  d.position[at] = position;
+  d.neighbor[at] = integer_at(d.source, d.wide, position);
+}
+
+FGC_FN void draw(const fgc_draw &d) {
+  const Team t = team_of(d.lanes);
+  const int64_t i = team_index(d.lanes);
+  if (i >= d.targets) return;
+  int64_t start, degree;
+  list_of(d, i, false, &start, &degree);
+  const int64_t k = drawn_of(d, degree), at = d.first[i];
+  if (at < 0 || at + k > d.drawn) { /* not what fg_draw_first wrote for these lists */
+    if (t.lane == 0) note(d.status, 3 /* FG_BAD_PTR */, i);
+    return;
+  }
+  uint64_t state = absorb(absorb(d.key, (uint64_t)d.hop), (uint64_t)d.target[i]);
+  if (d.fanout < 0 || (!d.replace && k == degree)) {
+    for (int64_t e = t.lane; e < k; e += t.size) put_edge(d, at + e, start + e);
+    return;
+  }
+  if (d.replace) {
+    for (int64_t e = 0; e < k; e++) {
+      const int64_t p = (int64_t)below(&state, (uint64_t)degree);
+      if (e % t.size == t.lane) put_edge(d, at + e, start + p);
+    }
+    return;
+  }
+  /* Floyd's method: draw e is a number up to j, or j if that was drawn before. A lane holds one draw of a round; those
+   * of the rounds before are in memory. */
+  for (int64_t round = 0; round < k; round += t.size) {
+    int64_t mine = -1;
+    for (int64_t e = round; e < round + t.size && e < k; e++) {
+      const int64_t j = degree - k + e;
+      int64_t p = (int64_t)below(&state, (uint64_t)j + 1);
+      bool there = mine == p;
+      for (int64_t b = t.lane; b < round; b += t.size) there = there || d.position[at + b] == start + p;
+      if (ballot(t, there) != 0) p = j;
+      if (e - round == t.lane) mine = p;
+    }
+    if (mine >= 0) put_edge(d, at + round + t.lane, start + mine);
+    sync_team(t);
+  }
+}
+
+}  // namespace fgc
+
+#endif

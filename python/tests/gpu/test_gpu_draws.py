@@ -1,0 +1,182 @@
+"""Batches that the device draws are those of the CPU's sampler, to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from graphs import random_graph
+from test_gpu_loader import same
+
+import freshgo
+from freshgo import Device, LinkLoader, Loader, errors
+from freshgo._device import pinned_memory
+
+
+def graph(nodes: int, edges: int, seed: int = 0, *, by_target: bool = False) -> dict[str, Any]:
+    """A graph with a hub, nodes without in-edges, repeated edges and loops."""
+    generator = torch.Generator().manual_seed(seed)
+    ends = (nodes * torch.rand((2, edges), generator=generator) ** 2).long()
+    if by_target:
+        ends = ends[:, ends[1].argsort(stable=True)]
+    x = torch.randn(nodes, 5, generator=generator)
+    return {"num_nodes": nodes, "edge_index": ends, "x": x, "y": torch.randint(9, (nodes,), generator=generator)}
+
+
+def check(machine: Any, data: Any, epochs: int = 2, **given: Any) -> dict[str, Any]:
+    """Every batch, of epochs and on demand, and every trace is the CPU's."""
+    with (
+        machine.loading() as device,
+        Loader(data, **given) as plain,
+        Loader(data, **given, device=Device(device, sample_on="device")) as moved,
+    ):
+        for epoch in range(epochs):
+            plain.set_epoch(epoch)
+            moved.set_epoch(epoch)
+            for want, got in zip(plain, moved, strict=True):
+                same(want, got)
+                assert got.edge_index.device == machine.device
+        stats = moved.stats()
+        assert stats["seconds_sampling"] == stats["seconds_gathering"] == 0 < stats["device_lists_bytes"]
+        assert stats["edges"] == 0
+        same(plain.sample([3, 1, 3]), moved.sample([3, 1, 3]))
+        for want, got in zip(plain.trace(1), moved.trace(1), strict=True):
+            assert want.equal(got)
+        assert plain.state_dict() == moved.state_dict()
+        return stats
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanouts", [[4, 3], [-1], [2, -1], [40, 2], [1, 0, 2], [3, 3, 3], []], ids=str)
+def test_the_batches_of_the_cpu(machine: Any, fanouts: list[int], replace: bool) -> None:
+    size = len(fanouts) + 5 * replace
+    data = graph(150 + 20 * size, 900, seed=size)
+    check(machine, data, num_neighbors=fanouts, replace=replace, batch_size=29, shuffle=True, seed=size)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"prefetch": 0},
+        {"transpose": True},
+        {"return_edge_id": False},
+        {"drop_last": True, "batch_size": 64},
+        {"input_nodes": [5, 9, 5, 5, 0, 9, 7], "batch_size": 7},
+        {"input_weight": torch.arange(200.0), "batch_size": 40},
+        {"num_workers": 1, "batch_size": 300},
+        {"ranks": freshgo.Ranks(rank=1, world_size=3)},
+    ],
+    ids=str,
+)
+def test_options(machine: Any, more: dict[str, Any]) -> None:
+    check(machine, graph(200, 1500), **{"num_neighbors": [4, 3], "batch_size": 32, "shuffle": True, **more})
+
+
+@pytest.mark.parametrize("by_target", [False, True])
+def test_a_store(machine: Any, tmp_path: Path, by_target: bool) -> None:
+    """Edges that come sorted by target have no numbers of their own."""
+    data = graph(200, 1500, by_target=by_target)
+    with freshgo.convert(data, tmp_path / "drawn.freshgo", progress=False) as store:
+        stats = check(machine, store, num_neighbors=[4, 3], batch_size=32, shuffle=True)
+    assert stats["device_lists_bytes"] == 201 * 8 + 1500 * (4 if by_target else 8)
+
+
+def test_resumed(machine: Any) -> None:
+    """A state goes on where it was saved, whoever draws."""
+    data, given = graph(200, 1500), {"num_neighbors": [4, 3], "batch_size": 32, "shuffle": True}
+    with machine.loading() as device, Loader(data, **given) as plain:
+        drawn = Device(device, sample_on="device")
+        with Loader(data, **given, device=drawn) as first:
+            iterator = iter(first)
+            next(iterator)
+            next(iterator)
+            state = first.state_dict()
+        plain.load_state_dict(state)
+        with Loader(data, **given, device=drawn) as second:
+            second.load_state_dict(state)
+            for want, got in zip(plain, second, strict=True):
+                same(want, got)
+
+
+def test_memory_that_is_lent(machine: Any, tmp_path: Path) -> None:
+    """A loader that is opened again draws from the lists that the device has."""
+    given: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 64}
+    freshgo.convert(graph(200, 1500), tmp_path / "lent.freshgo", progress=False).close()
+    with (
+        machine.loading() as device,
+        Loader(tmp_path / "lent.freshgo", **given) as plain,
+        Loader(
+            tmp_path / "lent.freshgo",
+            **given,
+            device=Device(device, sample_on="device"),
+            memory=freshgo.MemoryBudget("64MiB"),
+        ) as moved,
+    ):
+        for epoch in range(2):
+            plain.set_epoch(epoch)
+            moved.set_epoch(epoch)
+            for want, got in zip(plain, moved, strict=True):
+                same(want, got)
+            assert moved._engine.give_back()
+        assert moved.stats()["openings"] == 2
+
+
+WEIGHTED = {**graph(200, 1500), "w": torch.rand(1500)}
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "named"),
+    [
+        (WEIGHTED, {}, "w['\"]"),
+        (WEIGHTED, {"weight_attr": "w"}, "weight_attr"),
+        (graph(200, 1500), {"neighbor_sampler": "labor"}, "neighbor_sampler"),
+        (graph(200, 1500), {"disjoint": True}, "disjoint"),
+        (graph(200, 1500), {"subgraph_type": "induced"}, "induced"),
+        (graph(200, 1500), {"pad": True}, "pad"),
+        (graph(200, 1500), {"device_cache": "1kB"}, "device_cache"),
+        (graph(200, 1500), {"num_neighbors": [freshgo.RandomWalk(walks=3, length=2)]}, "RandomWalk"),
+        (random_graph(200, 1500), {"ranks": freshgo.Ranks(share="host")}, "share"),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) and "x" in value else str(value),
+)
+def test_what_the_device_does_not_draw(machine: Any, data: Any, more: dict[str, Any], named: str) -> None:
+    given = {"num_neighbors": [4, 3], **more}
+    with machine.loading() as device, pytest.raises(errors.InvalidArgumentError, match=f"(?s)sample_on.*({named})"):
+        Loader(data, **given, device=Device(device, sample_on="device"))
+
+
+def test_links_and_types_are_refused(machine: Any) -> None:
+    data = graph(200, 1500)
+    edges = {"edge_index": torch.randint(50, (2, 90))}
+    typed = {"a": {"num_nodes": 50, "x": torch.rand(50, 2)}, ("a", "to", "a"): edges}
+    with machine.loading() as device:
+        drawn = Device(device, sample_on="device")
+        with pytest.raises(errors.InvalidArgumentError, match=r"sample_on.*links"):
+            LinkLoader(data, [3], edge_label_index=data["edge_index"][:, :5], device=drawn)
+        with pytest.raises(errors.InvalidArgumentError, match=r"sample_on.*edge types"):
+            Loader(typed, [3], input_nodes="a", device=drawn)
+
+
+def test_what_is_not_in_memory(machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = graph(4000, 60_000)
+    data["x"] = torch.randn(4000, 500)
+    with freshgo.convert(data, tmp_path / "wide.freshgo", progress=False) as store, machine.loading() as device:
+        drawn = Device(device, sample_on="device")
+        with pytest.raises(errors.InvalidArgumentError, match=r"sample_on.*['\"]x['\"]"):
+            Loader(store, [4, 3], device=drawn, batch_size=8, memory="6MB", prefetch=1)
+        with pytest.raises(errors.InvalidArgumentError, match=r"sample_on.*neighbour lists"):
+            Loader(store, [4, 3], device=drawn, batch_size=8, neighbor_cache=0)
+        with pytest.raises(errors.BudgetError):
+            Loader(data, [4, 3], device=drawn, batch_size=8, memory="6MB", prefetch=1)
+        monkeypatch.setattr(pinned_memory, "reads_host", lambda device: False)
+        with pytest.raises(errors.InvalidArgumentError, match=r"sample_on.*locked memory"):
+            Loader(data, [4, 3], device=drawn)
+
+
+def test_a_device_is_needed() -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="needs a CUDA device"):
+        Loader(graph(20, 50), [3], device=Device(sample_on="device"))
+    with pytest.raises(errors.InvalidArgumentError, match="sample_on must be"):
+        Device("cuda", sample_on="gpu")  # type: ignore[arg-type]
