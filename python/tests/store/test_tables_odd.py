@@ -17,7 +17,7 @@ pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 duckdb = pytest.importorskip("duckdb")
 
-from freshgo import Table, convert_tables, errors  # noqa: E402
+from freshgo import Loader, Table, convert_tables, errors  # noqa: E402
 
 Source = Callable[[Path], Any]
 
@@ -169,6 +169,21 @@ def test_what_is_refused(source: Source, options: dict[str, Any], words: str, tm
     with pytest.raises((errors.InvalidArgumentError, errors.DTypeError), match=words):
         converted(source(tmp_path), tmp_path / "g", **options)
     assert not (tmp_path / "g").exists()
+
+
+def test_members_of_lists_and_structs_are_no_columns(tmp_path: Path) -> None:
+    """Messages leave them out, and a part of a path may have the name of one."""
+    lists, structs = [[1.0, 2.0], [3.0, 4.0]], [{"year": 7, "at": {"d": 1}}, None]
+    whole = pa.table({"s": [1, 2], "d": [2, 1], "w": lists, "when": structs, "z": [0, 0]})
+    for year in (2020, 2021):
+        (tmp_path / f"in/year={year}").mkdir(parents=True)
+        parquet.write_table(whole, tmp_path / f"in/year={year}/e.parquet")
+    with converted(tmp_path / "in", tmp_path / "g", tensors={"w": "w", "year": "year"}) as store:
+        (batch,) = Loader(store, [-1], batch_size=2)
+        assert sorted(batch.year.tolist()) == [2020, 2020, 2021, 2021]
+    parquet.write_table(whole.drop_columns(["d"]), tmp_path / "in/year=2021/e.parquet")
+    with pytest.raises(errors.InvalidArgumentError, match=r"no column 'd', it has \['s', 'w', 'when', 'z', 'year'\]$"):
+        converted(tmp_path / "in", tmp_path / "other", weight="z")
 
 
 @pytest.mark.parametrize("source", [decimals, periods])
