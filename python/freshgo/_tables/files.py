@@ -202,8 +202,8 @@ def partition_options(files: list[str]) -> dict[str, Any]:
 
 
 def scan(files: list[str]) -> str:
-    """Return the table function that reads Parquet files, with a column ``filename``."""
-    options: dict[str, Any] = {"union_by_name": True, "filename": True, **partition_options(files)}
+    """Return the table function that reads Parquet files, with ``FILE``."""
+    options: dict[str, Any] = {"union_by_name": True, "filename": FILE, **partition_options(files)}
     given = ", ".join(f"{name}={literal(value)}" for name, value in options.items())
     return f"read_parquet({literal(files)}, {given})"
 

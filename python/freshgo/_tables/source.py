@@ -163,7 +163,7 @@ def _scan_parquet(db: Database, spec: Spec, files: list[str]) -> str:
                 rows = f"read_parquet({literal(file)}, hive_partitioning=false)"
                 if db.rows(spec.label, f"SELECT 1 FROM {rows} WHERE {other} LIMIT 1"):
                     check_partitions(spec, file, [name])
-    return f'SELECT * EXCLUDE ("filename"), "filename" AS {quoted(FILE)} FROM {scan(files)}'
+    return f"SELECT * FROM {scan(files)}"
 
 
 def _top(names: list[str], children: list[int | None]) -> list[str]:

@@ -186,6 +186,22 @@ def test_members_of_lists_and_structs_are_no_columns(tmp_path: Path) -> None:
         converted(tmp_path / "in", tmp_path / "other", weight="z")
 
 
+@pytest.mark.parametrize("form", ["parquet", "jsonl", "csv", "dataset"])
+def test_a_column_may_be_called_filename(form: str, tmp_path: Path) -> None:
+    path = tmp_path / f"e.{form}"
+    table = pa.table({"s": ["1", "3"], "d": ["2", "4"], "filename": ["a.jpg", "b.jpg"]})
+    if form in ("jsonl", "csv"):
+        written = map(json.dumps, table.to_pylist()) if form == "jsonl" else ["s,d,filename", "1,2,a.jpg", "3,4,b.jpg"]
+        path.write_text("\n".join(written))
+    else:
+        parquet.write_table(table, path)
+    given = pytest.importorskip("pyarrow.dataset").dataset(path) if form == "dataset" else path
+    with converted(given, tmp_path / "unused") as store:
+        assert store.num_edges == 2
+    with converted(given, tmp_path / "used", tensors={"image": "filename"}) as store:
+        assert store.categories("filename") == ["a.jpg", "b.jpg"]
+
+
 @pytest.mark.parametrize("source", [decimals, periods])
 def test_columns_that_are_not_used_may_have_any_type(source: Source, tmp_path: Path) -> None:
     with converted(source(tmp_path), tmp_path / "g") as store:
