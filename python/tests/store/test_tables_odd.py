@@ -202,6 +202,24 @@ def test_a_column_may_be_called_filename(form: str, tmp_path: Path) -> None:
         assert store.categories("filename") == ["a.jpg", "b.jpg"]
 
 
+def test_tables_in_a_directory_are_not_left_out(tmp_path: Path) -> None:
+    """Hive names files 000000_0, and some programs .parq."""
+    table = pa.table({"s": [1, 3], "d": [2, 4]})
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/README.md").write_text("Edges of 2020.")
+    for name in ("000000_0", "z.parq"):
+        parquet.write_table(table, tmp_path / "in" / name)
+        with pytest.raises(errors.InvalidArgumentError, match=f"{name} does not say its format, but it begins as Par"):
+            converted(tmp_path / "in", tmp_path / "g")
+        (tmp_path / "in" / name).rename(tmp_path / f"in/{name}.parquet")
+    with converted(tmp_path / "in", tmp_path / "g") as store:
+        assert store.num_edges == 4
+    (tmp_path / "in/README.md").unlink()
+    (tmp_path / "in/z.parq.parquet").rename(tmp_path / "in/z")
+    with converted(tmp_path / "in", tmp_path / "h", format="parquet") as store:
+        assert store.num_edges == 4
+
+
 @pytest.mark.parametrize("source", [decimals, periods])
 def test_columns_that_are_not_used_may_have_any_type(source: Source, tmp_path: Path) -> None:
     with converted(source(tmp_path), tmp_path / "g") as store:
