@@ -64,7 +64,8 @@ def append(
             bytes (``dtype`` of :func:`freshgo.convert`) are given as floats. In a heterogeneous graph by node type:
             ``{"paper": {"x": x}}``.
         edges: the new ``edge_index`` (integers, ``[2, num_edges]``), with ids of old and new nodes; or a mapping with
-            ``edge_index`` and every tensor that the edges of ``store`` have. In a heterogeneous graph by edge type.
+            ``edge_index`` and every tensor that the edges of ``store`` have. In a heterogeneous graph by edge type;
+            edges of a reverse type, ``("item", "rev_buys", "user")``, are given too.
         keys: if nodes have keys (:meth:`freshgo.Store.ids`), those of the new ones, which ascend and come after all
             keys of the store; in a heterogeneous graph by node type.
         clip: clip values that overflow the dtype in which they are stored; by default they are an error.

@@ -174,6 +174,8 @@ def no_split(owner: str, name: str, splits: Iterable[str], tensors: Container[st
     """What to raise where nodes have no such split. ``why`` says of a tensor with the name of a mask what it is not."""
     names, mask = list(splits), f"{name}_mask"
     hint = f"; its tensor {mask!r} {why}" if mask in tensors else did_you_mean(name, names)
+    if name in tensors and not name.endswith("_mask"):
+        hint = f"; {name!r} is one of its tensors: give that itself, or call a bool mask {mask!r}"
     if f"{name}:0" in names:
         hint = f"; each column of {mask!r} is a split"
     there = f", only {listed(names)}" if names else ": it has none"

@@ -78,14 +78,15 @@ def find(spec: Spec, paths: list[Path]) -> tuple[list[str], str]:
 
     Raises:
         StoreNotFoundError: there are none.
-        InvalidArgumentError: the format is not known, or there are several.
+        InvalidArgumentError: the format is not known, or there are several; a table in a directory has a name that
+            does not say its format, so that it would be left out.
     """
     files: dict[str, None] = {}
     for path in paths:
         if path.is_dir():
             found = [file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path))]
             if spec.table.format is None:
-                found = [file for file in found if _format(file)]
+                found = _tables(spec, found)
         else:
             found = [path] if path.is_file() else _matching(path)
         if not found:
@@ -101,6 +102,16 @@ def find(spec: Spec, paths: list[Path]) -> tuple[list[str], str]:
         without_header = form == "csv" and spec.dialect.header is False  # an empty file is a table without rows
         return full or list(files)[: int(without_header)], form
     return list(files), form
+
+
+def _tables(spec: Spec, found: list[Path]) -> list[Path]:
+    """Return the tables among the files of a directory, by their names."""
+    tables = [file for file in found if _format(file)]
+    for file in sorted({*found} - {*tables}):
+        begins = begins_as(str(file))
+        if "format=" in begins:
+            raise InvalidArgumentError(f"{spec.label}: the name of {file} does not say its format{begins}")
+    return tables
 
 
 def _text_format(spec: Spec, file: str) -> str:
@@ -202,8 +213,8 @@ def partition_options(files: list[str]) -> dict[str, Any]:
 
 
 def scan(files: list[str]) -> str:
-    """Return the table function that reads Parquet files, with a column ``filename``."""
-    options: dict[str, Any] = {"union_by_name": True, "filename": True, **partition_options(files)}
+    """Return the table function that reads Parquet files, with ``FILE``."""
+    options: dict[str, Any] = {"union_by_name": True, "filename": FILE, **partition_options(files)}
     given = ", ".join(f"{name}={literal(value)}" for name, value in options.items())
     return f"read_parquet({literal(files)}, {given})"
 

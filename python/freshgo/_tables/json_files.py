@@ -46,7 +46,7 @@ def copy_json(db: Database, spec: Spec, files: list[str]) -> str:
     rows = _Rows(db, spec, read, _FORMATS[next(iter(forms))])
     table, columns = db.name("json"), {name: rows.type_of(name) for name in rows.columns}
     copies = " ".join(f"WHEN {literal(copy)} THEN {literal(file)}" for file, copy in read.items() if copy != file)
-    name = f'CASE "filename" {copies} ELSE "filename" END' if copies else '"filename"'
+    name = f"CASE {quoted(FILE)} {copies} ELSE {quoted(FILE)} END" if copies else quoted(FILE)
     selected = [*map(quoted, spec.columns), f"{name} AS {quoted(FILE)}"]
     db.run(spec.label, f"CREATE TABLE {table} AS SELECT {', '.join(selected)} FROM {rows.scan(columns)}")
     return f"SELECT * FROM {table}"
@@ -87,7 +87,7 @@ class _Rows:
 
     def scan(self, columns: dict[str, str]) -> str:
         """Return the table function that reads these columns."""
-        options = {**self._options, "filename": True, "columns": columns or {"freshgo nothing": "JSON"}}
+        options = {**self._options, "filename": FILE, "columns": columns or {"freshgo nothing": "JSON"}}
         return f"read_json({self._read}, {', '.join(f'{name}={literal(value)}' for name, value in options.items())})"
 
     def _structures(self) -> dict[str, Any]:

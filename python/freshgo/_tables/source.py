@@ -143,38 +143,41 @@ def _scan_parquet(db: Database, spec: Spec, files: list[str]) -> str:
         InvalidArgumentError: a file has two columns with one name, or whose names differ in case alone; DuckDB would
             rename the second.
     """
-    sql = f"SELECT file_name FROM parquet_schema({literal(files)}) GROUP BY file_name, lower(name)"
-    for (file,) in db.rows(spec.label, f"{sql} HAVING count(*) > 1"):
-        schema = db.rows(spec.label, f"SELECT name, num_children FROM parquet_schema({literal(file)})")
-        names, open_groups = [], [schema[0][1]]
-        for name, children in schema[1:]:  # each group before its members
-            if len(open_groups) == 1:
-                names.append(name)
-            open_groups[-1] -= 1
-            open_groups += [children] if children else []
-            while open_groups and not open_groups[-1]:
-                open_groups.pop()
-        spec.check_twice(names)
-        read = list(db.types(spec.label, f"SELECT * FROM read_parquet({literal(file)}, hive_partitioning=false)"))
-        for column, name in zip(read, names, strict=True):
-            if column != name and {column, name} & set(spec.columns):
-                raise InvalidArgumentError(
-                    f"{spec.label}: {file}: another column differs from {name!r} in case alone: rename one, or give a "
-                    "pyarrow.dataset"
-                )
-    if len(files) > 1:
-        named = f"SELECT file_name, list(name) FROM parquet_schema({literal(files)}) GROUP BY file_name"
-        for file, names in sorted(db.rows(spec.label, named)):
-            spec.check_file(file, [*names[1:], *partitions(file)])
-    for file in files:
+    sql = f"SELECT file_name, list(name), list(num_children) FROM parquet_schema({literal(files)}) GROUP BY file_name"
+    for file, groups, children in sorted(db.rows(spec.label, sql)):
+        names = _top(groups, children)
+        if len({name.lower() for name in names}) < len(names):
+            spec.check_twice(names)
+            read = list(db.types(spec.label, f"SELECT * FROM read_parquet({literal(file)}, hive_partitioning=false)"))
+            for column, name in zip(read, names, strict=True):
+                if column != name and {column, name} & set(spec.columns):
+                    raise InvalidArgumentError(
+                        f"{spec.label}: {file}: another column differs from {name!r} in case alone: rename one, or "
+                        "give a pyarrow.dataset"
+                    )
+        if len(files) > 1:
+            spec.check_file(file, [*names, *partitions(file)])
         for name, value in partitions(file).items():
-            own = f"SELECT 1 FROM parquet_schema({literal(file)}) WHERE name = {literal(name)}"
-            if name in spec.columns and db.rows(spec.label, own):  # which some writers leave in the file too
+            if name in spec.columns and name in names:  # some writers leave it in the file too
                 other = f"CAST({quoted(name)} AS VARCHAR) IS DISTINCT FROM {literal(value) if value else 'NULL'}"
                 rows = f"read_parquet({literal(file)}, hive_partitioning=false)"
                 if db.rows(spec.label, f"SELECT 1 FROM {rows} WHERE {other} LIMIT 1"):
                     check_partitions(spec, file, [name])
-    return f'SELECT * EXCLUDE ("filename"), "filename" AS {quoted(FILE)} FROM {scan(files)}'
+    return f"SELECT * FROM {scan(files)}"
+
+
+def _top(names: list[str], children: list[int | None]) -> list[str]:
+    """Return the columns of a Parquet schema, without the groups and values within them: each group is listed before
+    its members, the whole first."""
+    columns, open_groups = [], [children[0] or 0]
+    for name, inner in zip(names[1:], children[1:], strict=True):
+        if len(open_groups) == 1:
+            columns.append(name)
+        open_groups[-1] -= 1
+        open_groups += [inner] if inner else []
+        while open_groups and not open_groups[-1]:
+            open_groups.pop()
+    return columns
 
 
 def _converted(

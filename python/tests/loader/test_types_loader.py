@@ -288,14 +288,15 @@ def test_bad_graphs(typed: Graph, tmp_path: Path) -> None:
 
 
 def test_a_mask_that_is_none_is_named(tmp_path: Path) -> None:
-    graph = {"paper": {"test_mask": torch.ones(4, dtype=torch.uint8)}, CITES: torch.tensor([[0, 1], [1, 2]])}
-    with pytest.raises(errors.InvalidArgumentError, match=r": it has none; its tensor 'test_mask' is not a bool"):
-        Loader(graph, [3], ("paper", "test"))
-    with (
-        convert(graph, tmp_path / "g", progress=False) as store,
-        pytest.raises(errors.InvalidArgumentError, match=r"its tensor 'test_mask' was not a bool mask when it was"),
-    ):
-        Loader(store, [3], ("paper", "test"))
+    masks = {"test_mask": torch.ones(4, dtype=torch.uint8), "seen": torch.ones(4, dtype=torch.bool)}
+    graph = {"paper": masks, CITES: torch.tensor([[0, 1], [1, 2]])}
+    with convert(graph, tmp_path / "g", progress=False) as store:
+        for data, named in ((graph, "is not a bool"), (store, "was not a bool mask when it was")):
+            with pytest.raises(errors.InvalidArgumentError, match=f": it has none; its tensor 'test_mask' {named}"):
+                Loader(data, [3], ("paper", "test"))
+            with pytest.raises(errors.InvalidArgumentError, match="'seen' is one of its tensors: give that itself, or"):
+                Loader(data, [3], ("paper", "seen"))
+        assert len(Loader(store, [3], ("paper", store["paper"]["seen"]))) == 4
 
 
 def test_a_budget_that_is_too_small_names_one_that_works(typed: Graph, typed_path: Path) -> None:

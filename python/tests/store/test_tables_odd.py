@@ -17,7 +17,7 @@ pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 duckdb = pytest.importorskip("duckdb")
 
-from freshgo import Table, convert_tables, errors  # noqa: E402
+from freshgo import Loader, Table, convert_tables, errors  # noqa: E402
 
 Source = Callable[[Path], Any]
 
@@ -169,6 +169,55 @@ def test_what_is_refused(source: Source, options: dict[str, Any], words: str, tm
     with pytest.raises((errors.InvalidArgumentError, errors.DTypeError), match=words):
         converted(source(tmp_path), tmp_path / "g", **options)
     assert not (tmp_path / "g").exists()
+
+
+def test_members_of_lists_and_structs_are_no_columns(tmp_path: Path) -> None:
+    """Messages leave them out, and a part of a path may have the name of one."""
+    lists, structs = [[1.0, 2.0], [3.0, 4.0]], [{"year": 7, "at": {"d": 1}}, None]
+    whole = pa.table({"s": [1, 2], "d": [2, 1], "w": lists, "when": structs, "z": [0, 0]})
+    for year in (2020, 2021):
+        (tmp_path / f"in/year={year}").mkdir(parents=True)
+        parquet.write_table(whole, tmp_path / f"in/year={year}/e.parquet")
+    with converted(tmp_path / "in", tmp_path / "g", tensors={"w": "w", "year": "year"}) as store:
+        (batch,) = Loader(store, [-1], batch_size=2)
+        assert sorted(batch.year.tolist()) == [2020, 2020, 2021, 2021]
+    parquet.write_table(whole.drop_columns(["d"]), tmp_path / "in/year=2021/e.parquet")
+    with pytest.raises(errors.InvalidArgumentError, match=r"no column 'd', it has \['s', 'w', 'when', 'z', 'year'\]$"):
+        converted(tmp_path / "in", tmp_path / "other", weight="z")
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl", "csv", "dataset"])
+def test_a_column_may_be_called_filename(form: str, tmp_path: Path) -> None:
+    path = tmp_path / f"e.{form}"
+    table = pa.table({"s": ["1", "3"], "d": ["2", "4"], "filename": ["a.jpg", "b.jpg"]})
+    if form in ("jsonl", "csv"):
+        written = map(json.dumps, table.to_pylist()) if form == "jsonl" else ["s,d,filename", "1,2,a.jpg", "3,4,b.jpg"]
+        path.write_text("\n".join(written))
+    else:
+        parquet.write_table(table, path)
+    given = pytest.importorskip("pyarrow.dataset").dataset(path) if form == "dataset" else path
+    with converted(given, tmp_path / "unused") as store:
+        assert store.num_edges == 2
+    with converted(given, tmp_path / "used", tensors={"image": "filename"}) as store:
+        assert store.categories("filename") == ["a.jpg", "b.jpg"]
+
+
+def test_tables_in_a_directory_are_not_left_out(tmp_path: Path) -> None:
+    """Hive names files 000000_0, and some programs .parq."""
+    table = pa.table({"s": [1, 3], "d": [2, 4]})
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/README.md").write_text("Edges of 2020.")
+    for name in ("000000_0", "z.parq"):
+        parquet.write_table(table, tmp_path / "in" / name)
+        with pytest.raises(errors.InvalidArgumentError, match=f"{name} does not say its format, but it begins as Par"):
+            converted(tmp_path / "in", tmp_path / "g")
+        (tmp_path / "in" / name).rename(tmp_path / f"in/{name}.parquet")
+    with converted(tmp_path / "in", tmp_path / "g") as store:
+        assert store.num_edges == 4
+    (tmp_path / "in/README.md").unlink()
+    (tmp_path / "in/z.parq.parquet").rename(tmp_path / "in/z")
+    with converted(tmp_path / "in", tmp_path / "h", format="parquet") as store:
+        assert store.num_edges == 4
 
 
 @pytest.mark.parametrize("source", [decimals, periods])
