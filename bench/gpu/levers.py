@@ -50,7 +50,6 @@ LEVERS = {
     "device cache of a tenth": Lever({"transpose": True, "device_cache": TENTH}),
     "device cache by default": Lever({"transpose": True, "device_cache": AUTO}),
     "drawn by the device": Lever({"transpose": True, **DRAWN}),
-    "drawn by the device, pad": Lever({"transpose": True, "pad": True, **DRAWN}),
     "history": Lever({"transpose": True}, history=True),
     "all that go together": Lever({"transpose": True, "pad": True}, recorded=True, first_layer=True, half=True),
 }
