@@ -97,10 +97,6 @@ func CacheLoaded(a *IDs, loaded *Loaded, lists *cache.Neighbors, indptr *offsets
 	return err
 }
 
-// fillRanges is the number of ranges that are requested at once while lists are
-// read: far more than are in flight, and a few hundred kilobytes of descriptions.
-const fillRanges = 1 << 13
-
 // fillLists reads the cached lists of an array into their column. They serve every
 // later epoch, so their pages are always compared with the checksums, as if the
 // array were loaded whole.
@@ -114,27 +110,19 @@ func (o *Opened) fillLists(ctx context.Context, a *IDs, file *store.Array, c *li
 		defer block.Free()
 		disk.pages = mem.Slice[uint32](block)
 	}
-	return fillColumn(ctx, a, &disk, c)
+	return fillColumn(ctx, o.Budget, a, &disk, c)
 }
 
 // fillColumn reads the lists that c caches from disk, the rows of the array.
-func fillColumn(ctx context.Context, a *IDs, disk *Rows, c *listColumn) error {
+func fillColumn(ctx context.Context, budget *mem.Budget, a *IDs, disk *Rows, c *listColumn) error {
 	l := disk.layout
-	ranges := make([]ssd.Range, 0, fillRanges)
-	deliver := func(r int, data []byte) error {
-		first := l.RowAt(ranges[r].Off)
-		data = l.Dense(ranges[r].Off, data)
-		return a.put(c, first, data[:min(int64(len(data)), (l.NumRows-first)*int64(l.RowBytes))]) // the last page is padded
+	var ranges []ssd.Range // 16 bytes for 24 KiB of the file or more
+	for r := range pageRanges(c.lists.Runs(0, l.NumRows), l, int(disk.buffer())) {
+		ranges = append(ranges, r)
 	}
-	for r := range pageRanges(c.lists.Runs(0, l.NumRows), l, disk.slot) {
-		if ranges = append(ranges, r); len(ranges) == fillRanges {
-			if err := disk.ReadRanges(ctx, ranges, deliver); err != nil {
-				return err
-			}
-			ranges = ranges[:0]
-		}
-	}
-	return disk.ReadRanges(ctx, ranges, deliver)
+	return disk.eachRange(ctx, budget, ranges, func(off int64, rows []byte) error {
+		return a.put(c, l.RowAt(off), rows)
+	})
 }
 
 // put checks the ids of the file from position first on and puts into the column those that it caches.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,7 +74,7 @@ func TestListsOfBothWidths(t *testing.T) {
 			column, err := lists.AddColumn(a.Width())
 			require.NoError(t, err)
 			c := &listColumn{lists: lists, column: column, indptr: offsets.Of(indptr)}
-			require.NoError(t, fillColumn(context.Background(), a, a.disk, c))
+			require.NoError(t, fillColumn(context.Background(), mem.NewBudget(0), a, a.disk, c))
 			cached := *a
 			cached.lists, cached.counts = c, new(Counts)
 			scratch := new(Scratch)
@@ -214,6 +215,40 @@ func TestScanSomeVisitsEveryOtherBuffer(t *testing.T) {
 			return nil
 		}))
 		require.GreaterOrEqual(t, at, int64(count))
+		require.Zero(t, budget.Used())
+		require.LessOrEqual(t, budget.Peak(), int64(2*ScanPiece))
+	}
+}
+
+// TestEachRangeVisitsAllOnce: ranges of two lengths, of a file that readers take in runs and of small ones.
+func TestEachRangeVisitsAllOnce(t *testing.T) {
+	const slot = 64 << 10
+	for _, count := range []int{100, slot, 3*ScanPiece/4 + 99, readers*runBytes/4 + 12345} {
+		ids := make([]int64, count)
+		for i := range ids {
+			ids[i] = int64(i) * 5 % 99991
+		}
+		a, budget := handMade(t, ids, 4, 99991, slot), mem.NewBudget(0)
+		var ranges []ssd.Range
+		end := a.disk.layout.FileBytes()
+		for off := int64(0); off < end; off += int64(ranges[len(ranges)-1].Len) {
+			n := []int64{slot, ssd.PageBytes}[len(ranges)%2]
+			ranges = append(ranges, ssd.Range{Off: off, Len: int32(min(n, end-off))})
+		}
+		var mu sync.Mutex
+		visited := make([]int, count)
+		require.NoError(t, a.disk.eachRange(context.Background(), budget, ranges, func(off int64, rows []byte) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for i, id := range mem.View[uint32](rows) {
+				at := off/4 + int64(i)
+				if int64(id) == ids[at] {
+					visited[at]++
+				}
+			}
+			return nil
+		}))
+		require.Equal(t, -1, slices.IndexFunc(visited, func(n int) bool { return n != 1 }), "an id of %d", count)
 		require.Zero(t, budget.Used())
 		require.LessOrEqual(t, budget.Peak(), int64(2*ScanPiece))
 	}

@@ -27,7 +27,7 @@ func (d *Rows) Span(ctx context.Context, buffer []byte, first, n int64) ([]byte,
 	from, to := l.Offset(first), l.Offset(first+n-1)+int64(l.RowBytes)
 	begin := from / ssd.PageBytes * ssd.PageBytes
 	pages := buffer[:ssd.WholePages(to)-begin]
-	if err := d.readBuffers(ctx, d.buffers(begin, begin+int64(len(pages)), 1), pages); err != nil {
+	if err := d.readInto(ctx, d.buffers(begin, begin+int64(len(pages)), 1), pages); err != nil {
 		return nil, err
 	}
 	return l.Dense(from, pages[from-begin:to-begin]), nil

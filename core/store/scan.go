@@ -20,6 +20,9 @@ const (
 	scanBytes = 1 << 20
 	// scanReaders is the number of reads in flight: enough that checking one piece hides behind the others.
 	scanReaders = 4
+	// scanRun is the number of pieces in a row that a reader takes of a large file. Readers side by side in a huge page of
+	// the memory that they fill would each clear one at the first touch, and all but one in vain.
+	scanRun = 8
 )
 
 // CheckPage compares page number page of the file at path with its checksum. data is the whole page, crcs what LoadCRC
@@ -97,15 +100,17 @@ func (a *Array) scan(
 	if err := a.in.CheckCurrent(); err != nil {
 		return err
 	}
-	var next atomic.Int64 // the next piece that nobody has taken
-	readers := int(min(scanReaders, (a.Bytes+scanBytes-1)/scanBytes))
-	return guard.Each(ctx, readers, func(ctx context.Context, _ int) error {
+	pieces := newPieces((a.Bytes + scanBytes - 1) / scanBytes)
+	return guard.Each(ctx, int(min(scanReaders, pieces.count)), func(ctx context.Context, _ int) error {
 		var staging []byte // for pieces that do not fit into dest
-		for {
-			off := (next.Add(1) - 1) * scanBytes
-			if off >= a.Bytes {
-				return nil
+		var held *mem.Block
+		defer func() {
+			if held != nil {
+				held.Free()
 			}
+		}()
+		return pieces.each(func(number int64) error {
+			off := number * scanBytes
 			n := min(scanBytes, a.Bytes-off)
 			piece := staging
 			if off+n <= int64(len(dest)) {
@@ -115,8 +120,7 @@ func (a *Array) scan(
 				if err != nil {
 					return err
 				}
-				defer block.Free()
-				staging = block.Bytes()
+				held, staging = block, block.Bytes()
 				piece = staging
 			}
 			piece = piece[:n]
@@ -129,8 +133,38 @@ func (a *Array) scan(
 			if off < int64(len(dest)) && off+n > int64(len(dest)) {
 				copy(dest[off:], piece)
 			}
-		}
+			return nil
+		})
 	})
+}
+
+// pieces are the pieces of a file, which readers share.
+type pieces struct {
+	count, run int64
+	next       atomic.Int64 // the next run that nobody has taken
+}
+
+func newPieces(count int64) *pieces {
+	p := &pieces{count: count, run: 1}
+	if count > scanReaders*scanRun {
+		p.run = scanRun
+	}
+	return p
+}
+
+// each visits pieces that no other reader has visited, run by run, until none is left.
+func (p *pieces) each(visit func(number int64) error) error {
+	for {
+		end := p.next.Add(1) * p.run
+		if end-p.run >= p.count {
+			return nil
+		}
+		for number := end - p.run; number < min(end, p.count); number++ {
+			if err := visit(number); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // readPiece reads whole pages of a and checks them.
