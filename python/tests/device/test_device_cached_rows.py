@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from device_fakes import LateStreams
+from device_fakes import LateStreams, take_the_place_of_cuda
 from graphs import Form, Graph, random_graph
 from oracle import assert_equal
 
 import freshgo
 from freshgo import Loader, errors
-from freshgo._device import delivery, mover, row_cache, rows
+from freshgo._device import row_cache
 from freshgo._native.process import counters
 from freshgo.history import History
 
@@ -29,11 +29,7 @@ WIDTH = 115
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A loader that is asked for CUDA takes streams over memory of the host."""
-    monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
-    monkeypatch.setattr(mover, "CudaStreams", LateStreams)
-    monkeypatch.setattr(rows, "assembler", lambda device: LateStreams.last.assemble)
-    yield
-    LateStreams.last = None  # type: ignore[assignment]
+    yield from take_the_place_of_cuda(monkeypatch)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from device_fakes import LateStreams
+from device_fakes import LateStreams, take_the_place_of_cuda
 from graphs import Form
 from oracle import assert_equal
 
 import freshgo
 from freshgo import LinkLoader, Loader
-from freshgo._device import delivery, fitting, mover, row_cache, rows
+from freshgo._device import fitting, mover, row_cache
 from freshgo._native.process import counters
 from freshgo.errors import BudgetError
 from freshgo.history import History
@@ -30,12 +30,8 @@ ROW = 115
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A loader that is asked for CUDA takes streams over memory of the host, of a device with 32 rows as the margin."""
-    monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
-    monkeypatch.setattr(mover, "CudaStreams", LateStreams)
-    monkeypatch.setattr(rows, "assembler", lambda device: LateStreams.last.assemble)
     monkeypatch.setattr(LateStreams, "total", 32 * 32 * ROW)
-    yield
-    LateStreams.last = None  # type: ignore[assignment]
+    yield from take_the_place_of_cuda(monkeypatch)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from device_fakes import LateStreams
+from device_fakes import LateStreams, take_the_place_of_cuda
 from torch import Tensor
 
 from freshgo import Loader, errors
 from freshgo._batch.structure import recall
-from freshgo._device import delivery, mover, rows
 from freshgo._device.packed import PACKED, Part, Unpacking
 from freshgo._native.process import counters
 from freshgo.history import History
@@ -24,11 +23,8 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loader that is asked for CUDA takes streams over memory of the host."""
-    monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else CPU)
-    monkeypatch.setattr(mover, "CudaStreams", LateStreams)
-    monkeypatch.setattr(rows, "assembler", lambda device: LateStreams.last.assemble)
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    yield from take_the_place_of_cuda(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +32,6 @@ def nothing_left() -> Iterator[None]:
     gc.collect()
     before = counters()
     yield
-    LateStreams.last = None  # type: ignore[assignment]
     gc.collect()
     assert counters() == before
 

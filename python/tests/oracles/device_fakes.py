@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 
-from freshgo._device import rows
+from freshgo._device import delivery, mover, rows
 from freshgo._native import abi, cuda, header
 
 
@@ -267,3 +268,13 @@ class HostKernels:
                 assert 0 <= index[i] < g.table_rows
                 source = g.table + index[i] * g.table_stride
             ctypes.memmove(g.out + i * g.row_bytes, source, g.row_bytes)
+
+
+def take_the_place_of_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give loaders that ask for CUDA streams over memory of the host, until the test ends."""
+    host = torch.device("cpu")
+    monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else host)
+    monkeypatch.setattr(mover, "CudaStreams", LateStreams)
+    monkeypatch.setattr(rows, "assembler", lambda device: LateStreams.last.assemble)
+    yield
+    LateStreams.last = None  # type: ignore[assignment]
