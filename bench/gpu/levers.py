@@ -71,7 +71,7 @@ def loader_options(lever: Lever) -> dict[str, Any]:
     return more
 
 
-def prepare(lever: Lever) -> tuple[torch.nn.Module, Step, History | None]:
+def prepare(lever: Lever) -> tuple[Step, History | None]:
     model = MODELS["SAGE"](COLUMNS).to(meter.device)
     if lever.first_layer:
         precomputed(model)
@@ -84,14 +84,14 @@ def prepare(lever: Lever) -> tuple[torch.nn.Module, Step, History | None]:
             step(batch)
             update()
 
-        return model, with_history, history
+        return with_history, history
     accelerate(model)
-    return model, stepper(model, lever.recorded), None
+    return stepper(model, lever.recorded), None
 
 
 def measure(name: str, lever: Lever, data: Data, bus: float) -> float:
     """Journal one lever. Returns the seconds of its epoch."""
-    _, step, history = prepare(lever)
+    step, history = prepare(lever)
     more = {"history": history} if history is not None else {}
     if meter.real:
         torch.cuda.reset_peak_memory_stats()

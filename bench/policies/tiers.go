@@ -60,7 +60,7 @@ func (b *bench) tiers() error {
 	return nil
 }
 
-// aboveMemory returns the rows that both epochs bring to a device that holds so many.
+// aboveMemory returns the rows of each batch of both epochs that cross the bus to a device with this capacity.
 func (b *bench) aboveMemory(name string, capacity int64) (trace, error) {
 	if name != reordered {
 		return missed(slices.Concat(b.epochs[0], b.epochs[1]), b.simulation(name, capacity))

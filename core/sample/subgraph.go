@@ -43,7 +43,7 @@ func (g *Subgraph) CopyFrom(from *Subgraph) {
 	g.NodesPerHop, g.EdgesPerHop = from.NodesPerHop, from.EdgesPerHop
 }
 
-// OnlySeeds makes g a batch of one node type and one relation of which nothing is drawn yet, in g's own memory.
+// OnlySeeds sets g to the seeds of a batch of one node type and one relation, without edges. It uses g's memory again.
 func (g *Subgraph) OnlySeeds(seeds []int64, hops int) {
 	*g = Subgraph{Nodes: append(g.Nodes[:0], seeds...), Ptr: g.Ptr[:0]}
 	g.NodesPerHop, g.EdgesPerHop = make([]int64, hops+1), make([]int64, hops)

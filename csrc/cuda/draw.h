@@ -48,7 +48,7 @@ FGC_FN void list_of(const fgc_draw &d, int64_t i, bool notes, int64_t *first, in
   *degree = b - a;
 }
 
-/* How many edges are drawn out of so many. */
+/* The number of edges that are drawn from a list. */
 FGC_FN int64_t drawn_of(const fgc_draw &d, int64_t degree) {
   if (d.fanout < 0 || (!d.replace && degree < d.fanout)) return degree;
   return degree == 0 ? 0 : d.fanout;

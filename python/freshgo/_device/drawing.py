@@ -115,5 +115,5 @@ class Drawing:
 
 
 def _narrow(count: int) -> torch.dtype:
-    """The narrowest integers that number so many."""
+    """Return the narrowest dtype for numbers below ``count``."""
     return torch.int32 if count <= _MOST else torch.int64

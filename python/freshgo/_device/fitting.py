@@ -22,11 +22,10 @@ STEPS = 8
 """Batches that the loop has received when the device is asked. Arbitrary: the first steps allocate what others use."""
 
 _LEAST = 100
-"""One of so many rows is worth opening the loader again for. Arbitrary."""
+"""A cache of fewer than a hundredth of the rows is not worth opening the loader again. Arbitrary."""
 
 _MARGIN = 32
-"""One of so many bytes of the device is left free beside the half, for what PyTorch's allocator cannot use. Arbitrary.
-"""
+"""A thirty-second of the device stays free beside the half, for what PyTorch's allocator cannot use. Arbitrary."""
 
 _lock = threading.Lock()  # of several loaders, one after the other takes half of what is left
 
@@ -35,7 +34,7 @@ class Fitting:
     """Makes the cache of a loader, of the size that the device has room for."""
 
     def __init__(self, make: Callable[[int], DeviceCache], streams: Streams, parts: list[Part], device: object) -> None:
-        """``make`` returns a cache of so many bytes, filled; ``parts`` are those of the graph."""
+        """``make`` returns a filled cache of the given bytes; ``parts`` are the node types of the graph."""
         self._make, self._streams, self._device = make, streams, device
         self._most = sum(part.num_nodes * part.width for part in parts)
         self._least = max(self._most // _LEAST, *(part.width for part in parts))

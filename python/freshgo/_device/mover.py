@@ -168,9 +168,10 @@ class Mover:
                 copies.pop(PACKED, None)
                 copies = made | copies
             if self._draw is not None and KEY in stay:
-                copies |= self._streams.draw(self._draw, copies, int(stay[KEY]))
-                stay = {name: copies.pop(name) for name in self._stay & copies.keys()}
-                del stay[KEY]
+                copies.pop(KEY, None)
+                drawn = self._streams.draw(self._draw, copies, int(stay.pop(KEY)))
+                stay |= {name: drawn.pop(name) for name in self._stay & drawn.keys()}
+                copies |= drawn
             if self.finish is not None:
                 copies = self.finish(copies)
             if computes or self.finish is not None:

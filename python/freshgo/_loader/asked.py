@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 
@@ -22,9 +22,6 @@ from freshgo._native.options import LoaderOptions, Settings
 from freshgo.errors import DTypeError, InvalidArgumentError, LibraryError
 from freshgo.memory import MemoryBudget
 from freshgo.options import Device, Disk, Ranks, cannot_combine
-
-if TYPE_CHECKING:
-    pass
 
 Given = TypeVar("Given", Disk, Ranks)
 

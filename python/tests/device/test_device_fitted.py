@@ -44,7 +44,7 @@ def nothing_left() -> Iterator[None]:
 
 
 def room(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Leave the device room for a cache of so many rows."""
+    """Leave the device room for a cache of ``count`` rows."""
     monkeypatch.setattr(LateStreams, "left", 2 * (count + 32) * ROW)
 
 
