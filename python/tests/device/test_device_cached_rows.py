@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import table_training
 import torch
 from device_fakes import LateStreams, take_the_place_of_cuda
 from graphs import Form, Graph, random_graph
@@ -17,7 +17,6 @@ from oracle import assert_equal
 import freshgo
 from freshgo import Loader, errors
 from freshgo._device import row_cache
-from freshgo._native.process import counters
 from freshgo.history import History
 
 CPU = torch.device("cpu")
@@ -34,11 +33,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left() -> Iterator[None]:
-    gc.collect()
-    before = counters()
-    yield
-    gc.collect()
-    assert counters() == before
+    with table_training.nothing_left():
+        yield
 
 
 def check(data: Any, room: str, inputs: Any, **more: Any) -> dict[str, Any]:

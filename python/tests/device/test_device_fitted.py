@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import table_training
 import torch
 from device_fakes import LateStreams, take_the_place_of_cuda
 from graphs import Form
@@ -16,7 +16,6 @@ from oracle import assert_equal
 import freshgo
 from freshgo import LinkLoader, Loader
 from freshgo._device import fitting, mover, row_cache
-from freshgo._native.process import counters
 from freshgo.errors import BudgetError
 from freshgo.history import History
 
@@ -36,11 +35,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left() -> Iterator[None]:
-    gc.collect()
-    before = counters()
-    yield
-    gc.collect()
-    assert counters() == before
+    with table_training.nothing_left():
+        yield
 
 
 def room(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

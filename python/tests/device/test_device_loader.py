@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import table_training
 import torch
 from device_fakes import LateStreams, take_the_place_of_cuda
 from torch import Tensor
@@ -16,7 +16,6 @@ from torch import Tensor
 from freshgo import Loader, errors
 from freshgo._batch.structure import recall
 from freshgo._device.packed import PACKED, Part, Unpacking
-from freshgo._native.process import counters
 from freshgo.history import History
 
 CPU = torch.device("cpu")
@@ -29,11 +28,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    gc.collect()
-    before = counters()
-    yield
-    gc.collect()
-    assert counters() == before
+    with table_training.nothing_left():
+        yield
 
 
 def options(**more: Any) -> dict[str, Any]:
