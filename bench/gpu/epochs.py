@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import statistics
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from measure import limits
 from overlap import Copies, copies
 from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader
-from training import BATCHES, MODELS, NODES, ROW, Step, device, epoch, journal, make, meter, options, stepper
+from training import BATCHES, MODELS, NODES, ROW, Step, device, epoch, in_turns, journal, make, meter, options, stepper
 
 from freshgo import Loader
 from freshgo.nn import accelerate
@@ -61,21 +60,14 @@ def in_memory(data: Data) -> None:
 
         def race(kind: str = kind, plain: Any = plain, fast: Any = fast) -> None:
             with Loader(data, **options(), transpose=True, **device()) as ours:
-                runs: dict[str, tuple[torch.nn.Module, Any]] = {
-                    "freshgo": (fast, ours),
-                    "PyG's layers over freshgo's batches": (plain, ours),
+                runs: dict[str, tuple[Step, Any]] = {
+                    "freshgo": (stepper(fast), ours),
+                    "PyG's layers over freshgo's batches": (stepper(plain), ours),
                 }
                 if other is not None:
-                    runs["PyG with its loader"] = (plain, other)
-                seconds: dict[str, list[float]] = {contestant: [] for contestant in runs}
-                steps = {contestant: stepper(model) for contestant, (model, _) in runs.items()}
-                for i in range(3):
-                    for contestant, (_, batches) in runs.items():
-                        took = epoch(steps[contestant], batches)
-                        if i > 0:  # the first one warms up
-                            seconds[contestant].append(took)
+                    runs["PyG with its loader"] = (stepper(plain), other)
+                taken = in_turns(runs)
                 waiting = ours.stats()["seconds_waiting"]
-            taken = {contestant: statistics.median(times) for contestant, times in seconds.items()}
             journal.write(contest=f"epoch of {kind}", graph=f"{BATCHES} batches in memory",
                           ms={k: round(v * 1e3, 1) for k, v in taken.items()},
                           ratio={k: round(v / taken["freshgo"], 2) for k, v in taken.items()},

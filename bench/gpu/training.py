@@ -5,6 +5,7 @@ Three layers of 256, batches of 1024, [15, 10, 5], 128 float32 features, a milli
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -82,3 +83,12 @@ def epoch(step: Step, batches: Iterable[Any]) -> float:
         step(batch)
     meter.finish()
     return time.perf_counter() - begin
+
+
+def in_turns(runs: dict[str, tuple[Step, Iterable[Any]]], rounds: int = 2) -> dict[str, float]:
+    """Median seconds of an epoch of each contestant, a step and its batches. They take turns, once to warm up."""
+    seconds: dict[str, list[float]] = {contestant: [] for contestant in runs}
+    for _ in range(1 + rounds):
+        for contestant, (step, batches) in runs.items():
+            seconds[contestant].append(epoch(step, batches))
+    return {contestant: statistics.median(times[1:]) for contestant, times in seconds.items()}
