@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,28 @@ def neighbours(places: list[tuple[str, ...]], rank: int) -> range:
     return range(first, end)
 
 
+_beside: tuple[weakref.ref[Any], Any] | None = None  # the default process group, and one of gloo beside it
+
+
+def control_group() -> Any:
+    """Return a process group of all ranks that takes tensors of the host: the default one, or beside one of NCCL, one
+    of gloo, so that nobody needs a current device for what ranks tell each other, or waits for the training's
+    operations there. All ranks call this together.
+
+    Raises:
+        RuntimeError: another rank has ended, or has not come within the timeout of the group
+    """
+    global _beside
+    world: Any = torch.distributed.group.WORLD
+    with contextlib.suppress(RuntimeError):  # it has no backend for the host
+        world._get_backend(torch.device("cpu"))
+        return world
+    if _beside is None or _beside[0]() is not world:
+        group = torch.distributed.new_group(backend="gloo", timeout=timeout_of_world())
+        _beside = weakref.ref(world), group
+    return _beside[1]
+
+
 def gathered(what: str, mine: Any) -> list[Any]:
     """Return what every rank of the process group says, in their order. All ranks call this together, to do the same,
     which ``what`` says.
@@ -37,7 +61,7 @@ def gathered(what: str, mine: Any) -> list[Any]:
     """
     said: list[Any] = [None] * torch.distributed.get_world_size()
     try:
-        torch.distributed.all_gather_object(said, (what, mine))
+        torch.distributed.all_gather_object(said, (what, mine), group=control_group())
     except RuntimeError as error:  # what torch.distributed raises
         told = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RankError(
