@@ -46,7 +46,7 @@ type Options struct {
 
 	Workers int `option:"num_workers"` // sampling threads; 0: the loader chooses; most if there are more
 	// Prefetch is the number of batches that are prepared ahead of the consumer, up to most; 0: a batch is prepared
-	// when it is requested.
+	// when it is requested; Auto: see sizing.FewAhead.
 	Prefetch int `option:"prefetch"`
 
 	Memory int64 `option:"memory"` // bytes for everything the loader allocates; 0: unlimited
@@ -170,7 +170,7 @@ func (o Options) validate(numNodes int64) error {
 		return fmt.Errorf("%w: batch_size must be at least 1, got %d", ErrOption, o.BatchSize)
 	case o.Workers < 0:
 		return fmt.Errorf("%w: num_workers must be at least 0, got %d", ErrOption, o.Workers)
-	case o.Prefetch < 0:
+	case o.Prefetch < Auto:
 		return fmt.Errorf("%w: prefetch must be at least 0, got %d", ErrOption, o.Prefetch)
 	case o.Memory < 0:
 		return fmt.Errorf("%w: memory must be at least 0 bytes, got %d", ErrOption, o.Memory)

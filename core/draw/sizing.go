@@ -20,7 +20,7 @@ func RequestOf(m *Sampling, g *sizing.Graph) sizing.Request {
 	o := &m.Options
 	r := sizing.Request{
 		Memory: o.Memory, FeatureCache: o.FeatureCache, NeighborCache: o.NeighborCache, Cache: o.Cache,
-		Workers: min(cmp.Or(o.Workers, runtime.NumCPU()), most), Prefetch: min(o.Prefetch, most), Holds: o.Holds,
+		Workers: min(cmp.Or(o.Workers, runtime.NumCPU()), most), Prefetch: ahead(o), Holds: o.Holds,
 		EpochBatches: max(1, m.NumBatches()), Superbatch: o.Superbatch, Reorder: o.Reorder,
 		TraceMemory: o.TraceMemory, BufferMemory: o.BufferMemory, Transfer: o.Transfer,
 		History: HistorySizes(m, g),
@@ -32,6 +32,15 @@ func RequestOf(m *Sampling, g *sizing.Graph) sizing.Request {
 		r.Unplannable = why.Error()
 	}
 	return r
+}
+
+// ahead returns the batches to prepare ahead, or sizing.Auto. With a history, whose lag they bound, training would
+// depend on the threads of the machine.
+func ahead(o *Options) int {
+	if o.Prefetch == Auto && o.History != nil {
+		return sizing.FewAhead
+	}
+	return min(o.Prefetch, most)
 }
 
 // HistorySizes returns the memory of the history.

@@ -7,6 +7,7 @@ import (
 
 	"freshgo/core/embed"
 	"freshgo/core/manifest"
+	"freshgo/core/sizing"
 	"freshgo/core/store"
 )
 
@@ -55,6 +56,9 @@ func AddTrained(m *Sampling) error {
 		return refuse("and rows that the consumer holds cannot be used together")
 	}
 	o.Cache, p.Trains = "belady", true
+	if o.Prefetch == Auto {
+		o.Prefetch = sizing.FewAhead
+	}
 	o.Prefetch = min(o.Prefetch+1, most) // one of the batches is with the consumer until its rows are taken back
 	at := slices.IndexFunc(p.Tensors, func(t Tensor) bool { return t.ByEdge })
 	if at < 0 {

@@ -199,7 +199,7 @@ func TestWrongOptions(t *testing.T) {
 	}{
 		"batch size":     {func(o *draw.Options) { o.BatchSize = 0 }, draw.ErrOption},
 		"workers":        {func(o *draw.Options) { o.Workers = -1 }, draw.ErrOption},
-		"prefetch":       {func(o *draw.Options) { o.Prefetch = -1 }, draw.ErrOption},
+		"prefetch":       {func(o *draw.Options) { o.Prefetch = -2 }, draw.ErrOption},
 		"memory":         {func(o *draw.Options) { o.Memory = -1 }, draw.ErrOption},
 		"feature cache":  {func(o *draw.Options) { o.FeatureCache = -2 }, draw.ErrOption},
 		"neighbor cache": {func(o *draw.Options) { o.NeighborCache = -2 }, draw.ErrOption},

@@ -47,7 +47,7 @@ func requireFits(t *testing.T, s *Split, r Request, g Graph, c Costs) {
 	}
 	require.LessOrEqual(t, s.Smallest, r.Memory)
 	require.LessOrEqual(t, s.Workers, r.Workers)
-	require.LessOrEqual(t, s.Prefetch, r.Prefetch)
+	require.LessOrEqual(t, s.Prefetch, generous(&r).Prefetch)
 	require.True(t, s.Depth >= minDepth && s.Depth <= fullDepth)
 	rows := g.Nodes
 	if s.Columns == nil {
@@ -77,7 +77,7 @@ func anyDivision(rng *rand.Rand) (Request, Graph, Costs) {
 	}
 	kinds := []string{"auto", "none", "belady", "degree", "lru"}
 	r := Request{
-		Cache: kinds[rng.IntN(len(kinds))], Workers: 1 + rng.IntN(9), Prefetch: rng.IntN(9), Holds: rng.IntN(3),
+		Cache: kinds[rng.IntN(len(kinds))], Workers: 1 + rng.IntN(9), Prefetch: rng.IntN(10) + Auto, Holds: rng.IntN(3),
 		FeatureCache: some(1<<20, Auto, 0), NeighborCache: some(1<<20, Auto, 0), EpochBatches: 1 + some(1000),
 		Superbatch: some(100, Auto) + 1, Reorder: some(2, Auto, 0), TraceMemory: Auto, BufferMemory: some(1<<20, Auto, 0),
 		Scratch: some(1<<20, Auto, 0),

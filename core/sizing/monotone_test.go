@@ -46,7 +46,7 @@ func anyLoader(rng *rand.Rand) (Request, Graph, Costs) {
 	c.Lookup, c.Worker, c.StampWorker = 60*c.Nodes, 40*c.Nodes, 20*c.Nodes+g.Stamp
 	c.FetchWorker, c.FetchBatch = 16*c.Edges, 16*c.Edges
 	r := auto(0, []string{"auto", "auto", "belady", "degree"}[rng.IntN(4)])
-	r.Workers, r.Prefetch = 1+rng.IntN(16), rng.IntN(5)
+	r.Workers, r.Prefetch = 1+rng.IntN(16), rng.IntN(6)+Auto
 	r.Reorder, r.Scratch, r.EpochBatches = 0, Auto, between(1, 400)
 	if rng.IntN(3) == 0 {
 		g.Weights, g.TimesOfNodes, g.LongLists, g.TimesInOrder = 4*g.Nodes, true, 4*g.Nodes, 12*edges

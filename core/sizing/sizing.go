@@ -23,7 +23,7 @@ type Request struct {
 	Cache         string // which rows are cached: "auto", "none", "belady", a policy of cache.OnlineNames, or a ranking
 
 	Workers  int // sampling threads
-	Prefetch int // batches prepared ahead of the consumer
+	Prefetch int // batches prepared ahead of the consumer, or Auto
 	Holds    int // batches that the consumer holds at a time; 0: one
 
 	EpochBatches int64  // batches of an epoch, about

@@ -170,6 +170,37 @@ func TestLadder(t *testing.T) {
 	require.Equal(t, 64, z.ladder()[0].Depth)
 }
 
+// TestBatchesAhead: a batch for each thread where a quarter of the memory has room for them, and not less than four.
+func TestBatchesAhead(t *testing.T) {
+	z := newDivision(auto(1<<40, "none"), onDisk(), ofBatches())
+	ahead := func() (all []int) {
+		for _, w := range z.ladder() {
+			if len(all) == 0 || all[len(all)-1] != w.Prefetch {
+				all = append(all, w.Prefetch)
+			}
+		}
+		return all
+	}
+	z.ask.Prefetch = Auto
+	for workers, want := range map[int][]int{1: {4, 2, 1}, 2: {4, 2, 1}, 6: {6, 4, 2, 1}, 16: {16, 8, 4, 2, 1}} {
+		z.ask.Workers = workers
+		require.Equal(t, want, ahead())
+	}
+	z.ask.Workers = 16
+	for memory, want := range map[int64]int{4 * 16 * 100_000: 16, 4*16*100_000 - 1: 8, 4*8*100_000 - 1: 4, 1 << 20: 4} {
+		z.ask.Memory = memory
+		require.Equal(t, want, ahead()[0])
+	}
+	r := auto(0, "none")
+	r.Workers, r.Prefetch = 16, Auto
+	s, err := Divide(r, onDisk(), ofBatches())
+	require.NoError(t, err)
+	require.Equal(t, 16, s.Prefetch)
+	require.True(t, s.AsAsked(&r))
+	s.Prefetch = 8
+	require.False(t, s.AsAsked(&r))
+}
+
 // TestWorkingSet holds the memory of each way to work.
 func TestWorkingSet(t *testing.T) {
 	w := Working{Workers: 2, Prefetch: 3, Stamp: true, Depth: 8}

@@ -13,6 +13,11 @@ import (
 const (
 	fullDepth, minDepth = 128, 8 // reads in flight
 
+	// FewAhead is the least number of batches that Auto prepares ahead. Arbitrary: a loop that varies finds a batch ready.
+	FewAhead = 4
+	// aheadShare bounds the memory of more batches than FewAhead, as a divisor. Arbitrary: the rest is for caches.
+	aheadShare = 4
+
 	// MinSlot is the bytes of the smallest buffer of the read engine.
 	MinSlot = 64 << 10
 )
@@ -40,9 +45,22 @@ func (g *Graph) slot() int {
 	return slot
 }
 
-// generous returns the way to work that the caller asks for.
+// generous returns the way to work that the caller asks for. Auto prepares a batch ahead for each thread, because parts
+// of a batch are computed by one thread: with fewer batches, others are idle meanwhile.
 func generous(r *Request) Working {
-	return Working{Workers: r.Workers, Prefetch: r.Prefetch, Stamp: true, Depth: fullDepth}
+	w := Working{Workers: r.Workers, Prefetch: r.Prefetch, Stamp: true, Depth: fullDepth}
+	if r.Prefetch == Auto {
+		w.Prefetch = max(r.Workers, FewAhead)
+	}
+	return w
+}
+
+// fewer halves the batches ahead, by way of FewAhead where Auto chooses them.
+func (r *Request) fewer(prefetch int) int {
+	if r.Prefetch == Auto && prefetch > FewAhead {
+		return max(prefetch/2, FewAhead)
+	}
+	return prefetch / 2
 }
 
 // AsAsked reports whether the memory suffices for working as the caller asks.
@@ -58,9 +76,12 @@ func (z *division) ladder() []Working {
 	for w.Depth > minDepth && int64(w.Depth*z.graph.slot()) > z.ask.Memory/modest {
 		w.Depth /= 2
 	}
+	for z.ask.Prefetch == Auto && w.Prefetch > FewAhead && inFlight(w)*z.costs.Batch > z.ask.Memory/aheadShare {
+		w.Prefetch = z.ask.fewer(w.Prefetch)
+	}
 	ladder := []Working{w}
 	for w.Prefetch > 1 {
-		w.Prefetch /= 2
+		w.Prefetch = z.ask.fewer(w.Prefetch)
 		ladder = append(ladder, w)
 	}
 	for w.Workers > 1 {

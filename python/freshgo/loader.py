@@ -191,8 +191,8 @@ class Loader(StatefulLoader, Generic[BatchType]):
             choose.
         neighbor_cache (bytes, default None): the part of ``memory`` for neighbour lists that stay in memory, for all
             edge types together (Ginex, 3.2); None lets the loader choose.
-        prefetch (int, default 4): batches prepared ahead, while ``memory`` has room for them; more than 1024 count as
-            1024. 0 prepares each batch when it is requested.
+        prefetch (int, default None): batches prepared ahead, up to 1024, while ``memory`` has room; 0: none. None: one
+            a thread in a quarter of ``memory``, at least 4; 4 a rank with ``history``, ``embeddings`` or ``share``.
         disk (Disk, default None): the engine that reads, and whether checksums are compared: see :class:`Disk`.
 
     Processes:
@@ -257,7 +257,7 @@ class Loader(StatefulLoader, Generic[BatchType]):
         input_time: Any = None,
         seed: int = 0,
         num_workers: int = 0,
-        prefetch: int = 4,
+        prefetch: int | None = None,
         memory: int | str | MemoryBudget | None = None,
         feature_cache: int | str | None = None,
         neighbor_cache: int | str | None = None,

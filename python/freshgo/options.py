@@ -234,7 +234,7 @@ class CommonOptions(PyGOptions, total=False):
     time_window: int | None
     seed: int
     num_workers: int
-    prefetch: int
+    prefetch: int | None
     memory: int | str | MemoryBudget | None
     feature_cache: int | str | None
     neighbor_cache: int | str | None

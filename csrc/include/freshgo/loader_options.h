@@ -98,7 +98,8 @@ typedef struct fg_loader_options {
   int32_t pad;          /* batches have the sizes of `envelope`, unless they exceed them: nodes that pad have n_id -1,
                            edges that pad have e_id -1 and lead from such nodes to such nodes, rows of both are zero */
   int32_t num_workers;  /* sampling threads; 0: chosen; more than 1024 count as 1024 */
-  int32_t prefetch;     /* batches prepared ahead; more than 1024 count as 1024 */
+  int32_t prefetch;     /* batches prepared ahead; more than 1024 count as 1024; FG_AUTO: one for each thread, in a
+                           quarter of `memory`, and at least 4; 4 with a history or tables that training changes */
 
   /* Memory, in bytes. The four below `memory` are parts of it, or FG_AUTO. */
   int64_t memory;         /* total; 0: unlimited */

@@ -44,8 +44,8 @@ class Host:
         alone: Callable[[], NativeLoader],
     ) -> SharedLoader | NativeLoader:
         """Open a loader for all ranks of the host, or ``alone`` where it has one. All ranks of the group call this
-        together, and ``described`` is the same for all. Each rank is to have ``prefetch`` batches ahead, and has one in
-        its loop.
+        together, and ``described`` is the same for all. Each rank is to have ``prefetch`` batches ahead, or four, and
+        has one in its loop.
 
         Raises:
             RankError: this rank describes its loader otherwise than the first one of the host, or another rank could
@@ -63,7 +63,8 @@ class Host:
                     opened = alone()
                 else:
                     seat = Seat(token, server, self.rank - self.ranks.start, count, self.rank, self.world_size)
-                    wider = {**options, "prefetch": options["prefetch"] * count, "holds": options["holds"] * count}
+                    ahead = 4 if options["prefetch"] is None else options["prefetch"]
+                    wider = {**options, "prefetch": ahead * count, "holds": options["holds"] * count}
                     opened = SharedLoader(seat, store, uuid, described, wider if first else None)
             except FreshgoError as failed:
                 error = failed

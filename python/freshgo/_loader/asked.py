@@ -31,7 +31,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "replace": checks.flag,
     "seed": lambda name, value: checks.count(name, value, None),
     "num_workers": lambda name, value: checks.count(name, value, 0) or host.threads(),
-    "prefetch": lambda name, value: checks.count(name, value, 0),
+    "prefetch": lambda name, value: None if value is None else checks.count(name, value, 0),
     "feature_cache": checks.size,
     "neighbor_cache": checks.size,
     "feature_dtype": lambda name, value: checks.choice(name, value, choices.FeatureDType),
