@@ -11,7 +11,7 @@ import pytest
 import torch
 from warm import run
 
-from freshgo import Loader, convert, errors
+from freshgo import History, Loader, convert, errors
 from freshgo._data import source
 
 GROWTH = """
@@ -81,6 +81,22 @@ def test_counts_without_bounds() -> None:
     with Loader(graph, [2], batch_size=10, prefetch=10**9, num_workers=10**6) as loader:
         assert sum(batch.batch_size for batch in loader) == 1000
         assert (loader.stats()["num_workers"], loader.stats()["prefetch"]) == (1024, 1024)
+
+
+def test_batches_ahead_follow_the_threads(tmp_path: Path) -> None:
+    """There is one a thread, at least four, and with a history four, whose lag they bound."""
+    graph = {"edge_index": torch.randint(1000, (2, 5000)), "x": torch.zeros(1000, 8)}
+    convert(graph, tmp_path / "graph", progress=False).close()
+    given: dict[str, Any] = {"num_neighbors": [2, 2], "batch_size": 10, "memory": "256MiB"}
+    for threads, want in ((1, 4), (4, 4), (9, 9), (16, 16)):
+        for data in (graph, tmp_path / "graph"):
+            with Loader(data, **given, num_workers=threads) as loader:
+                assert loader.stats()["prefetch"] == want
+    with Loader(tmp_path / "graph", **given, num_workers=16, prefetch=3) as loader:
+        assert loader.stats()["prefetch"] == 3
+    history = History(policy="gradient", keep="rows", memory="1MiB")
+    with Loader(tmp_path / "graph", **given, num_workers=16, history=history) as loader:
+        assert loader.stats()["prefetch"] == 4
 
 
 def test_a_graph_in_memory_has_what_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
