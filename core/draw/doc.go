@@ -7,6 +7,7 @@
 //   - Sampling: sampling.go holds the opened inputs. topology.go opens neighbour lists; neighbors.go caches the lists
 //     of the most important nodes of all relations, which listchoice.go ranks together; weights.go opens weights, and
 //     times.go opens times.
+//   - Threads: threads.go holds the threads that compute, which batches take, and lend while they are idle.
 //   - Requests: seeds.go has the order of an epoch's seeds (with input_weight they are drawn with replacement), which
 //     ranks share (share.go), and the requests of batches for nodes; links.go has the requests for links (package
 //     links).

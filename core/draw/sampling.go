@@ -32,7 +32,7 @@ type Sampling struct {
 	Kind       *sample.Kind // of the sampler
 	Sampler    *sample.Sampler
 	Workers    chan *sample.Worker   // free sampling workers
-	cpu        chan struct{}         // tokens: threads that may compute at a time
+	threads    threads               // that compute
 	loaded     map[int]*graph.Loaded // the neighbours of relations, between measuring and opening: see Measure
 	fromDisk   *graph.Counts         // where neighbours on disk were found
 	trial      bool                  // samples to measure batches, and is closed then
@@ -164,7 +164,8 @@ func (m *Sampling) OpenSampler(ctx context.Context) error {
 		return err
 	}
 	count, threads := m.Concurrency()
-	m.cpu, m.drawing = make(chan struct{}, count), m.Compute
+	m.threads = newThreads(m.Split.Workers)
+	m.drawing = func(ctx context.Context, fn func()) error { return m.threads.run(ctx, threads, fn) }
 	if !m.Split.Neighbors { // it mostly waits for the disk, which takes no thread
 		m.drawing = func(_ context.Context, fn func()) error { fn(); return nil }
 	}
@@ -180,7 +181,7 @@ func (m *Sampling) OpenSampler(ctx context.Context) error {
 	return nil
 }
 
-// Concurrency returns the number of batches that are computed at a time, and the threads of each: more than one where
+// Concurrency returns the number of batches that are drawn at a time, and the threads of each: more than one where
 // there are fewer batches than threads.
 func (m *Sampling) Concurrency() (batches, threads int) {
 	batches = min(max(m.Split.Prefetch, 1), m.Split.Workers)
@@ -251,16 +252,7 @@ func (s *Schema) SamplerDemand(d *sizing.Demand) sample.Demand {
 }
 
 // Compute runs fn when a thread is free.
-func (m *Sampling) Compute(ctx context.Context, fn func()) error {
-	select {
-	case <-ctx.Done():
-		return ErrStopped
-	case m.cpu <- struct{}{}:
-	}
-	defer func() { <-m.cpu }()
-	fn()
-	return nil
-}
+func (m *Sampling) Compute(ctx context.Context, fn func()) error { return m.threads.run(ctx, 1, fn) }
 
 // Draw samples a batch, with a computing thread where the neighbours are in memory.
 func (m *Sampling) Draw(

@@ -24,7 +24,6 @@ type Features struct {
 	Columns     []int            // of the slots of the cache: widths
 	Slots       *cache.Rows      // nil when no rows are cached
 	Resident    Resident
-	threads     int // that gather the rows of one batch
 	Movers      int // that copy rows between one batch and the cache
 }
 
@@ -78,8 +77,7 @@ func (f *Features) Open(ctx context.Context, m *draw.Sampling, alloc mem.Allocat
 	f.CachedTypes = m.NewCachedTypes(cached)
 	f.CachedTypes.Order = m.Order
 	f.Columns = m.Split.Columns
-	_, f.threads = m.Concurrency()
-	f.Movers = f.threads
+	_, f.Movers = m.Concurrency()
 	return nil
 }
 

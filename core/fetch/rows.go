@@ -107,7 +107,10 @@ func (f *Filler) gather(
 // gatherMemory copies rows from a table in memory, of the graph's edges, or of its nodes that are loaded.
 func (f *Filler) gatherMemory(dst []byte, t *Table, ids []int64) {
 	for from, to := range f.Drawn.Runs(&t.Tensor, len(ids)) {
-		f.Features.gatherRows(dst[from*t.Width:to*t.Width], t.Memory, t.Width, f.tableRows(t, ids[from:to]))
+		of, run := f.tableRows(t, ids[from:to]), dst[from*t.Width:to*t.Width]
+		draw.Spread(f.Sampling, len(of), max(1, pieceBytes/max(1, t.Width)), func(lo, hi int) {
+			rows.Gather(run[lo*t.Width:hi*t.Width], t.Memory, t.Width, of[lo:hi])
+		})
 	}
 }
 
@@ -271,11 +274,6 @@ func (f *Features) ToSlots(t *Table, slots []int32, src []byte, from []int32) {
 	}
 }
 
-// gatherRows copies rows of a table in memory.
-func (f *Features) gatherRows(dst, src []byte, width int, ids []int64) {
-	Among(f.threads, len(ids), func(lo, hi int) { rows.Gather(dst[lo*width:hi*width], src, width, ids[lo:hi]) })
-}
-
 // copyRows copies rows between tables in memory.
 func (f *Features) copyRows(dst []byte, to []int32, src []byte, from []int32, width int) {
 	Among(f.Movers, len(to), func(lo, hi int) { rows.Copy(dst, to[lo:hi], src, from[lo:hi], width) })
@@ -288,6 +286,10 @@ func Among(threads, count int, fn func(lo, hi int)) {
 	}
 	guard.Split(threads, count, fn)
 }
+
+// pieceBytes is the bytes of rows that a thread gathers before it looks who needs it. Arbitrary: a few tenths of a
+// millisecond.
+const pieceBytes = 2 << 20
 
 // minShare is the least number of rows for a thread: a hand-over costs as much as
 // copying about a hundred rows. Arbitrary above that.

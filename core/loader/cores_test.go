@@ -14,7 +14,6 @@ import (
 
 	"freshgo/core/batch"
 	"freshgo/core/draw"
-	"freshgo/core/fetch"
 	"freshgo/core/internal/guard"
 	"freshgo/core/manifest"
 	"freshgo/core/mem"
@@ -78,15 +77,12 @@ func (d *sleeper) make(p *preparer, b *batch.Batch, worker *sample.Worker) error
 	if threads == 1 {
 		first = others
 	}
-	err := m.Compute(d.epoch.ctx, func() {
-		_ = guard.All(threads, func(i int) error {
-			if i == 0 {
-				d.machine.work(number + first)
-			} else {
-				d.machine.work((others - first) / time.Duration(threads-1))
-			}
-			return nil
-		})
+	err := guard.All(threads, func(i int) error {
+		part := number + first
+		if i > 0 {
+			part = (others - first) / time.Duration(threads-1)
+		}
+		return m.Compute(d.epoch.ctx, func() { d.machine.work(part) })
 	})
 	if err != nil {
 		return err
@@ -102,7 +98,7 @@ func (d *sleeper) make(p *preparer, b *batch.Batch, worker *sample.Worker) error
 		return err
 	}
 	return p.filler.Timed(func() {
-		fetch.Among(threads, simulatedRows, func(lo, hi int) {
+		draw.Spread(m, simulatedRows, 4096, func(lo, hi int) {
 			d.machine.work(gather * time.Duration(hi-lo) / simulatedRows)
 		})
 	})
@@ -135,17 +131,16 @@ func busy(t *testing.T, cores, prefetch int, of stages) (share float64) {
 	return share
 }
 
-// TestCoresAreBusy holds that a loader that chooses the batches ahead keeps the cores busy while the loop waits, and
-// that too few batches ahead do not.
+// TestCoresAreBusy holds that a loader that chooses the batches ahead keeps the cores busy while the loop waits, also
+// with half as many batches if they have rows, and that a quarter as many do not.
 func TestCoresAreBusy(t *testing.T) {
 	for _, of := range []stages{withRows, withoutRows} {
 		for _, cores := range []int{2, 4, 8, 16, 32} {
 			require.Greater(t, busy(t, cores, draw.Auto, of), 0.85)
 		}
-		for _, prefetch := range []int{4, 8} {
-			require.Less(t, busy(t, 16, prefetch, of), 0.85)
-		}
+		require.Less(t, busy(t, 16, 4, of), 0.85)
 	}
+	require.Greater(t, busy(t, 16, 8, withRows), 0.85)
 }
 
 // pool keeps the buffers of batches, as the loader's pool in C does.
