@@ -160,10 +160,8 @@ func (d *Drawn) copyRelation(b *Batch, i int) error {
 	return d.transposeGraph(b, &g, types.EdgeName(i, ""), "")
 }
 
-// AddKey adds the key of the batch's draws.
-func (b *Batch) AddKey(key sample.Key) error {
-	return b.addCounts(draw.KeyName, []int64{int64(key.Stream())})
-}
+// AddKeys adds the keys of the batch's draws.
+func (b *Batch) AddKeys(keys []int64) error { return b.addCounts(draw.KeyName, keys) }
 
 // addEdgeIndex appends edges that are grouped by target, with their sources, as rows of sources and targets; in a
 // packed batch the sources alone, as ptr gives the targets.

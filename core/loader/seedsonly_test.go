@@ -66,12 +66,12 @@ func TestListsOfSeedsOnly(t *testing.T) {
 	read := func(list int, size int64) (all []int64) {
 		for first := int64(0); first < size; first += 700 {
 			part := make([]int64, min(700, size-first))
-			there, err := ReadList(l, list, first, part)
+			there, err := ReadList(l, 0, list, first, part)
 			require.NoError(t, err)
 			require.True(t, there)
 			all = append(all, part...)
 		}
-		_, err := ReadList(l, list, size, make([]int64, 1))
+		_, err := ReadList(l, 0, list, size, make([]int64, 1))
 		require.ErrorIs(t, err, draw.ErrOption)
 		return all
 	}
@@ -83,8 +83,8 @@ func TestListsOfSeedsOnly(t *testing.T) {
 			require.Equal(t, []int64{sources[e], v}, []int64{d.sources[edges[e]], d.targets[edges[e]]})
 		}
 	}
-	for _, list := range []int{-1, 3} {
-		_, err := ReadList(l, list, 0, make([]int64, 1))
+	for _, of := range [][2]int{{0, -1}, {0, 3}, {-1, 0}, {1, 0}} {
+		_, err := ReadList(l, of[0], of[1], 0, make([]int64, 1))
 		require.ErrorIs(t, err, draw.ErrOption)
 	}
 }
@@ -99,7 +99,6 @@ func TestWhatIsNotDrawnElsewhere(t *testing.T) {
 		change func(o *draw.Options)
 		most   int64 // that can be locked
 	}{
-		"pad=True":     {g, func(o *draw.Options) { o.Pad = true }, 1 << 40},
 		"disjoint":     {g, func(o *draw.Options) { o.Disjoint = true }, 1 << 40},
 		"device_cache": {g, func(o *draw.Options) { o.Held = make([]int32, 500) }, 1 << 40},
 		"links":        {g, func(o *draw.Options) { o.Seeds, o.Links = nil, &links.Options{} }, 1 << 40},

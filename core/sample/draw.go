@@ -206,9 +206,17 @@ type stream uint64
 // hopKey returns the state of the streams of a hop before a node is absorbed.
 func hopKey(k Key, hop int) uint64 { return absorb(k.Stream(), uint64(hop)) }
 
-// Stream returns the state of the streams of a batch before a hop is absorbed, for whoever draws the batch elsewhere.
+// Stream returns the state of the streams of a batch before a hop is absorbed.
 func (k Key) Stream() uint64 {
 	return absorb(absorb(absorb(absorb(0, domainSample), k.Seed), k.Epoch), k.Batch)
+}
+
+// Of returns the key of a relation, for a consumer that draws the batch: named is as in Graph.
+func (k Key) Of(relation int, named bool) Key {
+	if named {
+		return relationKey(k, relation)
+	}
+	return k
 }
 
 func (s stream) next() (uint64, stream) {

@@ -120,6 +120,7 @@ typedef struct fgc_draw {
   int64_t drawn;
   int32_t wide, replace, hop;
   int32_t lanes;    /* that draw for one target: a power of two */
+  int32_t padded, reserved;
   uint64_t *status;
 } fgc_draw;
 
@@ -135,7 +136,7 @@ typedef struct fgc_map {
   uint32_t *counts;    /* [tiles] */
   int64_t tiles;
   uint32_t slot_mask;  /* slots - 1, slots being a power of two */
-  int32_t wide;
+  int32_t wide, padded, reserved;
   uint64_t *status;
 } fgc_map;
 

@@ -36,7 +36,7 @@ FGC_FN void list_of(const fgc_draw &d, int64_t i, bool notes, int64_t *first, in
   const int64_t node = d.target[i];
   *first = *degree = 0;
   if ((uint64_t)node >= (uint64_t)d.nodes) {
-    if (notes) note(d.status, 1 /* FG_BAD_INDEX */, i);
+    if (notes && !(d.padded && node == -1)) note(d.status, 1 /* FG_BAD_INDEX */, i);
     return;
   }
   const int64_t a = d.ptr[node], b = d.ptr[node + 1];
@@ -101,8 +101,8 @@ FGC_FN void draw(const fgc_draw &d) {
   int64_t start, degree;
   list_of(d, i, false, &start, &degree);
   const int64_t k = drawn_of(d, degree), at = d.first[i];
-  if (at < 0 || at + k > d.drawn) { /* not what fg_draw_first wrote for these lists */
-    if (t.lane == 0) note(d.status, 3 /* FG_BAD_PTR */, i);
+  if (at < 0 || at + k > d.drawn) { /* no room; or not what fg_draw_first wrote for these lists */
+    if (t.lane == 0 && !d.padded) note(d.status, 3 /* FG_BAD_PTR */, i);
     return;
   }
   uint64_t state = absorb(absorb(d.key, (uint64_t)d.hop), (uint64_t)d.target[i]);

@@ -265,7 +265,7 @@ int32_t fgc_plan_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes
   purse money = {.at = (uintptr_t)scratch};
   fgc_map m = {.id = in->id, .n = in->n, .kept = in->kept, .node = in->node, .local = in->local,
                .tiles = parts(in->n, FGC_CHUNK), .slot_mask = (uint32_t)(slots - 1), .wide = in->index_bytes == 8,
-               .status = (uint64_t *)status};
+               .padded = in->padded != 0, .status = (uint64_t *)status};
   m.keys = spend(&money, slots * 8);
   m.first = spend(&money, slots * 4);
   m.slot = spend(&money, in->n * 4);
@@ -299,6 +299,7 @@ static int32_t begin_draw(FG_IN fg_drawing *in, uintptr_t status, fgc_draw *d, f
                   .first = in->first, .total = in->total, .tiles = parts(in->num_targets, FGC_CHUNK),
                   .position = in->position, .neighbor = in->neighbor, .drawn = in->num_drawn,
                   .wide = in->index_bytes == 8, .replace = in->replace != 0, .hop = in->hop,
+                  .padded = in->padded != 0,
                   .lanes = in->fanout < 0 ? FGC_WARP : power(in->fanout, 1, FGC_WARP), .status = (uint64_t *)status};
   return FG_OK;
 }

@@ -86,10 +86,11 @@ enum {
   FG_LIST_EDGE = 2    /* the caller's numbers of the edges, [num_edges] */
 };
 
-/* Copies n elements of a list of a loader with `seeds_only`, from `first` on, to out.
+/* Copies n elements of a list of a relation, of a loader with `seeds_only`, from `first` on, to out.
  * Blocks: no. Threads: any. Ownership: none passes.
  * Returns: FG_OK, FG_END (edges have their positions for numbers, and nothing is copied), FG_CLOSED, FG_INVALID. */
-int32_t fg_loader_list(fg_loader *loader, int32_t list, int64_t first, int64_t n, int64_t *out, fg_error *err);
+int32_t fg_loader_list(fg_loader *loader, int32_t relation, int32_t list, int64_t first, int64_t n, int64_t *out,
+                       fg_error *err);
 
 /* Takes the batch that fg_loader_sample made.
  * Blocks: no. Threads: any. Ownership: the handle ends, also with an error of the batch; with FG_OK the tensors pass to

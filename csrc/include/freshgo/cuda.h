@@ -81,13 +81,16 @@ int32_t fg_cuda_transpose(FG_IN fg_transposition *in, void *scratch, int64_t *sc
 typedef struct fg_mapping {
   uint32_t struct_size;
   int32_t index_bytes; /* 4 or 8: of id, node and local */
-  FG_IN void *id;      /* [n], not negative; a negative id gets the local id -1 and is reported as FG_BAD_INDEX */
+  FG_IN void *id;      /* [n], not negative; a negative id gets the local id -1 and is reported as FG_BAD_INDEX, but
+                          for an id that pads */
   int64_t n;           /* at most 2^30 */
   int64_t kept;        /* the first ids, which keep their places as numbers, also where one occurs again among them;
                           later ids have the number of the first place */
   void *node;          /* out: [n]; the first *count elements are written, each id once */
   void *local;         /* out: [n]: node[local[i]] is id[i] */
   int64_t *count;      /* out, on the device */
+  int32_t padded;      /* ids of -1 pad; those among the first `kept` have places like others */
+  int32_t reserved;    /* zero */
 } fg_mapping;
 
 /* `scratch` as for fg_cuda_aggregate.
@@ -116,6 +119,9 @@ typedef struct fg_drawing {
   int64_t num_drawn;     /* fewer than 2^31 */
   int64_t *position;     /* out: [num_drawn]: of each edge in source */
   int64_t *neighbor;     /* out: [num_drawn]: source[position] */
+  int32_t padded;        /* targets of -1 pad, and have no edges; num_drawn is room, so that nothing waits for *total.
+                            Targets whose edges have no room are left out, and elements behind the edges as they are */
+  int32_t reserved;      /* zero */
 } fg_drawing;
 
 /* `scratch` as for fg_cuda_aggregate.

@@ -23,9 +23,10 @@ from freshgo.errors import ClosedError, CudaError, DTypeError, InvalidArgumentEr
 from freshgo.policies import Resolved
 
 if TYPE_CHECKING:
+    from freshgo._device.ahead import Ahead
     from freshgo._device.drawing import Drawing
     from freshgo._device.fitting import Fitting
-    from freshgo._device.mover import Ahead, Mover
+    from freshgo._device.mover import Mover
     from freshgo._device.packed import Unpacking
     from freshgo._device.row_cache import DeviceCache
     from freshgo._device.rows import Rows
@@ -223,7 +224,7 @@ class OnDevice:
         self._rows.read({})
 
     def batches(self, made: Batches, count: int) -> Ahead:
-        from freshgo._device.mover import Ahead
+        from freshgo._device.ahead import Ahead
 
         self._ahead = Ahead(made, self._mover, count, look=self._look)
         return self._ahead
@@ -253,6 +254,7 @@ class OnDevice:
             "device_cache_bytes": 0 if cache is None else cache.n_bytes,
             "locked_bytes": self._rows.bytes_on_host,
             "device_lists_bytes": 0 if self._drawing is None else self._drawing.n_bytes,
+            **({} if self._drawing is None else {"padded": self._mover.padded}),
         }
 
     def close(self) -> None:
@@ -328,7 +330,7 @@ def open_delivery(
     unpack = Unpacking(grouped_by(drawn) if options["transpose"] and options["history"] is None else {})
     drawing = None
     if draws:
-        drawing = _drawing(device, source, options, unpack, reads=reads)
+        drawing = _drawing(device, source, drawn, options, unpack, reads=reads)
         unpack = Unpacking({})  # of the seeds, which have no edges yet
     found = Rows(parts, assemble, device, padded=bool(options["pad"]))
     mover = Mover(streams, found.finish if reads else None, stay, unpack, drawing)
@@ -351,7 +353,9 @@ def open_delivery(
     return delivery
 
 
-def _drawing(device: torch.device, source: Source, options: LoaderOptions, group: Unpacking, *, reads: bool) -> Drawing:
+def _drawing(
+    device: torch.device, source: Source, types: Types, options: LoaderOptions, group: Unpacking, *, reads: bool
+) -> Drawing:
     from freshgo._device.drawing import Drawing
     from freshgo._native import cuda
 
@@ -360,11 +364,12 @@ def _drawing(device: torch.device, source: Source, options: LoaderOptions, group
             f"sample_on='device' needs kernels that run on {device} and read locked memory of the host: "
             f"{cuda.obstacle(device) or 'the driver does not lock memory that the device reads'}; use sample_on='cpu'"
         )
-    edges = [source.num_edges(edge_type) for edge_type in source.types.edge_types]
+    hops, count = options["num_hops"], len(types.edge_types)
     return Drawing(
         device,
-        (source.types.total, sum(edges)),
-        options["fanouts"],  # of one edge type, or the library refuses them
+        types,
+        [options["fanouts"][i * hops : (i + 1) * hops] for i in range(count)],
+        source.num_edges,
         group,
         replace=options["replace"],
         numbered=not options["no_edge_ids"],

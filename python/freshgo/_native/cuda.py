@@ -105,12 +105,26 @@ class Lists:
     """int32 or int64 ``[num_edges]``"""
 
 
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """The in-edges of the targets of a hop. All tensors are int64."""
+
+    first: Tensor
+    """``[targets]``: where the edges of each target begin"""
+    total: Tensor
+    """``[1]``: the number of edges"""
+    position: Tensor
+    """``[edges]``: their positions in ``Lists.source``"""
+    neighbor: Tensor
+    """``[edges]``: their sources"""
+
+
 def draw(
-    lists: Lists, targets: Tensor, fanout: int, key: int, hop: int, *, replace: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """fg_cuda_draw: the in-edges of ``targets`` (int64 ``[n]``) in a hop of the batch with this key: where those of
-    each target begin (``[n]``), their positions in ``source``, and their sources. All are int64. Waits for the device,
-    which says how many there are."""
+    lists: Lists, targets: Tensor, fanout: int, key: int, hop: int, *, replace: bool, room: int | None = None
+) -> Drawn:
+    """fg_cuda_draw: the in-edges of ``targets`` (int64 ``[n]``) in a hop of the batch with this key. Waits for the
+    device, which says how many there are; not with ``room`` for that many, which -1 fills behind the edges. Targets of
+    -1 then pad."""
     first = torch.empty_like(targets)
     total = torch.zeros(1, dtype=torch.int64, device=targets.device)
     raw = Drawing(
@@ -128,20 +142,23 @@ def draw(
         replace=replace,
         first=first.data_ptr(),
         total=total.data_ptr(),
+        padded=room is not None,
     )
     run_with_scratch("fg_cuda_draw_count", raw, targets.device)
-    raw.num_drawn = count = int(total)
-    position, neighbor = (torch.empty(count, dtype=torch.int64, device=targets.device) for _ in range(2))
+    raw.num_drawn = count = int(total) if room is None else room
+    position, neighbor = (torch.full((count,), -1, dtype=torch.int64, device=targets.device) for _ in range(2))
     raw.position, raw.neighbor = position.data_ptr(), neighbor.data_ptr()
     run("fg_cuda_draw", raw, targets.device)
-    return first, position, neighbor
+    return Drawn(first, total, position, neighbor)
 
 
-def number(ids: Tensor, kept: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def number(
+    ids: Tensor, kept: int = 0, *, padded: bool = False, node: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """fg_cuda_map: ``node``, ``local``, ``count`` of :func:`freshgo.ops.number`. The first ``kept`` ids keep their
-    places as numbers."""
+    places as numbers. ``padded``: ids of -1 pad. ``node`` is written if it is given."""
     ids = ids.contiguous()
-    node, local = torch.empty_like(ids), torch.empty_like(ids)
+    node, local = torch.empty_like(ids) if node is None else node, torch.empty_like(ids)
     count = torch.empty(1, dtype=torch.int64, device=ids.device)
     raw = Mapping(
         struct_size=ctypes.sizeof(Mapping),
@@ -152,6 +169,7 @@ def number(ids: Tensor, kept: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         node=node.data_ptr(),
         local=local.data_ptr(),
         count=count.data_ptr(),
+        padded=padded,
     )
     run_with_scratch("fg_cuda_map", raw, ids.device)
     return node, local, count
