@@ -160,8 +160,14 @@ func (d *Drawn) copyRelation(b *Batch, i int) error {
 	return d.transposeGraph(b, &g, types.EdgeName(i, ""), "")
 }
 
-// AddKeys adds the keys of the batch's draws.
-func (b *Batch) AddKeys(keys []int64) error { return b.addCounts(draw.KeyName, keys) }
+// AddKeys adds the keys of the batch's draws, and the number of the batch.
+func (b *Batch) AddKeys(s *sample.Sampler, key sample.Key) error {
+	var keys []int64
+	for _, k := range append(s.HopKeys(key), key.Batch) {
+		keys = append(keys, int64(k))
+	}
+	return b.addCounts(draw.KeyName, keys)
+}
 
 // addEdgeIndex appends edges that are grouped by target, with their sources, as rows of sources and targets; in a
 // packed batch the sources alone, as ptr gives the targets.

@@ -2,6 +2,7 @@ package draw
 
 import (
 	"fmt"
+	"math"
 
 	"freshgo/core/sample"
 )
@@ -10,21 +11,13 @@ import (
 // its draws. The consumer has the neighbour lists (ReadList), draws the batch that a Worker draws by these keys, pads
 // it to the envelope, and reads all rows by id. Batches on demand and traces are drawn here.
 
-// KeyName is the tensor that Options.SeedsOnly adds to a batch: int64 [relations], see Keys.
+// KeyName is the tensor that Options.SeedsOnly adds to a batch: the bits of sample.Sampler.HopKeys and the number
+// of the batch.
 const KeyName = "fg/key"
 
 // drawnElsewhere are the capabilities of a consumer that draws.
-const drawnElsewhere = sample.CanTypes | sample.CanReplace | sample.CanTranspose | sample.CanAggregate |
-	sample.CanExpected
-
-// Keys returns the bits of sample.Key.Stream of each relation.
-func Keys(s *Schema, batch sample.Key) []int64 {
-	keys := make([]int64, len(s.Relations))
-	for i := range keys {
-		keys[i] = int64(batch.Of(i, !s.Homogeneous()).Stream())
-	}
-	return keys
-}
+const drawnElsewhere = sample.CanWeights | sample.CanTypes | sample.CanReplace | sample.CanTranspose |
+	sample.CanAggregate | sample.CanExpected
 
 // OnlySeeds sets g to the seeds of a batch, without edges. It uses g's memory again.
 func OnlySeeds(s *Schema, g *sample.Subgraph, seeds []int64) {
@@ -54,17 +47,10 @@ func validateSeedsOnly(m *Sampling) error {
 		return nil
 	}
 	if asked := o.asks(m.Parts.Schema) &^ drawnElsewhere; asked != 0 {
-		return undrawn("draws uniformly: it cannot be used with " + asked.String())
+		return undrawn("cannot be used with " + asked.String())
 	}
-	for option, given := range map[string]bool{"neighbor_sampler": o.Sampler != nil, "device_cache": o.Held != nil} {
-		if given {
-			return undrawn("cannot be used with " + option)
-		}
-	}
-	for i := range m.Parts.Tensors {
-		if t := &m.Parts.Tensors[i]; t.ByEdge {
-			return undrawn(fmt.Sprintf("brings no rows of edges, and the graph has %q", t.Name))
-		}
+	if o.Held != nil {
+		return undrawn("cannot be used with device_cache")
 	}
 	return nil
 }
@@ -83,9 +69,14 @@ func CheckSeedsOnly(m *Sampling) error {
 			return undrawn("needs all neighbour lists, and the numbers of edges, in memory, and memory= has no room for them")
 		}
 	}
+	for _, w := range m.DrawnBy {
+		if w != nil && w.Source != nil {
+			return undrawn("needs all weights in memory, and memory= has no room for them")
+		}
+	}
 	for i := range m.Parts.Tensors {
 		if t := &m.Parts.Tensors[i]; !t.ByID && m.Parts.Reaches(t) {
-			return undrawn(fmt.Sprintf("needs all tensors of nodes in memory that the device reads, and %q is not", t.Name))
+			return undrawn(fmt.Sprintf("needs all tensors in memory that the device reads, and %q is not", t.Name))
 		}
 	}
 	return nil
@@ -96,10 +87,14 @@ const (
 	ListPtr = iota
 	ListSource
 	ListEdge
+	ListWeight
+	ListSum
+	ListPositive
 )
 
-// ReadList copies a part of a list of a relation. It returns false, and copies nothing, where edges have their
-// positions for numbers.
+// ReadList copies a part of a list of a relation, of which weights and sums are the bits of float64. It returns false,
+// and copies nothing, where edges have their positions for numbers, are drawn without weights, or all have weights
+// above 0.
 func ReadList(m *Sampling, relation, list int, first int64, out []int64) (there bool, err error) {
 	if !m.Options.SeedsOnly {
 		return false, fmt.Errorf("%w: lists are for loaders with seeds_only", ErrOption)
@@ -108,12 +103,13 @@ func ReadList(m *Sampling, relation, list int, first int64, out []int64) (there 
 	if relation < 0 || relation >= len(relations) {
 		return false, fmt.Errorf("%w: relation %d, expected 0 to %d", ErrOption, relation, len(relations)-1)
 	}
-	r := &relations[relation]
-	size := r.NumEdges
-	if list == ListPtr {
-		size = r.Indptr.NumNodes() + 1
+	if list < ListPtr || list > ListPositive {
+		return false, fmt.Errorf("%w: list %d, expected 0 to %d", ErrOption, list, ListPositive)
 	}
-	if list < ListPtr || list > ListEdge || first < 0 || first > size || int64(len(out)) > size-first {
+	r := &relations[relation]
+	nodes := r.Indptr.NumNodes()
+	size := []int64{nodes + 1, r.NumEdges, r.NumEdges, r.NumEdges, sample.SumsLen(r.NumEdges), nodes}[list]
+	if first < 0 || first > size || int64(len(out)) > size-first {
 		return false, fmt.Errorf("%w: %d elements of list %d from %d on, expected a part of 0 to %d",
 			ErrOption, len(out), list, first, size)
 	}
@@ -121,7 +117,7 @@ func ReadList(m *Sampling, relation, list int, first int64, out []int64) (there 
 	case ListPtr:
 		for i := range out {
 			out[i] = r.NumEdges
-			if v := first + int64(i); v < size-1 {
+			if v := first + int64(i); v < nodes {
 				out[i] = r.Indptr.Begin(v)
 			}
 		}
@@ -132,6 +128,39 @@ func ReadList(m *Sampling, relation, list int, first int64, out []int64) (there 
 			return false, nil
 		}
 		r.EdgeIDs.Read(first, out)
+	default:
+		if len(m.DrawnBy) == 0 || m.DrawnBy[relation] == nil {
+			return false, nil
+		}
+		return readWeights(m.DrawnBy[relation], r, list, first, out), nil
 	}
 	return true, nil
+}
+
+// readWeights is ReadList for the lists of weights.
+func readWeights(w *sample.Weights, r *Relation, list int, first int64, out []int64) bool {
+	switch list {
+	case ListWeight:
+		for i := range out {
+			out[i] = int64(math.Float64bits(w.At(first + int64(i))))
+		}
+	case ListSum:
+		for i := range out {
+			out[i] = int64(math.Float64bits(w.Sums[first+int64(i)]))
+		}
+	case ListPositive:
+		if w.Positive {
+			return false
+		}
+		for i := range out {
+			begin, end := r.Indptr.Range(first + int64(i))
+			out[i] = 0
+			for p := begin; p < end; p++ {
+				if w.At(p) > 0 {
+					out[i]++
+				}
+			}
+		}
+	}
+	return true
 }

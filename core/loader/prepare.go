@@ -230,7 +230,7 @@ func (d *seedDrawer) make(p *preparer, b *batch.Batch, _ *sample.Worker) error {
 	if err := p.makeTensors(b); err != nil {
 		return err
 	}
-	if err := b.AddKeys(draw.Keys(schema, d.order.BatchKey(number))); err != nil {
+	if err := b.AddKeys(d.epoch.loader.draw.Sampler, d.order.BatchKey(number)); err != nil {
 		return err
 	}
 	return p.filler.Fill(b)

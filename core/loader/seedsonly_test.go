@@ -43,7 +43,13 @@ func TestSeedsOnly(t *testing.T) {
 			require.Positive(t, readByID(l, b))
 			key := l.draw.EpochKey(epoch)
 			key.Batch = uint64(i)
-			require.Equal(t, []int64{int64(key.Stream())}, b.int64s(draw.KeyName))
+			keys := l.draw.Sampler.HopKeys(key)
+			require.Len(t, keys, len(o.Fanouts))
+			var want []int64
+			for _, k := range append(keys, uint64(i)) {
+				want = append(want, int64(k))
+			}
+			require.Equal(t, want, b.int64s(draw.KeyName))
 		}
 	}
 	require.Zero(t, l.Stats().Edges)
@@ -83,7 +89,7 @@ func TestListsOfSeedsOnly(t *testing.T) {
 			require.Equal(t, []int64{sources[e], v}, []int64{d.sources[edges[e]], d.targets[edges[e]]})
 		}
 	}
-	for _, of := range [][2]int{{0, -1}, {0, 3}, {-1, 0}, {1, 0}} {
+	for _, of := range [][2]int{{0, -1}, {0, 6}, {-1, 0}, {1, 0}} {
 		_, err := ReadList(l, of[0], of[1], 0, make([]int64, 1))
 		require.ErrorIs(t, err, draw.ErrOption)
 	}
@@ -103,7 +109,6 @@ func TestWhatIsNotDrawnElsewhere(t *testing.T) {
 		"device_cache": {g, func(o *draw.Options) { o.Held = make([]int32, 500) }, 1 << 40},
 		"links":        {g, func(o *draw.Options) { o.Seeds, o.Links = nil, &links.Options{} }, 1 << 40},
 		"induced":      {g, func(o *draw.Options) { o.Subgraph = sample.Induced }, 1 << 40},
-		`"edge_attr"`:  {d.graph(t), func(*draw.Options) {}, 1 << 40},
 		"tensors":      {g, func(*draw.Options) {}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -266,7 +266,7 @@ func (w *Worker) expand(ctx context.Context, key Key, r *Request, hop, relation,
 	}
 	e.threads = e.scratch[:threads]
 	b := batch{edgeSet: e, ctx: ctx, source: source, target: target, times: r.Times, last: r.LastHop}
-	b.key = key.Of(relation, w.sampler.named)
+	b.key = w.sampler.keyOf(key, relation)
 	if len(r.Exclude) > 0 {
 		b.exclude = r.Exclude[relation]
 	}

@@ -48,8 +48,7 @@ void check_hop(const Hop &h, uint64_t seed) {
   in.target = target.data();
   in.num_targets = target.size();
   in.fanout = h.fanout;
-  in.key = seed * 0x1234567ull;
-  in.hop = (int32_t)(seed % 3);
+  in.key = absorb(seed * 0x1234567ull, seed % 3);
   in.replace = h.replace;
   in.padded = h.padded;
   in.first = first.data();
@@ -65,7 +64,7 @@ void check_hop(const Hop &h, uint64_t seed) {
   for (int64_t v : h.targets) {
     firsts.push_back((int64_t)positions.size());
     if (v < 0 || v >= nodes) continue;
-    const uint64_t state = absorb(absorb(in.key, (uint64_t)in.hop), (uint64_t)v);
+    const uint64_t state = absorb(in.key, (uint64_t)v);
     for (int64_t at : expected(state, g.ptr[(size_t)v], h.lengths[(size_t)v], h.fanout, h.replace))
       positions.push_back(at);
   }

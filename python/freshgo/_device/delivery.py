@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from freshgo._device.drawing import Drawing
     from freshgo._device.fitting import Fitting
     from freshgo._device.mover import Mover
-    from freshgo._device.packed import Unpacking
     from freshgo._device.row_cache import DeviceCache
     from freshgo._device.rows import Rows
 
@@ -312,6 +311,7 @@ def open_delivery(
     from freshgo._device.mover import CudaStreams, Mover, on_host
     from freshgo._device.packed import Unpacking, grouped_by
     from freshgo._device.rows import Rows
+    from freshgo._native import cuda
 
     locks = pinned_memory.lock_buffers(device.index or 0)
     if not locks:
@@ -328,11 +328,20 @@ def open_delivery(
     look = options["prefetch"] > 0 and options["history"] is None  # whose update comes before the next batch
     stay = on_host(source.types, options["num_relations"])
     unpack = Unpacking(grouped_by(drawn) if options["transpose"] and options["history"] is None else {})
-    drawing = None
+    drawing, edge_tensors = None, {}
     if draws:
-        drawing = _drawing(device, source, drawn, options, unpack, reads=reads)
+        from freshgo._device.drawing import drawing_of, edge_tensors_of
+
+        if not reads:
+            raise InvalidArgumentError(
+                f"sample_on='device' needs kernels that run on {device} and read locked memory of the host: "
+                f"{cuda.obstacle(device) or 'the driver does not lock memory that the device reads'}; use "
+                "sample_on='cpu'"
+            )
+        edge_tensors = edge_tensors_of(source, drawn)
+        drawing = drawing_of(device, source, drawn, options, unpack)
         unpack = Unpacking({})  # of the seeds, which have no edges yet
-    found = Rows(parts, assemble, device, padded=bool(options["pad"]))
+    found = Rows(parts, assemble, device, padded=bool(options["pad"]), of_edges=edge_tensors)
     mover = Mover(streams, found.finish if reads else None, stay, unpack, drawing)
 
     def make(n_bytes: int) -> DeviceCache:
@@ -351,29 +360,6 @@ def open_delivery(
                 f"leave room for the model and its batches ({error})"
             ) from error
     return delivery
-
-
-def _drawing(
-    device: torch.device, source: Source, types: Types, options: LoaderOptions, group: Unpacking, *, reads: bool
-) -> Drawing:
-    from freshgo._device.drawing import Drawing
-    from freshgo._native import cuda
-
-    if not reads:
-        raise InvalidArgumentError(
-            f"sample_on='device' needs kernels that run on {device} and read locked memory of the host: "
-            f"{cuda.obstacle(device) or 'the driver does not lock memory that the device reads'}; use sample_on='cpu'"
-        )
-    hops, count = options["num_hops"], len(types.edge_types)
-    return Drawing(
-        device,
-        types,
-        [options["fanouts"][i * hops : (i + 1) * hops] for i in range(count)],
-        source.num_edges,
-        group,
-        replace=options["replace"],
-        numbered=not options["no_edge_ids"],
-    )
 
 
 def delivered(attributes: Attributes, device: torch.device | None, pin_memory: bool) -> Attributes:

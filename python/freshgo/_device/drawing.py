@@ -10,19 +10,22 @@ envelope, and nothing waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Sequence, Set
 
 import torch
 from torch import Tensor
 
 from freshgo._args.size import format_size
 from freshgo._args.types import EdgeType, Types
+from freshgo._data.source import Source
 from freshgo._device.hops import Envelope, Hops, PaddedHops
 from freshgo._device.packed import Unpacking
 from freshgo._native import cuda
-from freshgo._native.header import LIST_EDGE, LIST_PTR, LIST_SOURCE
+from freshgo._native.header import LIST_EDGE, LIST_POSITIVE, LIST_PTR, LIST_SOURCE, LIST_SUM, LIST_WEIGHT
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import read_list
+from freshgo._native.options import LoaderOptions
 from freshgo.errors import InvalidArgumentError
 
 KEY = "fg/key"
@@ -43,12 +46,14 @@ class Drawing:
         group: Unpacking,
         *,
         replace: bool,
-        numbered: bool,
+        numbered: Sequence[bool],
+        keep: int,
     ) -> None:
         """``fanouts``: of each edge type by hop. ``num_edges``: of an edge type of the graph. ``group``: what groups
-        edges by source. ``numbered``: batches have edge numbers."""
+        edges by source. ``numbered``: which edge types have edge numbers in batches. ``keep``: as of
+        :class:`cuda.Layerwise`; 0: edges are not drawn layer by layer."""
         self._device, self._types, self._fanouts, self._group = device, types, fanouts, group
-        self._num_edges, self._replace, self._numbered = num_edges, replace, numbered
+        self._num_edges, self._replace, self._numbered, self._keep = num_edges, replace, numbered, keep
         places = {node_type: i for i, node_type in enumerate(types.node_types)}
         self._ends = [(places[source], places[target]) for source, _, target in types.edge_types]
         self._lists: list[cuda.Lists] = []
@@ -58,8 +63,7 @@ class Drawing:
     @property
     def n_bytes(self) -> int:
         """The memory of the device that the neighbour lists take."""
-        lists = [tensor for of in self._lists for tensor in (of.ptr, of.source)]
-        return sum(tensor.nbytes for tensor in (*lists, *self._numbers) if tensor is not None)
+        return sum(of.n_bytes for of in self._lists) + sum(of.nbytes for of in self._numbers if of is not None)
 
     def load(self, native: NativeLoader) -> None:
         """Learn the sizes of padded batches, and copy the neighbour lists to the device, once.
@@ -80,14 +84,21 @@ class Drawing:
             for i, (_, target) in enumerate(self._ends):
                 ptr = self._copied(native, i, LIST_PTR, nodes[target] + 1, torch.int64)
                 source = self._copied(native, i, LIST_SOURCE, edges[i], torch.int32)
-                assert ptr is not None, "only numbers may be missing"
-                assert source is not None, "only numbers may be missing"
-                lists.append(cuda.Lists(ptr, source))
+                assert ptr is not None, "only numbers and weights may be missing"
+                assert source is not None, "only numbers and weights may be missing"
+                weight = self._copied(native, i, LIST_WEIGHT, edges[i], torch.float64)
+                of = cuda.Lists(ptr, source)
+                if weight is not None:
+                    narrow = weight.float()
+                    sums = self._copied(native, i, LIST_SUM, edges[i] // 16, torch.float64)
+                    positive = self._copied(native, i, LIST_POSITIVE, nodes[target], torch.int32)
+                    of = cuda.Lists(ptr, source, narrow if narrow.equal(weight) else weight, sums, positive)
+                lists.append(of)
                 wide = _narrow(edges[i])
-                numbers.append(self._copied(native, i, LIST_EDGE, edges[i], wide) if self._numbered else None)
+                numbers.append(self._copied(native, i, LIST_EDGE, edges[i], wide) if self._numbered[i] else None)
         except torch.cuda.OutOfMemoryError as error:
             n_bytes = sum(8 * (nodes[target] + 1) for _, target in self._ends)
-            n_bytes += sum(n * (4 + self._numbered * _narrow(n).itemsize) for n in edges)
+            n_bytes += sum(n * (4 + of * _narrow(n).itemsize) for n, of in zip(edges, self._numbered, strict=True))
             raise InvalidArgumentError(
                 f"the neighbour lists, of up to {format_size(n_bytes)}, do not fit into the free memory of "
                 f"{self._device}: use sample_on='cpu' ({error})"
@@ -100,6 +111,8 @@ class Drawing:
             piece = torch.empty(min(_PIECE, size - first), dtype=torch.int64)
             if not read_list(native, relation, which, first, piece):
                 return None
+            if dtype.is_floating_point:
+                piece = piece.view(dtype)
             out[first : first + piece.numel()].copy_(piece)
         return out
 
@@ -114,6 +127,10 @@ class Drawing:
         of = PaddedHops(seeds, self._envelope, self._group.counting) if padded and self._envelope else Hops(seeds)
         none = seeds[0].new_empty(0)
         ptr, sources, positions = ([[none] for _ in self._ends] for _ in range(3))
+        weights = [[none.float()] for _ in self._ends]
+        *keys, batch = keys
+        weighs = types.edge_name(0, "edge_weight") in tensors
+        layerwise = cuda.Layerwise(self._keep, batch, weighs) if self._keep else None
         of_nodes, of_edges = [[ids.numel()] for ids in of.nodes], [list[int]() for _ in self._ends]
         for hop in range(len(self._fanouts[0])):
             drawn = [
@@ -121,9 +138,9 @@ class Drawing:
                     self._lists[i],
                     of.found[target],
                     self._fanouts[i][hop],
-                    keys[i],
-                    hop,
+                    keys[i * len(self._fanouts[0]) + hop],
                     replace=self._replace,
+                    layerwise=layerwise,
                     room=of.room(i, hop),
                 )
                 for i, (_, target) in enumerate(self._ends)
@@ -131,6 +148,8 @@ class Drawing:
             for i, (_, target) in enumerate(self._ends):
                 ptr[i].append(of.ptr(drawn[i], target) + sum(of_edges[i]))
                 positions[i].append(drawn[i].position)
+                if (weight := drawn[i].weight) is not None:
+                    weights[i].append(weight)
                 of_edges[i].append(drawn[i].position.numel())
             numbered = [
                 of.number(t, hop, [drawn[i] for i, (source, _) in enumerate(self._ends) if source == t])
@@ -149,9 +168,35 @@ class Drawing:
             out[types.edge_name(i, "ptr")] = ends
             out[types.edge_name(i, "edge_index")] = self._group.edge_index(torch.cat(sources[i]), ends)
             out[types.edge_name(i, "num_sampled_edges")] = torch.tensor(counts, dtype=torch.int64)
-            if self._numbered:
+            if weighs:
+                out[types.edge_name(i, "edge_weight")] = torch.cat(weights[i])
+            if self._numbered[i]:
                 out[types.edge_name(i, "e_id")] = of.edge_ids(self._numbers[i], torch.cat(positions[i]))
         return out | self._group(out, [])
+
+
+def edge_tensors_of(source: Source, types: Types) -> dict[str, Set[str]]:
+    """Return the names in a batch of the edge-level tensors of each edge type, by the prefix of the type."""
+    known = source.layout().edges
+    return {
+        types.edge_name(i, ""): {types.edge_name(i, name) for of, name in known if of == edge_type}
+        for i, edge_type in enumerate(types.edge_types)
+    }
+
+
+def drawing_of(device: torch.device, source: Source, types: Types, options: LoaderOptions, group: Unpacking) -> Drawing:
+    """Return what draws the batches of a loader with these options, which have the types ``types``."""
+    hops, layerwise = options["num_hops"], json.loads(options.get("sampler_options") or "{}")
+    return Drawing(
+        device,
+        types,
+        [options["fanouts"][i * hops : (i + 1) * hops] for i in range(len(types.edge_types))],
+        source.num_edges,
+        group,
+        replace=options["replace"],
+        numbered=[not options["no_edge_ids"] or bool(names) for names in edge_tensors_of(source, types).values()],
+        keep=layerwise["batch_dependency"] if options.get("sampler") == "labor" else 0,
+    )
 
 
 def _narrow(count: int) -> torch.dtype:

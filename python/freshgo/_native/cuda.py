@@ -28,6 +28,9 @@ _status: dict[int, Tensor] = {}  # by device: what its kernels found wrong, int6
 
 _obstacles: dict[int, str | None] = {}  # by device, once asked: what keeps the operators from it
 
+_NOWHERE = 16
+"""The address of a tensor without elements: it is there, and nothing reads it."""
+
 _KINDS = {BAD_INDEX: "index", BAD_EDGE: "edge", BAD_PTR: "ptr", BAD_SLOT: "slot"}
 
 
@@ -103,6 +106,29 @@ class Lists:
     """int64 ``[num_nodes + 1]``"""
     source: Tensor
     """int32 or int64 ``[num_edges]``"""
+    weight: Tensor | None = None
+    """float32 or float64 ``[num_edges]``: edges are drawn in proportion to it"""
+    sums: Tensor | None = None
+    """float64 ``[num_edges // 16]``: sums of weights; with ``weight``"""
+    positive: Tensor | None = None
+    """int32 ``[num_nodes]``: in-edges with a weight above 0; None: all have"""
+
+    @property
+    def n_bytes(self) -> int:
+        tensors = (self.ptr, self.source, self.weight, self.sums, self.positive)
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layerwise:
+    """How edges are drawn layer by layer (LABOR)."""
+
+    keep: int
+    """Batches for which a source keeps its variate."""
+    batch: int
+    """The number of the batch in its epoch."""
+    weighs: bool
+    """Edges have weights in the batch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,14 +143,23 @@ class Drawn:
     """``[edges]``: their positions in ``Lists.source``"""
     neighbor: Tensor
     """``[edges]``: their sources"""
+    weight: Tensor | None = None
+    """float32 ``[edges]``: their weights in the batch, if they have any; 1 behind the edges"""
 
 
 def draw(
-    lists: Lists, targets: Tensor, fanout: int, key: int, hop: int, *, replace: bool, room: int | None = None
+    lists: Lists,
+    targets: Tensor,
+    fanout: int,
+    key: int,
+    *,
+    replace: bool,
+    layerwise: Layerwise | None = None,
+    room: int | None = None,
 ) -> Drawn:
-    """fg_cuda_draw: the in-edges of ``targets`` (int64 ``[n]``) in a hop of the batch with this key. Waits for the
-    device, which says how many there are; not with ``room`` for that many, which -1 fills behind the edges. Targets of
-    -1 then pad."""
+    """fg_cuda_draw: the in-edges of ``targets`` (int64 ``[n]``) in the hop with this key. Waits for the device, which
+    says how many there are; not with ``room`` for that many, which -1 fills behind the edges. Targets of -1 then
+    pad."""
     first = torch.empty_like(targets)
     total = torch.zeros(1, dtype=torch.int64, device=targets.device)
     raw = Drawing(
@@ -137,9 +172,14 @@ def draw(
         target=targets.data_ptr(),
         num_targets=targets.numel(),
         fanout=fanout,
-        key=key,
-        hop=hop,
+        key=key % 2**64,
         replace=replace,
+        weight_bytes=0 if lists.weight is None else lists.weight.element_size(),
+        weight=_address(lists.weight),
+        sums=_address(lists.sums),
+        positive=_address(lists.positive),
+        keep=0 if layerwise is None else layerwise.keep,
+        batch=0 if layerwise is None else layerwise.batch,
         first=first.data_ptr(),
         total=total.data_ptr(),
         padded=room is not None,
@@ -147,9 +187,15 @@ def draw(
     run_with_scratch("fg_cuda_draw_count", raw, targets.device)
     raw.num_drawn = count = int(total) if room is None else room
     position, neighbor = (torch.full((count,), -1, dtype=torch.int64, device=targets.device) for _ in range(2))
-    raw.position, raw.neighbor = position.data_ptr(), neighbor.data_ptr()
+    weighs = layerwise is not None and layerwise.weighs
+    weight = torch.ones(count, dtype=torch.float32, device=targets.device) if weighs else None
+    raw.position, raw.neighbor, raw.edge_weight = position.data_ptr(), neighbor.data_ptr(), _address(weight)
     run("fg_cuda_draw", raw, targets.device)
-    return Drawn(first, total, position, neighbor)
+    return Drawn(first, total, position, neighbor, weight)
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr() or _NOWHERE
 
 
 def number(

@@ -56,7 +56,7 @@ def check(machine: Any, data: Any, epochs: int = 2, **given: Any) -> dict[str, A
         assert stats["edges"] == 0
         inputs = given.get("input_nodes")
         kind = inputs if isinstance(inputs, str) else next(iter(inputs or ()), None)
-        on_demand = [3, 1, 3] if "edge_index" in data else (kind, torch.tensor([3, 1, 3]))
+        on_demand = [3, 1, 3] if inputs is None or "edge_index" in data else (kind, torch.tensor([3, 1, 3]))
         same_by_type(plain.sample(on_demand), moved.sample(on_demand))
         for want, got in zip(plain.trace(1), moved.trace(1), strict=True):
             parts = ([of] if isinstance(of, torch.Tensor) else list(of.values()) for of in (want, got))
@@ -252,15 +252,69 @@ def test_memory_that_is_lent(machine: Any, tmp_path: Path) -> None:
         assert moved.stats()["openings"] == 2
 
 
-WEIGHTED = {**graph(200, 1500), "w": torch.rand(1500)}
+def weighted(kind: str, nodes: int = 60, edges: int = 1500) -> dict[str, Any]:
+    """A graph with lists of up to hundreds of edges, whose weights are all above 0, some 0, or a few nearly the sum."""
+    data = graph(nodes, edges, seed=3)
+    generator = torch.Generator().manual_seed(8)
+    w = torch.rand(edges, generator=generator) + 0.01
+    if kind != "positive":
+        w[torch.rand(edges, generator=generator) < 0.6] = 0
+    if kind == "steep":
+        w = w.double()
+        w[::11] = 1e15
+    return {**data, "w": w, "edge_attr": torch.arange(edges)}
+
+
+@pytest.mark.parametrize("kind", ["positive", "zeros", "steep"])
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanouts", [[4, 3], [-1], [40, 2], [100], [1, 0, 2]], ids=str)
+def test_weighted(machine: Any, kind: str, fanouts: list[int], replace: bool) -> None:
+    given: dict[str, Any] = {"num_neighbors": fanouts, "replace": replace, "weight_attr": "w", "shuffle": True}
+    check(machine, weighted(kind), epochs=1, **given, batch_size=29, pad=len(fanouts) == 2)
+
+
+@pytest.mark.parametrize("weight", [None, "positive", "zeros", "steep"])
+@pytest.mark.parametrize("fanouts", [[4, 3], [-1, 2], [40, 2], [100]], ids=str)
+def test_labor(machine: Any, weight: str | None, fanouts: list[int]) -> None:
+    data = graph(60, 1500, seed=3) if weight is None else weighted(weight)
+    attr = None if weight is None else "w"
+    given: dict[str, Any] = {"num_neighbors": fanouts, "weight_attr": attr, "shuffle": True, "batch_size": 29}
+    check(machine, data, epochs=1, **given, neighbor_sampler="labor", pad=len(fanouts) == 2)
+
+
+@pytest.mark.parametrize("pad", [False, True])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        freshgo.Labor(layer_dependency=True),
+        freshgo.Labor(batch_dependency=3, edge_weight=False),
+        freshgo.Labor(batch_dependency=2, layer_dependency=True),
+    ],
+    ids=str,
+)
+def test_options_of_labor(machine: Any, sampler: freshgo.Labor, pad: bool) -> None:
+    given: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 29, "pad": pad, "return_edge_id": False}
+    check(machine, graph(200, 1500), **given, neighbor_sampler=sampler)
+
+
+@pytest.mark.parametrize("sampler", [None, "labor"])
+@pytest.mark.parametrize("pad", [False, True])
+def test_weights_of_some_types(machine: Any, sampler: str | None, pad: bool) -> None:
+    data = typed()
+    for of in (("a", "to", "a"), ("c", "to", "b")):
+        data[of]["w"] = torch.rand(data[of]["edge_index"].size(1))
+    given: dict[str, Any] = {"num_neighbors": [3, 2], "input_nodes": "a", "batch_size": 17, "pad": pad}
+    check(machine, data, **given, weight_attr="w", neighbor_sampler=sampler)
+
+
+def test_edge_tensors_of_a_store(machine: Any, tmp_path: Path) -> None:
+    with freshgo.convert(weighted("zeros"), tmp_path / "weighted.freshgo", progress=False) as store:
+        check(machine, store, num_neighbors=[4, 3], weight_attr="w", batch_size=32, shuffle=True, pad=True)
 
 
 @pytest.mark.parametrize(
     ("data", "more", "named"),
     [
-        (WEIGHTED, {}, "w['\"]"),
-        (WEIGHTED, {"weight_attr": "w"}, "weight_attr"),
-        (graph(200, 1500), {"neighbor_sampler": "labor"}, "neighbor_sampler"),
         (graph(200, 1500), {"disjoint": True}, "disjoint"),
         (graph(200, 1500), {"subgraph_type": "induced"}, "induced"),
         (graph(200, 1500), {"device_cache": "1kB"}, "device_cache"),
