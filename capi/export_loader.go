@@ -145,12 +145,13 @@ func fg_loader_tables(h *C.fg_loader, out *C.fg_batch, err *C.fg_error) C.int32_
 }
 
 //export fg_loader_list
-func fg_loader_list(h *C.fg_loader, list C.int32_t, first, n C.int64_t, out *C.int64_t, err *C.fg_error) C.int32_t {
+func fg_loader_list(h *C.fg_loader, relation, list C.int32_t, first, n C.int64_t, out *C.int64_t,
+	err *C.fg_error) C.int32_t {
 	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
 		if n < 0 || out == nil {
 			return invalid("%d elements at %p", int64(n), out)
 		}
-		there, err := loader.ReadList(l.loader, int(list), int64(first), unsafe.Slice((*int64)(out), n))
+		there, err := loader.ReadList(l.loader, int(relation), int(list), int64(first), unsafe.Slice((*int64)(out), n))
 		if err == nil && !there {
 			return errEnd
 		}

@@ -28,9 +28,10 @@ type Padding struct {
 
 type span struct{ from, to int }
 
-// NewPadding returns the Padding of a loader's batches; nil where they are not padded.
+// NewPadding returns the Padding of a loader's batches; nil where they are not padded, or by the consumer that draws
+// them.
 func NewPadding(m *draw.Sampling) *Padding {
-	if !m.Options.Pad {
+	if !m.Options.Pad || m.Options.SeedsOnly {
 		return nil
 	}
 	s, e := m.Parts.Schema, m.Options.Envelope
@@ -39,7 +40,7 @@ func NewPadding(m *draw.Sampling) *Padding {
 
 // PaddingBytes returns its memory for batches of a number of nodes and edges.
 func PaddingBytes(o *draw.Options, nodes, edges int64) int64 {
-	if !o.Pad {
+	if !o.Pad || o.SeedsOnly {
 		return 0
 	}
 	return nodes*(8+8+4) + edges*(4+8+4)

@@ -160,9 +160,13 @@ func (d *Drawn) copyRelation(b *Batch, i int) error {
 	return d.transposeGraph(b, &g, types.EdgeName(i, ""), "")
 }
 
-// AddKey adds the key of the batch's draws.
-func (b *Batch) AddKey(key sample.Key) error {
-	return b.addCounts(draw.KeyName, []int64{int64(key.Stream())})
+// AddKeys adds the keys of the batch's draws, and the number of the batch.
+func (b *Batch) AddKeys(s *sample.Sampler, key sample.Key) error {
+	var keys []int64
+	for _, k := range append(s.HopKeys(key), key.Batch) {
+		keys = append(keys, int64(k))
+	}
+	return b.addCounts(draw.KeyName, keys)
 }
 
 // addEdgeIndex appends edges that are grouped by target, with their sources, as rows of sources and targets; in a

@@ -2,19 +2,42 @@ package draw
 
 import (
 	"fmt"
+	"math"
 
 	"freshgo/core/sample"
 )
 
-// Batches that the consumer draws, as a device does: a batch of an epoch is its seeds, without edges, and the key of
-// its draws. The consumer has the neighbour lists (ReadList), draws the batch that a Worker draws by this key, and
-// reads all rows by id. Whatever else is drawn, for batches on demand and for traces, is drawn here.
+// Batches that the consumer draws, as a device does: a batch of an epoch is its seeds, without edges, and the keys of
+// its draws. The consumer has the neighbour lists (ReadList), draws the batch that a Worker draws by these keys, pads
+// it to the envelope, and reads all rows by id. Batches on demand and traces are drawn here.
 
-// KeyName is the tensor that Options.SeedsOnly adds to a batch: int64 [1], the bits of sample.Key.Stream.
+// KeyName is the tensor that Options.SeedsOnly adds to a batch: the bits of sample.Sampler.HopKeys and the number
+// of the batch.
 const KeyName = "fg/key"
 
 // drawnElsewhere are the capabilities of a consumer that draws.
-const drawnElsewhere = sample.CanReplace | sample.CanTranspose | sample.CanAggregate | sample.CanExpected
+const drawnElsewhere = sample.CanWeights | sample.CanTypes | sample.CanReplace | sample.CanTranspose |
+	sample.CanAggregate | sample.CanExpected
+
+// OnlySeeds sets g to the seeds of a batch, without edges. It uses g's memory again.
+func OnlySeeds(s *Schema, g *sample.Subgraph, seeds []int64) {
+	*g = sample.Subgraph{Nodes: g.Nodes[:0], Ptr: g.Ptr[:0]}
+	g.NodesPerHop, g.EdgesPerHop = make([]int64, s.NumTypes()*(s.Hops+1)), make([]int64, len(s.Edges)*s.Hops)
+	for t := range s.NumTypes() {
+		before := len(g.Nodes)
+		for _, v := range seeds {
+			if s.First[t] <= v && v < s.First[t+1] {
+				g.Nodes = append(g.Nodes, v)
+			}
+		}
+		g.NodesPerHop[t*(s.Hops+1)] = int64(len(g.Nodes) - before)
+	}
+	for _, r := range s.Edges {
+		for range 1 + Sum(s.NodesPerHop(g, r.Target)[:s.Hops]) {
+			g.Ptr = append(g.Ptr, 0)
+		}
+	}
+}
 
 // validateSeedsOnly returns an error for options that a consumer does not draw by, and for tensors whose rows it does
 // not read.
@@ -24,19 +47,10 @@ func validateSeedsOnly(m *Sampling) error {
 		return nil
 	}
 	if asked := o.asks(m.Parts.Schema) &^ drawnElsewhere; asked != 0 {
-		return undrawn("draws uniformly, in a graph without types: it cannot be used with " + asked.String())
+		return undrawn("cannot be used with " + asked.String())
 	}
-	for option, given := range map[string]bool{
-		"neighbor_sampler": o.Sampler != nil, "pad=True": o.Pad, "device_cache": o.Held != nil,
-	} {
-		if given {
-			return undrawn("cannot be used with " + option)
-		}
-	}
-	for i := range m.Parts.Tensors {
-		if t := &m.Parts.Tensors[i]; t.ByEdge {
-			return undrawn(fmt.Sprintf("brings no rows of edges, and the graph has %q", t.Name))
-		}
+	if o.Held != nil {
+		return undrawn("cannot be used with device_cache")
 	}
 	return nil
 }
@@ -50,13 +64,19 @@ func CheckSeedsOnly(m *Sampling) error {
 	if !m.Options.SeedsOnly {
 		return nil
 	}
-	r := &m.Parts.Schema.Relations[0]
-	if r.Neighbors.OnDisk() || r.EdgeIDs.OnDisk() {
-		return undrawn("needs all neighbour lists, and the numbers of edges, in memory, and memory= has no room for them")
+	for _, r := range m.Parts.Schema.Relations {
+		if r.Neighbors.OnDisk() || r.EdgeIDs.OnDisk() {
+			return undrawn("needs all neighbour lists, and the numbers of edges, in memory, and memory= has no room for them")
+		}
+	}
+	for _, w := range m.DrawnBy {
+		if w != nil && w.Source != nil {
+			return undrawn("needs all weights in memory, and memory= has no room for them")
+		}
 	}
 	for i := range m.Parts.Tensors {
 		if t := &m.Parts.Tensors[i]; !t.ByID && m.Parts.Reaches(t) {
-			return undrawn(fmt.Sprintf("needs all tensors of nodes in memory that the device reads, and %q is not", t.Name))
+			return undrawn(fmt.Sprintf("needs all tensors in memory that the device reads, and %q is not", t.Name))
 		}
 	}
 	return nil
@@ -67,20 +87,29 @@ const (
 	ListPtr = iota
 	ListSource
 	ListEdge
+	ListWeight
+	ListSum
+	ListPositive
 )
 
-// ReadList copies a part of a list of the only relation. It returns false, and copies nothing, where edges have their
-// positions for numbers.
-func ReadList(m *Sampling, list int, first int64, out []int64) (there bool, err error) {
+// ReadList copies a part of a list of a relation, of which weights and sums are the bits of float64. It returns false,
+// and copies nothing, where edges have their positions for numbers, are drawn without weights, or all have weights
+// above 0.
+func ReadList(m *Sampling, relation, list int, first int64, out []int64) (there bool, err error) {
 	if !m.Options.SeedsOnly {
 		return false, fmt.Errorf("%w: lists are for loaders with seeds_only", ErrOption)
 	}
-	r := &m.Parts.Schema.Relations[0]
-	size := r.NumEdges
-	if list == ListPtr {
-		size = r.Indptr.NumNodes() + 1
+	relations := m.Parts.Schema.Relations
+	if relation < 0 || relation >= len(relations) {
+		return false, fmt.Errorf("%w: relation %d, expected 0 to %d", ErrOption, relation, len(relations)-1)
 	}
-	if list < ListPtr || list > ListEdge || first < 0 || first > size || int64(len(out)) > size-first {
+	if list < ListPtr || list > ListPositive {
+		return false, fmt.Errorf("%w: list %d, expected 0 to %d", ErrOption, list, ListPositive)
+	}
+	r := &relations[relation]
+	nodes := r.Indptr.NumNodes()
+	size := []int64{nodes + 1, r.NumEdges, r.NumEdges, r.NumEdges, sample.SumsLen(r.NumEdges), nodes}[list]
+	if first < 0 || first > size || int64(len(out)) > size-first {
 		return false, fmt.Errorf("%w: %d elements of list %d from %d on, expected a part of 0 to %d",
 			ErrOption, len(out), list, first, size)
 	}
@@ -88,7 +117,7 @@ func ReadList(m *Sampling, list int, first int64, out []int64) (there bool, err 
 	case ListPtr:
 		for i := range out {
 			out[i] = r.NumEdges
-			if v := first + int64(i); v < size-1 {
+			if v := first + int64(i); v < nodes {
 				out[i] = r.Indptr.Begin(v)
 			}
 		}
@@ -99,6 +128,39 @@ func ReadList(m *Sampling, list int, first int64, out []int64) (there bool, err 
 			return false, nil
 		}
 		r.EdgeIDs.Read(first, out)
+	default:
+		if len(m.DrawnBy) == 0 || m.DrawnBy[relation] == nil {
+			return false, nil
+		}
+		return readWeights(m.DrawnBy[relation], r, list, first, out), nil
 	}
 	return true, nil
+}
+
+// readWeights is ReadList for the lists of weights.
+func readWeights(w *sample.Weights, r *Relation, list int, first int64, out []int64) bool {
+	switch list {
+	case ListWeight:
+		for i := range out {
+			out[i] = int64(math.Float64bits(w.At(first + int64(i))))
+		}
+	case ListSum:
+		for i := range out {
+			out[i] = int64(math.Float64bits(w.Sums[first+int64(i)]))
+		}
+	case ListPositive:
+		if w.Positive {
+			return false
+		}
+		for i := range out {
+			begin, end := r.Indptr.Range(first + int64(i))
+			out[i] = 0
+			for p := begin; p < end; p++ {
+				if w.At(p) > 0 {
+					out[i]++
+				}
+			}
+		}
+	}
+	return true
 }

@@ -93,9 +93,9 @@ func (f *Features) lockResident(m *draw.Sampling, alloc mem.Allocator) {
 	}
 }
 
-// readable reports whether a consumer can read the rows of a tensor in memory itself: not rows of edges, and not rows
-// that change, that are widened, or that are packed; of a consumer that draws all batches these too.
+// readable reports whether a consumer can read the rows of a tensor in memory itself: not rows that change or are
+// widened, and only for a consumer that draws all batches rows of edges and rows that are packed.
 func readable(m *draw.Sampling, t *draw.Tensor) bool {
-	return m.Options.RowsByID && len(t.Memory) > 0 && m.Parts.Reaches(t) && !t.ByEdge && t.Trained == nil &&
-		t.Narrow == nil && (m.Options.SeedsOnly || !(m.Parts.Packed && batch.Packs(t)))
+	return m.Options.RowsByID && len(t.Memory) > 0 && m.Parts.Reaches(t) && t.Trained == nil &&
+		t.Narrow == nil && (m.Options.SeedsOnly || !t.ByEdge && !(m.Parts.Packed && batch.Packs(t)))
 }

@@ -65,11 +65,11 @@ func (l *Loader) Tables() (tables []*draw.Tensor) {
 }
 
 // ReadList copies a part of a neighbour list of a loader, see draw.ReadList.
-func ReadList(l *Loader, list int, first int64, out []int64) (there bool, err error) {
+func ReadList(l *Loader, relation, list int, first int64, out []int64) (there bool, err error) {
 	if err := l.usable(); err != nil {
 		return false, err
 	}
-	return draw.ReadList(&l.draw, list, first, out)
+	return draw.ReadList(&l.draw, relation, list, first, out)
 }
 
 // Mode is the purpose of an epoch.

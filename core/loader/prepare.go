@@ -219,18 +219,18 @@ type seedDrawer struct{ nowDrawer }
 func (*seedDrawer) lease(context.Context) (*sample.Worker, error) { return nil, nil }
 
 func (d *seedDrawer) make(p *preparer, b *batch.Batch, _ *sample.Worker) error {
-	number := d.epoch.shareSchedule.Number(b.Index)
+	number, schema := d.epoch.shareSchedule.Number(b.Index), d.epoch.loader.draw.Parts.Schema
 	if err := d.order.Batch(d.epoch.ctx, number, &p.drawn.Request); err != nil {
 		return err
 	}
-	p.drawn.Graph.OnlySeeds(p.drawn.Request.Seeds, d.epoch.loader.draw.Parts.Schema.Hops)
+	draw.OnlySeeds(schema, &p.drawn.Graph, p.drawn.Request.Seeds)
 	if err := p.takeWhole(&p.drawn.Graph); err != nil {
 		return err
 	}
 	if err := p.makeTensors(b); err != nil {
 		return err
 	}
-	if err := b.AddKey(d.order.BatchKey(number)); err != nil {
+	if err := b.AddKeys(d.epoch.loader.draw.Sampler, d.order.BatchKey(number)); err != nil {
 		return err
 	}
 	return p.filler.Fill(b)

@@ -43,7 +43,13 @@ func TestSeedsOnly(t *testing.T) {
 			require.Positive(t, readByID(l, b))
 			key := l.draw.EpochKey(epoch)
 			key.Batch = uint64(i)
-			require.Equal(t, []int64{int64(key.Stream())}, b.int64s(draw.KeyName))
+			keys := l.draw.Sampler.HopKeys(key)
+			require.Len(t, keys, len(o.Fanouts))
+			var want []int64
+			for _, k := range append(keys, uint64(i)) {
+				want = append(want, int64(k))
+			}
+			require.Equal(t, want, b.int64s(draw.KeyName))
 		}
 	}
 	require.Zero(t, l.Stats().Edges)
@@ -66,12 +72,12 @@ func TestListsOfSeedsOnly(t *testing.T) {
 	read := func(list int, size int64) (all []int64) {
 		for first := int64(0); first < size; first += 700 {
 			part := make([]int64, min(700, size-first))
-			there, err := ReadList(l, list, first, part)
+			there, err := ReadList(l, 0, list, first, part)
 			require.NoError(t, err)
 			require.True(t, there)
 			all = append(all, part...)
 		}
-		_, err := ReadList(l, list, size, make([]int64, 1))
+		_, err := ReadList(l, 0, list, size, make([]int64, 1))
 		require.ErrorIs(t, err, draw.ErrOption)
 		return all
 	}
@@ -83,8 +89,8 @@ func TestListsOfSeedsOnly(t *testing.T) {
 			require.Equal(t, []int64{sources[e], v}, []int64{d.sources[edges[e]], d.targets[edges[e]]})
 		}
 	}
-	for _, list := range []int{-1, 3} {
-		_, err := ReadList(l, list, 0, make([]int64, 1))
+	for _, of := range [][2]int{{0, -1}, {0, 6}, {-1, 0}, {1, 0}} {
+		_, err := ReadList(l, of[0], of[1], 0, make([]int64, 1))
 		require.ErrorIs(t, err, draw.ErrOption)
 	}
 }
@@ -99,12 +105,10 @@ func TestWhatIsNotDrawnElsewhere(t *testing.T) {
 		change func(o *draw.Options)
 		most   int64 // that can be locked
 	}{
-		"pad=True":     {g, func(o *draw.Options) { o.Pad = true }, 1 << 40},
 		"disjoint":     {g, func(o *draw.Options) { o.Disjoint = true }, 1 << 40},
 		"device_cache": {g, func(o *draw.Options) { o.Held = make([]int32, 500) }, 1 << 40},
 		"links":        {g, func(o *draw.Options) { o.Seeds, o.Links = nil, &links.Options{} }, 1 << 40},
 		"induced":      {g, func(o *draw.Options) { o.Subgraph = sample.Induced }, 1 << 40},
-		`"edge_attr"`:  {d.graph(t), func(*draw.Options) {}, 1 << 40},
 		"tensors":      {g, func(*draw.Options) {}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

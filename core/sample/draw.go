@@ -206,9 +206,35 @@ type stream uint64
 // hopKey returns the state of the streams of a hop before a node is absorbed.
 func hopKey(k Key, hop int) uint64 { return absorb(k.Stream(), uint64(hop)) }
 
-// Stream returns the state of the streams of a batch before a hop is absorbed, for whoever draws the batch elsewhere.
+// Stream returns the state of the streams of a batch before a hop is absorbed.
 func (k Key) Stream() uint64 {
 	return absorb(absorb(absorb(absorb(0, domainSample), k.Seed), k.Epoch), k.Batch)
+}
+
+// HopKeys returns what a consumer that draws a batch absorbs nodes into, by relation and hop: the state of the streams
+// of targets or, with Labor, the key of the variates of sources.
+func (s *Sampler) HopKeys(k Key) []uint64 {
+	var keys []uint64
+	for i := range s.relations {
+		of := s.keyOf(k, i)
+		for hop := range s.hops {
+			key := hopKey(of, hop)
+			if m, ok := s.relations[i].method.(*labor); ok {
+				v := m.variates(of, hop)
+				key = v.key
+			}
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// keyOf returns the key of a relation of a batch.
+func (s *Sampler) keyOf(k Key, relation int) Key {
+	if s.named {
+		return relationKey(k, relation)
+	}
+	return k
 }
 
 func (s stream) next() (uint64, stream) {

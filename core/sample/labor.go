@@ -348,7 +348,7 @@ func laborWeighted[I int32 | int64, W float32 | float64](t *thread, v *variates,
 	}
 	for j, offset := range c.pos[:n] {
 		w := float64(list[offset])
-		c.pos[j], c.sources[j], c.weight[j] = c.start+offset, int64(ids[offset]), float32(w/total/-math.Expm1(-w*tau))
+		c.pos[j], c.sources[j], c.weight[j] = c.start+offset, int64(ids[offset]), float32(w/total/-exponentialMinus1(-w*tau))
 	}
 	return int64(n)
 }

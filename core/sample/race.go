@@ -96,7 +96,7 @@ func (r *race) last() runner {
 // rates w_i, the smallest of several draws is number i with probability w_i / sum of w (Efraimidis and Spirakis,
 // Weighted random sampling with a reservoir, 2006).
 func exponential(x uint64) float64 {
-	return -math.Log((float64(x>>11) + 0.5) * 0x1p-53)
+	return -logarithm((float64(x>>11) + 0.5) * 0x1p-53)
 }
 
 // arrival returns the key of a runner with weight w, above 0, in an exponential race.

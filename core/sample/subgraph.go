@@ -43,20 +43,6 @@ func (g *Subgraph) CopyFrom(from *Subgraph) {
 	g.NodesPerHop, g.EdgesPerHop = from.NodesPerHop, from.EdgesPerHop
 }
 
-// OnlySeeds sets g to the seeds of a batch of one node type and one relation, without edges. It uses g's memory again.
-func (g *Subgraph) OnlySeeds(seeds []int64, hops int) {
-	*g = Subgraph{Nodes: append(g.Nodes[:0], seeds...), Ptr: g.Ptr[:0]}
-	g.NodesPerHop, g.EdgesPerHop = make([]int64, hops+1), make([]int64, hops)
-	g.NodesPerHop[0] = int64(len(seeds))
-	targets := len(seeds)
-	if hops == 0 {
-		targets = 0
-	}
-	for range targets + 1 {
-		g.Ptr = append(g.Ptr, 0)
-	}
-}
-
 // flat holds the memory for batches of several types or relations, and a request's parts by type.
 type flat struct {
 	seeds  [][]int64 // by type

@@ -63,6 +63,14 @@ func sumBlocks[W float32 | float64](list []W, begin int64, sums []float64) {
 	}
 }
 
+// At returns the weight at a position, of weights in memory.
+func (w *Weights) At(p int64) float64 {
+	if w.Narrow != nil {
+		return float64(w.Narrow[p])
+	}
+	return w.Wide[p]
+}
+
 func (w *Weights) check(r *Relation) error {
 	if w.Source != nil {
 		if w.Narrow != nil || w.Wide != nil {

@@ -265,10 +265,8 @@ func (w *Worker) expand(ctx context.Context, key Key, r *Request, hop, relation,
 		return e.drawNone(first, end)
 	}
 	e.threads = e.scratch[:threads]
-	b := batch{edgeSet: e, ctx: ctx, key: key, source: source, target: target, times: r.Times, last: r.LastHop}
-	if w.sampler.named {
-		b.key = relationKey(key, relation)
-	}
+	b := batch{edgeSet: e, ctx: ctx, source: source, target: target, times: r.Times, last: r.LastHop}
+	b.key = w.sampler.keyOf(key, relation)
 	if len(r.Exclude) > 0 {
 		b.exclude = r.Exclude[relation]
 	}

@@ -23,7 +23,8 @@ enum {
   FGC_SEGMENTS = 16384,
   FGC_DIGITS = 256,                  /* of the sort: eight bits at a time */
   FGC_CHUNK = 1024,                  /* consecutive elements that one warp sorts or numbers */
-  FGC_TILE = FGC_WARPS * FGC_CHUNK   /* and a block */
+  FGC_TILE = FGC_WARPS * FGC_CHUNK,  /* and a block */
+  FGC_SUM_BLOCK = 16                 /* weights of a list between two of its sums: core/sample/weights.go */
 };
 
 /* The grouped edges that a launch runs over. */
@@ -118,8 +119,14 @@ typedef struct fgc_draw {
   int64_t tiles;
   int64_t *position, *neighbor; /* [drawn] */
   int64_t drawn;
-  int32_t wide, replace, hop;
+  const void *weight;      /* [edges], or NULL */
+  const double *sums;      /* [edges / FGC_SUM_BLOCK] */
+  const int32_t *positive; /* [nodes], or NULL */
+  uint64_t keep, batch;
+  float *edge_weight;      /* [drawn], or NULL */
+  int32_t wide, wide_weight, replace, padded;
   int32_t lanes;    /* that draw for one target: a power of two */
+  int32_t reserved;
   uint64_t *status;
 } fgc_draw;
 
@@ -135,7 +142,7 @@ typedef struct fgc_map {
   uint32_t *counts;    /* [tiles] */
   int64_t tiles;
   uint32_t slot_mask;  /* slots - 1, slots being a power of two */
-  int32_t wide;
+  int32_t wide, padded, reserved;
   uint64_t *status;
 } fgc_map;
 

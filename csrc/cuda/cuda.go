@@ -3,10 +3,10 @@
 //
 // It guarantees that what it plans is what the kernels expect, because both are built from the same headers (args.h,
 // instances.h), and that planning reads the caller's struct and nothing behind it. The kernels (aggregate.h,
-// attention.h, dot.h, sort.h, map.h, draw.h, gather.h: FastGL, sections 4.2 and 4.3) are C++ against warp.h, which is
-// the device for nvcc and an emulator for any other compiler: their logic is tested here without a device, and their
-// machine code is there with the build tag cuda only, after `make cuda`. capi is the only user. A plan costs one call
-// into C, about 200 ns, and 5 KB on the stack of the caller.
+// attention.h, dot.h, sort.h, map.h, draw.h, labor.h, weighted.h, gather.h: FastGL, sections 4.2 and 4.3) are C++
+// against warp.h, which is the device for nvcc and an emulator for any other compiler: their logic is tested here
+// without a device, and their machine code is there with the build tag cuda only, after `make cuda`. capi is the only
+// user. A plan costs one call into C, about 200 ns, and 5 KB on the stack of the caller.
 package cuda
 
 /*

@@ -1,10 +1,10 @@
 /*
  * fg_draw_*: the in-edges of the targets of a hop, drawn uniformly, as the CPU draws them (core/sample/draw.go).
  *
- * A target's draws follow from the key of the batch, the hop and its own id. Neither threads nor the order of the work
- * enter, and positions equal the CPU's to the bit. Counts of each chunk of targets, a scan of them and a prefix sum in
- * the chunk say where the edges of each target begin. A team then draws for one target: every lane computes every
- * number of the stream, which costs less than exchanging them, and the lanes compare it with what was drawn before.
+ * A target's draws follow from the key of the hop and its own id. Neither threads nor the order of the work enter, and
+ * positions equal the CPU's to the bit. Counts of each chunk of targets, a scan of them and a prefix sum in the chunk
+ * say where the edges of each target begin. A team then draws for one target: every lane computes every number of the
+ * stream, which costs less than exchanging them, and the lanes compare it with what was drawn before.
  */
 #ifndef FRESHGO_CUDA_DRAW_H
 #define FRESHGO_CUDA_DRAW_H
@@ -31,27 +31,37 @@ FGC_FN uint64_t below(uint64_t *state, uint64_t n) {
   }
 }
 
-/* The in-edges of target i: none where it is no node, or its pointers are wrong. */
-FGC_FN void list_of(const fgc_draw &d, int64_t i, bool notes, int64_t *first, int64_t *degree) {
+/* The in-edges of target i, and how many may be drawn: none where it is no node, or its pointers are wrong. */
+FGC_FN int64_t list_of(const fgc_draw &d, int64_t i, bool notes, int64_t *first, int64_t *degree) {
   const int64_t node = d.target[i];
   *first = *degree = 0;
   if ((uint64_t)node >= (uint64_t)d.nodes) {
-    if (notes) note(d.status, 1 /* FG_BAD_INDEX */, i);
-    return;
+    if (notes && !(d.padded && node == -1)) note(d.status, 1 /* FG_BAD_INDEX */, i);
+    return 0;
   }
   const int64_t a = d.ptr[node], b = d.ptr[node + 1];
   if (a < 0 || b < a || b > d.edges) {
     if (notes) note(d.status, 3 /* FG_BAD_PTR */, node);
-    return;
+    return 0;
   }
   *first = a;
   *degree = b - a;
+  return d.positive != nullptr ? d.positive[node] : b - a;
 }
 
-/* The number of edges that are drawn from a list. */
-FGC_FN int64_t drawn_of(const fgc_draw &d, int64_t degree) {
-  if (d.fanout < 0 || (!d.replace && degree < d.fanout)) return degree;
-  return degree == 0 ? 0 : d.fanout;
+/* The number of edges that are drawn from a list in which so many may be drawn. */
+FGC_FN int64_t drawn_of(const fgc_draw &d, int64_t count) {
+  if (d.fanout < 0 || (!d.replace && count < d.fanout)) return count;
+  return count == 0 ? 0 : d.fanout;
+}
+
+/* The in-edges of target i, the number that is drawn, and its first place among all; none where they have no room. */
+FGC_FN int64_t place_of(const fgc_draw &d, const Team &t, int64_t i, int64_t *first, int64_t *degree, int64_t *at) {
+  const int64_t k = drawn_of(d, list_of(d, i, false, first, degree));
+  *at = d.first[i];
+  if (*at >= 0 && *at + k <= d.drawn) return k;
+  if (t.lane == 0 && !d.padded) note(d.status, 3 /* FG_BAD_PTR */, i); /* not what fg_draw_first wrote */
+  return 0;
 }
 
 FGC_FN void draw_count(const fgc_draw &d) {
@@ -60,8 +70,7 @@ FGC_FN void draw_count(const fgc_draw &d) {
   uint64_t sum = 0;
   for (int64_t i = from + lane_index(); i < from + FGC_CHUNK && i < d.targets; i += FGC_WARP) {
     int64_t first, degree;
-    list_of(d, i, true, &first, &degree);
-    sum += (uint64_t)drawn_of(d, degree);
+    sum += (uint64_t)drawn_of(d, list_of(d, i, true, &first, &degree));
   }
   const Team t = team_of(FGC_WARP);
   for (int with = 1; with < FGC_WARP; with *= 2) sum += shuffle_xor(t, sum, with);
@@ -76,9 +85,8 @@ FGC_FN void draw_first(const fgc_draw &d) {
   const Team t = team_of(FGC_WARP);
   int64_t before = d.counts[chunk];
   for (int64_t at = from; at < from + FGC_CHUNK && at < d.targets; at += FGC_WARP) {
-    int64_t first, degree = 0;
-    if (at + t.lane < d.targets) list_of(d, at + t.lane, false, &first, &degree);
-    const int64_t own = drawn_of(d, degree);
+    int64_t first, degree, own = 0;
+    if (at + t.lane < d.targets) own = drawn_of(d, list_of(d, at + t.lane, false, &first, &degree));
     int64_t upto = own; /* over the lanes up to this one */
     for (int by = 1; by < FGC_WARP; by *= 2) {
       const int64_t other = shuffle(t, upto, (t.lane - by) & (FGC_WARP - 1));
@@ -98,14 +106,10 @@ FGC_FN void draw(const fgc_draw &d) {
   const Team t = team_of(d.lanes);
   const int64_t i = team_index(d.lanes);
   if (i >= d.targets) return;
-  int64_t start, degree;
-  list_of(d, i, false, &start, &degree);
-  const int64_t k = drawn_of(d, degree), at = d.first[i];
-  if (at < 0 || at + k > d.drawn) { /* not what fg_draw_first wrote for these lists */
-    if (t.lane == 0) note(d.status, 3 /* FG_BAD_PTR */, i);
-    return;
-  }
-  uint64_t state = absorb(absorb(d.key, (uint64_t)d.hop), (uint64_t)d.target[i]);
+  int64_t start, degree, at;
+  const int64_t k = place_of(d, t, i, &start, &degree, &at);
+  if (k == 0) return;
+  uint64_t state = absorb(d.key, (uint64_t)d.target[i]);
   if (d.fanout < 0 || (!d.replace && k == degree)) {
     for (int64_t e = t.lane; e < k; e += t.size) put_edge(d, at + e, start + e);
     return;

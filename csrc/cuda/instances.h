@@ -37,6 +37,8 @@ FGC_KERNEL(fg_group_edges, fgc_group, (group_edges(a)))
 FGC_KERNEL(fg_draw_count, fgc_draw, (draw_count(a)))
 FGC_KERNEL(fg_draw_first, fgc_draw, (draw_first(a)))
 FGC_KERNEL(fg_draw, fgc_draw, (draw(a)))
+FGC_KERNEL(fg_draw_labor, fgc_draw, (draw_labor(a)))
+FGC_KERNEL(fg_draw_weighted, fgc_draw, (draw_weighted(a)))
 
 FGC_KERNEL(fg_map_clear, fgc_map, (map_clear(a)))
 FGC_KERNEL(fg_map_insert, fgc_map, (map_insert(a)))

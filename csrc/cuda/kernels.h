@@ -7,7 +7,9 @@
 #include "dot.h"
 #include "draw.h"
 #include "gather.h"
+#include "labor.h"
 #include "map.h"
 #include "sort.h"
+#include "weighted.h"
 
 #endif

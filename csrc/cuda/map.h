@@ -9,7 +9,7 @@
  * fetches its number, access the table at random, 32 bytes an id each; all else is 30 bytes an id in order.
  *
  * Local ids equal the local ids of the CPU (core/sample/nodes.go): ids are numbered by first occurrence, seeds first.
- * The ids before `kept` keep their places as numbers, also those that occur again among them.
+ * The ids before `kept` keep their places as numbers, also those that occur again among them, and those that pad.
  */
 #ifndef FRESHGO_CUDA_MAP_H
 #define FRESHGO_CUDA_MAP_H
@@ -36,7 +36,7 @@ FGC_FN void map_insert(const fgc_map &m) {
   if (i >= m.n) return;
   const int64_t id = integer_at(m.id, m.wide, i);
   if (id < 0) {
-    note(m.status, 1 /* FG_BAD_INDEX */, i);
+    if (!(m.padded && id == -1)) note(m.status, 1 /* FG_BAD_INDEX */, i);
     m.slot[i] = NOWHERE;
     return;
   }
@@ -68,7 +68,7 @@ FGC_FN void map_count(const fgc_map &m) {
     for (int u = 0; u < AHEAD; u++) {
       const int64_t at = first + i + u * FGC_WARP;
       const int64_t mine = at + lane_index();
-      const unsigned firsts = ballot(slot[u] != NOWHERE && (place[u] == mine || mine < m.kept));
+      const unsigned firsts = ballot(mine < m.kept || (slot[u] != NOWHERE && place[u] == mine));
       if (lane_index() == 0 && at < m.n) m.firsts[at / FGC_WARP] = firsts;
       n += (uint32_t)count_ones(firsts);
     }

@@ -265,7 +265,7 @@ int32_t fgc_plan_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes
   purse money = {.at = (uintptr_t)scratch};
   fgc_map m = {.id = in->id, .n = in->n, .kept = in->kept, .node = in->node, .local = in->local,
                .tiles = parts(in->n, FGC_CHUNK), .slot_mask = (uint32_t)(slots - 1), .wide = in->index_bytes == 8,
-               .status = (uint64_t *)status};
+               .padded = in->padded != 0, .status = (uint64_t *)status};
   m.keys = spend(&money, slots * 8);
   m.first = spend(&money, slots * 4);
   m.slot = spend(&money, in->n * 4);
@@ -289,7 +289,9 @@ static int32_t begin_draw(FG_IN fg_drawing *in, uintptr_t status, fgc_draw *d, f
   int32_t code = begin(p, in->struct_size, sizeof *in);
   if (code != FG_OK) return code;
   if ((in->index_bytes != 4 && in->index_bytes != 8) || in->num_nodes < 0 || in->num_edges < 0 || in->num_targets < 0 ||
-      in->num_drawn < 0 || in->fanout < -1 || (in->num_targets > 0 && in->num_nodes == 0))
+      in->num_drawn < 0 || in->fanout < -1 || (in->num_targets > 0 && in->num_nodes == 0) ||
+      (in->weight != NULL && ((in->weight_bytes != 4 && in->weight_bytes != 8) || in->sums == NULL)) ||
+      (in->keep < 0) || (in->keep > 0 && in->replace != 0))
     return misfit(p);
   if (too_many(p, "nodes", in->num_nodes) || too_many(p, "targets", in->num_targets) ||
       too_many(p, "drawn edges", in->num_drawn))
@@ -298,8 +300,12 @@ static int32_t begin_draw(FG_IN fg_drawing *in, uintptr_t status, fgc_draw *d, f
                   .target = in->target, .targets = in->num_targets, .fanout = in->fanout, .key = in->key,
                   .first = in->first, .total = in->total, .tiles = parts(in->num_targets, FGC_CHUNK),
                   .position = in->position, .neighbor = in->neighbor, .drawn = in->num_drawn,
-                  .wide = in->index_bytes == 8, .replace = in->replace != 0, .hop = in->hop,
-                  .lanes = in->fanout < 0 ? FGC_WARP : power(in->fanout, 1, FGC_WARP), .status = (uint64_t *)status};
+                  .wide = in->index_bytes == 8, .replace = in->replace != 0,
+                  .padded = in->padded != 0, .weight = in->weight, .wide_weight = in->weight_bytes == 8,
+                  .sums = in->sums, .positive = in->positive, .keep = (uint64_t)in->keep, .batch = in->batch,
+                  .edge_weight = in->edge_weight,
+                  .lanes = in->fanout < 0 || in->weight != NULL ? FGC_WARP : power(in->fanout, 1, FGC_WARP),
+                  .status = (uint64_t *)status};
   return FG_OK;
 }
 
@@ -324,7 +330,8 @@ int32_t fgc_plan_draw(FG_IN fg_drawing *in, uintptr_t status, fgc_plan *p) {
   if (code != FG_OK) return code;
   if (parts(d.targets * d.lanes, FGC_THREADS) > MOST)
     return refuse(p, FG_INVALID, "%lld targets are too many for one launch: use smaller batches", (long long)d.targets);
-  ADD(p, "fg_draw", in->num_drawn == 0 ? 0 : d.targets * d.lanes, 0, d);
+  const char *kernel = d.keep > 0 ? "fg_draw_labor" : d.weight != NULL ? "fg_draw_weighted" : "fg_draw";
+  ADD(p, kernel, in->num_drawn == 0 ? 0 : d.targets * d.lanes, 0, d);
   return FG_OK;
 }
 

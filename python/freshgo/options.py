@@ -65,10 +65,10 @@ class Device:
     Args:
         on: where the tensors of a batch go, as ``device`` of a :class:`Loader`.
         sample_on: who draws batches: ``"cpu"``, the threads of the loader, or ``"device"``, its kernels. The batches
-            are the same. The device draws uniformly, with and without replacement, in a homogeneous graph that is whole
-            in memory and has no edge-level tensors. It holds the neighbour lists: 4 bytes an edge and 8 a node, and 4
-            an edge more for ``e_id``, unless the edges were sorted by target. Tensors of nodes are read from locked
-            memory. See docs/device.md. Not with ``pad``, ``device_cache``, and what draws otherwise.
+            are the same. The device draws uniformly, by ``weight_attr``, with and without replacement, and by LABOR, in
+            a graph that is whole in memory. It holds the neighbour lists: 4 bytes an edge, 8 a node for each edge type,
+            4 an edge more for ``e_id``, unless the edges were sorted by target, and 4 to 9 an edge for weights. Tensors
+            are read from locked memory. See docs/device.md. Not with ``device_cache`` and what draws otherwise.
 
     Raises:
         InvalidArgumentError, DTypeError: ``sample_on`` is invalid; the loader checks ``on``.

@@ -1,6 +1,5 @@
-// Draws of a hop against a sampler that keeps a set, and the numbering of batches whose seeds repeat.
+// Draws of a hop against a sampler that keeps a set.
 #include <set>
-#include <unordered_map>
 
 #include "check.h"
 
@@ -29,6 +28,7 @@ struct Hop {
   std::vector<int64_t> lengths, targets;
   int64_t fanout;
   bool replace, wide;
+  bool padded = false;
 };
 
 void check_hop(const Hop &h, uint64_t seed) {
@@ -48,9 +48,9 @@ void check_hop(const Hop &h, uint64_t seed) {
   in.target = target.data();
   in.num_targets = target.size();
   in.fanout = h.fanout;
-  in.key = seed * 0x1234567ull;
-  in.hop = (int32_t)(seed % 3);
+  in.key = absorb(seed * 0x1234567ull, seed % 3);
   in.replace = h.replace;
+  in.padded = h.padded;
   in.first = first.data();
   in.total = total.data();
   fgc_plan p;
@@ -64,57 +64,39 @@ void check_hop(const Hop &h, uint64_t seed) {
   for (int64_t v : h.targets) {
     firsts.push_back((int64_t)positions.size());
     if (v < 0 || v >= nodes) continue;
-    const uint64_t state = absorb(absorb(in.key, (uint64_t)in.hop), (uint64_t)v);
+    const uint64_t state = absorb(in.key, (uint64_t)v);
     for (int64_t at : expected(state, g.ptr[(size_t)v], h.lengths[(size_t)v], h.fanout, h.replace))
       positions.push_back(at);
   }
   REQUIRE(total[0] == positions.size(), "%zu edges, got %lu", positions.size(), (unsigned long)total[0]);
   for (size_t i = 0; i < firsts.size(); i++)
     REQUIRE(first[(int64_t)i] == firsts[i], "first[%zu]: %ld, got %ld", i, (long)firsts[i], (long)first[(int64_t)i]);
-  in.num_drawn = (int64_t)positions.size();
-  Array<int64_t> position(in.num_drawn), neighbor(in.num_drawn);
-  in.position = position.data();
-  in.neighbor = neighbor.data();
-  REQUIRE(fgc_plan_draw(&in, (uintptr_t)status.data(), &p) == FG_OK, "%s", p.message);
-  run(p, seed + 50);
-  for (size_t i = 0; i < positions.size(); i++) {
-    REQUIRE(position[(int64_t)i] == positions[i], "position[%zu]: %ld, got %ld", i, (long)positions[i],
-        (long)position[(int64_t)i]);
-    REQUIRE(neighbor[(int64_t)i] == g.index[(size_t)positions[i]], "neighbor[%zu]", i);
+  /* With padding also more room, and too little: targets whose edges have room are drawn. */
+  const int64_t num_drawn = (int64_t)positions.size();
+  for (int64_t room : h.padded ? std::vector<int64_t>{num_drawn, num_drawn + 9, num_drawn / 2}
+                               : std::vector<int64_t>{num_drawn}) {
+    Array<int64_t> position(room), neighbor(room);
+    for (int64_t i = 0; i < room; i++) position[i] = neighbor[i] = -7;
+    in.num_drawn = room;
+    in.position = position.data();
+    in.neighbor = neighbor.data();
+    REQUIRE(fgc_plan_draw(&in, (uintptr_t)status.data(), &p) == FG_OK, "%s", p.message);
+    run(p, seed + 50);
+    std::vector<int64_t> want((size_t)room, -7);
+    for (size_t i = 0; i < firsts.size(); i++) {
+      const int64_t end = i + 1 < firsts.size() ? firsts[i + 1] : num_drawn;
+      for (int64_t e = firsts[i]; e < end && end <= room; e++) want[(size_t)e] = positions[(size_t)e];
+    }
+    for (int64_t i = 0; i < room; i++) {
+      const int64_t at = want[(size_t)i];
+      REQUIRE(position[i] == at, "position[%ld]: %ld, got %ld", (long)i, (long)at, (long)position[i]);
+      REQUIRE(neighbor[i] == (at < 0 ? at : g.index[(size_t)at]), "neighbor[%ld]", (long)i);
+    }
   }
-  const bool bad = std::any_of(h.targets.begin(), h.targets.end(), [&](int64_t v) { return v < 0 || v >= nodes; });
+  const bool bad = std::any_of(h.targets.begin(), h.targets.end(), [&](int64_t v) {
+    return (v < 0 || v >= nodes) && !(h.padded && v == -1);
+  });
   REQUIRE(bad ? FG_BAD_KIND(status[0]) == FG_BAD_INDEX : status[0] == 0, "status %lx", (unsigned long)status[0]);
-}
-
-/* Seeds that repeat keep their places; what comes later has the first one. */
-void check_kept(int64_t kept, int64_t n, int64_t range) {
-  std::vector<int64_t> ids((size_t)n), node;
-  std::unordered_map<int64_t, int64_t> number;
-  for (int64_t i = 0; i < n; i++) {
-    const int64_t id = ids[(size_t)i] = below(range);
-    if (number.emplace(id, (int64_t)node.size()).second || i < kept) node.push_back(id);
-  }
-  Array<int64_t> id(ids), nodes(n), local(n), count(1);
-  fg_mapping in = {};
-  in.struct_size = sizeof in;
-  in.index_bytes = 8;
-  in.id = id.data();
-  in.n = n;
-  in.kept = kept;
-  in.node = nodes.data();
-  in.local = local.data();
-  in.count = count.data();
-  fgc_plan p;
-  int64_t n_bytes = 0;
-  REQUIRE(fgc_plan_map(&in, nullptr, &n_bytes, 0, &p) == FG_OK, "%s", p.message);
-  Array<uint64_t> scratch(n_bytes / 8);
-  REQUIRE(fgc_plan_map(&in, scratch.data(), &n_bytes, 0, &p) == FG_OK, "%s", p.message);
-  run(p, (uint64_t)(kept + n));
-  REQUIRE(count[0] == (int64_t)node.size(), "%zu nodes, got %ld", node.size(), (long)count[0]);
-  for (size_t i = 0; i < node.size(); i++) REQUIRE(nodes[(int64_t)i] == node[i], "node[%zu]", i);
-  for (int64_t i = kept; i < n; i++)
-    REQUIRE(local[i] == number[ids[(size_t)i]], "local[%ld]: %ld, got %ld", (long)i, (long)number[ids[(size_t)i]],
-        (long)local[i]);
 }
 
 }  // namespace
@@ -139,6 +121,10 @@ void check_draws() {
       Hop h = {{0, 1, 2, 5, 31, 32, 33, 64, 65, 71, 200, 3000, 0}, {}, fanout, replace, fanout % 2 == 0};
       for (int i = 0; i < 40; i++) h.targets.push_back(below((int64_t)h.lengths.size()));
       check_hop(h, (uint64_t)(10 * fanout + replace + 11));
+      h.padded = true;
+      h.targets.insert(h.targets.begin() + 30, {-1, -1});
+      h.targets.push_back(-1);
+      check_hop(h, (uint64_t)(10 * fanout + replace + 11));
       h.targets.clear();
       check_hop(h, 3);
     }
@@ -147,7 +133,5 @@ void check_draws() {
   for (int i = 0; i < 2 * FGC_CHUNK + 77; i++) many.targets.push_back(below(50));
   check_hop(many, 5);
   check_hop({{3, 4}, {1, -1, 0, 2, 1}, 2, false, true}, 6); /* no nodes, which have no edges */
-
-  for (int64_t range : {3, 900, 1 << 20})
-    for (int64_t kept : {0, 1, 33, 1024, 1500}) check_kept(kept, kept + 2100, range);
+  check_hop({{3, 4}, {1, -2, 0, -1, 1}, 2, false, true, true}, 6); /* of which one pads */
 }

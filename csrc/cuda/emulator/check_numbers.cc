@@ -76,9 +76,25 @@ bool refused(Body b) {
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
+/* The bits of core/sample/testdata/logarithm.txt. */
+void check_logarithms() {
+  FILE *file = fopen("../../core/sample/testdata/logarithm.txt", "r");
+  REQUIRE(file != nullptr, "no vectors");
+  char of[4];
+  unsigned long x, want;
+  int n = 0;
+  for (; fscanf(file, "%3s %lx %lx", of, &x, &want) == 3; n++) {
+    const double got = of[0] == 'l' ? logarithm(double_of(x)) : exponential_minus_1(double_of(x));
+    REQUIRE(bits_of(got) == want, "%s of %lx is %lx, got %lx", of, x, want, (unsigned long)bits_of(got));
+  }
+  REQUIRE(n > 300, "%d vectors", n);
+  fclose(file);
+}
+
 }  // namespace
 
 void check_numbers() {
+  check_logarithms();
   check_type<F16>(10, 5);
   check_type<BF16>(7, 8);
 }

@@ -103,13 +103,17 @@ void check_transpose() {
 
 namespace {
 
-/* Ids in order of first occurrence, by a loop. */
-void check_ids(const std::vector<int64_t> &ids, bool wide, int orders) {
+/* Ids in order of first occurrence, by a loop; the first `kept` have their places as numbers. */
+void check_ids(const std::vector<int64_t> &ids, bool wide, int orders, int64_t kept = 0, bool padded = false) {
   const int64_t n = (int64_t)ids.size();
   std::unordered_map<int64_t, int64_t> number;
   std::vector<int64_t> node;
-  for (int64_t id : ids)
-    if (id >= 0 && number.emplace(id, (int64_t)node.size()).second) node.push_back(id);
+  int64_t bad = -1;
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t id = ids[(size_t)i];
+    if ((id >= 0 && number.emplace(id, (int64_t)node.size()).second) || i < kept) node.push_back(id);
+    if (bad < 0 && id < (padded ? -1 : 0)) bad = i;
+  }
   Indices id(ids, wide);
   for (int order = 0; order < orders; order++) {
     Indices nodes(n, wide), local(n, wide);
@@ -121,6 +125,8 @@ void check_ids(const std::vector<int64_t> &ids, bool wide, int orders) {
     in.index_bytes = wide ? 8 : 4;
     in.id = id.data();
     in.n = n;
+    in.kept = kept;
+    in.padded = padded;
     in.node = nodes.data();
     in.local = local.data();
     in.count = count.data();
@@ -133,9 +139,6 @@ void check_ids(const std::vector<int64_t> &ids, bool wide, int orders) {
     REQUIRE(count[0] == (int64_t)node.size(), "%zu ids, got %ld", node.size(), (long)count[0]);
     for (size_t i = 0; i < node.size(); i++)
       REQUIRE(nodes[(int64_t)i] == node[i], "node[%zu]: %ld, got %ld", i, (long)node[i], (long)nodes[(int64_t)i]);
-    int64_t bad = -1;
-    for (int64_t i = n - 1; i >= 0; i--)
-      if (ids[(size_t)i] < 0) bad = i;
     for (int64_t i = 0; i < n; i++) {
       const int64_t want = ids[(size_t)i] < 0 ? -1 : number[ids[(size_t)i]];
       REQUIRE(local[i] == want, "local[%ld]: %ld, got %ld", (long)i, (long)want, (long)local[i]);
@@ -165,6 +168,17 @@ void check_map() {
   ids[700] = -1;
   ids[900] = INT64_MIN;
   check_ids(ids, true, 2);
+  check_ids(ids, true, 2, 800, true); /* the one pads, the other is wrong */
+
+  for (int64_t range : {3, 900, 1 << 20})
+    for (int64_t kept : {0, 1, 33, 1024, 1500})
+      for (bool padded : {false, true}) {
+        ids.resize((size_t)(kept + 2100));
+        for (auto &id : ids) id = below(range);
+        for (int64_t i = kept / 2; padded && i < kept; i++) ids[(size_t)i] = -1;
+        if (padded) ids[(size_t)kept + 40] = ids.back() = -1;
+        check_ids(ids, kept % 2 == 0, 1, kept, padded);
+      }
 }
 
 void check_gather() {

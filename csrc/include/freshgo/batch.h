@@ -83,13 +83,18 @@ int32_t fg_loader_tables(fg_loader *loader, fg_batch *tables, fg_error *err);
 enum {
   FG_LIST_PTR = 0,    /* where the in-edges of each node begin, [num_nodes + 1] */
   FG_LIST_SOURCE = 1, /* their sources, [num_edges] */
-  FG_LIST_EDGE = 2    /* the caller's numbers of the edges, [num_edges] */
+  FG_LIST_EDGE = 2,   /* the caller's numbers of the edges, [num_edges] */
+  FG_LIST_WEIGHT = 3, /* the weights that edges are drawn by, [num_edges], the bits of float64 */
+  FG_LIST_SUM = 4,    /* sums of blocks of weights, [num_edges / 16], the bits of float64 */
+  FG_LIST_POSITIVE = 5 /* the number of in-edges of each node with a weight above 0, [num_nodes] */
 };
 
-/* Copies n elements of a list of a loader with `seeds_only`, from `first` on, to out.
+/* Copies n elements of a list of a relation, of a loader with `seeds_only`, from `first` on, to out.
  * Blocks: no. Threads: any. Ownership: none passes.
- * Returns: FG_OK, FG_END (edges have their positions for numbers, and nothing is copied), FG_CLOSED, FG_INVALID. */
-int32_t fg_loader_list(fg_loader *loader, int32_t list, int64_t first, int64_t n, int64_t *out, fg_error *err);
+ * Returns: FG_OK, FG_END (nothing is copied: edges have their positions for numbers, are drawn without weights, or all
+ * have a weight above 0), FG_CLOSED, FG_INVALID. */
+int32_t fg_loader_list(fg_loader *loader, int32_t relation, int32_t list, int64_t first, int64_t n, int64_t *out,
+                       fg_error *err);
 
 /* Takes the batch that fg_loader_sample made.
  * Blocks: no. Threads: any. Ownership: the handle ends, also with an error of the batch; with FG_OK the tensors pass to

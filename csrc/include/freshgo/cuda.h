@@ -81,13 +81,16 @@ int32_t fg_cuda_transpose(FG_IN fg_transposition *in, void *scratch, int64_t *sc
 typedef struct fg_mapping {
   uint32_t struct_size;
   int32_t index_bytes; /* 4 or 8: of id, node and local */
-  FG_IN void *id;      /* [n], not negative; a negative id gets the local id -1 and is reported as FG_BAD_INDEX */
+  FG_IN void *id;      /* [n], not negative; a negative id gets the local id -1 and is reported as FG_BAD_INDEX, but
+                          for an id that pads */
   int64_t n;           /* at most 2^30 */
   int64_t kept;        /* the first ids, which keep their places as numbers, also where one occurs again among them;
                           later ids have the number of the first place */
   void *node;          /* out: [n]; the first *count elements are written, each id once */
   void *local;         /* out: [n]: node[local[i]] is id[i] */
   int64_t *count;      /* out, on the device */
+  int32_t padded;      /* ids of -1 pad; those among the first `kept` have places like others */
+  int32_t reserved;    /* zero */
 } fg_mapping;
 
 /* `scratch` as for fg_cuda_aggregate.
@@ -95,9 +98,9 @@ typedef struct fg_mapping {
 int32_t fg_cuda_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes, FG_IN fg_cuda_queue *on,
                     fg_error *err);
 
-/* The in-edges of the targets of a hop, drawn uniformly: the edges that a loader draws for the batch of this key (see
- * `seeds_only`). First call fg_cuda_draw_count, then fg_cuda_draw with num_drawn of *total and the same other
- * members. */
+/* The in-edges of the targets of a hop that a loader draws by this key (see `seeds_only`): uniformly, in proportion to
+ * `weight`, or layer by layer, with `keep`. First call fg_cuda_draw_count, then fg_cuda_draw with num_drawn of *total
+ * and the same other members. */
 typedef struct fg_drawing {
   uint32_t struct_size;
   int32_t index_bytes;   /* 4 or 8: of source */
@@ -108,14 +111,23 @@ typedef struct fg_drawing {
   FG_IN int64_t *target; /* [num_targets]: nodes; one may occur several times, with the same draws */
   int64_t num_targets;
   int64_t fanout;        /* edges drawn for a target, 0 or more; -1: all, in their order */
-  uint64_t key;          /* of the batch */
-  int32_t hop;           /* from 0 */
-  int32_t replace;       /* draw with replacement */
+  uint64_t key;          /* of the hop */
+  int32_t replace;       /* draw with replacement; not with `keep` */
+  int32_t weight_bytes;  /* 4 or 8: of weight */
+  FG_IN void *weight;    /* [num_edges], FG_LIST_WEIGHT as float32 or float64; NULL: all alike */
+  FG_IN double *sums;    /* [num_edges / 16], FG_LIST_SUM; NULL without weight */
+  FG_IN int32_t *positive; /* [num_nodes], FG_LIST_POSITIVE; NULL: all edges have a weight above 0 */
+  int64_t keep;          /* layer by layer: batches for which a source keeps its variate; 0: not layer by layer */
+  uint64_t batch;        /* layer by layer: the number of the batch in its epoch */
   int64_t *first;        /* [num_targets]: where the drawn edges of each target begin; out of fg_cuda_draw_count */
   uint64_t *total;       /* their number, zero before; out of fg_cuda_draw_count, on the device */
   int64_t num_drawn;     /* fewer than 2^31 */
   int64_t *position;     /* out: [num_drawn]: of each edge in source */
   int64_t *neighbor;     /* out: [num_drawn]: source[position] */
+  float *edge_weight;    /* out: [num_drawn], layer by layer: the weights of the edges in a mean; NULL: none */
+  int32_t padded;        /* targets of -1 pad, and have no edges; num_drawn is room, so that nothing waits for *total.
+                            Targets whose edges have no room are left out, and elements behind the edges as they are */
+  int32_t reserved;      /* zero */
 } fg_drawing;
 
 /* `scratch` as for fg_cuda_aggregate.

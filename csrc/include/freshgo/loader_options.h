@@ -157,8 +157,9 @@ typedef struct fg_loader_options {
   int64_t holds;       /* batches that the caller keeps at a time, which count in `memory`; 0: one */
   int32_t packed;      /* batches are packed, see fg_batch */
   int32_t rows_by_id;  /* batches bring no rows of the tensors of fg_loader_tables: the caller reads them by n_id */
-  int32_t seeds_only;  /* batches of an epoch are their seeds, without edges, and "fg/key", int64 [1]: the key by which
-                          the caller draws them (fg_cuda_draw) along the lists of fg_loader_list. Needs `rows_by_id` */
+  int32_t seeds_only;  /* batches of an epoch are their seeds, without edges, and "fg/key", int64: the keys by which the
+                          caller draws them (fg_cuda_draw) along the lists of fg_loader_list, [num_relations, num_hops],
+                          and the number of the batch. The caller pads them. Needs `rows_by_id` */
   int32_t reserved2;   /* zero */
 
   /* Tables. */

@@ -23,10 +23,10 @@ from freshgo.errors import ClosedError, CudaError, DTypeError, InvalidArgumentEr
 from freshgo.policies import Resolved
 
 if TYPE_CHECKING:
+    from freshgo._device.ahead import Ahead
     from freshgo._device.drawing import Drawing
     from freshgo._device.fitting import Fitting
-    from freshgo._device.mover import Ahead, Mover
-    from freshgo._device.packed import Unpacking
+    from freshgo._device.mover import Mover
     from freshgo._device.row_cache import DeviceCache
     from freshgo._device.rows import Rows
 
@@ -223,7 +223,7 @@ class OnDevice:
         self._rows.read({})
 
     def batches(self, made: Batches, count: int) -> Ahead:
-        from freshgo._device.mover import Ahead
+        from freshgo._device.ahead import Ahead
 
         self._ahead = Ahead(made, self._mover, count, look=self._look)
         return self._ahead
@@ -253,6 +253,7 @@ class OnDevice:
             "device_cache_bytes": 0 if cache is None else cache.n_bytes,
             "locked_bytes": self._rows.bytes_on_host,
             "device_lists_bytes": 0 if self._drawing is None else self._drawing.n_bytes,
+            **({} if self._drawing is None else {"padded": self._mover.padded}),
         }
 
     def close(self) -> None:
@@ -310,6 +311,7 @@ def open_delivery(
     from freshgo._device.mover import CudaStreams, Mover, on_host
     from freshgo._device.packed import Unpacking, grouped_by
     from freshgo._device.rows import Rows
+    from freshgo._native import cuda
 
     locks = pinned_memory.lock_buffers(device.index or 0)
     if not locks:
@@ -326,11 +328,20 @@ def open_delivery(
     look = options["prefetch"] != 0 and options["history"] is None  # whose update comes before the next batch
     stay = on_host(source.types, options["num_relations"])
     unpack = Unpacking(grouped_by(drawn) if options["transpose"] and options["history"] is None else {})
-    drawing = None
+    drawing, edge_tensors = None, {}
     if draws:
-        drawing = _drawing(device, source, options, unpack, reads=reads)
+        from freshgo._device.drawing import drawing_of, edge_tensors_of
+
+        if not reads:
+            raise InvalidArgumentError(
+                f"sample_on='device' needs kernels that run on {device} and read locked memory of the host: "
+                f"{cuda.obstacle(device) or 'the driver does not lock memory that the device reads'}; use "
+                "sample_on='cpu'"
+            )
+        edge_tensors = edge_tensors_of(source, drawn)
+        drawing = drawing_of(device, source, drawn, options, unpack)
         unpack = Unpacking({})  # of the seeds, which have no edges yet
-    found = Rows(parts, assemble, device, padded=bool(options["pad"]))
+    found = Rows(parts, assemble, device, padded=bool(options["pad"]), of_edges=edge_tensors)
     mover = Mover(streams, found.finish if reads else None, stay, unpack, drawing)
 
     def make(n_bytes: int) -> DeviceCache:
@@ -349,26 +360,6 @@ def open_delivery(
                 f"leave room for the model and its batches ({error})"
             ) from error
     return delivery
-
-
-def _drawing(device: torch.device, source: Source, options: LoaderOptions, group: Unpacking, *, reads: bool) -> Drawing:
-    from freshgo._device.drawing import Drawing
-    from freshgo._native import cuda
-
-    if not reads:
-        raise InvalidArgumentError(
-            f"sample_on='device' needs kernels that run on {device} and read locked memory of the host: "
-            f"{cuda.obstacle(device) or 'the driver does not lock memory that the device reads'}; use sample_on='cpu'"
-        )
-    edges = [source.num_edges(edge_type) for edge_type in source.types.edge_types]
-    return Drawing(
-        device,
-        (source.types.total, sum(edges)),
-        options["fanouts"],  # of one edge type, or the library refuses them
-        group,
-        replace=options["replace"],
-        numbered=not options["no_edge_ids"],
-    )
 
 
 def delivered(attributes: Attributes, device: torch.device | None, pin_memory: bool) -> Attributes:

@@ -1,117 +1,202 @@
-"""Batches that a device draws: the library sends their seeds, and the key of their draws.
+"""Batches that a device draws: the library sends their seeds, and the keys of their draws.
 
-Kernels draw the batch that the sampler of the library draws by this key, hop by hop, and number its nodes in the order
-of discovery. Each hop waits for the device twice, in the thread that sends batches ahead: how many edges there are, and
-how many nodes, says how much memory the next step takes.
+Kernels draw the batch that the sampler of the library draws by these keys, hop by hop, and number its nodes in the
+order of discovery: along every edge type, and then the sources of each node type, edge type after edge type.
+
+A batch is drawn into the memory that it takes (``hops.py``). Without padding each hop waits for the device twice, in
+the thread that sends batches ahead: for the numbers of edges and of nodes. A padded batch has the sizes of the
+envelope, and nothing waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence, Set
 
 import torch
 from torch import Tensor
 
 from freshgo._args.size import format_size
+from freshgo._args.types import EdgeType, Types
+from freshgo._data.source import Source
+from freshgo._device.hops import Envelope, Hops, PaddedHops
 from freshgo._device.packed import Unpacking
 from freshgo._native import cuda
-from freshgo._native.header import LIST_EDGE, LIST_PTR, LIST_SOURCE
+from freshgo._native.header import LIST_EDGE, LIST_POSITIVE, LIST_PTR, LIST_SOURCE, LIST_SUM, LIST_WEIGHT
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import read_list
+from freshgo._native.options import LoaderOptions
 from freshgo.errors import InvalidArgumentError
 
 KEY = "fg/key"
-
 _MOST = 2**31 - 1
 _PIECE = 1 << 22
 """Elements of a list that are copied at a time. Arbitrary: 32 MiB."""
 
 
 class Drawing:
-    """Draws batches of a homogeneous graph in the current stream of a device."""
+    """Draws batches in the current stream of a device."""
 
     def __init__(
         self,
         device: torch.device,
-        sizes: tuple[int, int],
-        fanouts: Sequence[int],
+        types: Types,
+        fanouts: Sequence[Sequence[int]],
+        num_edges: Callable[[EdgeType], int],
         group: Unpacking,
         *,
         replace: bool,
-        numbered: bool,
+        numbered: Sequence[bool],
+        keep: int,
     ) -> None:
-        """``sizes``: the nodes and edges of the graph. ``group``: what groups edges by source. ``numbered``: batches
-        have edge numbers."""
-        self._device, self._sizes, self._fanouts, self._group = device, sizes, fanouts, group
-        self._replace, self._numbered = replace, numbered
-        self._lists: cuda.Lists | None = None
-        self._numbers: Tensor | None = None  # of edges, by their positions; None: they are the positions
+        """``fanouts``: of each edge type by hop. ``num_edges``: of an edge type of the graph. ``group``: what groups
+        edges by source. ``numbered``: which edge types have edge numbers in batches. ``keep``: as of
+        :class:`cuda.Layerwise`; 0: edges are not drawn layer by layer."""
+        self._device, self._types, self._fanouts, self._group = device, types, fanouts, group
+        self._num_edges, self._replace, self._numbered, self._keep = num_edges, replace, numbered, keep
+        places = {node_type: i for i, node_type in enumerate(types.node_types)}
+        self._ends = [(places[source], places[target]) for source, _, target in types.edge_types]
+        self._lists: list[cuda.Lists] = []
+        self._numbers: list[Tensor | None] = []  # of edges, by their positions; None: they are the positions
+        self._envelope: Envelope | None = None  # of padded batches
 
     @property
     def n_bytes(self) -> int:
         """The memory of the device that the neighbour lists take."""
-        of = (*(() if self._lists is None else (self._lists.ptr, self._lists.source)), self._numbers)
-        return sum(tensor.nbytes for tensor in of if tensor is not None)
+        return sum(of.n_bytes for of in self._lists) + sum(of.nbytes for of in self._numbers if of is not None)
 
     def load(self, native: NativeLoader) -> None:
-        """Copy the neighbour lists to the device, once.
+        """Learn the sizes of padded batches, and copy the neighbour lists to the device, once.
 
         Raises:
             InvalidArgumentError: the graph is too large for the kernels, or for the memory of the device
         """
-        if self._lists is not None:  # the graph does not change, whoever opens it again
+        sizes, hops = native.stats().get("envelope"), len(self._fanouts[0])
+        self._envelope = None if sizes is None else Envelope(len(self._types.num_nodes), self._ends, hops, sizes)
+        if self._lists:  # the graph does not change, whoever opens it again
             return
-        nodes, edges = self._sizes
-        if nodes > _MOST:
-            raise InvalidArgumentError(f"sample_on='device' is for up to {_MOST} nodes, got {nodes}")
+        nodes, edges = list(self._types.num_nodes.values()), [self._num_edges(of) for of in self._types.edge_types]
+        if max(nodes) > _MOST:
+            raise InvalidArgumentError(f"sample_on='device' is for up to {_MOST} nodes of a type, got {max(nodes)}")
+        lists: list[cuda.Lists] = []
+        numbers: list[Tensor | None] = []
         try:
-            ptr = self._copied(native, LIST_PTR, nodes + 1, torch.int64)
-            source = self._copied(native, LIST_SOURCE, edges, torch.int32)
-            numbers = self._copied(native, LIST_EDGE, edges, _narrow(edges)) if self._numbered else None
+            for i, (_, target) in enumerate(self._ends):
+                ptr = self._copied(native, i, LIST_PTR, nodes[target] + 1, torch.int64)
+                source = self._copied(native, i, LIST_SOURCE, edges[i], torch.int32)
+                assert ptr is not None, "only numbers and weights may be missing"
+                assert source is not None, "only numbers and weights may be missing"
+                weight = self._copied(native, i, LIST_WEIGHT, edges[i], torch.float64)
+                of = cuda.Lists(ptr, source)
+                if weight is not None:
+                    narrow = weight.float()
+                    sums = self._copied(native, i, LIST_SUM, edges[i] // 16, torch.float64)
+                    positive = self._copied(native, i, LIST_POSITIVE, nodes[target], torch.int32)
+                    of = cuda.Lists(ptr, source, narrow if narrow.equal(weight) else weight, sums, positive)
+                lists.append(of)
+                wide = _narrow(edges[i])
+                numbers.append(self._copied(native, i, LIST_EDGE, edges[i], wide) if self._numbered[i] else None)
         except torch.cuda.OutOfMemoryError as error:
-            n_bytes = format_size(8 * (nodes + 1) + edges * (4 + self._numbered * _narrow(edges).itemsize))
+            n_bytes = sum(8 * (nodes[target] + 1) for _, target in self._ends)
+            n_bytes += sum(n * (4 + of * _narrow(n).itemsize) for n, of in zip(edges, self._numbered, strict=True))
             raise InvalidArgumentError(
-                f"the neighbour lists, of up to {n_bytes}, do not fit into the free memory of {self._device}: use "
-                f"sample_on='cpu' ({error})"
+                f"the neighbour lists, of up to {format_size(n_bytes)}, do not fit into the free memory of "
+                f"{self._device}: use sample_on='cpu' ({error})"
             ) from error
-        assert ptr is not None, "only numbers may be missing"
-        assert source is not None, "only numbers may be missing"
-        self._lists, self._numbers = cuda.Lists(ptr, source), numbers
+        self._lists, self._numbers = lists, numbers
 
-    def _copied(self, native: NativeLoader, which: int, size: int, dtype: torch.dtype) -> Tensor | None:
+    def _copied(self, native: NativeLoader, relation: int, which: int, size: int, dtype: torch.dtype) -> Tensor | None:
         out = torch.empty(size, dtype=dtype, device=self._device)
         for first in range(0, size, _PIECE):
             piece = torch.empty(min(_PIECE, size - first), dtype=torch.int64)
-            if not read_list(native, which, first, piece):
+            if not read_list(native, relation, which, first, piece):
                 return None
+            if dtype.is_floating_point:
+                piece = piece.view(dtype)
             out[first : first + piece.numel()].copy_(piece)
         return out
 
-    def __call__(self, tensors: dict[str, Tensor], key: int) -> dict[str, Tensor]:
-        """Return the nodes and edges of a batch, whose ``n_id`` are its seeds. The counts by hop are on the host."""
-        lists = self._lists
-        assert lists is not None, "the loader is open"
-        nodes, begin = tensors["n_id"], 0
-        of_nodes, of_edges = [nodes.numel()], list[int]()
-        ptr, sources, positions = [], [nodes[:0]], [nodes[:0]]
-        for hop, fanout in enumerate(self._fanouts):
-            first, position, neighbor = cuda.draw(lists, nodes[begin:], fanout, key, hop, replace=self._replace)
-            begin = nodes.numel()
-            node, local, count = cuda.number(torch.cat([nodes, neighbor]), kept=begin)
-            ptr.append(first + sum(of_edges))
-            sources.append(local[begin:])
-            positions.append(position)
-            nodes = node[: int(count)]
-            of_nodes.append(nodes.numel() - begin)
-            of_edges.append(position.numel())
-        ptr.append(torch.full((1,), sum(of_edges), dtype=torch.int64, device=nodes.device))
-        drawn = {"n_id": nodes.clone(), "ptr": torch.cat(ptr)}
-        drawn["edge_index"] = self._group.edge_index(torch.cat(sources), drawn["ptr"])
-        if self._numbered:
-            at = torch.cat(positions)
-            drawn["e_id"] = at if self._numbers is None else self._numbers.index_select(0, at).to(torch.int64)
-        drawn |= self._group(drawn, [])
-        return drawn | {"num_sampled_nodes": torch.tensor(of_nodes), "num_sampled_edges": torch.tensor(of_edges)}
+    def __call__(self, tensors: dict[str, Tensor], keys: Sequence[int], *, pad: bool) -> dict[str, Tensor]:
+        """Return the nodes and edges of a batch, whose ``n_id`` are its seeds. The counts by hop are on the host.
+
+        With ``pad``, batches of a loader that pads have ``FITS``. If it is false, the other tensors mean nothing, and
+        the batch is to be drawn without ``pad``. A batch whose seeds have no room comes without padding at once."""
+        types = self._types
+        seeds = [tensors[types.node_name(t, "n_id")] for t in range(len(types.num_nodes))]
+        padded = pad and self._envelope is not None and self._envelope.takes(seeds)
+        of = PaddedHops(seeds, self._envelope, self._group.counting) if padded and self._envelope else Hops(seeds)
+        none = seeds[0].new_empty(0)
+        ptr, sources, positions = ([[none] for _ in self._ends] for _ in range(3))
+        weights = [[none.float()] for _ in self._ends]
+        *keys, batch = keys
+        weighs = types.edge_name(0, "edge_weight") in tensors
+        layerwise = cuda.Layerwise(self._keep, batch, weighs) if self._keep else None
+        of_nodes, of_edges = [[ids.numel()] for ids in of.nodes], [list[int]() for _ in self._ends]
+        for hop in range(len(self._fanouts[0])):
+            drawn = [
+                cuda.draw(
+                    self._lists[i],
+                    of.found[target],
+                    self._fanouts[i][hop],
+                    keys[i * len(self._fanouts[0]) + hop],
+                    replace=self._replace,
+                    layerwise=layerwise,
+                    room=of.room(i, hop),
+                )
+                for i, (_, target) in enumerate(self._ends)
+            ]
+            for i, (_, target) in enumerate(self._ends):
+                ptr[i].append(of.ptr(drawn[i], target) + sum(of_edges[i]))
+                positions[i].append(drawn[i].position)
+                if (weight := drawn[i].weight) is not None:
+                    weights[i].append(weight)
+                of_edges[i].append(drawn[i].position.numel())
+            numbered = [
+                of.number(t, hop, [drawn[i] for i, (source, _) in enumerate(self._ends) if source == t])
+                for t in range(len(seeds))
+            ]
+            for i, (source, _) in enumerate(self._ends):
+                sources[i].append(numbered[source].pop(0))
+            for t, ids in enumerate(of.found):
+                of_nodes[t].append(ids.numel())
+        out = of.fits()
+        for t, counts in enumerate(of_nodes):
+            out[types.node_name(t, "n_id")] = of.nodes[t].clone()
+            out[types.node_name(t, "num_sampled_nodes")] = torch.tensor(counts)
+        for i, counts in enumerate(of_edges):
+            ends = torch.cat([*ptr[i], none.new_full((1,), sum(counts))])
+            out[types.edge_name(i, "ptr")] = ends
+            out[types.edge_name(i, "edge_index")] = self._group.edge_index(torch.cat(sources[i]), ends)
+            out[types.edge_name(i, "num_sampled_edges")] = torch.tensor(counts, dtype=torch.int64)
+            if weighs:
+                out[types.edge_name(i, "edge_weight")] = torch.cat(weights[i])
+            if self._numbered[i]:
+                out[types.edge_name(i, "e_id")] = of.edge_ids(self._numbers[i], torch.cat(positions[i]))
+        return out | self._group(out, [])
+
+
+def edge_tensors_of(source: Source, types: Types) -> dict[str, Set[str]]:
+    """Return the names in a batch of the edge-level tensors of each edge type, by the prefix of the type."""
+    known = source.layout().edges
+    return {
+        types.edge_name(i, ""): {types.edge_name(i, name) for of, name in known if of == edge_type}
+        for i, edge_type in enumerate(types.edge_types)
+    }
+
+
+def drawing_of(device: torch.device, source: Source, types: Types, options: LoaderOptions, group: Unpacking) -> Drawing:
+    """Return what draws the batches of a loader with these options, which have the types ``types``."""
+    hops, layerwise = options["num_hops"], json.loads(options.get("sampler_options") or "{}")
+    return Drawing(
+        device,
+        types,
+        [options["fanouts"][i * hops : (i + 1) * hops] for i in range(len(types.edge_types))],
+        source.num_edges,
+        group,
+        replace=options["replace"],
+        numbered=[not options["no_edge_ids"] or bool(names) for names in edge_tensors_of(source, types).values()],
+        keep=layerwise["batch_dependency"] if options.get("sampler") == "labor" else 0,
+    )
 
 
 def _narrow(count: int) -> torch.dtype:

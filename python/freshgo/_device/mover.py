@@ -15,9 +15,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import threading
-import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
@@ -28,10 +25,11 @@ from torch import Tensor
 
 from freshgo._args.types import Types
 from freshgo._device.drawing import KEY, Drawing
+from freshgo._device.hops import FITS
 from freshgo._device.packed import LAYOUT, PACKED, Part, Unpacking, kept, parts_of
 from freshgo._native import libraries
-from freshgo._native.loader import Batches, RawBatch
 from freshgo._native.loader import Loader as NativeLoader
+from freshgo._native.loader import RawBatch
 from freshgo._observe.ranges import stage
 
 ON_HOST = frozenset({"num_sampled_nodes", "num_sampled_edges", "history_counts"})
@@ -39,10 +37,6 @@ ON_HOST = frozenset({"num_sampled_nodes", "num_sampled_edges", "history_counts"}
 
 HELD = 2
 """Batches whose memory on the host is in use at a time, at most."""
-
-_POLL_MS = 20
-"""How long the thread that sends batches ahead waits for one before it looks whether the loop asks: a poll costs 10 us
-of the processor, and a loop that ends waits this long."""
 
 _RELAXED = 2
 """CU_STREAM_CAPTURE_MODE_RELAXED: this thread may allocate and look at events while the loop's captures a graph."""
@@ -85,8 +79,12 @@ class Streams(Protocol):
     def unpack(self, make: Unpacking, copies: Tensors, parts: list[Part]) -> Tensors:
         """Queue the work of ``make`` on the side stream."""
 
-    def draw(self, make: Drawing, batch: Tensors, key: int) -> Tensors:
-        """Do the work of ``make`` on the side stream. The host waits for what is queued there before."""
+    def draw(self, make: Drawing, batch: Tensors, keys: list[int], *, pad: bool) -> Tensors:
+        """Do the work of ``make`` on the side stream. The host waits for what is queued there before, unless the batch
+        is padded."""
+
+    def fetch(self, tensor: Tensor) -> Tensor:
+        """Queue a copy of a tensor of the device to the host."""
 
     def record(self) -> Event:
         """The point that the side stream has been filled to."""
@@ -110,6 +108,21 @@ class Moving:
 
     tensors: Tensors
     event: Event
+    padded: Padded | None = None
+
+
+@dataclass(frozen=True)
+class Padded:
+    """How a padded batch is drawn again if it does not fit."""
+
+    fits: Tensor
+    """Whether it fits, on the host; not to be read before ``event``."""
+    event: Event
+    seeds: Tensors
+    """What it is drawn from, on the device."""
+    beside: Tensors
+    """Tensors that stay on the host."""
+    keys: list[int]
 
 
 class Mover:
@@ -131,6 +144,7 @@ class Mover:
         self._stay = stay
         self._unpack = unpack
         self._draw = draw
+        self.padded = 0  # batches received that the device has drawn and padded
         self.beside = ""  # what else takes the memory of the device, as a sentence for where it ends
         self._sent: deque[tuple[Event, list[Tensor]]] = deque()  # memory of the host that copies may still read
 
@@ -169,9 +183,9 @@ class Mover:
                 copies = made | copies
             if self._draw is not None and KEY in stay:
                 copies.pop(KEY, None)
-                drawn = self._streams.draw(self._draw, copies, int(stay.pop(KEY)))
-                stay |= {name: drawn.pop(name) for name in self._stay & drawn.keys()}
-                copies |= drawn
+                moving = self._drawn(copies, stay, stay.pop(KEY).tolist(), pad=True)
+                self._sent[-1] = (moving.event, self._sent[-1][1])
+                return moving
             if self.finish is not None:
                 copies = self.finish(copies)
             if computes or self.finish is not None:
@@ -179,6 +193,19 @@ class Mover:
             if self.finish is not None:  # which may read memory of the host too
                 self._sent[-1] = (event, self._sent[-1][1])
         return Moving(copies | stay, event)
+
+    def _drawn(self, seeds: Tensors, stay: Tensors, keys: list[int], *, pad: bool) -> Moving:
+        """Draw a batch in the side stream."""
+        assert self._draw is not None, "batches are seeds"
+        copies, beside, padded = dict(seeds), dict(stay), None
+        drawn = self._streams.draw(self._draw, copies, keys, pad=pad)
+        if FITS in drawn:
+            padded = Padded(self._streams.fetch(drawn.pop(FITS)), self._streams.record(), seeds, stay, keys)
+        beside |= {name: drawn.pop(name) for name in self._stay & drawn.keys()}
+        copies |= drawn
+        if self.finish is not None:
+            copies = self.finish(copies)
+        return Moving(copies | beside, self._streams.record(), padded)
 
     def load(self, native: NativeLoader) -> None:
         """Copy to the device what batches are drawn from, if they are drawn there."""
@@ -192,6 +219,15 @@ class Mover:
 
     def receive(self, moving: Moving) -> Tensors:
         """Return the tensors of a batch for use in the consumer's current stream."""
+        if (padded := moving.padded) is not None:
+            if not padded.event.query():
+                padded.event.synchronize()
+            if padded.fits.item():
+                self.padded += 1
+            else:
+                with self._streams.side(), _naming(self.beside):
+                    moving = self._drawn(padded.seeds, padded.beside, padded.keys, pad=False)
+                self._sent.append((moving.event, []))  # it may read memory of the host
         self._streams.wait(moving.event)
         for name, tensor in moving.tensors.items():
             if name not in self._stay:
@@ -228,127 +264,6 @@ def _naming(beside: str) -> Iterator[None]:
         raise torch.cuda.OutOfMemoryError(f"{error} {beside}") from error
 
 
-class Ahead:
-    """The batches of an epoch on the device, with the next one on its way as soon as it is made.
-
-    A thread takes the next batch from the source while the loop works. The loop takes one itself if none is on its way:
-    so it shows progress and can be interrupted where it waits, and what goes wrong is raised in it.
-    """
-
-    def __init__(self, source: Batches, mover: Mover, count: int, *, look: bool) -> None:
-        """``count`` batches come. ``look``: send the next one before it is asked for."""
-        self._source = source
-        self._mover = mover
-        self._left = count
-        self.received = 0  # batches that the loop has
-        self._moving: deque[tuple[RawBatch, Moving]] = deque()
-        self._taken: RawBatch | None = None  # from the source, and not on its way: the device had no room
-        self._changed = changed = threading.Condition()  # guards what follows
-        self._asking = 0  # calls of next() that run: one within another where a handler of signals asks
-        self._sending = False  # the thread takes a batch
-        self._failed = False  # it could not, which the loop finds when it asks for that batch
-        self._ended = not look
-
-        def gone(_: object) -> None:
-            with changed:
-                changed.notify_all()
-
-        self._thread = threading.Thread(target=_send, args=(weakref.ref(self, gone), changed), daemon=True)
-
-    def next(self, *, wait: bool = True, timeout_ms: int = 0) -> RawBatch | None:
-        """The next batch, ``None`` after the last one. Waits for it in steps, so Ctrl-C works."""
-        with self._changed:
-            self._asking += 1
-        try:
-            with self._changed:
-                while self._sending:
-                    self._changed.wait()
-            if not self._moving and not self._fetch(wait=True):
-                return None
-            raw, moving = self._moving[0]
-            tensors = self._mover.receive(moving)
-            self._moving.popleft()
-            self.received += 1
-        finally:
-            with self._changed:
-                self._asking -= 1
-                self._failed = False
-                self._changed.notify_all()
-        if not self.ended and self._thread.ident is None:
-            self._thread.start()
-        return dataclasses.replace(raw, tensors=tensors)
-
-    def end(self) -> None:
-        """Leave the source alone from now on, unless the loop asks."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def begin_thread(self) -> None:
-        self._mover.begin_thread()
-
-    def due(self) -> bool:
-        """Whether the thread is to take a batch. The lock is held, and it does if so."""
-        self._sending = not (self._asking or self._failed or self._moving)
-        return self._sending
-
-    def send(self) -> bool:
-        """Take the next batch and send it, if it is made soon. Returns whether there was one."""
-        failed, came = True, False
-        try:
-            came = self._fetch(wait=False, timeout_ms=_POLL_MS)
-            failed = False
-        except Exception:  # the loop finds it too
-            pass
-        finally:
-            with self._changed:
-                self._sending, self._failed = False, failed
-                self._changed.notify_all()
-        return came
-
-    @property
-    def ended(self) -> bool:
-        """Whether no batch is to be sent ahead any more."""
-        return self._ended or self._left == 0
-
-    def _fetch(self, *, wait: bool, timeout_ms: int = 0) -> bool:
-        self._mover.make_room(wait=True)
-        if self._taken is None:
-            self._taken = self._source.next(wait=wait, timeout_ms=timeout_ms)
-            self._left -= self._taken is not None
-        raw = self._taken
-        if raw is None:
-            return False
-        self._moving.append((raw, self._mover.send(raw.tensors)))
-        self._taken = None
-        raw.tensors.clear()  # the mover knows how long they are needed
-        return True
-
-
-def _send(of: weakref.ref[Ahead], changed: threading.Condition) -> None:
-    """Send batches ahead until there is nobody to take them. What waits here keeps nothing alive."""
-    if (ahead := of()) is not None:
-        ahead.begin_thread()
-    while True:
-        with changed:
-            ahead = of()
-            if ahead is None or ahead.ended:
-                return
-            if not ahead.due():
-                del ahead
-                if of() is not None:
-                    changed.wait()
-                continue
-        until = time.monotonic() + _POLL_MS / 1000
-        came = ahead.send()
-        del ahead
-        with changed:
-            if not came and (left := until - time.monotonic()) > 0:  # the source has not waited
-                changed.wait(left)
-
-
 class CudaStreams:
     """The real :class:`Streams` of a CUDA device."""
 
@@ -373,8 +288,11 @@ class CudaStreams:
     def unpack(self, make: Unpacking, copies: Tensors, parts: list[Part]) -> Tensors:
         return make(copies, parts)
 
-    def draw(self, make: Drawing, batch: Tensors, key: int) -> Tensors:
-        return make(batch, key)
+    def draw(self, make: Drawing, batch: Tensors, keys: list[int], *, pad: bool) -> Tensors:
+        return make(batch, keys, pad=pad)
+
+    def fetch(self, tensor: Tensor) -> Tensor:
+        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
 
     def record(self) -> Event:
         event: Event = self._side.record_event()

@@ -91,19 +91,19 @@ class Unpacking:
         """Edges that are grouped by target, from their sources and from where the edges of each target begin."""
         out = torch.empty((2, sources.numel()), dtype=torch.int64, device=sources.device)
         out[0].copy_(sources)
-        torch.searchsorted(ptr[1:], self._counting(sources.numel(), ptr), right=True, out=out[1])
+        torch.searchsorted(ptr[1:], self.counting(sources.numel(), ptr), right=True, out=out[1])
         return out
 
     def _by_source(self, prefix: str, sources: Tensor, targets: Tensor, num_sources: int) -> dict[str, Tensor]:
         """Edges grouped by source, as the library groups them: a stable sort."""
         keys = sources if sources.dtype == torch.int64 else sources.to(torch.int32)
         in_order, edge = torch.sort(keys, stable=True)
-        ptr = torch.searchsorted(in_order, self._counting(num_sources + 1, keys))
+        ptr = torch.searchsorted(in_order, self.counting(num_sources + 1, keys))
         grouped = ptr, targets.index_select(0, edge).to(torch.int32), edge.to(torch.int32)
         return {f"{prefix}{name}": tensor for name, tensor in zip(TRANSPOSED, grouped, strict=True)}
 
-    def _counting(self, count: int, like: Tensor) -> Tensor:
-        """0, 1, 2, ... below ``count``, which nobody changes."""
+    def counting(self, count: int, like: Tensor) -> Tensor:
+        """Return 0, 1, 2, ... below ``count``, which nobody changes."""
         known = self._counted.get(like.dtype)
         if known is None or known.numel() < count:
             known = self._counted[like.dtype] = torch.arange(2 * count, dtype=like.dtype, device=like.device)

@@ -8,7 +8,7 @@ touch it. Of other tensors a batch brings the rows that are not in the cache.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 import torch
 from torch import Tensor
@@ -56,9 +56,12 @@ class Rows:
         device: torch.device,
         *,
         padded: bool = False,
+        of_edges: Mapping[str, Set[str]] | None = None,
     ) -> None:
-        """``padded``: batches may have nodes without rows, whose id is -1."""
+        """``padded``: batches may have nodes without rows, whose id is -1. ``of_edges``: the edge-level tensors by the
+        prefixes of their types, of batches that the device draws."""
         self._parts, self._assemble, self._device, self._padded = parts, assemble, device, padded
+        self._of_edges = of_edges or {}
         self._cached: Mapping[str, Tensor] | None = None
         self._on_host: Mapping[str, Tensor] = {}
         self._zeros: dict[str, Tensor] = {}  # a row for nodes that pad, by the names of tensors on the host
@@ -86,11 +89,14 @@ class Rows:
                     tensors[name] = self._from_host(name, tensors[part.prefix + "n_id"], place)
                 elif self._cached is not None and place is not None:
                     tensors[name] = self._assemble(self._cached[name], tensors[name], place, None)
+        for prefix, names in self._of_edges.items():
+            for name in names & self._on_host.keys():
+                tensors[name] = self._from_host(name, tensors[f"{prefix}e_id"], None)
         return tensors
 
     def _from_host(self, name: str, ids: Tensor, place: Tensor | None) -> Tensor:
         table = self._on_host[name]
-        if self._cached is not None:
+        if self._cached is not None:  # not of edges: a device that draws has no cache
             return self._assemble(self._cached[name], table, place, ids)
         if name not in self._zeros:
             self._zeros[name] = table.new_zeros((int(self._padded), *table.shape[1:]), device=self._device)

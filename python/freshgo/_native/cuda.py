@@ -28,6 +28,9 @@ _status: dict[int, Tensor] = {}  # by device: what its kernels found wrong, int6
 
 _obstacles: dict[int, str | None] = {}  # by device, once asked: what keeps the operators from it
 
+_NOWHERE = 16
+"""The address of a tensor without elements: it is there, and nothing reads it."""
+
 _KINDS = {BAD_INDEX: "index", BAD_EDGE: "edge", BAD_PTR: "ptr", BAD_SLOT: "slot"}
 
 
@@ -103,14 +106,60 @@ class Lists:
     """int64 ``[num_nodes + 1]``"""
     source: Tensor
     """int32 or int64 ``[num_edges]``"""
+    weight: Tensor | None = None
+    """float32 or float64 ``[num_edges]``: edges are drawn in proportion to it"""
+    sums: Tensor | None = None
+    """float64 ``[num_edges // 16]``: sums of weights; with ``weight``"""
+    positive: Tensor | None = None
+    """int32 ``[num_nodes]``: in-edges with a weight above 0; None: all have"""
+
+    @property
+    def n_bytes(self) -> int:
+        tensors = (self.ptr, self.source, self.weight, self.sums, self.positive)
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layerwise:
+    """How edges are drawn layer by layer (LABOR)."""
+
+    keep: int
+    """Batches for which a source keeps its variate."""
+    batch: int
+    """The number of the batch in its epoch."""
+    weighs: bool
+    """Edges have weights in the batch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """The in-edges of the targets of a hop. All tensors are int64."""
+
+    first: Tensor
+    """``[targets]``: where the edges of each target begin"""
+    total: Tensor
+    """``[1]``: the number of edges"""
+    position: Tensor
+    """``[edges]``: their positions in ``Lists.source``"""
+    neighbor: Tensor
+    """``[edges]``: their sources"""
+    weight: Tensor | None = None
+    """float32 ``[edges]``: their weights in the batch, if they have any; 1 behind the edges"""
 
 
 def draw(
-    lists: Lists, targets: Tensor, fanout: int, key: int, hop: int, *, replace: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """fg_cuda_draw: the in-edges of ``targets`` (int64 ``[n]``) in a hop of the batch with this key: where those of
-    each target begin (``[n]``), their positions in ``source``, and their sources. All are int64. Waits for the device,
-    which says how many there are."""
+    lists: Lists,
+    targets: Tensor,
+    fanout: int,
+    key: int,
+    *,
+    replace: bool,
+    layerwise: Layerwise | None = None,
+    room: int | None = None,
+) -> Drawn:
+    """fg_cuda_draw: the in-edges of ``targets`` (int64 ``[n]``) in the hop with this key. Waits for the device, which
+    says how many there are; not with ``room`` for that many, which -1 fills behind the edges. Targets of -1 then
+    pad."""
     first = torch.empty_like(targets)
     total = torch.zeros(1, dtype=torch.int64, device=targets.device)
     raw = Drawing(
@@ -123,25 +172,39 @@ def draw(
         target=targets.data_ptr(),
         num_targets=targets.numel(),
         fanout=fanout,
-        key=key,
-        hop=hop,
+        key=key % 2**64,
         replace=replace,
+        weight_bytes=0 if lists.weight is None else lists.weight.element_size(),
+        weight=_address(lists.weight),
+        sums=_address(lists.sums),
+        positive=_address(lists.positive),
+        keep=0 if layerwise is None else layerwise.keep,
+        batch=0 if layerwise is None else layerwise.batch,
         first=first.data_ptr(),
         total=total.data_ptr(),
+        padded=room is not None,
     )
     run_with_scratch("fg_cuda_draw_count", raw, targets.device)
-    raw.num_drawn = count = int(total)
-    position, neighbor = (torch.empty(count, dtype=torch.int64, device=targets.device) for _ in range(2))
-    raw.position, raw.neighbor = position.data_ptr(), neighbor.data_ptr()
+    raw.num_drawn = count = int(total) if room is None else room
+    position, neighbor = (torch.full((count,), -1, dtype=torch.int64, device=targets.device) for _ in range(2))
+    weighs = layerwise is not None and layerwise.weighs
+    weight = torch.ones(count, dtype=torch.float32, device=targets.device) if weighs else None
+    raw.position, raw.neighbor, raw.edge_weight = position.data_ptr(), neighbor.data_ptr(), _address(weight)
     run("fg_cuda_draw", raw, targets.device)
-    return first, position, neighbor
+    return Drawn(first, total, position, neighbor, weight)
 
 
-def number(ids: Tensor, kept: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr() or _NOWHERE
+
+
+def number(
+    ids: Tensor, kept: int = 0, *, padded: bool = False, node: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """fg_cuda_map: ``node``, ``local``, ``count`` of :func:`freshgo.ops.number`. The first ``kept`` ids keep their
-    places as numbers."""
+    places as numbers. ``padded``: ids of -1 pad. ``node`` is written if it is given."""
     ids = ids.contiguous()
-    node, local = torch.empty_like(ids), torch.empty_like(ids)
+    node, local = torch.empty_like(ids) if node is None else node, torch.empty_like(ids)
     count = torch.empty(1, dtype=torch.int64, device=ids.device)
     raw = Mapping(
         struct_size=ctypes.sizeof(Mapping),
@@ -152,6 +215,7 @@ def number(ids: Tensor, kept: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         node=node.data_ptr(),
         local=local.data_ptr(),
         count=count.data_ptr(),
+        padded=padded,
     )
     run_with_scratch("fg_cuda_map", raw, ids.device)
     return node, local, count

@@ -178,11 +178,11 @@ def _report_stage(loader: int, report: Progress) -> None:
     report(state.stage.decode() or "preparing a batch", int(state.done), int(state.total))
 
 
-def read_list(loader: Loader, number: int, first: int, out: torch.Tensor) -> bool:
-    """Copy a part of a neighbour list to ``out`` (int64 on the CPU), of a loader with ``seeds_only``: LIST_PTR,
-    LIST_SOURCE or LIST_EDGE. Returns False where edges have their positions for numbers."""
+def read_list(loader: Loader, relation: int, number: int, first: int, out: torch.Tensor) -> bool:
+    """Copy a part of a neighbour list of a relation to ``out`` (int64 on the CPU), of a loader with ``seeds_only``:
+    LIST_PTR, LIST_SOURCE or LIST_EDGE. Returns False where edges have their positions for numbers."""
     to = pointer_to(out, ctypes.c_int64)
-    return abi.call("fg_loader_list", loader._handle(), number, first, out.numel(), to) == header.OK
+    return abi.call("fg_loader_list", loader._handle(), relation, number, first, out.numel(), to) == header.OK
 
 
 def share_count(share: Mapping[str, int], num_batches: int, first_batch: int) -> int:

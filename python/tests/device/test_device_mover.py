@@ -12,7 +12,8 @@ import torch
 from device_fakes import LateStreams
 
 from freshgo import errors
-from freshgo._device.mover import HELD, ON_HOST, Ahead, Mover
+from freshgo._device.ahead import Ahead
+from freshgo._device.mover import HELD, ON_HOST, Mover
 from freshgo._native.loader import RawBatch
 
 

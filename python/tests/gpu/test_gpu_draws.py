@@ -9,10 +9,13 @@ import pytest
 import torch
 from graphs import random_graph
 from test_gpu_loader import same
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import freshgo
 from freshgo import Device, LinkLoader, Loader, errors
 from freshgo._device import pinned_memory
+from freshgo._device.drawing import Drawing
+from freshgo._native import cuda
 
 
 def graph(nodes: int, edges: int, seed: int = 0, *, by_target: bool = False) -> dict[str, Any]:
@@ -23,6 +26,17 @@ def graph(nodes: int, edges: int, seed: int = 0, *, by_target: bool = False) -> 
         ends = ends[:, ends[1].argsort(stable=True)]
     x = torch.randn(nodes, 5, generator=generator)
     return {"num_nodes": nodes, "edge_index": ends, "x": x, "y": torch.randint(9, (nodes,), generator=generator)}
+
+
+def same_by_type(want: Any, got: Any) -> None:
+    """Every tensor of a batch, of each type."""
+    if not hasattr(want, "node_types"):
+        same(want, got)
+        return
+    assert want.metadata() == got.metadata()
+    for key in [*want.node_types, *want.edge_types]:
+        same(want[key].items(), got[key].items())
+    assert getattr(want, "padded", None) == getattr(got, "padded", None)
 
 
 def check(machine: Any, data: Any, epochs: int = 2, **given: Any) -> dict[str, Any]:
@@ -36,15 +50,19 @@ def check(machine: Any, data: Any, epochs: int = 2, **given: Any) -> dict[str, A
             plain.set_epoch(epoch)
             moved.set_epoch(epoch)
             for want, got in zip(plain, moved, strict=True):
-                same(want, got)
-                assert got.edge_index.device == machine.device
+                same_by_type(want, got)
         stats = moved.stats()
         assert stats["seconds_sampling"] == stats["seconds_gathering"] == 0 < stats["device_lists_bytes"]
         assert stats["edges"] == 0
-        same(plain.sample([3, 1, 3]), moved.sample([3, 1, 3]))
+        inputs = given.get("input_nodes")
+        kind = inputs if isinstance(inputs, str) else next(iter(inputs or ()), None)
+        on_demand = [3, 1, 3] if inputs is None or "edge_index" in data else (kind, torch.tensor([3, 1, 3]))
+        same_by_type(plain.sample(on_demand), moved.sample(on_demand))
         for want, got in zip(plain.trace(1), moved.trace(1), strict=True):
-            assert want.equal(got)
+            parts = ([of] if isinstance(of, torch.Tensor) else list(of.values()) for of in (want, got))
+            assert all(torch.equal(*pair) for pair in zip(*parts, strict=True))
         assert plain.state_dict() == moved.state_dict()
+        assert plain.stats()["padded"] == stats["padded"]
         return stats
 
 
@@ -67,11 +85,122 @@ def test_the_batches_of_the_cpu(machine: Any, fanouts: list[int], replace: bool)
         {"input_weight": torch.arange(200.0), "batch_size": 40},
         {"num_workers": 1, "batch_size": 300},
         {"ranks": freshgo.Ranks(rank=1, world_size=3)},
+        {"pad": True},
+        {"pad": True, "transpose": True, "prefetch": 0},
+        {"pad": True, "return_edge_id": False, "num_neighbors": [-1, 2]},
+        {"pad": True, "num_neighbors": []},
     ],
     ids=str,
 )
 def test_options(machine: Any, more: dict[str, Any]) -> None:
     check(machine, graph(200, 1500), **{"num_neighbors": [4, 3], "batch_size": 32, "shuffle": True, **more})
+
+
+def typed() -> dict[Any, Any]:
+    """Node types with several edge types from and to them, one without edges, one that no batch reaches."""
+    generator = torch.Generator().manual_seed(7)
+    counts = {"a": 150, "b": 40, "c": 9, "far": 5}
+
+    def edges(source: str, target: str, count: int) -> dict[str, torch.Tensor]:
+        of = [(counts[end] * torch.rand(count, generator=generator) ** 2).long() for end in (source, target)]
+        return {"edge_index": torch.stack(of)}
+
+    nodes = {
+        name: {"num_nodes": n, "x": torch.randn(n, 3, generator=generator), "y": torch.arange(n)}
+        for name, n in counts.items()
+    }
+    return {
+        **nodes,
+        ("a", "to", "a"): edges("a", "a", 700),
+        ("b", "to", "a"): edges("b", "a", 300),
+        ("a", "back", "b"): edges("a", "b", 200),
+        ("a", "again", "b"): edges("a", "b", 100),
+        ("c", "to", "b"): edges("c", "b", 50),
+        ("c", "no", "a"): edges("c", "a", 0),
+        ("c", "to", "far"): edges("c", "far", 20),
+    }
+
+
+@pytest.mark.parametrize("pad", [False, True])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"input_nodes": "a"},
+        {"input_nodes": {"b": torch.arange(0, 40, 3), "a": torch.tensor([3, 3, 9, 140, 3])}},
+        {"input_nodes": "b", "num_neighbors": [-1, 2, 2], "transpose": True},
+        {"input_nodes": "a", "replace": True, "return_edge_id": False},
+        {"input_nodes": ("c", torch.arange(9))},  # which have no in-edges
+    ],
+    ids=str,
+)
+def test_types(machine: Any, more: dict[str, Any], pad: bool) -> None:
+    check(machine, typed(), **{"num_neighbors": [3, 2], "batch_size": 17, "shuffle": True, "pad": pad, **more})
+
+
+def test_types_with_fanouts_of_their_own(machine: Any) -> None:
+    data = typed()
+    fanouts = {of: [2, 3] for of in data if isinstance(of, tuple)}
+    fanouts["a", "to", "a"], fanouts["a", "again", "b"] = [0, 4], [5, 0]
+    for pad in (False, True):
+        check(machine, data, num_neighbors=fanouts, input_nodes="a", batch_size=17, shuffle=True, pad=pad)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.97])
+@pytest.mark.parametrize("first", [False, True])
+def test_batches_that_do_not_fit(machine: Any, share: float, first: bool) -> None:
+    """Batches beyond the envelope come without padding, whether nodes or edges have no room; drawn again, the same."""
+    data = graph(400, 4000)
+    given: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 32, "shuffle": True, "pad": True}
+    with (
+        machine.loading() as device,
+        Loader(data, **given) as plain,
+        Loader(data, **given, device=Device(device, sample_on="device")) as moved,
+    ):
+        state = plain.state_dict()
+        sizes = state["config"]["envelope"]
+        at = range(3) if first else range(3, 5)
+        state["config"]["envelope"] = [max(2, int(n * share)) if i in at else n for i, n in enumerate(sizes)]
+        for loader in (plain, moved):
+            loader.load_state_dict(state)
+        padded = []
+        for want, got in zip(plain, moved, strict=True):
+            same(want, got)
+            padded.append(got.padded)
+        assert plain.stats()["padded"] == moved.stats()["padded"] == sum(padded) < len(padded)
+        assert share != 0.97 or sum(padded) > 0
+
+
+class Waits(TorchDispatchMode):
+    """Counts operators that wait for a device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("pad", [False, True])
+def test_padded_batches_wait_for_nothing(machine: Any, monkeypatch: pytest.MonkeyPatch, pad: bool) -> None:
+    waits: list[int] = []
+    draw = Drawing.__call__
+
+    def counted(*given: Any, **more: Any) -> Any:
+        with Waits() as waiting:
+            drawn = draw(*given, **more)
+        waits.append(waiting.count)
+        return drawn
+
+    monkeypatch.setattr(Drawing, "__call__", counted)
+    monkeypatch.setattr(cuda, "_raise_noted", lambda index: None)  # which reads a number in memory of the host
+    with machine.loading() as device:
+        drawn = Device(device, sample_on="device")
+        given: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 64, "device": drawn, "pad": pad}
+        with Loader(graph(200, 1500), **given, transpose=True) as loader:
+            assert all(pad == getattr(batch, "padded", False) for batch in loader)
+    assert waits == [0 if pad else 4] * 4  # for edges and nodes of each hop
 
 
 @pytest.mark.parametrize("by_target", [False, True])
@@ -123,18 +252,71 @@ def test_memory_that_is_lent(machine: Any, tmp_path: Path) -> None:
         assert moved.stats()["openings"] == 2
 
 
-WEIGHTED = {**graph(200, 1500), "w": torch.rand(1500)}
+def weighted(kind: str, nodes: int = 60, edges: int = 1500) -> dict[str, Any]:
+    """A graph with lists of up to hundreds of edges, whose weights are all above 0, some 0, or a few nearly the sum."""
+    data = graph(nodes, edges, seed=3)
+    generator = torch.Generator().manual_seed(8)
+    w = torch.rand(edges, generator=generator) + 0.01
+    if kind != "positive":
+        w[torch.rand(edges, generator=generator) < 0.6] = 0
+    if kind == "steep":
+        w = w.double()
+        w[::11] = 1e15
+    return {**data, "w": w, "edge_attr": torch.arange(edges)}
+
+
+@pytest.mark.parametrize("kind", ["positive", "zeros", "steep"])
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("fanouts", [[4, 3], [-1], [40, 2], [100], [1, 0, 2]], ids=str)
+def test_weighted(machine: Any, kind: str, fanouts: list[int], replace: bool) -> None:
+    given: dict[str, Any] = {"num_neighbors": fanouts, "replace": replace, "weight_attr": "w", "shuffle": True}
+    check(machine, weighted(kind), epochs=1, **given, batch_size=29, pad=len(fanouts) == 2)
+
+
+@pytest.mark.parametrize("weight", [None, "positive", "zeros", "steep"])
+@pytest.mark.parametrize("fanouts", [[4, 3], [-1, 2], [40, 2], [100]], ids=str)
+def test_labor(machine: Any, weight: str | None, fanouts: list[int]) -> None:
+    data = graph(60, 1500, seed=3) if weight is None else weighted(weight)
+    attr = None if weight is None else "w"
+    given: dict[str, Any] = {"num_neighbors": fanouts, "weight_attr": attr, "shuffle": True, "batch_size": 29}
+    check(machine, data, epochs=1, **given, neighbor_sampler="labor", pad=len(fanouts) == 2)
+
+
+@pytest.mark.parametrize("pad", [False, True])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        freshgo.Labor(layer_dependency=True),
+        freshgo.Labor(batch_dependency=3, edge_weight=False),
+        freshgo.Labor(batch_dependency=2, layer_dependency=True),
+    ],
+    ids=str,
+)
+def test_options_of_labor(machine: Any, sampler: freshgo.Labor, pad: bool) -> None:
+    given: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 29, "pad": pad, "return_edge_id": False}
+    check(machine, graph(200, 1500), **given, neighbor_sampler=sampler)
+
+
+@pytest.mark.parametrize("sampler", [None, "labor"])
+@pytest.mark.parametrize("pad", [False, True])
+def test_weights_of_some_types(machine: Any, sampler: str | None, pad: bool) -> None:
+    data = typed()
+    for of in (("a", "to", "a"), ("c", "to", "b")):
+        data[of]["w"] = torch.rand(data[of]["edge_index"].size(1))
+    given: dict[str, Any] = {"num_neighbors": [3, 2], "input_nodes": "a", "batch_size": 17, "pad": pad}
+    check(machine, data, **given, weight_attr="w", neighbor_sampler=sampler)
+
+
+def test_edge_tensors_of_a_store(machine: Any, tmp_path: Path) -> None:
+    with freshgo.convert(weighted("zeros"), tmp_path / "weighted.freshgo", progress=False) as store:
+        check(machine, store, num_neighbors=[4, 3], weight_attr="w", batch_size=32, shuffle=True, pad=True)
 
 
 @pytest.mark.parametrize(
     ("data", "more", "named"),
     [
-        (WEIGHTED, {}, "w['\"]"),
-        (WEIGHTED, {"weight_attr": "w"}, "weight_attr"),
-        (graph(200, 1500), {"neighbor_sampler": "labor"}, "neighbor_sampler"),
         (graph(200, 1500), {"disjoint": True}, "disjoint"),
         (graph(200, 1500), {"subgraph_type": "induced"}, "induced"),
-        (graph(200, 1500), {"pad": True}, "pad"),
         (graph(200, 1500), {"device_cache": "1kB"}, "device_cache"),
         (graph(200, 1500), {"num_neighbors": [freshgo.RandomWalk(walks=3, length=2)]}, "RandomWalk"),
         (random_graph(200, 1500), {"ranks": freshgo.Ranks(share="host")}, "share"),
@@ -147,16 +329,11 @@ def test_what_the_device_does_not_draw(machine: Any, data: Any, more: dict[str, 
         Loader(data, **given, device=Device(device, sample_on="device"))
 
 
-def test_links_and_types_are_refused(machine: Any) -> None:
+def test_links_are_refused(machine: Any) -> None:
     data = graph(200, 1500)
-    edges = {"edge_index": torch.randint(50, (2, 90))}
-    typed = {"a": {"num_nodes": 50, "x": torch.rand(50, 2)}, ("a", "to", "a"): edges}
-    with machine.loading() as device:
+    with machine.loading() as device, pytest.raises(errors.InvalidArgumentError, match=r"sample_on.*links"):
         drawn = Device(device, sample_on="device")
-        with pytest.raises(errors.InvalidArgumentError, match=r"sample_on.*links"):
-            LinkLoader(data, [3], edge_label_index=data["edge_index"][:, :5], device=drawn)
-        with pytest.raises(errors.InvalidArgumentError, match=r"sample_on.*edge types"):
-            Loader(typed, [3], input_nodes="a", device=drawn)
+        LinkLoader(data, [3], edge_label_index=data["edge_index"][:, :5], device=drawn)
 
 
 def test_what_is_not_in_memory(machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,13 +93,25 @@ class LateStreams:
         self.made.append(out)
         return out
 
-    def draw(self, make: Any, batch: dict[str, torch.Tensor], key: int) -> dict[str, torch.Tensor]:
-        """The host waits for the counts of each hop, and so for everything before."""
+    def draw(self, make: Any, batch: dict[str, torch.Tensor], keys: list[int], *, pad: bool) -> dict[str, torch.Tensor]:
+        """The host waits for the counts of each hop, and so for everything before. A padded batch comes late."""
         assert self.inside
         self.advance(len(self.queue))
-        out: dict[str, torch.Tensor] = self.compute(lambda: make(batch, key))
+        out: dict[str, torch.Tensor] = self.compute(lambda: make(batch, keys, pad=pad))
         self.made.append(out)
+        if "fg/fits" not in out:
+            return out
+        return {name: tensor if "num_sampled" in name else self.late(tensor) for name, tensor in out.items()}
+
+    def late(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor that becomes this one when the streams get there: now it is noise."""
+        out = tensor.clone()
+        out.view(-1).view(torch.uint8).fill_(0xAB) if tensor.numel() else None
+        self.queue.append(lambda: out.copy_(tensor))
         return out
+
+    def fetch(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.late(tensor)
 
     def compute(self, work: Callable[[], Any]) -> Any:
         return work()

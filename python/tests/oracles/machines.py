@@ -89,7 +89,7 @@ def emulated_driver(folder: Path) -> Path | None:
     if compiler is None:
         return None
     driver = folder / "libcuda.so.1"
-    options = ["-std=c++17", "-O1", "-fPIC", "-shared", "-Wl,-soname,libcuda.so.1"]
+    options = ["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-Wl,-soname,libcuda.so.1"]
     options += [f"-I{SOURCES.parents[1] / 'include'}", "-o", str(driver)]
     subprocess.run([*compiler.split(), *options, SOURCES / "driver.cc", SOURCES / "emulator.cc"], check=True)
     return driver
