@@ -27,7 +27,6 @@ import (
 type Neighbors struct {
 	indptr *offsets.Table // borrowed
 	groups []listGroup
-	lists  int64
 	edges  int64
 	budget *mem.Budget
 	blocks []*mem.Block
@@ -135,7 +134,6 @@ func (n *Neighbors) alloc(nBytes int64) (*mem.Block, error) {
 
 func (n *Neighbors) add(v int64) {
 	n.groups[v/groupNodes] |= 1 << (v % groupNodes)
-	n.lists++
 	n.edges += n.degree(v)
 }
 
@@ -210,9 +208,6 @@ func (n *Neighbors) find(v int64) int64 {
 	}
 	return at
 }
-
-// Lists is the number of nodes whose lists are cached.
-func (n *Neighbors) Lists() int64 { return n.lists }
 
 // Edges is the number of in-edges that the cached lists hold together.
 func (n *Neighbors) Edges() int64 { return n.edges }

@@ -311,8 +311,8 @@ func timesOnDisk(m *Sampling) []*sample.Temporal {
 // checkTime says why a tensor holds no times.
 func (t *Tensor) checkTime() error {
 	if one := t.Width == t.Stored.Size(); !one || !t.DType.IsInteger() || t.DType == manifest.DType_UINT64 {
-		return fmt.Errorf("%w: time_attr %q holds %s %v for each node or edge, expected one integer that int64 holds",
-			ErrOption, t.Name, t.DType.Label(), t.RowShape)
+		return fmt.Errorf("%w: time_attr %q holds %s for each node or edge, expected one integer that int64 holds",
+			ErrOption, t.Name, t.row())
 	}
 	return nil
 }

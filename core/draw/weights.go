@@ -93,10 +93,17 @@ func edgeTensors(m *Sampling, is func(*Tensor) bool, name func(*Tensor) string) 
 // checkWeight says why a tensor holds no weights.
 func (t *Tensor) checkWeight() error {
 	if one := t.Width == t.Stored.Size(); !one || !t.DType.IsFloat() && !t.DType.IsInteger() {
-		return fmt.Errorf("%w: weight_attr %q holds %s %v for each edge, expected one number",
-			ErrOption, t.Name, t.DType.Label(), t.RowShape)
+		return fmt.Errorf("%w: weight_attr %q holds %s for each edge, expected one number", ErrOption, t.Name, t.row())
 	}
 	return nil
+}
+
+// row describes a row for messages: "bool", "float32 [2]".
+func (t *Tensor) row() string {
+	if len(t.RowShape) == 0 {
+		return t.DType.Label()
+	}
+	return fmt.Sprintf("%s %v", t.DType.Label(), t.RowShape)
 }
 
 // checkSampler checks what depends on the source's tensors.

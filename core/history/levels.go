@@ -30,8 +30,8 @@ type Layer struct {
 	Edge           []int32 // edges of Graph
 }
 
-// Pruned is a pruned batch. Its zero value is ready for Prune; its memory is kept from batch to batch, counted under
-// mem.Trace in the Pruner's budget, and its slices are valid until the next Prune or Free.
+// Pruned is a pruned batch. Its zero value is ready for Decide; its memory is kept from batch to batch, counted
+// under mem.Trace in the Pruner's budget, and its slices are valid until the next Decide or Free.
 type Pruned struct {
 	// Graph is the batch: of hops 0 to L-1 the seeds and the nodes needed at any level in their old order, then the
 	// last hop in the order in which its remaining edges name it, which does not depend on edges that are gone. It has

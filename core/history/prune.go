@@ -98,27 +98,16 @@ func (p *Pruner) lay(g *sample.Subgraph, h hops) error {
 	return nil
 }
 
-// Prune sets out to the part of batch g that is needed where lookup's rows are not computed: it is Decide, then Build.
-// The first numSeeds nodes of g are its seeds. The in-edges of rows that are not computed are not looked at, whatever
-// they are, but for their number.
+// Decide chooses the part of batch g that is needed where lookup's rows are not computed, and sets the hidden levels of
+// out, with nodes of g instead of nodes of Graph; Build does the rest, and most of the work. The first numSeeds nodes
+// of g are its seeds. The in-edges of rows that are not computed are not looked at, whatever they are, but for their
+// number. Decide calls lookup once for each row of T_(L-1), then of T_(L-2), ..., T_1, in their order.
 //
 // It fails with sample.ErrTooLarge where the edges of g do not fit int32, and with mem.ErrBudget; out is then empty.
 //
-// Cost: each edge that remains is read once and written twice, with a random access to 4 bytes by node and one to 8
-// bytes by inner node; its row's edges lie apart from those of others once rows are pruned. lookup is asked for each
-// row of a hidden level. Up to 5 bytes are written for each node of g, and 8 for each target that a layer could have.
-// See BenchmarkPrune.
-func (p *Pruner) Prune(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *Pruned) error {
-	if err := p.Decide(g, numSeeds, lookup, out); err != nil {
-		return err
-	}
-	p.Build(g, out)
-	return nil
-}
-
-// Decide is the part of Prune that depends on the history. It calls lookup once for each row of T_(L-1), then of
-// T_(L-2), ..., T_1, in their order. It sets the hidden levels of out, with nodes of g instead of nodes of Graph. It
-// returns the errors of Prune.
+// Cost of both: each edge that remains is read once and written twice, with a random access to 4 bytes by node and one
+// to 8 bytes by inner node; its row's edges lie apart from those of others once rows are pruned. Up to 5 bytes are
+// written for each node of g, and 8 for each target that a layer could have. See BenchmarkPrune.
 func (p *Pruner) Decide(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *Pruned) error {
 	h := hops{nodes: g.NodesPerHop, edges: g.EdgesPerHop}
 	layers := h.layers()
@@ -152,7 +141,7 @@ func (p *Pruner) Decide(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *
 	return nil
 }
 
-// Build does the rest of Prune, and most of its work, after Decide with the same batch and the same out.
+// Build completes out, after Decide with the same batch and the same out.
 func (p *Pruner) Build(g *sample.Subgraph, out *Pruned) {
 	p.expand(1, &out.Levels[0], &out.Layers[0])
 	p.renumber(g, out)

@@ -170,6 +170,15 @@ func TestDecide(t *testing.T) {
 
 func misses(int, int64) int32 { return Miss }
 
+// Prune is Decide, then Build.
+func (p *Pruner) Prune(g *sample.Subgraph, numSeeds int64, lookup Lookup, out *Pruned) error {
+	if err := p.Decide(g, numSeeds, lookup, out); err != nil {
+		return err
+	}
+	p.Build(g, out)
+	return nil
+}
+
 // Where the history has nothing the batch is untouched, and the levels are its hops.
 func TestNothingHit(t *testing.T) {
 	p, out := newPruner(t)

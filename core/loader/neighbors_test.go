@@ -338,7 +338,7 @@ func TestOneTypeHasTheListsOfNone(t *testing.T) {
 				for i, s := range []*store.Store{none, one} {
 					l, at := open(t, draw.OpenStore(s), o), make([]int64, d.nodes)
 					l.draw.Lists[0].Find(nodes, at)
-					require.Positive(t, l.draw.Lists[0].Lists())
+					require.Positive(t, l.draw.Lists[0].Edges())
 					hits, misses := l.draw.NeighborCounts(l.counters.Edges.Load())
 					require.Zero(t, hits+misses)
 					epochOf(t, l, 0)

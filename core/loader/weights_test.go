@@ -243,7 +243,7 @@ func TestWrongSamplerOptions(t *testing.T) {
 		"two columns": {d, func(o *draw.Options) { o.WeightAttr = "edge_attr" }, draw.ErrOption,
 			`weight_attr "edge_attr" holds int32 [2] for each edge, expected one number`},
 		"bool": {d, func(o *draw.Options) { o.WeightAttr = "flag" }, draw.ErrOption,
-			`weight_attr "flag" holds bool [] for each edge, expected one number`},
+			`weight_attr "flag" holds bool for each edge, expected one number`},
 		"name taken": {taken, func(o *draw.Options) {
 			o.Sampler = &sample.Labor{BatchDependency: 1}
 		}, draw.ErrOption, `has a tensor "edge_weight"`},

@@ -21,3 +21,6 @@ func Fit(pages []int64, seconds []float64) (request, page float64) {
 	}
 	return fit(points, tally.perRequest)
 }
+
+// Direct reports whether writes bypass the page cache.
+func (t *Temp) Direct() bool { return t.direct }

@@ -126,9 +126,6 @@ func (t *Temp) openBoth(e *Engine, path string, flag int, page []byte) (err erro
 // Handle returns the file for reads by the engine. It is closed with the Temp.
 func (t *Temp) Handle() *Handle { return t.handle }
 
-// Direct reports whether writes bypass the page cache.
-func (t *Temp) Direct() bool { return t.direct }
-
 // Grow allocates space for the file up to size, a multiple of PageBytes, so that a full disk fails here. It does not
 // shrink. First writes of 64 KiB are twice as fast into allocated space as into a hole; file systems without allocation
 // leave a hole.

@@ -38,7 +38,12 @@ type Topology struct {
 }
 
 // String is the type as messages have it: (author, writes, paper).
-func (e *EdgeType) String() string { return edgeTypeName(e.Source, e.Relation, e.Target) }
+func (e *EdgeType) String() string {
+	if e.Relation == "" {
+		return "all edges" // of a homogeneous store
+	}
+	return edgeTypeName(e.Source, e.Relation, e.Target)
+}
 
 func edgeTypeName(source, relation, target string) string {
 	return fmt.Sprintf("(%s, %s, %s)", source, relation, target)

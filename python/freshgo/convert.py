@@ -73,11 +73,12 @@ def convert(
     Args:
         data: a PyG ``Data``; a mapping with ``edge_index`` (integers, ``[2, num_edges]``, row 0 the source and row 1
             the target, or ``[num_edges, 2]``) and further tensors; or a directory with ``edge_index.npy`` and further
-            ``.npy`` files, where ``train_idx.npy`` is the split ``train``. The values of a mapping are torch tensors,
-            NumPy arrays, paths of ``.npy`` files, or lists of such paths, whose rows (of ``edge_index``: edges) follow
-            one another; files are read piece by piece, as are memory-mapped arrays. ``edge_index`` may also be one or
-            several Parquet files with two columns of integers, sources and targets, which are copied beside the store
-            for the time of the conversion; a list of files alone is a graph of these edges. Paths may be URLs that
+            ``.npy`` files, where ``train_idx.npy`` is the split ``train``, and ``num_nodes.npy`` a number. The values
+            of a mapping are torch tensors, NumPy arrays, paths of ``.npy`` files, or lists of such paths, whose rows
+            (of ``edge_index``: edges) follow one another; files are read piece by piece, as are memory-mapped arrays.
+            ``edge_index`` may also be one or several Parquet files with two columns of integers, sources and targets,
+            which are copied beside the store for the time of the conversion; a list of files alone is a graph of
+            these edges. Paths may be URLs that
             ``fsspec`` knows, such as ``"s3://bucket/x.npy"``, of ``.npy`` and ``.npz`` files, and of directories of
             ``.npy`` files (``pip install 'freshgo[remote]'``). Tensors with one row per node or per edge
             are kept and come with every batch. Bool tensors named ``<split>_mask``

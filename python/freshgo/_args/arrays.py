@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from freshgo.errors import DTypeError
+
 
 @dataclass(frozen=True)
 class NpyFile:
@@ -109,9 +111,13 @@ def as_tensor(value: object) -> Tensor:
     strides.
 
     Raises:
-        TypeError, ValueError: NumPy reads no numbers there, or none that PyTorch has.
+        TypeError, ValueError: NumPy reads no numbers there, or none that PyTorch has. DTypeError, a TypeError: a tensor
+            is sparse or nested, or on the meta device.
     """
     if isinstance(value, Tensor):
+        if value.layout != torch.strided or value.is_nested or value.is_meta:
+            kind = "nested" if value.is_nested else str(value.layout)
+            raise DTypeError(f"expected a dense tensor that holds values, got a {kind} one on {value.device}")
         return value
     array = np.asarray(value)
     if any(stride < 0 for stride in array.strides):  # PyTorch has none: of edges[::-1], of argsort()[::-1]

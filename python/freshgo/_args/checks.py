@@ -30,7 +30,7 @@ def caller() -> int:
 
 def shown(value: object) -> str:
     """What came, in a line: of an array its shape, of anything long its beginning."""
-    if isinstance(value, Tensor | np.ndarray) and len(value.shape):
+    if isinstance(value, Tensor | np.ndarray) and not getattr(value, "is_nested", False) and len(value.shape):
         return f"a {type(value).__name__} of shape {list(value.shape)}"
     return shortened(repr(value))
 
@@ -227,11 +227,9 @@ def input_nodes(value: object, num_nodes: int, split: Callable[[str], Tensor]) -
     else:
         try:
             ids = as_tensor(value)
-            if ids.layout != torch.strided:
-                raise TypeError
-        except (TypeError, ValueError):
+        except (TypeError, ValueError) as error:
             raise DTypeError(
-                f"input_nodes must be node ids, a bool mask, a split's name or None, got {shown(value)}"
+                f"input_nodes must be node ids, a bool mask, a split's name or None, got {shown(value)}: {error}"
             ) from None
     if ids.dim() != 1:
         raise InvalidArgumentError(f"input_nodes must be one-dimensional, got shape {list(ids.shape)}")

@@ -57,9 +57,10 @@ begin, which says the same and is an attribute of the graph as a whole."""
 def as_array(name: str, value: object) -> Array | None:
     """Return ``value`` as an array, a path as its parsed header; None when it is something else."""
     if isinstance(value, Tensor):
-        if value.layout != torch.strided:
+        if value.layout != torch.strided or value.is_nested:
+            layout = "nested" if value.is_nested else value.layout
             raise DTypeError(
-                f"{name} must be a dense tensor, got layout {value.layout}: {name}.to_dense() is one, and a graph may "
+                f"{name} must be a dense tensor, got layout {layout}: {name}.to_dense() is one, and a graph may "
                 "have its edges as adj_t"
             )
         # Also unwraps PyG's EdgeIndex, a subclass, and writes out a sign that PyTorch only notes, as of z.conj().imag.

@@ -1,4 +1,5 @@
-"""Graphs in ``.npy`` files: what is where, read from their names and headers. No data are read here."""
+"""Graphs in ``.npy`` files: what is where, read from their names and headers. Of data only ``num_nodes`` is
+read here."""
 
 from __future__ import annotations
 
@@ -112,7 +113,8 @@ def read_npy_header(path: Path) -> NpyFile:
 
 
 def read_directory(directory: Path) -> dict[str, Any]:
-    """Return the ``.npy`` files of a directory by name; ``<split>_idx.npy`` are the node ids of a split."""
+    """Return the ``.npy`` files of a directory by name; ``<split>_idx.npy`` are the node ids of a split, and
+    ``num_nodes.npy`` is a number."""
     if not directory.is_dir():
         raise StoreNotFoundError(errno.ENOENT, "no such directory of .npy files", str(directory))
     items: dict[str, Any] = {}
@@ -121,5 +123,12 @@ def read_directory(directory: Path) -> dict[str, Any]:
         if path.stem.endswith("_idx"):
             splits[path.stem.removesuffix("_idx")] = path
         else:
-            items[path.stem] = path
+            items[path.stem] = _count(path) if path.stem == "num_nodes" else path
     return {**items, "splits": splits} if splits else items
+
+
+def _count(path: Path) -> int:
+    file = read_npy_header(path)
+    if file.shape != () or file.dtype.kind not in "iu":
+        raise DTypeError(f"{path}: expected one integer, got {file.dtype} of shape {list(file.shape)}")
+    return int(np.fromfile(path, file.dtype, 1, offset=file.offset)[0])

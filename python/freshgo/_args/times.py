@@ -107,8 +107,6 @@ def trees(disjoint: object, time_attr: object, strategy: object, window: object,
 
 def times_of(name: str, value: object, each: str) -> Tensor:
     """Return an argument that gives times as int64, a copy: the library reads them in every epoch."""
-    if isinstance(value, Tensor) and (value.layout != torch.strided or value.is_meta):
-        raise DTypeError(f"{name} must be dense and hold values, got a tensor of {value.layout} on {value.device}")
     try:
         given = as_tensor(value)
     except (TypeError, ValueError) as error:

@@ -73,6 +73,11 @@ class Types:
         """What a batch of the library calls a tensor of an edge type."""
         return name if self.homogeneous else f"e{place}/{name}"
 
+    def counts(self, num_edge_types: int) -> list[str]:
+        """Return what a batch of the library calls its counts by hop: of nodes of each type, then of edges of each."""
+        nodes = [self.node_name(i, "num_sampled_nodes") for i in range(len(self.num_nodes))]
+        return nodes + [self.edge_name(i, "num_sampled_edges") for i in range(num_edge_types)]
+
     @property
     def node_types(self) -> list[str]:
         """The names of the node types."""

@@ -120,11 +120,14 @@ def _along(parts: GraphParts, edge_type: EdgeType, weights: Tensor | None, rows:
         ends = int(max(target.max(), -1)) + 1 if target.numel() else 0
         num_targets = num_sources if edge_type[0] == edge_type[2] else ends
     weight = torch.ones(source.numel(), dtype=torch.float64) if weights is None else weights.double().view(-1)
+    where = f"({', '.join(edge_type)})" if edge_type[1] else "all edges"
     if weight.numel() != source.numel():
         raise InvalidArgumentError(
-            f"weight_attr has rows of shape {list(cast(Tensor, weights).shape[1:])} along {edge_type}, expected one "
+            f"weight_attr has rows of shape {list(cast(Tensor, weights).shape[1:])} along {where}, expected one "
             "number for each edge"
         )
+    if weights is not None and weights.dtype == torch.bool:
+        raise InvalidArgumentError(f"weight_attr is bool along {where}, expected numbers")
     if reduce == "gcn":
         source, target, weight = _normalized(source, target, weight, num_targets)
     index, ptr, order = ops.group(torch.stack([source, target]), num_targets)

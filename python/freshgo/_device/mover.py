@@ -46,12 +46,7 @@ Tensors = dict[str, Tensor]
 
 def on_host(types: Types, num_edge_types: int) -> set[str]:
     """ON_HOST for batches of a graph: ``num_edge_types`` counts the edge types that a batch has."""
-    return {
-        "history_counts",
-        KEY,
-        *(types.node_name(i, "num_sampled_nodes") for i in range(len(types.num_nodes))),
-        *(types.edge_name(i, "num_sampled_edges") for i in range(num_edge_types)),
-    }
+    return {"history_counts", KEY, *types.counts(num_edge_types)}
 
 
 class Event(Protocol):

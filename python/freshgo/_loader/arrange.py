@@ -88,7 +88,10 @@ def batch_class(types: Types) -> type[Any]:
 def arrange(cls: type[Any], request: Request, raw: RawBatch, envelope: list[int] | None) -> Any:
     """Arrange the tensors of a native batch."""
     types = request.drawn
-    padded = None if envelope is None else envelope == _sizes(types, raw.tensors)
+    padded = None
+    if envelope is not None:
+        names = types.counts(len(types.edge_types))
+        padded = envelope == list(chain.from_iterable(raw.tensors[name].tolist() for name in names))
     labels = None if request.links is None else request.links.labels(raw.tensors)
     if request.links is not None and labels is not None:
         raw.tensors[request.links.tensor_name("edge_label")] = labels
@@ -110,15 +113,6 @@ def arrange(cls: type[Any], request: Request, raw: RawBatch, envelope: list[int]
     if padded is not None:
         stores.get("", whole)["padded"] = padded
     return _made(cls, stores, whole)
-
-
-def _sizes(types: Types, tensors: dict[str, Tensor]) -> list[int]:
-    """The sizes of a batch, in the order of an envelope."""
-    names = (
-        *(types.node_name(i, "num_sampled_nodes") for i in range(len(types.node_types))),
-        *(types.edge_name(i, "num_sampled_edges") for i in range(len(types.edge_types))),
-    )
-    return list(chain.from_iterable(tensors[name].tolist() for name in names))
 
 
 def _stores(types: Types, tensors: dict[str, Tensor]) -> dict[Any, dict[str, Any]]:

@@ -359,12 +359,8 @@ def _weight(name: str, value: object) -> Tensor | None:
 
 
 def _tensor(name: str, value: object) -> Tensor:
-    if isinstance(value, Tensor):
-        if value.layout != torch.strided or value.is_meta:
-            raise DTypeError(f"{name} must be dense and hold values, got a tensor of {value.layout} on {value.device}")
-        return value.as_subclass(Tensor)
     try:
-        return as_tensor(value)
+        return as_tensor(value).as_subclass(Tensor)
     except (TypeError, ValueError) as error:
         raise DTypeError(f"{name} must be a tensor or an array, got {type(value).__name__}: {error}") from None
 

@@ -26,8 +26,8 @@ def places(index: object) -> Ask:
     """Return the question for these places in a loader's input nodes, or links."""
     try:
         ids = as_tensor(index)
-    except (TypeError, ValueError):
-        raise DTypeError(f"index must be a list or tensor of integers, got {checks.shown(index)}") from None
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"index must be a list or tensor of integers, got {checks.shown(index)}: {error}") from None
     if ids.dim() == 1 and ids.numel() == 0:
         raise InvalidArgumentError("index is empty, expected at least one position")
     if ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex():

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from freshgo._args.size import format_size
+from freshgo._args.size import format_size, too_small
 from freshgo._native import openmp
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.options import LoaderOptions
@@ -91,8 +91,10 @@ class Openings:
         except BudgetError as error:
             if not self._beside:
                 raise
-            what = f"{error}; beside it are {format_size(self._beside)} of attributes of the graph as a whole"
-            raise BudgetError(what, error.minimum and error.minimum + self._beside) from None
+            least = error.minimum and error.minimum + self._beside
+            what = too_small(n_bytes, least) if least else str(error)
+            attributes = f"attributes of the graph as a whole take {format_size(self._beside)} of it"
+            raise BudgetError(f"{what}; {attributes}", least) from None
 
     def check(self) -> None:
         """Raise ClosedError after :meth:`close`."""

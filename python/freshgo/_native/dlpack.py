@@ -163,9 +163,7 @@ def discard(tensors: ctypes.Array[header.Tensor], count: int, versioned: bool) -
 def _layout(name: str, array: Array) -> _Layout:
     if isinstance(array, torch.Tensor):
         if array.device.type != "cpu" or array.layout != torch.strided:
-            raise InvalidArgumentError(
-                f"{name} must be a dense tensor on the CPU, got layout {array.layout} on {array.device}"
-            )
+            raise DTypeError(f"{name} must be a dense tensor on the CPU, got layout {array.layout} on {array.device}")
         dtype = _known(name, str(array.dtype).removeprefix("torch."))
         item = array.element_size()
         return _Layout(dtype, tuple(array.shape), tuple(s * item for s in array.stride()), array.data_ptr())

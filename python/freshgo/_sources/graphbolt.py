@@ -180,10 +180,10 @@ class _Task:
     def _label_rows(self, node_type: str, labelled: list[tuple[Any, Any]]) -> NpyFile:
         """Write labels of seeds into rows of all nodes."""
         count = int(self._nodes[node_type]["num_nodes"])
-        first = _values(labelled[0][1])
-        none: Any = np.nan if first.dtype.kind == "f" else -1
-        dtype = first.dtype if first.dtype.kind == "f" else np.dtype(np.int64)
-        row = np.full((1, *first.shape[1:]), none, dtype)
+        common = np.result_type(*(_values(labels).dtype for _, labels in labelled))
+        none: Any = np.nan if common.kind == "f" else -1
+        dtype = common if common.kind == "f" else np.dtype(np.int64)
+        row = np.full((1, *_values(labelled[0][1]).shape[1:]), none, dtype)
         step = max(1, (1 << 20) // max(row.nbytes, 1))
         blanks = (np.repeat(row, min(step, count - at), axis=0) for at in range(0, count, step))
         file = self._opening.keep_rows("labels", blanks, dtype, row.shape[1:])
@@ -192,14 +192,27 @@ class _Task:
             for seeds, labels in labelled:
                 ids, values = _values(seeds), _values(labels)
                 bad = np.flatnonzero((ids < 0) | (ids >= count))
-                if bad.size or len(ids) != len(values):
-                    said = (
-                        f"seed {bad[0]} is {ids[bad[0]]}" if bad.size else f"{len(values)} labels for {len(ids)} seeds"
-                    )
-                    raise FormatError(f"{self._path / _METADATA}: a set of {count} nodes {node_type!r}: {said}")
+                if bad.size:
+                    raise self._bad_set(node_type, f"seed {bad[0]} is {ids[bad[0]]}, of {count} nodes")
+                if len(ids) != len(values):
+                    raise self._bad_set(node_type, f"{len(values)} labels for {len(ids)} seeds")
+                if values.shape[1:] != row.shape[1:]:
+                    shapes = f"{[*row.shape[1:]]} in one set and {[*values.shape[1:]]} in another"
+                    raise self._bad_set(node_type, f"labels have the shape {shapes}")
                 rows[ids] = values
+            for seeds, labels in labelled:  # whose seeds may occur in several sets, or several times in one
+                for at in range(0, seeds.shape[0], step):
+                    ids, values = (_values(array)[at : at + step] for array in (seeds, labels))
+                    other = (rows[ids] != values) & (values == values)  # NaN is no label
+                    if other.any():
+                        node = ids[np.flatnonzero(other.reshape(len(ids), -1).any(1))[0]]
+                        raise self._bad_set(node_type, f"node {node} has two labels")
             rows.flush()
         return file
+
+    def _bad_set(self, node_type: str, said: str) -> FormatError:
+        of = f" of type {node_type!r}" if node_type else ""
+        return FormatError(f"{self._path / _METADATA}: a set of nodes{of}: {said}")
 
 
 def _values(array: Any) -> np.ndarray[Any, Any]:

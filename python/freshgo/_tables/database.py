@@ -11,6 +11,7 @@ from typing import Any
 
 from freshgo._args.host import threads
 from freshgo._args.size import format_size, too_small
+from freshgo._tables.files import literal
 from freshgo.errors import BudgetError, FreshgoError, InvalidArgumentError, LibraryError, ReadError, WriteError
 
 MEMORY = 128 << 20
@@ -50,6 +51,8 @@ class Database:
         with self._named("DuckDB"):
             self._connection = self._module.connect(str(directory / "tables.duckdb"), config=config)
         self._names = 0
+        self.parquet: dict[str, list[str]] = {}
+        """The Parquet files of each table, by its label: errors of DuckDB's reader may name none."""
         self._reader: Any = None
         # In Jupyter without ipywidgets the bar is off, and setting it is an error.
         if self.rows("DuckDB", "SELECT current_setting('enable_progress_bar')")[0][0]:
@@ -142,6 +145,8 @@ class Database:
                 raise WriteError(errno.ENOSPC, f"{label}: {_first(error)}", str(self._directory)) from error
             if str(self._directory) in str(error):
                 raise WriteError(errno.EIO, f"{label}: {_first(error)}", str(self._directory)) from error
+            if "Could not read enough bytes" in str(error):  # the file ends there, and the disk has read it
+                raise InvalidArgumentError(f"{label}: a truncated file: {_first(error)}") from error
             raise ReadError(errno.EIO, f"{label}: {_first(error)}") from error
         except (self._module.Error, RuntimeError, ValueError, TypeError) as error:
             if "INTERRUPT" in str(error).upper():
@@ -157,7 +162,23 @@ class Database:
                     f"{label}, column {large[3]!r}: {large[1]} does not fit {large[2]}, the type of these values "
                     f"(types={{{large[3]!r}: 'VARCHAR'}} of the Table reads them as text)"
                 ) from error
+            if type(error) is self._module.Error and (file := self._damaged(label)):
+                raise InvalidArgumentError(f"{label}: {file} is damaged: {_first(error)}") from error
             raise InvalidArgumentError(f"{label}: {_first(error)}") from error
+
+    def _damaged(self, label: str) -> str | None:
+        """Return the first Parquet file of a table that cannot be read."""
+        with self._named(label), contextlib.closing(self._connection.cursor()) as cursor:
+            return next((file for file in self.parquet.get(label, []) if not self._readable(cursor, file)), None)
+
+    def _readable(self, cursor: Any, file: str) -> bool:
+        try:
+            cursor.execute(f"SELECT max(hash(COLUMNS(*))) FROM read_parquet({literal(file)})")
+        except self._module.InterruptException:
+            raise
+        except self._module.Error as error:
+            return isinstance(error, self._module.OutOfMemoryException)
+        return True
 
 
 _LARGE = re.compile(r"with value (\S+) can't be cast because .* destination type (\w+) when casting .* column (\w+)")
@@ -179,4 +200,5 @@ def _first(error: Exception) -> str:
         if of_python:
             break
     said += [line for line in lines[len(said) :] if line.startswith("file = ")]
-    return "; ".join(line for line in said if line)[:600]
+    text = "; ".join(line for line in said if line)[:600]
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)  # damaged files put any byte there

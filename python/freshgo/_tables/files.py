@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -79,20 +80,21 @@ def find(spec: Spec, paths: list[Path]) -> tuple[list[str], str]:
     Raises:
         StoreNotFoundError: there are none.
         InvalidArgumentError: the format is not known, or there are several; a table in a directory has a name that
-            does not say its format, so that it would be left out.
+            does not say its format, so that it would be left out; a file is there twice, or may be meant or not.
     """
-    files: dict[str, None] = {}
+    names: dict[str, str] = {}
     for path in paths:
-        if path.is_dir():
-            found = [file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path))]
-            if spec.table.format is None:
-                found = _tables(spec, found)
-        else:
-            found = [path] if path.is_file() else _matching(path)
+        found = _in(spec, path) if path.is_dir() else [path] if path.is_file() else _matching(spec, path)
         if not found:
             missing = "no table in this directory" if path.is_dir() else "no such file or directory"
             raise StoreNotFoundError(2, f"{missing}; it is the source of {spec.label}", str(path))
-        files.update(dict.fromkeys(str(file) for file in sorted(found) if file.is_file()))
+        for file in sorted(found):
+            name, known = str(file), names.get(real := os.path.realpath(file))
+            if known is not None:
+                other = "" if known == name else f", once as {known}"
+                raise InvalidArgumentError(f"{spec.label}: the source has the file {name} twice{other}: leave one out")
+            names[real] = name
+    files = list(names.values())
     formats = {file: spec.table.format or _format(Path(file)) or _text_format(spec, file) for file in files}
     if len(set(formats.values())) != 1:
         raise InvalidArgumentError(f"{spec.label}: files of several formats: {sorted(map(str, set(formats.values())))}")
@@ -100,8 +102,14 @@ def find(spec: Spec, paths: list[Path]) -> tuple[list[str], str]:
     if form in ("csv", "json"):  # which are empty without a header too
         full = [file for file in files if not _empty(spec, file)]
         without_header = form == "csv" and spec.dialect.header is False  # an empty file is a table without rows
-        return full or list(files)[: int(without_header)], form
-    return list(files), form
+        return full or files[: int(without_header)], form
+    return files, form
+
+
+def _in(spec: Spec, directory: Path) -> list[Path]:
+    """Return the tables below a directory."""
+    found = [file for file in directory.rglob("*") if file.is_file() and not _hidden(file.relative_to(directory))]
+    return found if spec.table.format is not None else _tables(spec, found)
 
 
 def _tables(spec: Spec, found: list[Path]) -> list[Path]:
@@ -132,8 +140,17 @@ def _text_format(spec: Spec, file: str) -> str:
     )
 
 
-def _matching(path: Path) -> list[Path]:
-    return [Path(name) for name in glob.glob(str(path), recursive=True)]  # noqa: PTH207 (absolute ones too)
+def _matching(spec: Spec, path: Path) -> list[Path]:
+    """Return the files that a pattern matches or, where these are directories alone, the tables below them."""
+    found = [Path(name) for name in sorted(glob.glob(str(path), recursive=True))]  # noqa: PTH207 (absolute ones too)
+    files = [match for match in found if match.is_file()]
+    below = dict.fromkeys(file for match in found if match.is_dir() for file in _in(spec, match))
+    left = next((file for file in below if file not in files), None)
+    if files and left is not None:
+        raise InvalidArgumentError(
+            f"{spec.label}: {path} matches files, and the directory of {left}: name what is meant in a list"
+        )
+    return files or [*below]
 
 
 def _hidden(path: Path) -> bool:

@@ -143,6 +143,7 @@ def _scan_parquet(db: Database, spec: Spec, files: list[str]) -> str:
         InvalidArgumentError: a file has two columns with one name, or whose names differ in case alone; DuckDB would
             rename the second.
     """
+    db.parquet[spec.label] = files
     sql = f"SELECT file_name, list(name), list(num_children) FROM parquet_schema({literal(files)}) GROUP BY file_name"
     for file, groups, children in sorted(db.rows(spec.label, sql)):
         names = _top(groups, children)

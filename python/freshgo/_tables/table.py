@@ -31,11 +31,12 @@ class Table:
     A table of nodes needs ``id``, one of edges ``src`` and ``dst``. Columns that nothing names are not read.
 
     Args:
-        source: a path, a pattern such as ``"users/*.parquet"``, or a list of these; a directory stands for all files
-            below it, and directories named ``key=value`` are columns (as Spark and DuckDB write them). Each may be a
-            URL that ``fsspec`` knows, such as ``"s3://bucket/users"`` (``pip install 'freshgo[remote]'``). Or a
-            mapping from names to columns (lists, arrays, tensors), a ``pyarrow.dataset``, a pyarrow table or reader, a
-            DuckDB relation, a pandas or polars frame (a LazyFrame too), or another object with ``__arrow_c_stream__``.
+        source: a path, a pattern such as ``"users/*.parquet"``, or a list of these, which have no file twice; a
+            directory stands for all files below it, and directories named ``key=value`` are columns (as Spark and
+            DuckDB write them). Each may be a URL that ``fsspec`` knows, such as ``"s3://bucket/users"`` (``pip install
+            'freshgo[remote]'``). Or a mapping from names to columns (lists, arrays, tensors), a ``pyarrow.dataset``, a
+            pyarrow table or reader, a DuckDB relation, a pandas or polars frame (a LazyFrame too), or another object
+            with ``__arrow_c_stream__``.
         id: the column with the key of each node: integers, strings or UUIDs, each once.
         src: the column with the keys of the nodes where edges begin.
         dst: the column with the keys of the nodes where edges end.

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import left
 import numpy as np
 import pytest
-import table_training
 import torch
 from device_fakes import LateStreams, take_the_place_of_cuda
 from graphs import Form, Graph, random_graph
@@ -33,7 +33,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left() -> Iterator[None]:
-    with table_training.nothing_left():
+    with left.nothing_left():
         yield
 
 

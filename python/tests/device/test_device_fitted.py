@@ -6,8 +6,8 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+import left
 import pytest
-import table_training
 import torch
 from device_fakes import LateStreams, take_the_place_of_cuda
 from graphs import Form
@@ -35,7 +35,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_left() -> Iterator[None]:
-    with table_training.nothing_left():
+    with left.nothing_left():
         yield
 
 
@@ -81,11 +81,11 @@ def test_what_is_left_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a step needs is left to it, also where PyTorch has given it back."""
     streams = object.__new__(REAL)
     streams._device = CPU
-    for reserved, peak, left in ((50, 30, 120), (50, 50, 100), (20, 50, 70)):
+    for reserved, peak, free in ((50, 30, 120), (50, 50, 100), (20, 50, 70)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100, 1000))
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device, n=reserved: n)
         monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device, n=peak: n)
-        assert streams.memory() == (left, 1000)
+        assert streams.memory() == (free, 1000)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: {"num_ooms": 3})
     assert streams.failures() == 3
 

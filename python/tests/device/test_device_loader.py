@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import left
 import pytest
-import table_training
 import torch
 from device_fakes import LateStreams, take_the_place_of_cuda
 from torch import Tensor
@@ -28,7 +28,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    with table_training.nothing_left():
+    with left.nothing_left():
         yield
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from flat_options import grouped
 
-from freshgo import Disk, FreshgoError, Loader, Store, convert, errors, infer, propagate, update
+from freshgo import Disk, FreshgoError, LinkLoader, Loader, Store, convert, errors, infer, propagate, update
 
 EDGES = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
 X = np.zeros((4, 2), np.float32)
@@ -509,3 +509,24 @@ def test_what_to_store_instead_of_rows_that_no_store_has(tmp_path: Path, rows: A
         Loader(data, [2])
     with pytest.raises(errors.DTypeError, match=words):
         convert(data, tmp_path / "g", progress=False)
+
+
+@pytest.mark.parametrize("kind", ["meta", "sparse", "nested"])
+def test_tensors_without_values_in_a_row(kind: str) -> None:
+    """Whatever tensors an option takes, and wherever they would be read."""
+    nested = torch.nested.nested_tensor([torch.zeros(2, dtype=torch.int64)] * 2)
+    ids = {"meta": torch.arange(3, device="meta"), "sparse": torch.arange(3).to_sparse(), "nested": nested}[kind]
+    data = {"edge_index": torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]]), "time": torch.arange(4), "x": torch.rand(3, 2)}
+    calls: list[Any] = [
+        lambda: Loader(data, [2], input_nodes=ids),
+        lambda: Loader(data, [2], input_weight=ids),
+        lambda: Loader(data, [2]).sample(ids),
+        lambda: Loader(data, [2])(ids),
+        lambda: Loader(data, [2], time_attr="time", input_time=ids),
+        lambda: LinkLoader(data, [2], edge_label_index=ids),
+        lambda: LinkLoader(data, [2], edge_label_index=torch.zeros(2, 3, dtype=torch.int64), edge_label=ids),
+        lambda: Loader({**data, "time": ids}, [2]),
+    ]
+    for call in calls:
+        with pytest.raises(errors.DTypeError, match=r"dense|numbers"):
+            call()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import num_nodes
+from left import nothing_left
 from table_training import (
     OPTIMISERS,
     OPTIONS,
@@ -22,7 +23,6 @@ from table_training import (
     epochs,
     everything,
     in_memory,
-    nothing_left,
     table,
     train,
 )

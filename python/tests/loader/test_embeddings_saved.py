@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from table_training import OPTIONS, Sage, epochs, everything, in_memory, nothing_left, table, train
+from left import nothing_left
+from table_training import OPTIONS, Sage, epochs, everything, in_memory, table, train
 from torch import Tensor
 
 from freshgo import Loader, Ranks, nn, optim

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import random
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import left
 import pytest
 import torch
 from oracle import assert_equal
 from seeds import seed as seed_of
 
 from freshgo import History, LinkLoader, Loader
-from freshgo._native.process import counters
 from freshgo.errors import ClosedError, DTypeError, InvalidArgumentError
 
 OPTIONS: dict[str, Any] = {"batch_size": 20, "shuffle": True, "seed": 5}
@@ -24,11 +23,9 @@ OPTIONS: dict[str, Any] = {"batch_size": 20, "shuffle": True, "seed": 5}
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    gc.collect()
-    before, threads = counters(), threading.active_count()
-    yield
-    gc.collect()
-    assert counters() == before
+    with left.nothing_left():
+        threads = threading.active_count()
+        yield
     assert threading.active_count() == threads
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import capi_header
+import left
 import native_inputs
 import pytest
 import torch
@@ -39,12 +40,8 @@ DTYPES = [torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, tor
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """Every test leaves the library as it found it: no handle, no buffer, an empty pool."""
-    gc.collect()
-    before = counters()
-    yield
-    gc.collect()
-    assert counters() == before
+    with left.nothing_left():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from graphs import random_graph
+from seeds import seed as seed_of
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -281,11 +283,23 @@ def made(model: Callable[[], Any]) -> Any:
         if isinstance(norm, nn.BatchNorm1d) and norm.running_mean is not None:
             norm.running_mean.normal_()
             norm.running_var.uniform_(0.5, 2)
+            if norm.weight is not None:
+                norm.weight.data.normal_()
     return result
 
 
-def forward(model: Any, graph: dict[str, Any], how: dict[str, Any]) -> Any:
+def looped_graph(nodes: int, edges: int) -> dict[str, Any]:
+    """A random graph with self-loops, some of them twice, and weights of edges."""
+    graph = random_graph(nodes, edges, seed=3)
+    loops = np.arange(0, nodes, 9)
+    ends = np.concatenate([graph["edge_index"], np.stack([loops, loops]), np.stack([loops[:9], loops[:9]])], 1)
+    weight = np.random.default_rng(seed_of(1)).random(ends.shape[1]).astype(np.float32)
+    return {"num_nodes": nodes, "x": graph["x"], "y": graph["y"], "edge_index": ends, "edge_weight": weight}
+
+
+def forward(model: Any, graph: dict[str, Any], how: dict[str, Any] | None = None) -> Any:
     """The rows of the whole graph."""
+    how = how or {}
     named = {name: how[name] for name in ("edge_weight", "edge_attr") if name in how}
     more = {name: torch.from_numpy(graph[of]) for name, of in {**named, **how.get("inputs", {})}.items()}
     ends = [torch.from_numpy(graph[name]) for name in ("x", "edge_index") if name not in how.get("inputs", {}).values()]

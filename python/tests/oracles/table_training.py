@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ import torch
 from torch import Tensor
 
 from freshgo import Loader, nn
-from freshgo._native.process import counters
 
 DIM = 12
 OPTIONS: dict[str, Any] = {"batch_size": 100, "shuffle": True, "seed": 3, "memory": "32MiB"}
@@ -21,16 +18,6 @@ OPTIMISERS: dict[str, dict[str, Any]] = {
     "Adagrad": {"lr": 0.05, "initial_accumulator_value": 0.1},
     "SparseAdam": {"lr": 0.01},
 }
-
-
-@contextlib.contextmanager
-def nothing_left() -> Iterator[None]:
-    """Check that the library holds afterwards what it held before."""
-    gc.collect()
-    before = counters()
-    yield
-    gc.collect()
-    assert counters() == before
 
 
 def table(path: Path, rows: int, **more: Any) -> nn.Embedding:

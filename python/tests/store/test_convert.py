@@ -83,6 +83,19 @@ def test_directory(form: Form, tmp_path: Path) -> None:
         check_store(store, want)
 
 
+def test_a_directory_with_a_number_of_nodes(tmp_path: Path) -> None:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    np.save(folder / "edge_index.npy", np.array([[0, 1], [1, 2]]))
+    np.save(folder / "num_nodes.npy", np.int32(7))
+    with convert(folder, tmp_path / "g", **SMALL) as store:
+        assert (store.num_nodes, store.attributes()) == (7, {})
+    for wrong in (np.array([7]), np.float64(7)):
+        np.save(folder / "num_nodes.npy", wrong)
+        with pytest.raises(errors.DTypeError, match=r"num_nodes\.npy: expected one integer, got .*64 of shape"):
+            convert(folder, tmp_path / "h", **SMALL)
+
+
 def as_tuple(key: Any) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else key
 

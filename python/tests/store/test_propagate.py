@@ -166,6 +166,15 @@ def test_batches_do_not_change(fresh: Store) -> None:
             assert before.n_id.equal(after.n_id)
 
 
+def test_weights_that_are_no_numbers(tmp_path: Path) -> None:
+    """Of a graph without names of types, in memory and on disk."""
+    data = {"x": torch.rand(9, 2), "edge_index": torch.randint(9, (2, 30)), "flag": torch.ones(30, dtype=torch.bool)}
+    with convert(data, tmp_path / "g", **QUIET) as store:
+        for graph in (data, store):
+            with pytest.raises(InvalidArgumentError, match=r"^weight_attr is bool along all edges, exp"):
+                propagate(graph, "x", weight_attr="flag", progress=False)  # type: ignore[call-overload]
+
+
 def test_wrong_arguments(fresh: Store) -> None:
     for wrong, error, message in (
         ({"tensor": "z"}, InvalidArgumentError, "name a node-level tensor, got 'z'"),

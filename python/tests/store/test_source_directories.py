@@ -171,6 +171,35 @@ def test_graphbolt(tmp_path: Path, form: str) -> None:
         compare(store, {**graph, "": {**nodes, "y": labels, "splits": names}})
 
 
+@pytest.mark.parametrize(
+    ("train", "test", "message"),
+    [
+        (([1, 1], [0, 1]), ([2], [0]), "node 1 has two labels"),
+        (([1, 2], [0, 1]), ([2], [0]), "node 2 has two labels"),
+        (([1, 2], [0, 1]), ([2], [1.5]), "node 2 has two labels"),
+        (([1, 2], [[0], [1]]), ([3], [[0, 1]]), r"shape \[1\] in one set and \[2\] in another"),
+        (([1, 2], [0, 1]), ([3], [[1]]), r"shape \[\] in one set and \[1\] in another"),
+        (([1, 2], [0]), ([3], [1]), "1 labels for 2 seeds"),
+        (([1, 2], [0, 1]), ([3], [1.5]), None),
+        (([1, 1], [0, 0]), ([1, 2], [0.0, float("nan")]), None),
+    ],
+)
+def test_graphbolt_labels_that_differ(tmp_path: Path, train: Any, test: Any, message: str | None) -> None:
+    """A node has one label, and keeps it: integers of one set do not round the floats of another."""
+    root = tmp_path / "bolt"
+    given = {"train": train, "test": test}
+    named = {name: {"seeds": np.array(ids), "labels": np.array(rows)} for name, (ids, rows) in given.items()}
+    graphbolt(root, layouts.ogb_graph(seed_of(3)), [sets(root, named)], "numpy")
+    moved(root)
+    if message is not None:
+        with pytest.raises(errors.FormatError, match=message):
+            convert(root, tmp_path / "g", **SMALL)
+        return
+    with convert(root, tmp_path / "g", **SMALL) as store:
+        for ids, rows in given.values():
+            assert store["y"][ids].equal(torch.tensor(rows, dtype=torch.float64)) or np.isnan(rows[-1])
+
+
 def test_graphbolt_types_and_links(tmp_path: Path) -> None:
     graph, root = layouts.typed_graph(seed_of(4)), tmp_path / "bolt"
     splits = graph["paper"].pop("splits")

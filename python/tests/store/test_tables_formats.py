@@ -7,6 +7,7 @@ import datetime
 import gzip
 import json
 import lzma
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -408,6 +409,69 @@ def test_nan_among_keys_is_a_missing_end(form: str, tmp_path: Path) -> None:
         assert store.num_edges == 1 and "1 with a null end" in store.history[0].details
     with pytest.raises(errors.InvalidArgumentError, match=r"column 's', row 1 \(s None, d 1\): null, expected the key"):
         convert_tables(nodes, edges, tmp_path / "h", **SMALL)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed", "cut out"])
+def test_a_damaged_parquet_file_is_named(tmp_path: Path, damage: str) -> None:
+    """DuckDB's error about the footer or a page names no file."""
+    for part in range(3):
+        parquet.write_table(pa.table(EDGES), tmp_path / f"part{part}.parquet", compression="none")
+    damaged = tmp_path / "part1.parquet"
+    whole = damaged.read_bytes()
+    if damage == "truncated":
+        damaged.write_bytes(whole[: len(whole) // 2])
+    elif damage == "changed":
+        damaged.write_bytes(whole[:-60] + b"\xff" * 40 + whole[-20:])
+    else:
+        damaged.write_bytes(whole[:20] + whole[40:])
+    with pytest.raises(errors.InvalidArgumentError, match=r"^edges: .*part1\.parquet"):
+        convert_tables(NODES, Table(tmp_path / "part*.parquet", src="s", dst="d"), tmp_path / "g", **SMALL)
+
+
+def test_a_truncated_file_of_duckdb_is_as_a_damaged_one(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "e.duckdb")) as connection:
+        connection.execute("CREATE TABLE edges AS SELECT 'a' AS s, 'b' AS d, hash(range) AS n FROM range(200000)")
+    whole = (tmp_path / "e.duckdb").read_bytes()
+    for damaged in (whole[: len(whole) // 2], whole[: len(whole) // 2] + bytes(len(whole) - len(whole) // 2)):
+        (tmp_path / "e.duckdb").write_bytes(damaged)
+        edges = Table(tmp_path / "e.duckdb", src="s", dst="d", tensors={"n": "n"})
+        with pytest.raises(errors.InvalidArgumentError, match=r"^edges: .*e\.duckdb|^edges: Corrupt database file"):
+            convert_tables(NODES, edges, tmp_path / "g", **SMALL)
+
+
+def test_a_file_counts_once(tmp_path: Path) -> None:
+    """Rows neither count once where a file is named twice, nor twice: it is an error."""
+    (tmp_path / "parts").mkdir()
+    for name in ("e.csv", "parts/f.csv"):
+        (tmp_path / name).write_text("s,d\na,b\n")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "e.csv")
+    e, parts = tmp_path / "e.csv", tmp_path / "parts"
+    for source, words in (
+        ([e, e], r"the source has the file .*e\.csv twice: leave one out"),
+        ([e, tmp_path / "link.csv"], r"has the file .*link\.csv twice, once as .*e\.csv"),
+        ([parts, parts / "*.csv"], r"has the file .*f\.csv twice"),
+        ([os.path.relpath(e), e], r"has the file .*e\.csv twice, once as \.\."),
+    ):
+        with pytest.raises(errors.InvalidArgumentError, match=words):
+            convert_tables(NODES, Table(source, src="s", dst="d"), tmp_path / "g", **SMALL)
+
+
+def test_directories_that_a_pattern_matches(tmp_path: Path) -> None:
+    """As writers of partitions leave them; among files, which they are meant is not to be known."""
+    for part in range(2):
+        (tmp_path / f"in/{part}.parquet").mkdir(parents=True)
+        parquet.write_table(pa.table(EDGES), tmp_path / f"in/{part}.parquet/part.parquet")
+        (tmp_path / f"in/{part}.parquet/_SUCCESS").touch()
+    edges = Table(tmp_path / "in/*.parquet", src="s", dst="d")
+    with convert_tables(NODES, edges, tmp_path / "g", **SMALL) as store:
+        assert store.num_edges == 6
+    with convert_tables(NODES, Table(tmp_path / "in/**/*.parquet", src="s", dst="d"), tmp_path / "h", **SMALL) as store:
+        assert store.num_edges == 6
+    parquet.write_table(pa.table(EDGES), tmp_path / "in/2.parquet")
+    with pytest.raises(
+        errors.InvalidArgumentError, match=r"matches files, and the directory of .*0\.parquet/part\.par"
+    ):
+        convert_tables(NODES, edges, tmp_path / "i", **SMALL)
 
 
 def test_damaged_files_and_wrong_objects(tmp_path: Path) -> None:

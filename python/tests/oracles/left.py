@@ -1,0 +1,19 @@
+"""What a test leaves in the library."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+from freshgo._native.process import counters
+
+
+@contextlib.contextmanager
+def nothing_left() -> Iterator[None]:
+    """Check that the library holds afterwards what it held before: no handle, no buffer, an empty pool."""
+    gc.collect()
+    before = counters()
+    yield
+    gc.collect()
+    assert counters() == before
