@@ -56,8 +56,8 @@ func (r *residency) forgetAhead() {
 // access.) Then it calls keep as eachAhead does.
 func (u nextUses) settle(keep func(row, access, mark uint32) bool) {
 	for b := u.buckets.used.max(); b != none; b = u.buckets.used.max() {
-		for of := &u.buckets.stacks[b]; of.n > 0; {
-			u.cached.queue.push(of.pop(u.cached.links))
+		for u.buckets.first[b].n > 0 {
+			u.cached.queue.push(u.buckets.pop(b).row)
 		}
 		u.buckets.used.clear(b)
 	}

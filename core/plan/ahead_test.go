@@ -29,7 +29,7 @@ func TestPlansForgetRowsAhead(t *testing.T) {
 			for row, at := range p.cached.rows {
 				if at != 0 {
 					require.NotZero(t, at&cachedBit, "seed %d: row %d", seed, row)
-					require.Equal(t, uint32(row), p.cached.links[at&^cachedBit].row, "seed %d", seed)
+					require.Equal(t, uint32(row), p.cached.held[at&^cachedBit]-1, "seed %d", seed)
 				}
 			}
 			for _, word := range p.cached.ahead {

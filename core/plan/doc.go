@@ -23,7 +23,7 @@
 // if it is memory, records are added (SuperbatchBytes).
 //
 // The loader calls New once and Plan once per superbatch, one call at a time. A Plan costs O(accesses): on one core,
-// five to twelve times two prefetched loads per access from tables of the same size (BenchmarkLimit), the least if
+// ten to twenty times a prefetched word of the table of rows that is read and written (BenchmarkLimit), the least if
 // nothing is ahead and the transfer is given. For the batches ahead it also passes over the parts of the table of rows
 // that they need: twice, and up to three times more where rows are read along.
 package plan

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"freshgo/core/cache"
-	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
 
@@ -166,7 +165,7 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Rows)
 
 // residency plans what is cached when, and collects for w what is cold.
 func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *window) error {
-	known := nextUses{p.cached, h, newBuckets(len(h.batches)), w.cold.packed}
+	known := nextUses{p.cached, h, newBuckets(len(h.batches), p.cached.chunks), w.cold.packed}
 	if err := known.find(ctx, p.buffers.next); err != nil {
 		return err
 	}
@@ -175,7 +174,7 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 		misses: p.buffers.misses, queued: p.buffers.queued, freed: p.buffers.freed, moves: p.buffers.moves,
 	}
 	clear(run.queued)
-	clear(p.cached.touched)
+	run.untouched = p.cached.queue.n
 	s.steps = make(records, h.current)
 	trace, uses := h.loadRows(ctx, 0, h.current), h.next[:h.current].load(ctx, h.storage, loadsAhead(h.widest()))
 	defer trace.close()
@@ -222,25 +221,16 @@ func (p *Planner) Reset(resident func(yield func(slot int32, row uint32))) {
 	}
 	p.packed.forgetAll()
 	p.previous = -1
-	held := bitset.New(r.capacity)
 	resident(func(slot int32, row uint32) {
 		_, cached := r.slotOf(row)
-		if int64(slot) >= r.capacity || held.Has(int64(slot)) || cached {
+		if int64(slot) >= r.capacity || r.held[slot] != 0 || cached {
 			panic(fmt.Sprintf("plan: invariant: row %d in slot %d is cached twice or beyond %d slots", row, slot, r.capacity))
 		}
-		held.Add(int64(slot))
 		r.put(uint32(slot), row)
-		r.queue.push(uint32(slot))
+		r.queue.push(row)
+		r.slotTop = max(r.slotTop, uint32(slot)+1)
 		r.freeSlots--
 	})
-	r.slotTop = uint32(r.capacity)
-	for s := uint32(r.capacity); s > 0; {
-		s--
-		if !held.Has(int64(s)) {
-			r.links[s].next = r.freeSlot
-			r.freeSlot = s
-		}
-	}
 	p.failed = false
 }
 

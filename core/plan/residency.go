@@ -1,19 +1,12 @@
 package plan
 
 import (
-	"freshgo/core/internal/asm"
 	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
 
 // none is no access, no slot.
 const none = ^uint32(0)
-
-// idle, in link.next, marks a slot whose row has no known use; it is not the number of a slot, since slots are int32.
-const idle = none - 1
-
-// sought, in link.next, marks a slot whose row the backward pass has found in a batch.
-const sought = none - 2
 
 // cachedBit, in residency.rows, marks a row that is cached: below it is its slot.
 const cachedBit = 1 << 31
@@ -28,45 +21,37 @@ const (
 	accessMask = packedBit - 1
 )
 
-// link is the row in a slot.
-type link struct {
-	row  uint32
-	next uint32 // slot in the same bucket, or none; idle; sought
-	// in a bucket: the access that needs the row next; idle: where the slot stands in the queue; sought: the first access
-	// so far, + 1
-	use uint32
-}
-
 // residency tracks the rows in the cache, and decides its changes. Its tables have a word for each row of the graph and
 // some for each slot, for a window of any length.
 //
-// Slots whose rows are needed within the horizon are in buckets by the batch that needs them (buckets); all others are
-// in a queue, the longest without a known use first. No list is linked both ways, and no step touches the neighbours of
-// a moved entry: these would miss every processor cache.
+// Cached rows that are needed within the horizon are in buckets by the batch that needs them (buckets); all others are
+// in a queue, the longest without a known use first. Buckets and queue have the rows themselves, one after another, and
+// nothing by slot: a row that is needed again costs one access to memory that no processor cache holds, to its word.
 type residency struct {
 	capacity int64
 
-	// by row of the graph: its slot with cachedBit; else, while a plan is made, its first access so far, or from the
-	// steps on its next, + 1, with packedBit or leftBit; else 0
+	// by row of the graph: its slot with cachedBit; else, while a plan is made, its first access so far (of cached rows
+	// too, until the steps), or from the steps on its next, + 1, with packedBit or leftBit; else 0
 	rows  []uint32
 	ahead bitset.Set // by part of rows (aheadBits): batches ahead have one of them
 
-	links     []link // by slot
-	slotTop   uint32 // slots from here on were never used
-	freeSlot  uint32 // the first free slot, linked by next, or none
-	freeSlots int64  // free slots
+	held      []uint32 // by slot: its row + 1, or 0
+	slotTop   uint32   // slots from here on were never used
+	freeSlot  uint32   // no slot before is free
+	freeSlots int64    // free slots
 
-	queue idleQueue
+	chunks []chunk // of buckets
+	queue  idleQueue
 
-	touched bitset.Set // by slot: read or written by a step of the plan that is being made
-	before  []uint32   // by slot: its row when the plan that is being made began, or none
+	before    []uint32 // held, when the plan that is being made began
+	beforeTop uint32   // slotTop then
 
 	tables *mem.Block // of all
 }
 
 func residencyBytes(numRows, capacity int64) int64 {
 	return numRows*4 + bitset.Bytes(aheadParts(numRows)) +
-		capacity*(size[link]()+4*(queueFactor+1)) + bitset.Bytes(capacity)
+		numChunks(capacity)*size[chunk]() + capacity*3*4
 }
 
 func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, error) {
@@ -74,17 +59,17 @@ func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, erro
 	if err != nil {
 		return nil, err
 	}
-	r := &residency{capacity: capacity, freeSlot: none, freeSlots: capacity, tables: block}
+	r := &residency{capacity: capacity, freeSlots: capacity, tables: block}
 	data := block.Bytes()
 	take := func(n int64) []byte {
 		part := data[:n:n]
 		data = data[n:]
 		return part
 	}
-	r.touched = mem.View[uint64](take(bitset.Bytes(capacity))) // first, so that they are aligned
+	r.chunks = mem.View[chunk](take(numChunks(capacity) * size[chunk]())) // first, so that each is a cache line
 	r.ahead = mem.View[uint64](take(bitset.Bytes(aheadParts(numRows))))
-	r.links = mem.View[link](take(capacity * size[link]()))
-	r.queue = idleQueue{links: r.links, slots: mem.View[uint32](take(capacity * 4 * queueFactor))}
+	r.queue.rows = mem.View[uint32](take(capacity * 4))
+	r.held = mem.View[uint32](take(capacity * 4))
 	r.before = mem.View[uint32](take(capacity * 4))
 	r.rows = mem.View[uint32](take(numRows * 4))
 	return r, nil
@@ -106,58 +91,39 @@ func (r *residency) slotOf(row uint32) (uint32, bool) {
 // put assigns a row to a slot.
 func (r *residency) put(s, row uint32) {
 	r.rows[row] = cachedBit | s
-	r.links[s].row = row
+	r.held[s] = row + 1
 }
 
 // takeSlot returns a slot that holds nothing.
 func (r *residency) takeSlot() uint32 {
 	r.freeSlots--
-	if s := r.freeSlot; s != none {
-		r.freeSlot = r.links[s].next
-		return s
+	for r.freeSlot < r.slotTop && r.held[r.freeSlot] != 0 {
+		r.freeSlot++
 	}
-	r.slotTop++
-	return r.slotTop - 1
+	r.freeSlot++
+	r.slotTop = max(r.slotTop, r.freeSlot)
+	return r.freeSlot - 1
 }
 
-// each yields all slots and their rows. Empty slots have an empty row.
-func (r *residency) each(yield func(slot int32, row uint32)) {
-	var rows [block]uint32
-	for first := uint32(0); first < r.slotTop; first += block {
-		links := r.links[first:min(first+block, r.slotTop)]
-		for i := range links {
-			rows[i] = links[i].row
-		}
-		asm.Prefetch(r.rows, rows[:len(links)])
-		for i, row := range rows[:len(links)] {
-			s := first + uint32(i)
-			if at, cached := r.slotOf(row); cached && at == s {
-				yield(int32(s), row)
-			}
-		}
-	}
-}
+// remember keeps a copy of the cached rows for remembered.
+func (r *residency) remember() { r.beforeTop = uint32(copy(r.before, r.held[:r.slotTop])) }
 
-// remember keeps a copy of the cached rows for restore.
-func (r *residency) remember() {
-	for s := range r.before {
-		r.before[s] = none
-	}
-	r.each(func(slot int32, row uint32) { r.before[slot] = row })
-}
-
-// remembered yields the rows that were cached when remember was called.
+// remembered yields the slots and rows that were cached when remember was called.
 func (r *residency) remembered(yield func(slot int32, row uint32)) {
-	for s, row := range r.before {
-		if row != none {
-			yield(int32(s), row)
+	for s, row := range r.before[:r.beforeTop] {
+		if row != 0 {
+			yield(int32(s), row-1)
 		}
 	}
 }
 
 // clear forgets all that is cached. Between plans nothing else is known.
 func (r *residency) clear() {
-	r.each(func(_ int32, row uint32) { r.rows[row] = 0 })
+	for _, row := range r.held[:r.slotTop] {
+		if row != 0 {
+			r.rows[row-1] = 0
+		}
+	}
 	r.empty()
 }
 
@@ -169,6 +135,7 @@ func (r *residency) wipe() {
 }
 
 func (r *residency) empty() {
-	r.slotTop, r.freeSlot, r.freeSlots = 0, none, r.capacity
-	r.queue.head, r.queue.tail = 0, 0
+	clear(r.held[:r.slotTop])
+	r.slotTop, r.freeSlot, r.freeSlots = 0, 0, r.capacity
+	r.queue.head, r.queue.n = 0, 0
 }

@@ -17,7 +17,7 @@ import (
 // open, when that package divided the memory itself; since then the address table of a cache spans all node
 // types, buffers that are kept are bounded by the memory of batches, divisions are chosen by what an epoch moves,
 // what ranking takes for a while is given back, plans have no tables for types behind the last one with rows, and they
-// have a bit for 64 nodes of the others and four bytes less for each slot.
+// have a bit for 64 nodes of the others and seven bytes less for each slot.
 type recorded struct {
 	Request Request
 	Graph   Graph
