@@ -8,7 +8,7 @@ import (
 
 // belady is MIN at batch granularity over the steps of a superbatch.
 type belady struct {
-	*residency
+	cached *residency
 	*index
 	*buckets
 	missed    int64 // misses so far
@@ -34,8 +34,8 @@ const missLeft = cache.Miss - 1
 
 // leavers collects rows that leave the cache, or are not admitted, with a known next use.
 type leavers struct {
-	rows   []uint32 // of the residency
-	end    uint32   // the first access of the batches ahead
+	cached *residency
+	end    uint32 // the first access of the batches ahead
 	wanted bool
 	depth  uint32
 	events []leaver     // for the current batch; with room for all rows of the widest
@@ -73,13 +73,14 @@ func (d *departures) add(e entry, batch, position uint32) bool {
 // cached. The table then marks these rows, and has, of rows that only batches ahead need, the first such access, as of
 // rows that no batch of the superbatch needs (see eachAhead).
 func (l *leavers) note(now uint32, d *departures, freed []uint32) []uint32 {
-	asm.Prefetch(l.rows, d.rows[:d.n])
-	for i, use := range d.uses[:d.n] {
+	var at places
+	for i, place := range l.cached.find(d.rows[:d.n], 0, &at) {
+		use, was := d.uses[i], l.cached.words[place]
 		access, then, word := use&accessMask, d.batches[i], uint32(0)
 		from := ^int32(d.positions[i])
-		if at := l.rows[d.rows[i]]; at&cachedBit != 0 {
-			from = int32(at &^ cachedBit)
-			freed = append(freed, at&^cachedBit|use&touchedBit)
+		if was&cachedBit != 0 {
+			from = int32(was &^ cachedBit)
+			freed = append(freed, was&^cachedBit|use&touchedBit)
 		}
 		packed := use&packedBit != 0
 		if access >= l.end && !packed {
@@ -93,7 +94,7 @@ func (l *leavers) note(now uint32, d *departures, freed []uint32) []uint32 {
 				l.ahead.add(l.budget, int(then)-l.current, l.batches[then].Len(), int32(access-l.offsets[then]))
 			}
 		}
-		l.rows[d.rows[i]] = word
+		l.cached.words[place] = word
 	}
 	d.n = 0
 	return freed
@@ -105,7 +106,7 @@ func (p *belady) step(b uint32, rows Batch, next []uint32, slots []int32) []cach
 	p.rows, p.next = rows, next
 	p.drop(b) // all of them are rows of this batch
 	wanting := p.gather(slots)
-	free := p.freeSlots
+	free := p.cached.freeSlots
 	p.freed, p.leave.events = p.freed[:0], p.leave.events[:0]
 	p.evict(b, wanting-free)
 	return p.admit(wanting, free)
@@ -114,19 +115,19 @@ func (p *belady) step(b uint32, rows Batch, next []uint32, slots []int32) []cach
 // gather resolves the rows of a batch, gives hits their next use, and collects misses. It returns the number of misses
 // with a next use.
 func (p *belady) gather(slots []int32) (wanting int64) {
-	n := len(p.rows)
 	p.misses = p.misses[:0]
-	asm.Prefetch(p.residency.rows, p.rows[:min(block, n)])
-	for lo := 0; lo < n; lo += block {
-		hi := min(lo+block, n)
-		asm.Prefetch(p.residency.rows, p.rows[hi:min(hi+block, n)])
-		for i := lo; i < hi; i++ {
-			row, use := p.rows[i], p.next[i]
-			word := p.residency.rows[row]
+	var at places
+	coming := p.cached.find(p.rows, 0, &at)
+	for lo := 0; lo < len(p.rows); lo += block {
+		here := coming
+		coming = p.cached.find(p.rows[lo+len(here):], lo/block+1, &at)
+		for k, place := range here {
+			i := lo + k
+			row, use, word := p.rows[i], p.next[i], p.cached.words[place]
 			if word&cachedBit != 0 {
 				slots[i] = int32(word &^ cachedBit)
 				if use == none {
-					p.queue.push(row)
+					p.cached.queue.push(row)
 				} else {
 					p.push(entry{row, use | touchedBit}, p.batchOf(use&accessMask))
 				}
@@ -136,7 +137,7 @@ func (p *belady) gather(slots []int32) (wanting int64) {
 				slots[i] = missLeft
 			}
 			if word != 0 {
-				p.residency.rows[row] = 0
+				p.cached.words[place] = 0
 			}
 			p.misses = append(p.misses, uint32(i))
 			if use != none {
@@ -151,11 +152,11 @@ func (p *belady) gather(slots []int32) (wanting int64) {
 // evict finds slots for the misses of the batch that have a next use, as far as they are worth it: slots without a
 // known use first, then the rows with the farthest next use, including the misses themselves.
 func (p *belady) evict(b uint32, excess int64) {
-	for excess > 0 && p.queue.n > 0 {
-		some := p.queue.popSome(int(min(block, excess)))
-		asm.Prefetch(p.residency.rows, some)
-		for _, row := range some {
-			word := &p.residency.rows[row]
+	var at places
+	for excess > 0 && p.cached.queue.n > 0 {
+		some := p.cached.queue.popSome(int(min(block, excess)))
+		for _, place := range p.cached.find(some, 0, &at) {
+			word := &p.cached.words[place]
 			slot := *word &^ cachedBit
 			if p.untouched--; p.untouched < 0 {
 				slot |= touchedBit
@@ -218,6 +219,7 @@ func (p *belady) admit(wanting, free int64) []cache.Move {
 		entering = append(entering, i)
 	}
 	moves := p.moves[:0]
+	var at places
 	var rows, slots [block]uint32
 	for lo := 0; lo < len(entering); lo += block {
 		some := entering[lo:min(lo+block, len(entering))]
@@ -226,16 +228,16 @@ func (p *belady) admit(wanting, free int64) []cache.Move {
 			if at := lo + k; at < len(p.freed) {
 				slots[k] = p.freed[at] &^ touchedBit
 			} else {
-				slots[k] = p.takeSlot()
+				slots[k] = p.cached.takeSlot()
 			}
 		}
-		asm.Prefetch(p.residency.rows, rows[:len(some)])
-		asm.Prefetch(p.held, slots[:len(some)])
+		found := p.cached.find(rows[:len(some)], 0, &at)
+		asm.Prefetch(p.cached.held, slots[:len(some)])
 		for k, i := range some {
 			s, use := slots[k], p.next[i]
-			p.put(s, rows[k])
+			p.cached.words[found[k]], p.cached.held[s] = cachedBit|s, rows[k]+1
 			if use == none {
-				p.queue.push(rows[k])
+				p.cached.queue.push(rows[k])
 			} else {
 				p.push(entry{rows[k], use | touchedBit}, p.batchOf(use&accessMask))
 			}

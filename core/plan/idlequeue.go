@@ -1,7 +1,5 @@
 package plan
 
-import "freshgo/core/internal/asm"
-
 // idleQueue lists the cached rows that have no known use, the longest idle first. It is a ring.
 type idleQueue struct {
 	rows    []uint32
@@ -29,21 +27,21 @@ func (q *idleQueue) popSome(n int) []uint32 {
 	return some
 }
 
-// retain removes the rows that are not cached by their word in words.
-func (q *idleQueue) retain(words []uint32) {
-	left := q.n
+// retain removes from the queue the rows whose words are not those of cached rows.
+func (r *residency) retain() {
+	q, left := &r.queue, r.queue.n
+	var at places
 	q.n = 0
-	for at := q.head; left > 0; {
-		part := q.rows[at:min(at+min(block, left), len(q.rows))]
-		asm.Prefetch(words, part)
-		for _, row := range part {
-			if words[row]&cachedBit != 0 {
-				q.push(row)
+	for from := q.head; left > 0; {
+		part := q.rows[from:min(from+min(block, left), len(q.rows))]
+		for i, place := range r.find(part, 0, &at) {
+			if r.words[place]&cachedBit != 0 {
+				q.push(part[i])
 			}
 		}
 		left -= len(part)
-		if at += len(part); at == len(q.rows) {
-			at = 0
+		if from += len(part); from == len(q.rows) {
+			from = 0
 		}
 	}
 }

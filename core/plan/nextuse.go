@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"freshgo/core/internal/asm"
 	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
@@ -59,16 +58,17 @@ func (u nextUses) find(ctx context.Context, buffer []uint32) error {
 func (u nextUses) findBatch(b int, rows Batch, next []uint32, needed []entry) ([]entry, error) {
 	r, base, end, packed := u.cached, u.horizon.offsets[b], u.horizon.offsets[b+1], u.packed(b)
 	ahead := b >= u.horizon.current
-	asm.Prefetch(r.rows, rows[:min(block, len(rows))])
+	if err := r.check(b, rows); err != nil {
+		return needed, err
+	}
+	var at places
+	coming := r.find(rows, 0, &at)
 	for lo := 0; lo < len(rows); lo += block {
-		hi := min(lo+block, len(rows))
-		asm.Prefetch(r.rows, rows[hi:min(hi+block, len(rows))])
-		for i := lo; i < hi; i++ {
-			row := rows[i]
-			if int(row) >= len(r.rows) {
-				return needed, fmt.Errorf("plan: batch %d has row %d of %d: %w", b, row, len(r.rows), ErrBatch)
-			}
-			use := r.rows[row]
+		here := coming
+		coming = r.find(rows[lo+len(here):], lo/block+1, &at)
+		for k, place := range here {
+			i := lo + k
+			row, use := rows[i], r.words[place]
 			if use&cachedBit != 0 {
 				needed = append(needed, entry{row, use})
 				use = 0
@@ -84,7 +84,7 @@ func (u nextUses) findBatch(b int, rows Batch, next []uint32, needed []entry) ([
 			if packed != nil {
 				use |= uint32(packed.Bit(int64(i))) << accessBits
 			}
-			r.rows[row] = use
+			r.words[place] = use
 		}
 	}
 	return needed, nil
@@ -93,17 +93,17 @@ func (u nextUses) findBatch(b int, rows Batch, next []uint32, needed []entry) ([
 // promote moves cached rows that are needed from the queue to their buckets, and gives them back their slots.
 func (u nextUses) promote(needed []entry) {
 	r := u.cached
-	r.queue.retain(r.rows)
+	r.retain()
+	var at places
 	var rows [block]uint32
 	for lo := 0; lo < len(needed); lo += block {
 		some := needed[lo:min(lo+block, len(needed))]
 		for i, e := range some {
 			rows[i] = e.row
 		}
-		asm.Prefetch(r.rows, rows[:len(some)])
-		for _, e := range some {
-			use := r.rows[e.row] - 1
-			r.rows[e.row] = e.use // its slot
+		for i, place := range r.find(rows[:len(some)], 0, &at) {
+			e, use := some[i], r.words[place]-1
+			r.words[place] = e.use // its slot
 			u.buckets.push(entry{e.row, use}, u.horizon.batchOf(use&accessMask))
 		}
 	}
