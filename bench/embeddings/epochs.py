@@ -3,14 +3,14 @@
     python bench/embeddings/epochs.py DIRECTORY [--nodes 4000000] [--columns 128] [--memory 700MiB] [--batches 128] [--json FILE]
 
 A graph with skewed sources (the shape of bench/scale) has a row of float32 for each node. Each part trains the same batches of [10, 10]
-and 1,024 nodes in a process whose memory the kernel limits, pages that it caches included:
+and 1,024 nodes, or of --fanouts and --batch-size, in a process whose memory the kernel limits, pages that it caches included:
 
     read      a loader reads rows of the table's width from a store, and nothing is trained
     step      likewise, with the steps of RowAdagrad over copies of the rows, which are dropped
     table     freshgo.nn.Embedding with RowAdagrad
     sage      likewise below a GraphSAGE of 256 columns, in the batches of --slow-batches
     lru       a cache in memory that writes the rows back that were used least recently; misses are read side by side
-    map       torch.nn.Embedding(sparse=True) over a memory-mapped file, with the same rule by index_add_
+    map       a memory-mapped file, with the same rule; the kernel reads pages one by one (MADV_RANDOM)
 
 The loss is the mean of the squared rows or outputs. `read`, `step` and `table` make three epochs. `lru` and `map` are slow: they make the batches of
 --slow-batches twice, other ones the second time, whose cache is warm, or as many of them as take --slow-seconds. Each stage has its
@@ -115,10 +115,18 @@ class Work:
 
     def loader(self, store: str, memory: str | None, **more: Any) -> Loader[Any]:
         opened = Store(self.folder / store)
-        count = min(self.arguments.batches * 1024, opened.num_nodes)
+        size = self.arguments.batch_size
+        count = min(self.arguments.batches * size, opened.num_nodes)
         seeds = np.random.default_rng(1).choice(opened.num_nodes, count, replace=False)  # in memory of the seeds alone
         return Loader(
-            opened, [10, 10], seeds, batch_size=1024, shuffle=True, memory=memory, return_edge_id=False, **more
+            opened,
+            [int(n) for n in self.arguments.fanouts.split(",")],
+            seeds,
+            batch_size=size,
+            shuffle=True,
+            memory=memory,
+            return_edge_id=False,
+            **more,
         )
 
     def rival(self) -> tuple[str | None, int]:
@@ -229,7 +237,7 @@ def lru(work: Work) -> None:
     os.posix_fadvise(number, 0, 0, os.POSIX_FADV_RANDOM)
     file._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
     graph_memory, left = work.rival()
-    capacity = (left - 4 * len(file)) // (wide * 4 + 16)  # beside slot_of
+    capacity = left // (wide * 4 + 16)  # slot_of comes on top
     cache, node_of = torch.empty(capacity, wide), torch.full((capacity,), -1)
     used, slot_of, clock = torch.zeros(capacity, dtype=torch.int64), torch.full((len(file),), -1, dtype=torch.int32), 0
 
@@ -258,11 +266,11 @@ def lru(work: Work) -> None:
 
 
 def mapped(work: Work) -> None:
-    """A memory map, whose pages the kernel caches and writes back."""
-    wide = work.columns + 1
-    rows = torch.from_file(
-        str(work.folder / "map.bin"), shared=True, size=work.shape.nodes * wide, dtype=torch.float32
-    ).view(-1, wide)
+    """A memory map, whose pages the kernel caches and writes back. Without advice it reads on behind each page: 8 MiB
+    on a machine whose disk had that as its ``read_ahead_kb``, where a batch took twenty minutes."""
+    file = np.memmap(work.folder / "map.bin", np.float32, "r+").reshape(-1, work.columns + 1)
+    file._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
+    rows = torch.from_numpy(file)
 
     def train(batch: Any) -> None:
         rows[batch.n_id] = updated(rows[batch.n_id])
@@ -281,6 +289,8 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=128)
     parser.add_argument("--memory", default="700MiB")
     parser.add_argument("--batches", type=int, default=128)
+    parser.add_argument("--fanouts", default="10,10")
+    parser.add_argument("--batch-size", type=int, default=1024)
     parser.add_argument("--slow-batches", type=int, default=24)
     parser.add_argument("--slow-seconds", type=float, default=600)
     parser.add_argument("--parts", default=",".join(PARTS))

@@ -73,8 +73,10 @@ func SizesOf(m *Sampling) sizing.Graph {
 	p := &m.Parts
 	g := graphSizes{checksums: m.Options.Checksums, Graph: sizing.Graph{
 		Nodes: p.NumNodes, Stamp: sample.StampBytes(p.NumNodes),
-		Fixed: m.Seeds.bytes() + seedTimesBytes(m) + 8*int64(len(m.seedSums)) + trainedBytes(m) + m.Locked,
+		Fixed:   m.Seeds.bytes() + seedTimesBytes(m) + 8*int64(len(m.seedSums)) + m.Locked,
+		Growing: func(memory int64) int64 { return trainedBytes(m, memory) },
 	}}
+	g.Fixed += g.Growing(m.Options.Memory)
 	for t := range p.Schema.NumTypes() {
 		g.Types = append(g.Types, p.Schema.NumNodes(t))
 	}

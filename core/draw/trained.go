@@ -28,10 +28,13 @@ const (
 func TrainedName(place int) string { return "table/" + strconv.Itoa(place) }
 
 // ReturnedRoom returns the memory for the rows that go back to one of the tables.
-func (o *Options) ReturnedRoom() embed.Room {
+func (o *Options) ReturnedRoom() embed.Room { return o.returnedRoom(o.Memory) }
+
+// returnedRoom is ReturnedRoom with another memory.
+func (o *Options) returnedRoom(memory int64) embed.Room {
 	bytes := int64(mostReturned)
-	if o.Memory > 0 {
-		bytes = max(leastReturned, min(o.Memory/returnedShare, mostReturned))
+	if memory > 0 {
+		bytes = max(leastReturned, min(memory/returnedShare, mostReturned))
 	}
 	return embed.RoomIn(bytes / int64(len(o.Tables)))
 }
@@ -101,10 +104,10 @@ func UseTrained(m *Sampling) error {
 	return nil
 }
 
-// trainedBytes returns the memory of the tables beside their rows in the cache.
-func trainedBytes(m *Sampling) (total int64) {
+// trainedBytes returns the memory of the tables beside their rows in the cache, for a loader with this memory.
+func trainedBytes(m *Sampling, memory int64) (total int64) {
 	for _, of := range m.Options.Tables {
-		room := m.Options.ReturnedRoom()
+		room := m.Options.returnedRoom(memory)
 		total += of.Table.Bytes() + embed.ReturnedBytes(of.Table, room) + 2*embed.GroupBytes(room.Put) + room.Merge
 	}
 	return total

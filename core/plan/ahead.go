@@ -1,12 +1,13 @@
 package plan
 
-// When the steps of a plan are known, residency.rows has for each row that is not cached its first access in the
+import "math/bits"
+
+// When the steps of a plan are known, residency.words has for each row that is not cached its first access in the
 // batches ahead. A pass over that table finds these accesses by rising row, and no record of the batches is read again.
 // The table lasts until the transfer is planned.
 
-// aheadBits is the logarithm of the rows of the graph for which residency.ahead has one bit: four cache lines of the
-// table, so that a plan of few accesses does not pass over all of a large table. A region of the sample has whole
-// parts. Arbitrary.
+// aheadBits is the logarithm of the rows of the graph for which residency.ahead has one bit: a word of residency.known,
+// so that a plan of few accesses does not pass over all of a large graph. A region of the sample has whole parts.
 const aheadBits = 6
 
 func aheadParts(numRows int64) int64 { return (numRows + 1<<aheadBits - 1) >> aheadBits }
@@ -17,24 +18,23 @@ func aheadParts(numRows int64) int64 { return (numRows + 1<<aheadBits - 1) >> ah
 func (r *residency) eachAhead(
 	from, to int64, wants func(first uint32) bool, keep func(row, access, mark uint32) bool,
 ) {
-	end := int64(len(r.rows))
-	to = min(to, end)
+	to = min(to, r.numRows)
 	for part := range r.ahead.Within(from>>aheadBits, aheadParts(to)) {
 		first := part << aheadBits
 		if !wants(uint32(first)) {
 			continue
 		}
-		lo, hi := max(first, from), min(first+1<<aheadBits, to)
-		kept := lo > first || hi < min(first+1<<aheadBits, end) // by the rows of the part that it does not come to
-		uses := r.rows[lo:hi]
-		for i, use := range uses {
+		kept, set := false, r.known[part]
+		words := r.words[r.counts[part]:][:bits.OnesCount64(set)]
+		for i, use := range words {
 			if use == 0 || use&cachedBit != 0 {
 				continue
 			}
-			if keep(uint32(lo)+uint32(i), use&accessMask-1, use>>accessBits) {
+			row := first + int64(bit(set, i))
+			if row < from || row >= to || keep(uint32(row), use&accessMask-1, use>>accessBits) {
 				kept = true
 			} else {
-				uses[i] = 0
+				words[i] = 0
 			}
 		}
 		if !kept {
@@ -43,23 +43,29 @@ func (r *residency) eachAhead(
 	}
 }
 
+// bit returns the place of the n-th bit that is set.
+func bit(set uint64, n int) int {
+	if set&(set+1) == 0 { // all below the last
+		return n
+	}
+	for range n {
+		set &= set - 1
+	}
+	return bits.TrailingZeros64(set)
+}
+
 // everywhere is for all parts of a table.
 func everywhere(uint32) bool { return true }
-
-// forgetAhead ends a plan: nothing is known of rows that are not cached.
-func (r *residency) forgetAhead() {
-	r.eachAhead(0, int64(len(r.rows)), everywhere, func(_, _, _ uint32) bool { return false })
-}
 
 // settle ends the residency of a plan. It returns cached rows that are needed ahead to the queue, the rows that are
 // needed last to its front, since the next plan sees farther. (Rows without a use ahead entered the queue at their last
 // access.) Then it calls keep as eachAhead does.
 func (u nextUses) settle(keep func(row, access, mark uint32) bool) {
 	for b := u.buckets.used.max(); b != none; b = u.buckets.used.max() {
-		for of := &u.buckets.stacks[b]; of.n > 0; {
-			u.cached.queue.push(of.pop(u.cached.links))
+		for u.buckets.first[b].n > 0 {
+			u.cached.queue.push(u.buckets.pop(b).row)
 		}
 		u.buckets.used.clear(b)
 	}
-	u.cached.eachAhead(0, int64(len(u.cached.rows)), everywhere, keep)
+	u.cached.eachAhead(0, u.cached.numRows, everywhere, keep)
 }

@@ -195,7 +195,7 @@ func (c *cold) all(ctx context.Context, wants func(row uint32) bool, visit func(
 	return err
 }
 
-func (c *cold) numRows() int64 { return int64(len(c.cached.rows)) }
+func (c *cold) numRows() int64 { return c.cached.numRows }
 
 // eachAhead calls visit with the cold rows of the batches ahead (see residency.eachAhead).
 func (c *cold) eachAhead(from, to int64, wants func(row uint32) bool, visit func(r coldRow)) {

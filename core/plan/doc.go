@@ -19,11 +19,11 @@
 //
 // Planning makes passes over the batches: next use backward, residency forward, then the transfer. One batch at a time
 // is in memory; a pass leaves its results for the next in records of a Storage. So if the storage is a file, memory is
-// in proportion to the rows of the graph and of the widest batch, for a window of any length (StateBytes, StoredBytes);
-// if it is memory, records are added (SuperbatchBytes).
+// in proportion to the rows of the graph, or to the accesses of a window where these are few, and to the widest batch
+// (KnownBytes, StoredBytes); if it is memory, records are added (SuperbatchBytes).
 //
 // The loader calls New once and Plan once per superbatch, one call at a time. A Plan costs O(accesses): on one core,
-// five to twelve times two prefetched loads per access from tables of the same size (BenchmarkLimit), the least if
+// ten to twenty times a prefetched word of the table of rows that is read and written (BenchmarkLimit), the least if
 // nothing is ahead and the transfer is given. For the batches ahead it also passes over the parts of the table of rows
 // that they need: twice, and up to three times more where rows are read along.
 package plan

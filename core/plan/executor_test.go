@@ -209,19 +209,16 @@ func (e *executor) checkAgainst(p *Planner) {
 		if row < 0 {
 			continue
 		}
-		if at, cached := r.slotOf(uint32(row)); !cached || at != uint32(slot) || r.links[slot].row != uint32(row) {
-			e.t.Fatalf("row %d is in slot %d: %d, %+v", row, slot, at, r.links[slot])
-		}
+		require.Equal(e.t, uint32(row)+1, r.held[slot], "slot %d", slot)
 	}
 	known := 0
-	for _, at := range r.rows {
-		if at != 0 {
+	for _, row := range r.held {
+		if row != 0 {
 			known++
 		}
 	}
-	for slot := range r.links[:r.slotTop] {
-		require.NotEqualValues(e.t, sought, r.links[slot].next, "slot %d", slot)
-	}
+	require.Nil(e.t, r.words)
+	require.Equal(e.t, known, r.queue.n, "all that is cached is idle between plans")
 	held := 0
 	for _, row := range e.slots {
 		if row >= 0 {

@@ -1,68 +1,47 @@
 package plan
 
-import "freshgo/core/internal/asm"
-
-// idleQueue lists the slots whose rows have no known use, the longest idle first. Entries are not removed when a use
-// becomes known: an entry counts only while its slot points back at it.
+// idleQueue lists the cached rows that have no known use, the longest idle first. It is a ring.
 type idleQueue struct {
-	links      []link   // of the residency
-	slots      []uint32 // head <= tail <= len
-	head, tail int
+	rows    []uint32
+	head, n int
 }
 
-// queueFactor is the number of queue entries for each slot: with 2, moving the valid entries to the front costs two
-// steps for each entry added.
-const queueFactor = 2
-
-// push appends a slot to the idle ones.
-func (q *idleQueue) push(s uint32) {
-	if q.tail == len(q.slots) {
-		q.compact()
+// push appends a row to the idle ones.
+func (q *idleQueue) push(row uint32) {
+	at := q.head + q.n
+	if at >= len(q.rows) {
+		at -= len(q.rows)
 	}
-	l := &q.links[s]
-	l.next, l.use = idle, uint32(q.tail)
-	q.slots[q.tail] = s
-	q.tail++
+	q.rows[at] = row
+	q.n++
 }
 
-// compact moves the valid entries to the front. There are at most as many as slots, half of the length.
-func (q *idleQueue) compact() {
-	n := 0
-	for at := q.head; at < q.tail; at++ {
-		if (at-q.head)%block == 0 {
-			asm.Prefetch(q.links, q.slots[at:min(at+block, q.tail)])
-		}
-		s := q.slots[at]
-		if l := &q.links[s]; l.next == idle && l.use == uint32(at) {
-			q.slots[n] = s
-			l.use = uint32(n)
-			n++
-		}
+// popSome removes at most n rows that have been idle for longest, fewer where the ring ends, and none where there are
+// none. They are valid until the next push.
+func (q *idleQueue) popSome(n int) []uint32 {
+	some := q.rows[q.head:min(q.head+min(n, q.n), len(q.rows))]
+	q.n -= len(some)
+	if q.head += len(some); q.head == len(q.rows) {
+		q.head = 0
 	}
-	q.head, q.tail = 0, n
+	return some
 }
 
-// popSome pops up to len(out) slots, and returns their number.
-func (q *idleQueue) popSome(out []uint32) (n int) {
-	asm.Prefetch(q.links, q.slots[q.head:min(q.head+len(out), q.tail)])
-	for ; n < len(out); n++ {
-		if out[n] = q.pop(); out[n] == none {
-			break
+// retain removes from the queue the rows whose words are not those of cached rows.
+func (r *residency) retain() {
+	q, left := &r.queue, r.queue.n
+	var at places
+	q.n = 0
+	for from := q.head; left > 0; {
+		part := q.rows[from:min(from+min(block, left), len(q.rows))]
+		for i, place := range r.find(part, 0, &at) {
+			if r.words[place]&cachedBit != 0 {
+				q.push(part[i])
+			}
+		}
+		left -= len(part)
+		if from += len(part); from == len(q.rows) {
+			from = 0
 		}
 	}
-	return n
-}
-
-// pop returns the slot that has been idle for longest, or none.
-func (q *idleQueue) pop() uint32 {
-	for q.head < q.tail {
-		s := q.slots[q.head]
-		l := &q.links[s]
-		q.head++
-		if l.next == idle && l.use == uint32(q.head-1) {
-			return s
-		}
-	}
-	q.head, q.tail = 0, 0
-	return none
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"freshgo/core/internal/asm"
 	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
@@ -27,9 +26,7 @@ type nextUses struct {
 // first. Rows that are cached and needed leave the queue for the bucket of their first access. buffer has room for the
 // widest batch.
 func (u nextUses) find(ctx context.Context, buffer []uint32) error {
-	h, queue := u.horizon, &u.cached.queue
-	queue.compact()
-	needed := queue.slots[u.cached.capacity:][:0] // the queue is in the first half
+	h, needed := u.horizon, u.cached.needed()[:0]
 	trace := h.loadRows(ctx, 0, len(h.batches))
 	slices.Reverse(trace.records)
 	defer trace.close()
@@ -56,62 +53,58 @@ func (u nextUses) find(ctx context.Context, buffer []uint32) error {
 	return nil
 }
 
-func (u nextUses) findBatch(b int, rows Batch, next, needed []uint32) ([]uint32, error) {
+// findBatch adds to needed the cached rows that no later batch has, with their slots. Their words then have accesses,
+// as words of rows that are not cached.
+func (u nextUses) findBatch(b int, rows Batch, next []uint32, needed []entry) ([]entry, error) {
 	r, base, end, packed := u.cached, u.horizon.offsets[b], u.horizon.offsets[b+1], u.packed(b)
-	var slots [block]uint32
-	asm.Prefetch(r.rows, rows[:min(block, len(rows))])
-	for lo := 0; lo < len(rows)+block; lo += block {
-		if lo < len(rows) {
-			hi := min(lo+block, len(rows))
-			asm.Prefetch(r.rows, rows[hi:min(hi+block, len(rows))])
-			for i, row := range rows[lo:hi] {
-				if int(row) >= len(r.rows) {
-					return needed, fmt.Errorf("plan: batch %d has row %d of %d: %w", b, row, len(r.rows), ErrBatch)
-				}
-				slots[i] = r.rows[row] &^ cachedBit // of a row that is not cached: nothing, and harmless
+	ahead := b >= u.horizon.current
+	if err := r.check(b, rows); err != nil {
+		return needed, err
+	}
+	var at places
+	coming := r.find(rows, 0, &at)
+	for lo := 0; lo < len(rows); lo += block {
+		here := coming
+		coming = r.find(rows[lo+len(here):], lo/block+1, &at)
+		for k, place := range here {
+			i := lo + k
+			row, use := rows[i], r.words[place]
+			if use&cachedBit != 0 {
+				needed = append(needed, entry{row, use})
+				use = 0
 			}
-			if b >= u.horizon.current {
-				for _, row := range rows[lo:hi] {
-					r.ahead.Add(int64(row >> aheadBits))
-				}
+			switch {
+			case use == 0 && ahead:
+				r.ahead.Add(int64(row >> aheadBits))
+			case use != 0 && use&accessMask <= end:
+				return needed, fmt.Errorf("plan: batch %d has row %d twice: %w", b, row, ErrBatch)
 			}
-			asm.Prefetch(r.links, slots[:hi-lo])
-		}
-		if lo == 0 {
-			continue
-		}
-		for i := lo - block; i < min(lo, len(rows)); i++ {
-			use := &r.rows[rows[i]]
-			if *use&cachedBit != 0 {
-				slot := *use &^ cachedBit
-				l := &r.links[slot]
-				if use = &l.use; l.next == idle {
-					l.next, l.use = sought, 0
-					needed = append(needed, slot)
-				}
-			}
-			if *use != 0 && *use&accessMask <= end {
-				return needed, fmt.Errorf("plan: batch %d has row %d twice: %w", b, rows[i], ErrBatch)
-			}
-			next[i] = *use - 1
-			*use = base + uint32(i) + 1
+			next[i] = use - 1
+			use = base + uint32(i) + 1
 			if packed != nil {
-				*use |= uint32(packed.Bit(int64(i))) << accessBits
+				use |= uint32(packed.Bit(int64(i))) << accessBits
 			}
+			r.words[place] = use
 		}
 	}
 	return needed, nil
 }
 
-// promote moves cached rows that are needed from the queue to their buckets.
-func (u nextUses) promote(slots []uint32) {
+// promote moves cached rows that are needed from the queue to their buckets, and gives them back their slots.
+func (u nextUses) promote(needed []entry) {
 	r := u.cached
-	for lo := 0; lo < len(slots); lo += block {
-		hi := min(lo+block, len(slots))
-		asm.Prefetch(r.links, slots[hi:min(hi+block, len(slots))])
-		for _, s := range slots[lo:hi] {
-			use := r.links[s].use - 1
-			u.buckets.push(r.links, s, use, u.horizon.batchOf(use&accessMask))
+	r.retain()
+	var at places
+	var rows [block]uint32
+	for lo := 0; lo < len(needed); lo += block {
+		some := needed[lo:min(lo+block, len(needed))]
+		for i, e := range some {
+			rows[i] = e.row
+		}
+		for i, place := range r.find(rows[:len(some)], 0, &at) {
+			e, use := some[i], r.words[place]-1
+			r.words[place] = e.use // its slot
+			u.buckets.push(entry{e.row, use}, u.horizon.batchOf(use&accessMask))
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"freshgo/core/cache"
-	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
 
@@ -75,10 +74,19 @@ func (c *Config) check() error {
 	return nil
 }
 
-// StateBytes returns the memory that a planner takes from the budget from New to Close: 4 bytes for each row of the
+// StateBytes returns the memory that a planner takes from the budget from New to Close: 12 bytes for 64 rows of the
 // graph, and some for each slot.
 func StateBytes(numRows, capacity int64) int64 {
 	return residencyBytes(numRows, min(capacity, numRows))
+}
+
+// KnownBytes returns the most memory that Plan takes for words of rows, beside SuperbatchBytes or StoredBytes: for each
+// access of the superbatch and the batches ahead, and each slot; for each row of the graph where these are many.
+func KnownBytes(numRows, accesses, capacity int64) int64 {
+	if knowsAll(numRows, accesses, capacity) {
+		return 4 * numRows
+	}
+	return 4 * (accesses + capacity)
 }
 
 // SuperbatchBytes returns the most memory that Plan takes from the budget, its plan included, where the storage is
@@ -101,7 +109,7 @@ const loadedBytes = 17
 // StoredBytes returns the most memory that Plan takes from the budget where its storage is not memory, by the accesses
 // of the superbatch and of the batches ahead, and the rows of the widest batch: buffers and records of a batch, a bit
 // for each access, which says whether packs hold the row, and the ranges into which cold rows are distributed. A plan
-// takes no memory beyond this and StateBytes.
+// takes no memory beyond this, StateBytes and KnownBytes.
 func StoredBytes(accesses, widest int64) int64 {
 	ranges := min(2*mostRanges, 2*accesses/pieceRows+1) // of two spreads
 	sorted := max(accesses/mostRanges, min(accesses, pieceRows)) * 3 * size[coldRow]()
@@ -130,13 +138,18 @@ func (p *Planner) Plan(ctx context.Context, first int64, current, ahead []Rows) 
 	s := &Superplan{First: first}
 	if err := p.plan(ctx, s, current, ahead); err != nil {
 		s.Release()
-		p.cached.wipe()
-		if p.failed = errors.Is(err, ErrBatch) || ctx.Err() != nil; !p.failed {
-			p.Reset(p.cached.remembered)
-		}
+		p.failed = errors.Is(err, ErrBatch) || ctx.Err() != nil
+		p.cached.restore()
+		p.forgetPacks()
 		return nil, err
 	}
 	return s, nil
+}
+
+// forgetPacks goes on without the packs of earlier plans.
+func (p *Planner) forgetPacks() {
+	p.packed.forgetAll()
+	p.previous = -1
 }
 
 func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Rows) error {
@@ -150,6 +163,9 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Rows)
 	if err := p.buffers.fit(p.budget, h.widest()); err != nil {
 		return err
 	}
+	if err := p.cached.know(ctx, h); err != nil {
+		return err
+	}
 	w := p.window(h, s)
 	defer w.release()
 	if err := p.residency(ctx, h, s, w); err != nil {
@@ -158,7 +174,7 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Rows)
 	if err := w.finish(ctx); err != nil {
 		return err
 	}
-	p.cached.forgetAhead()
+	p.cached.forget()
 	p.packed.remember(w)
 	p.previous = s.First
 	return nil
@@ -166,16 +182,16 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Rows)
 
 // residency plans what is cached when, and collects for w what is cold.
 func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *window) error {
-	known := nextUses{p.cached, h, newBuckets(len(h.batches)), w.cold.packed}
+	known := nextUses{p.cached, h, newBuckets(len(h.batches), p.cached.chunks), w.cold.packed}
 	if err := known.find(ctx, p.buffers.next); err != nil {
 		return err
 	}
 	run := belady{
-		residency: p.cached, index: &h.index, buckets: known.buckets, leave: &w.cold.leave, fills: w.cold.mayFill,
+		cached: p.cached, index: &h.index, buckets: known.buckets, leave: &w.cold.leave, fills: w.cold.mayFill,
 		misses: p.buffers.misses, queued: p.buffers.queued, freed: p.buffers.freed, moves: p.buffers.moves,
 	}
 	clear(run.queued)
-	clear(p.cached.touched)
+	run.untouched = p.cached.queue.n
 	s.steps = make(records, h.current)
 	trace, uses := h.loadRows(ctx, 0, h.current), h.next[:h.current].load(ctx, h.storage, loadsAhead(h.widest()))
 	defer trace.close()
@@ -215,32 +231,17 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 // a plan that failed. All packs are gone.
 func (p *Planner) Reset(resident func(yield func(slot int32, row uint32))) {
 	r := p.cached
-	if p.failed {
-		r.wipe()
-	} else {
-		r.clear()
-	}
-	p.packed.forgetAll()
-	p.previous = -1
-	held := bitset.New(r.capacity)
+	r.clear()
+	clear(r.known)
 	resident(func(slot int32, row uint32) {
-		_, cached := r.slotOf(row)
-		if int64(slot) >= r.capacity || held.Has(int64(slot)) || cached {
+		if int64(slot) >= r.capacity || r.held[slot] != 0 || !r.known.Put(int64(row)) {
 			panic(fmt.Sprintf("plan: invariant: row %d in slot %d is cached twice or beyond %d slots", row, slot, r.capacity))
 		}
-		held.Add(int64(slot))
-		r.put(uint32(slot), row)
-		r.queue.push(uint32(slot))
-		r.freeSlots--
+		r.held[slot] = row + 1
+		r.slotTop = max(r.slotTop, uint32(slot)+1)
 	})
-	r.slotTop = uint32(r.capacity)
-	for s := uint32(r.capacity); s > 0; {
-		s--
-		if !held.Has(int64(s)) {
-			r.links[s].next = r.freeSlot
-			r.freeSlot = s
-		}
-	}
+	r.queueAll()
+	p.forgetPacks()
 	p.failed = false
 }
 

@@ -39,7 +39,7 @@ func TestNewRefuses(t *testing.T) {
 		"transfer must be one of auto, random, forward, page-once, page-once+forward, scan, scan+forward, pack, "+
 			`pack+forward, pack+forward+ahead, got "fastest"`)
 
-	budget := mem.NewBudget(1000)
+	budget := mem.NewBudget(100)
 	_, err = New(budget, testConfig(1000, 10, auto))
 	require.ErrorIs(t, err, mem.ErrBudget)
 	require.Zero(t, budget.Used())
@@ -231,7 +231,8 @@ func TestPlansFitTheirMemory(t *testing.T) {
 				batches := max(60_000/width, 2)
 				trace := wide(rng, batches, width, numRows)
 				size := max(1, batches/3)
-				budget := mem.NewBudget(state + SuperbatchBytes(int64(2*size*width)))
+				accesses := int64(2 * size * width)
+				budget := mem.NewBudget(state + SuperbatchBytes(accesses) + KnownBytes(numRows, accesses, capacity))
 				p, err := New(budget, c)
 				require.NoError(t, err)
 				require.Equal(t, state, budget.Used())
@@ -256,7 +257,7 @@ func TestWithoutMemoryForItATransferIsNotPlanned(t *testing.T) {
 		for _, name := range []string{"pack+forward", scanAhead, "page-once+forward", "auto"} {
 			c := testConfig(1<<12, 800, name)
 			c.PackMemory, c.PackFile = 1<<30, 1<<30
-			budget := mem.NewBudget(StateBytes(1<<12, 800) + extra*8_000)
+			budget := mem.NewBudget(StateBytes(1<<12, 800) + KnownBytes(1<<12, 40*500, 800) + extra*8_000)
 			p, err := New(budget, c)
 			require.NoError(t, err)
 			s, err := planned(context.Background(), p, 0, trace[:40], nil)

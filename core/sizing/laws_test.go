@@ -146,3 +146,24 @@ func TestMoreMemoryIsNeverLess(t *testing.T) {
 	}
 	require.Equal(t, g.Nodes, rows)
 }
+
+// TestTheLeastMemoryWithWhatGrows: where a part of the graph grows with the memory, the error of any smaller memory has
+// a memory that works, and a byte less does not.
+func TestTheLeastMemoryWithWhatGrows(t *testing.T) {
+	r, g, c := auto(1, "belady"), onDisk(), ofBatches()
+	fixed := g.Fixed
+	g.Growing = func(memory int64) int64 { return max(1<<10, min(memory/16, 64<<20)) }
+	divide := func(memory int64) error {
+		r.Memory, g.Fixed = memory, fixed+g.Growing(memory)
+		_, err := Divide(r, g, c)
+		return err
+	}
+	var short *mem.BudgetError
+	require.ErrorAs(t, divide(1), &short)
+	least := short.Need
+	require.NoError(t, divide(least))
+	for _, memory := range []int64{least - 1, least / 2, least * 9 / 10} {
+		require.ErrorAs(t, divide(memory), &short)
+		require.Equal(t, least, short.Need)
+	}
+}

@@ -57,7 +57,7 @@ func TestMoreMemoryMovesLess(t *testing.T) {
 				}
 			}
 		}
-		all := Offers(s.request(int64(s.rows*int64(s.width)*17/16)), s.graph(), s.costs())
+		all := Offers(s.request(int64(s.rows*int64(s.width)*33/32)), s.graph(), s.costs())
 		require.Zero(t, all[len(all)-1].EpochBytes, name)
 		require.Empty(t, Offers(s.request(16<<30), s.graph(), s.costs()), name)
 	}

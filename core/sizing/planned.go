@@ -22,7 +22,7 @@ import (
 //     quarter;
 //   - an eighth is for packs in memory, a sixteenth if a scratch file takes the others, which may be as large as the
 //     features;
-//   - the planner's tables take their need;
+//   - the planner's tables take their need, and words for the rows of a plan are among traces and plans;
 //   - the rest is for cached rows.
 const (
 	mostTraces, someTraces = 2, 4 // shares, as divisors
@@ -161,9 +161,9 @@ func (z *division) plan(s *Split, room, shared int64) {
 		packs = min(packs, max(packs/2, filePacks)) // what finds no room goes to the file
 	}
 	more(&s.Packs, ask.BufferMemory, min(packs, unlimitedPacks))
-	s.TracesHeld = s.Traces / z.ask.tracesShare()
+	s.TracesHeld = ask.tracesHeld(s)
 	z.store(s, total, &room, pot)
-	s.CacheRows = z.plannedRows(s, room)
+	s.CacheRows = z.plannedRows(s, room, s.accesses(z))
 	switch s.Reorder = ask.Reorder; {
 	case s.Reorder == Auto && s.Stored:
 		s.Reorder = 0 // blocks are ordered in memory, and an order gains less than longer windows
@@ -278,7 +278,9 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 		mostPacks = ask.BufferMemory
 	}
 	traces := func(n int64) int64 {
-		bytes := plan.StoredBytes(2*z.costs.windowRows(n), nodes) + (2*inFlight(s.Working)+1)*nodes*loadedBytes
+		accesses := 2 * z.costs.windowRows(n)
+		bytes := plan.StoredBytes(accesses, nodes) + plan.KnownBytes(s.PlanRows, accesses, 0) +
+			(2*inFlight(s.Working)+1)*nodes*loadedBytes
 		if ask.History.Ahead > 0 {
 			bytes += heldSuperbatches * n * (nodes/8 + 64) // which rows are planned
 		}
@@ -321,8 +323,9 @@ func (z *division) store(s *Split, total int64, room, pot *int64) {
 		n, stored.beyond = z.bestWindow(&stored, n, left)
 	}
 	// Windows in memory as long as these are better, since nothing but packs goes to the file then.
-	inMemory := z.movement(s).planned(s.window(z), z.plannedRows(s, *room))
-	if inFile := z.movement(&stored).planned(n, z.plannedRows(s, left(n))); inFile.bytes-stored.beyond > inMemory.bytes {
+	inMemory := z.movement(s).planned(s.window(z), z.plannedRows(s, *room, s.accesses(z)))
+	inFile := z.movement(&stored).planned(n, z.plannedRows(s, left(n), 2*z.costs.windowRows(n)))
+	if inFile.bytes-stored.beyond > inMemory.bytes {
 		return
 	}
 	s.Stored, s.Superbatch, s.Buffers, s.TracesHeld, s.beyond = true, n, packs(n), held(n), stored.beyond
@@ -338,7 +341,7 @@ func (z *division) bestWindow(s *Split, most int64, room func(n int64) int64) (n
 	var windows []int64
 	var all []moved
 	for n := int64(worthBatches); ; n = min(most, n+max(1, n/nearWindows)) {
-		of := m.planned(n, z.plannedRows(s, room(n)))
+		of := m.planned(n, z.plannedRows(s, room(n), 2*z.costs.windowRows(n)))
 		windows, all, fewest = append(windows, n), append(all, of), min(fewest, of.bytes)
 		if n == most {
 			break
@@ -375,12 +378,15 @@ func (s *Split) Within(scratch int64) (superbatch, packFile int64) {
 // are held at a time.
 func (s *Split) RecordBytes() int64 { return s.Records / max(s.Superbatch, 1) }
 
-// plannedRows returns the largest capacity for room: rows, records of slots, and the planner's tables.
-func (z *division) plannedRows(s *Split, room int64) int64 {
+// plannedRows returns the largest capacity for room: rows, records of slots, and the planner's tables, with words for
+// cached rows beside those of so many accesses.
+func (z *division) plannedRows(s *Split, room, accesses int64) int64 {
 	nodes, most := s.PlanRows, min(s.cacheable(&z.graph), math.MaxInt32)
+	words := plan.KnownBytes(nodes, accesses, 0)
 	return int64(sort.Search(int(most), func(c int) bool {
 		capacity := int64(c) + 1
-		tables := plan.StateBytes(nodes, capacity) - plan.StateBytes(nodes, 0) // the rest is reserved
+		tables := plan.StateBytes(nodes, capacity) - plan.StateBytes(nodes, 0) + // the rest is reserved
+			plan.KnownBytes(nodes, accesses, capacity) - words
 		return cache.RowsBytes(capacity, s.Columns)+capacity*int64(z.costs.PlannedSlot)+tables > room
 	}))
 }

@@ -54,6 +54,9 @@ type Graph struct {
 	Tensors []Tensor
 
 	Fixed int64 // what stays in memory in any case: offsets, seeds, links; of a graph in memory its index
+	// Growing returns the part of Fixed that depends on Request.Memory, by the memory; nil: none does.
+	Growing func(memory int64) int64 `json:"-"`
+
 	Held  int64 // weights or times of a graph in memory, in the sampler's order
 	Order int64 // a permutation of the seeds
 

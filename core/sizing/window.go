@@ -57,14 +57,34 @@ func (s *Split) records(z *division, n int64) int64 {
 // PlannedBytes returns the memory of plans for a batch of this many rows: a third of the memory of three superbatches,
 // one executed, one planned and one ahead. A row has its id until it is planned, the planner's tables for the last two,
 // and its part of the plan being executed.
-func PlannedBytes(rows int64) int64 {
+func PlannedBytes(rows int64) int64 { return superbatchesBytes(rows) / heldSuperbatches }
+
+// superbatchesBytes returns the memory of plans for three superbatches of this many rows, without words of rows.
+func superbatchesBytes(rows int64) int64 {
 	const ids, executed = 4, 20
-	return (plan.SuperbatchBytes(2*rows) - plan.SuperbatchBytes(0) + (2*ids+executed)*rows) / heldSuperbatches
+	return plan.SuperbatchBytes(2*rows) - plan.SuperbatchBytes(0) + (2*ids+executed)*rows
 }
 
 // SuperbatchRoom returns the memory of plans for the batches of one superbatch, see PlannedBytes.
 func (s *Split) SuperbatchRoom() int64 {
-	return (s.Traces - s.TracesHeld - plan.SuperbatchBytes(0)) / heldSuperbatches
+	return PlannedBytes(s.superbatchRows())
+}
+
+// superbatchRows returns the most rows of a superbatch whose plans fit in Traces, with words for the rows of the graph
+// or for those of the superbatch and of the one ahead, if these are few.
+func (s *Split) superbatchRows() int64 {
+	each, word := superbatchesBytes(1), plan.KnownBytes(math.MaxInt64, 1, 0)
+	room := max(0, s.Traces-s.TracesHeld-plan.SuperbatchBytes(0))
+	few := min(room/(each+2*word), plan.FewKnown(s.PlanRows)/2)
+	return max((room-plan.KnownBytes(s.PlanRows, s.PlanRows, 0))/each, few)
+}
+
+// accesses returns the rows of a window and of the one ahead that Traces have words for.
+func (s *Split) accesses(z *division) int64 {
+	if s.Stored {
+		return 2 * z.costs.windowRows(s.Superbatch)
+	}
+	return 2 * s.superbatchRows()
 }
 
 // WindowRoom returns the room for the batches of a superbatch, and the room that a batch of a number of rows takes: the
@@ -84,8 +104,18 @@ func (s *Split) WindowRoom() (room int64, each func(rows int64) int64) {
 // meanwhile.
 func (z *division) traceBytes(n int64) int64 {
 	n = min(n, 1<<32) // far above any memory, far from overflow
-	plans := plan.SuperbatchBytes(0) + heldSuperbatches*n*PlannedBytes(max(1, z.costs.Nodes))
-	return plans + plans/(z.ask.tracesShare()-1)
+	rows := n * max(1, z.costs.Nodes)
+	plans := plan.SuperbatchBytes(0) + superbatchesBytes(rows)
+	return plans + plans/(z.ask.tracesShare()-1) + plan.KnownBytes(z.graph.planRows(), 2*rows, 0)
+}
+
+// tracesHeld returns the part of Traces for traces in memory: a share of what is beside the words of rows.
+func (r *Request) tracesHeld(s *Split) int64 {
+	share := r.tracesShare()
+	each, word := share*superbatchesBytes(1), (share-1)*plan.KnownBytes(math.MaxInt64, 1, 0)
+	few := min(s.Traces*(share-1)/(each+2*word), plan.FewKnown(s.PlanRows)/2)
+	rows := max((s.Traces-plan.KnownBytes(s.PlanRows, s.PlanRows, 0))*(share-1)/each, few)
+	return (s.Traces - plan.KnownBytes(s.PlanRows, 2*rows, 0)) / share
 }
 
 // tracesShare is the share, as a divisor, of the memory for traces and plans that traces have: less where they can go

@@ -128,12 +128,27 @@ func unreserved(z *division) int64 {
 	return z.cost(least) + z.ask.explicit() + moreForRanking(z)
 }
 
+// grown returns the smallest memory that works, where need would be the smallest if what grows with the memory took as
+// much as with the given one.
+func (g *Graph) grown(need, memory int64) int64 {
+	if g.Growing == nil {
+		return need
+	}
+	need -= g.Growing(memory)
+	smallest := need
+	for next := need + g.Growing(smallest); next > smallest; next = need + g.Growing(smallest) {
+		smallest = next // by a share of the last step
+	}
+	return smallest
+}
+
 // check returns an error with the smallest memory that works, unless the memory is enough.
 func (z *division) check(s *Split) error {
 	s.Smallest = unreserved(z)
 	if z.ask.Cache != "auto" {
 		s.Smallest += s.reserved
 	}
+	s.Smallest = z.graph.grown(s.Smallest, z.ask.Memory)
 	if z.ask.Memory >= s.Smallest {
 		return nil
 	}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -187,7 +187,9 @@ class Embedding(nn.Module):
         rows = self._rows
         rows.file.check_open()
         if not isinstance(ids, Tensor) or ids.dtype not in (torch.int64, torch.int32) or ids.device.type != "cpu":
-            raise DTypeError(f"ids must be a tensor of int64 on the CPU, got {checks.shown(ids)}")
+            away = isinstance(ids, Tensor) and ids.device.type != "cpu"
+            moved = f" on {ids.device}: move rows when they are looked up, emb(ids.cpu()).to(device)" if away else ""
+            raise DTypeError(f"ids must be a tensor of int64 on the CPU, got {checks.shown(ids)}{moved}")
         flat = ids if ids.dim() == 1 and ids.dtype == torch.int64 else ids.reshape(-1).long()
         training = self.training and torch.is_grad_enabled()
         index, missing = rows.find(flat, zeros=training)
@@ -305,6 +307,34 @@ class Embedding(nn.Module):
             "an Embedding cannot be copied, pickled or sent to another process: its rows are in a file that one "
             "process opens; save() it, and carry over state_dict()"
         )
+
+    def requires_grad_(self, requires_grad: bool = True) -> Embedding:
+        """Freeze the rows, or train them again. Frozen rows are looked up without a gradient, and no step changes them.
+        ``requires_grad_`` of a module around this one leaves them alone."""
+        self._rows.parameter.requires_grad_(requires_grad)
+        return self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Embedding:
+        """Check what ``to()``, ``half()`` and the like would make of the rows, which stay as they are in the file. A
+        model may go to another device with its tables: their rows stay on the CPU.
+
+        Raises:
+            DTypeError: another dtype of floating point
+            InvalidArgumentError: the device is meta
+        """
+        applied = fn(torch.empty(0, dtype=self.dtype))
+        if applied.device.type == "meta":
+            raise InvalidArgumentError(
+                f"the table {self._rows.file.path} cannot go to the device meta: its rows are in a file, and take no "
+                "memory without a loader"
+            )
+        if applied.dtype != self.dtype:
+            other = f", or make a table with dtype={applied.dtype}" if applied.dtype in _DTYPES else ""
+            raise DTypeError(
+                f"the rows of the table {self._rows.file.path} are {self.dtype} in its file, and cannot become "
+                f"{applied.dtype}: convert what is looked up, emb(ids).to({applied.dtype}){other}"
+            )
+        return self  # which has neither parameters nor children
 
     def extra_repr(self) -> str:
         """Return the sizes, for ``repr``."""

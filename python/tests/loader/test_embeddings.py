@@ -15,6 +15,7 @@ import torch
 from graphs import num_nodes
 from left import nothing_left
 from table_training import (
+    DIM,
     OPTIMISERS,
     OPTIONS,
     Coalesced,
@@ -329,6 +330,51 @@ def test_a_step_after_the_loop_is_refused(store: Any, tmp_path: Path) -> None:
         assert torch.equal(everything(emb), before)
 
 
+def test_a_module_is_moved_and_its_rows_are_converted_by_nobody(tmp_path: Path) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self, emb: nn.Embedding) -> None:
+            super().__init__()
+            self.emb, self.layer = emb, torch.nn.Linear(DIM, 3)
+
+    with table(tmp_path / "f.emb", 20) as emb, table(tmp_path / "b.emb", 20, dtype=torch.bfloat16) as short:
+        before = everything(emb)
+        for module in (emb, Model(emb)):
+            for convert, name in (
+                (module.half, "float16"),
+                (module.double, "float64"),
+                (module.bfloat16, r"bfloat16\), or make a table with dtype=torch.bfloat16"),
+                (lambda module=module: module.to(torch.float16), "float16"),
+            ):
+                with pytest.raises(DTypeError, match=rf"f\.emb are torch.float32 .*emb\(ids\)\.to\(torch\.{name}"):
+                    convert()
+            for away in (lambda module=module: module.to("meta"), lambda module=module: module.to_empty(device="meta")):
+                with pytest.raises(InvalidArgumentError, match=r"f\.emb cannot go to the device meta"):
+                    away()
+            assert module.to("cpu") is module and module.float() is module and module.cpu() is module
+            assert module.to("cpu", torch.float32) is module
+        with pytest.raises(DTypeError, match=r"b\.emb are torch.bfloat16 .*make a table with dtype=torch\.float32"):
+            short.float()
+        assert short.bfloat16() is short and short.dtype == torch.bfloat16
+        assert torch.equal(everything(emb), before)
+
+
+def test_frozen_rows_have_no_gradient(store: Any, tmp_path: Path) -> None:
+    with table(tmp_path / "t.emb", 3000) as emb, Loader(store, [4, 3], embeddings=emb, **OPTIONS) as loader:
+        optimizer, before = optim.Adagrad(emb.tables()), everything(emb)
+        assert emb.requires_grad_(False) is emb
+        for i, batch in enumerate(loader):
+            if i == 3:
+                emb.requires_grad_()
+            rows = emb(batch.n_id)
+            assert rows.requires_grad == (i >= 3)
+            if i == 3:
+                break
+            optimizer.step()
+            with pytest.raises(RuntimeError, match="does not require grad"):
+                rows.sum().backward()
+        assert torch.equal(everything(emb), before)
+
+
 def test_memory_that_is_short_for_plans_is_warned_of(store: Any, tmp_path: Path) -> None:
     with nn.Embedding(tmp_path / "t.emb", num_embeddings=3000, embedding_dim=512) as emb:
         with Loader(store, [4, 3], **OPTIONS, embeddings=emb) as loader:
@@ -353,6 +399,35 @@ def test_memory_that_is_short_for_plans_is_warned_of(store: Any, tmp_path: Path)
                 Loader(store, [4, 3], **little)
             with Loader(store, [4, 3], **{**little, "memory": 2 * smallest}) as loader:  # the table is free again
                 assert sum(1 for _ in loader) == len(loader)
+
+
+def test_a_fiftieth_of_the_table_is_enough(tmp_path: Path) -> None:
+    """Batches whose rows are an eighth of the memory train a table of fifty times the memory, exactly. Below the least,
+    the error says how much is needed, and that is enough."""
+    nodes, dim = 100_000, 512
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(nodes, (2, 200_000), generator=generator)
+    freshgo.convert({"num_nodes": nodes, "edge_index": edges}, tmp_path / "g", progress=False).close()
+    options: dict[str, Any] = {"batch_size": 80, "input_nodes": torch.arange(0, nodes, 50), "progress": False}
+    with nn.Embedding(tmp_path / "t.emb", num_embeddings=nodes, embedding_dim=dim, init="xavier_uniform") as emb:
+        memory = nodes * (4 * dim + 8) // 50
+        with pytest.raises(freshgo.errors.BudgetError, match=r"need at least [\d.]+ \w+") as caught:
+            Loader(tmp_path / "g", [2], **{**OPTIONS, **options, "memory": "1MiB", "embeddings": emb})
+        needed = re.search(r"need at least (\S+ \S+)", str(caught.value))
+        assert needed is not None and caught.value.minimum <= parse_size("memory", needed[1].replace(" ", "")) <= memory
+        batches = epochs(tmp_path / "g", 1, Loader, ([2],), **{**options, "memory": None})
+        assert memory / 10 < max(batch.num_nodes for batch in batches) * 4 * dim < memory / 8
+        reference = InMemory(emb)
+        optimizer, other = optim.SGD(emb.tables(), lr=0.1), torch.optim.SGD(reference.tables(), lr=0.1)
+        for given in (memory, caught.value.minimum):
+            with Loader(tmp_path / "g", [2], **{**OPTIONS, **options, "memory": given, "embeddings": emb}) as loader:
+                for batch in loader:
+                    for lookup, by in ((emb, optimizer), (reference, other)):
+                        by.zero_grad()
+                        lookup(batch.n_id).pow(2).sum().backward()
+                        by.step()
+                assert loader.stats()["memory_peak"] <= given
+            assert torch.equal(everything(emb), reference.table.weight)
 
 
 def test_a_loader_that_lends_its_memory_keeps_the_rows(store: Any, tmp_path: Path) -> None:

@@ -1,0 +1,118 @@
+package plan
+
+import (
+	"unsafe"
+
+	"freshgo/core/internal/asm"
+)
+
+// entry is a cached row in a bucket, and the access that needs it next, with packedBit, and with touchedBit where a
+// step of the plan has read or written the slot of the row.
+type entry struct{ row, use uint32 }
+
+// touchedBit marks uses, and slots, in the passes over the steps.
+const touchedBit = 1 << 31
+
+// chunk is a part of a bucket, as large as a cache line.
+type chunk struct {
+	entries [perChunk]entry
+	below   uint32 // the chunk that was filled before, or none
+	n       uint32 // entries; chunks below the first are full
+}
+
+const perChunk = 7
+
+// numChunks is the number of chunks of the residency: those below the first ones, which are full, and room for
+// residency.needed.
+func numChunks(capacity int64) int64 { return capacity/perChunk + 2 }
+
+// needed returns the end of the memory of chunks, with room for an entry of each slot. Where its entries are pushed to
+// empty buckets from the first one on, no chunk that these fill reaches an entry that was not read: perChunk entries
+// have 56 bytes, a chunk that they fill 64, and there are as many chunks as all slots fill, and one.
+func (r *residency) needed() []entry {
+	// unsafe: a chunk is made of words, as entries are, and the result lies within the chunks
+	all := unsafe.Slice((*entry)(unsafe.Pointer(unsafe.SliceData(r.chunks))), int64(len(r.chunks))*(perChunk+1))
+	return all[int64(len(all))-r.capacity:]
+}
+
+// buckets holds the cached rows that are needed within the horizon, by the batch that needs them. A bucket is a stack:
+// the last to enter is the first to be evicted, so that earlier cached rows stay on ties.
+type buckets struct {
+	first    []chunk  // by batch
+	deepest  []uint32 // by batch: the last of the chunks below, if there are any
+	chunks   []chunk  // of the residency
+	top      uint32   // chunks from here on were never used
+	free     uint32   // a chunk that is free, linked by below; or none
+	entrants []uint32 // by batch: a position of the current batch whose row wants to enter, or none
+	used     maxset   // batches with either
+}
+
+func newBuckets(batches int, chunks []chunk) *buckets {
+	k := &buckets{
+		first: make([]chunk, batches), deepest: make([]uint32, batches), chunks: chunks, free: none,
+		entrants: make([]uint32, batches), used: newMaxset(batches),
+	}
+	for i := range k.first {
+		k.first[i].below, k.entrants[i] = none, none
+	}
+	return k
+}
+
+func (k *buckets) push(e entry, batch uint32) {
+	c := &k.first[batch]
+	if c.n == perChunk {
+		k.bury(c, batch)
+	}
+	if c.n == 0 {
+		k.used.set(batch)
+	}
+	c.entries[c.n] = e
+	c.n++
+}
+
+// bury moves the full first chunk of a bucket below.
+func (k *buckets) bury(c *chunk, batch uint32) {
+	at := k.free
+	if at == none {
+		at = k.top
+		k.top++
+	} else {
+		k.free = k.chunks[at].below
+		k.ask(k.free)
+	}
+	if c.below == none {
+		k.deepest[batch] = at
+	}
+	k.chunks[at] = *c
+	c.below, c.n = at, 0
+}
+
+// pop removes the last entry of a bucket that has one.
+func (k *buckets) pop(batch uint32) entry {
+	c := &k.first[batch]
+	c.n--
+	e := c.entries[c.n]
+	if at := c.below; c.n == 0 && at != none {
+		*c = k.chunks[at]
+		k.chunks[at].below, k.free = k.free, at
+		k.ask(c.below)
+	}
+	return e
+}
+
+// ask prefetches a chunk that will be needed next, if there is one.
+func (k *buckets) ask(at uint32) {
+	if at != none {
+		asm.Prefetch(k.chunks, []uint32{at})
+	}
+}
+
+// drop empties a bucket.
+func (k *buckets) drop(batch uint32) {
+	c := &k.first[batch]
+	if c.below != none {
+		k.chunks[k.deepest[batch]].below, k.free = k.free, c.below
+	}
+	c.below, c.n = none, 0
+	k.used.clear(batch)
+}
