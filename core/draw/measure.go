@@ -119,7 +119,7 @@ func (a *gauge) measureBatches(ctx context.Context) error {
 	a.worker = <-m.Workers
 	defer func() { a.worker.Close() }()
 	a.missed = m.NewCachedTypes(make([]bool, m.Parts.Schema.NumTypes()))
-	shares := a.mayShare()
+	shares := mayShare(m, 1)
 	last, err := a.eachBatch(ctx, func(b *measuredBatch) error {
 		if shares {
 			a.batches = append(a.batches, *b)
@@ -131,9 +131,9 @@ func (a *gauge) measureBatches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer a.forgetShared()
+	defer forgetShared(a.batches)
 	if shares {
-		a.readShared(ctx)
+		readShared(ctx, m, 1, a.batches, a.draw)
 	}
 	for i := range a.batches {
 		if err := a.measure(ctx, &a.batches[i]); err != nil {
@@ -204,7 +204,7 @@ func (a *gauge) measure(ctx context.Context, b *measuredBatch) error {
 			a.of.Demand.Add(d)
 			return nil
 		}
-		if errors.Is(err, mem.ErrBudget) && (a.forgetShared() || a.observer.forget()) {
+		if errors.Is(err, mem.ErrBudget) && (forgetShared(a.batches) || a.observer.forget()) {
 			continue
 		}
 		if a.most == nil || !errors.Is(err, mem.ErrBudget) {

@@ -11,10 +11,10 @@ import (
 	"freshgo/core/sample"
 )
 
-// Measured batches whose neighbour lists are on disk share their reads (graph.Together): hop by hop, in the order of
-// the file. Each by itself, eight batches of 290,000 nodes would take two million requests.
+// Batches that are sampled at opening share their reads of neighbour lists on disk (graph.Together): hop by hop, in the
+// order of the file. Each by itself, eight batches of 290,000 nodes would take two million requests.
 
-// measuredBatch is a batch that is sampled to learn its size.
+// measuredBatch is a batch that is sampled to learn its size or its rows.
 type measuredBatch struct {
 	key     sample.Key
 	request Request
@@ -55,18 +55,26 @@ func SharesReads(m *Sampling, by *sample.Sampler) bool {
 	return !excludes && by.FetchesOnce()
 }
 
-// mayShare reports whether measured batches share their reads. Their requests are then in memory at the same time.
-func (a *gauge) mayShare() bool {
-	m := a.m
-	requests := measuredBatches * 3 * 8 * min(m.Options.BatchSize, m.Seeds.Count())
+// mayShare reports whether the batches of each of some groups share their reads. The requests of all groups are then in
+// memory at the same time.
+func mayShare(m *Sampling, groups int) bool {
+	requests := int64(groups) * measuredBatches * 3 * 8 * min(m.Options.BatchSize, m.Seeds.Count())
 	return m.Parts.Store != nil && !m.Split.Neighbors && SharesReads(m, m.Sampler) && requests <= leastTrial
 }
 
-// readShared reads what the batches draw of neighbour lists, as far as there is memory. It ignores errors: measuring
-// meets them again.
-func (a *gauge) readShared(ctx context.Context) {
-	m := a.m
-	free := m.Budget.Free() / sharedShare
+// draw draws a batch whole.
+func (a *gauge) draw(ctx context.Context, b *measuredBatch) error {
+	var g sample.Subgraph
+	return a.worker.Draw(ctx, b.key, b.request.Request, &g)
+}
+
+// readShared reads what batches draw of neighbour lists, as far as there is memory beside other groups. draw draws one
+// of them. It ignores errors: who draws the batches next meets them again.
+func readShared(
+	ctx context.Context, m *Sampling, groups int, batches []measuredBatch,
+	draw func(context.Context, *measuredBatch) error,
+) {
+	free := m.Budget.Free() / sharedShare / int64(groups)
 	atOnce := int(min(free/2/graph.TogetherBytes(1), sharedAtOnce))
 	if atOnce < leastShared || m.Budget.Reserve(mem.Trace, graph.TogetherBytes(atOnce)) != nil {
 		return
@@ -74,12 +82,12 @@ func (a *gauge) readShared(ctx context.Context) {
 	defer m.Budget.Release(mem.Trace, graph.TogetherBytes(atOnce))
 	room := new(atomic.Int64)
 	room.Store(free / 2)
-	for i := range a.batches {
-		a.batches[i].wanted = graph.NewWanted(m.Budget, room)
+	for i := range batches {
+		batches[i].wanted = graph.NewWanted(m.Budget, room)
 	}
 	var reading graph.Together
 	for range m.Parts.Schema.Hops {
-		asking, err := a.ask(ctx)
+		asking, err := ask(ctx, batches, draw)
 		if len(asking) == 0 && err == nil {
 			return
 		}
@@ -87,18 +95,19 @@ func (a *gauge) readShared(ctx context.Context) {
 			err = reading.Read(ctx, asking, atOnce)
 		}
 		if err != nil {
-			a.forgetShared()
+			forgetShared(batches)
 			return
 		}
 	}
 }
 
-// ask draws the batches as far as they go, and returns what those want that go on.
-func (a *gauge) ask(ctx context.Context) (asking []*graph.Wanted, err error) {
-	for i := range a.batches {
-		b := &a.batches[i]
-		var g sample.Subgraph
-		if err := a.worker.Draw(b.with(ctx, false), b.key, b.request.Request, &g); !errors.Is(err, sample.ErrDeferred) {
+// ask draws batches as far as they go, and returns what those want that go on.
+func ask(
+	ctx context.Context, batches []measuredBatch, draw func(context.Context, *measuredBatch) error,
+) (asking []*graph.Wanted, err error) {
+	for i := range batches {
+		b := &batches[i]
+		if err := draw(b.with(ctx, false), b); !errors.Is(err, sample.ErrDeferred) {
 			if err != nil {
 				return nil, err
 			}
@@ -112,9 +121,9 @@ func (a *gauge) ask(ctx context.Context) (asking []*graph.Wanted, err error) {
 }
 
 // forgetShared frees what was read for all batches, and reports whether anything was.
-func (a *gauge) forgetShared() (held bool) {
-	for i := range a.batches {
-		held = a.batches[i].forget() || held
+func forgetShared(batches []measuredBatch) (held bool) {
+	for i := range batches {
+		held = batches[i].forget() || held
 	}
 	return held
 }

@@ -2,7 +2,9 @@ package draw
 
 import (
 	"context"
+	"errors"
 
+	"freshgo/core/mem"
 	"freshgo/core/plan"
 	"freshgo/core/sample"
 )
@@ -37,4 +39,41 @@ func (l *RowLister) Rows(
 	}
 	l.batchRows.FillGraph(rows, &l.graph)
 	return l.batchRows.Rows, nil
+}
+
+// EachRows calls visit with the rows of the cached types that each of some batches needs, in their order. Several
+// batches share their reads of neighbour lists, which are on disk, where the budget has memory for that.
+func (l *RowLister) EachRows(
+	ctx context.Context, order *SeedOrder, numbers []int64, worker *sample.Worker, rows *CachedTypes,
+	visit func(needed []uint32),
+) error {
+	m := order.of
+	batches := make([]measuredBatch, len(numbers))
+	for i, number := range numbers {
+		batches[i].key = order.BatchKey(number)
+		if err := order.Batch(ctx, number, &batches[i].request); err != nil {
+			return err
+		}
+	}
+	draw := func(ctx context.Context, b *measuredBatch) error {
+		return m.Draw(ctx, worker, b.key, &b.request, &l.graph)
+	}
+	defer forgetShared(batches)
+	if len(batches) > 1 {
+		readShared(ctx, m, cap(m.Workers), batches, draw)
+	}
+	for i := range batches {
+		b := &batches[i]
+		err := draw(b.with(ctx, true), b)
+		if errors.Is(err, mem.ErrBudget) && forgetShared(batches) {
+			err = draw(ctx, b)
+		}
+		if err != nil {
+			return err
+		}
+		l.batchRows.FillGraph(rows, &l.graph)
+		visit(l.batchRows.Rows)
+		b.forget()
+	}
+	return nil
 }

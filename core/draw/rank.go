@@ -174,9 +174,8 @@ func countEnough(ctx context.Context, m *Sampling, seed uint64, rows *CachedType
 		most = mostWeighted * all
 	}
 	batches = max(some, min(batches, most))
-	if batches < all { // at other distances
-		clear(counter.Counts())
-		counted = 0
+	if batches < all { // the batches that are counted already are among them
+		batches -= batches % some
 	}
 	for epoch := range max(1, batches/max(1, all)) {
 		key := sample.Key{Seed: seed, Epoch: uint64(epoch)}
@@ -198,25 +197,35 @@ func countEpoch(
 		return err
 	}
 	defer order.Free()
+	group := int64(1)
+	if mayShare(m, cap(m.Workers)) {
+		group = measuredBatches
+	}
 	var next atomic.Int64 // the first of them that nobody has taken
 	var mu sync.Mutex     // guards counter
 	return guard.Each(ctx, cap(m.Workers), func(ctx context.Context, _ int) error {
 		worker := <-m.Workers
 		defer func() { m.Workers <- worker }()
 		var lister RowLister
-		for i := next.Add(1) - 1; i < some; i = next.Add(1) - 1 {
-			b := i * m.NumBatches() / some
-			if before := (b*counted + m.NumBatches() - 1) / m.NumBatches(); before < counted &&
-				before*m.NumBatches()/counted == b {
-				continue
+		var numbers []int64
+		for first := next.Add(group) - group; first < some; first = next.Add(group) - group {
+			numbers = numbers[:0]
+			for i := first; i < min(first+group, some); i++ {
+				b := i * m.NumBatches() / some
+				if before := (b*counted + m.NumBatches() - 1) / m.NumBatches(); before < counted &&
+					before*m.NumBatches()/counted == b {
+					continue
+				}
+				numbers = append(numbers, b)
 			}
-			needed, err := lister.Rows(ctx, order, b, worker, rows)
+			err := lister.EachRows(ctx, order, numbers, worker, rows, func(needed []uint32) {
+				mu.Lock()
+				counter.Add(needed)
+				mu.Unlock()
+			})
 			if err != nil {
 				return err
 			}
-			mu.Lock()
-			counter.Add(needed)
-			mu.Unlock()
 		}
 		return nil
 	})
@@ -261,8 +270,10 @@ func countSources(
 ) error {
 	s := m.Parts.Schema
 	from := counts[s.First[r.Source]:]
-	return neighbors.ScanSome(ctx, m.Budget, every, func(_ int64, sources []int64) error {
-		cache.Count(from, sources)
-		return nil
+	return cache.CountScan(from, func(count func(sources []int64)) error {
+		return neighbors.ScanSome(ctx, m.Budget, every, func(_ int64, sources []int64) error {
+			count(sources)
+			return nil
+		})
 	})
 }

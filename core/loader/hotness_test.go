@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"freshgo/core/cache"
 	"freshgo/core/draw"
 	"freshgo/core/manifest"
 	"freshgo/core/ssd"
@@ -72,6 +73,38 @@ func TestRankingGivesItsMemoryBack(t *testing.T) {
 		require.Equal(t, least["degree"], least["oracle"])
 		require.Greater(t, least["presc"], least["degree"])
 	}
+}
+
+// TestRankingSharesReads: rows are ranked alike by neighbour lists in memory and on disk, from which a hop of eight
+// batches reads each page at most once.
+func TestRankingSharesReads(t *testing.T) {
+	d := newDataset(3000, 60_000)
+	o := plain()
+	o.Cache, o.PreSCEpochs, o.BatchSize, o.Fanouts, o.Seeds = "oracle", 1, 30, []int64{4, 4}, nil
+	for v := range 32 * o.BatchSize {
+		o.Seeds = append(o.Seeds, v*3)
+	}
+	src := draw.OpenStore(d.store(t, ssd.OS))
+	scores := func(memory int64) (of cache.Hotness, bytes int64) {
+		o.Memory, o.NeighborCache, o.FeatureCache = memory, 0, 4000
+		if memory == 0 {
+			o.NeighborCache = draw.Auto
+		}
+		l := open(t, src, o)
+		require.Equal(t, memory == 0, l.draw.Split.Neighbors)
+		rows := l.draw.NewCachedTypes([]bool{true})
+		before := l.draw.Engine.Stats().Bytes
+		v, err := draw.Rank(context.Background(), &l.draw, "oracle", &rows)
+		require.NoError(t, err)
+		defer v.Close()
+		return slices.Clone(v.Hotness), l.draw.Engine.Stats().Bytes - before
+	}
+	want, _ := scores(0)
+	got, bytes := scores(24 << 20)
+	require.Equal(t, want, got)
+	const groups, hops, pages = 4, 2, 4*60_000 + ssd.PageBytes
+	require.LessOrEqual(t, bytes, int64(groups*hops*pages))
+	require.Greater(t, bytes, int64(pages)/2)
 }
 
 // TestCountedAhead: what "auto" ranks by holds the batches of two epochs of the training, of one where edges are drawn
