@@ -1,13 +1,10 @@
 package cache
 
 import (
-	"cmp"
 	"math"
-	"runtime"
 	"unsafe"
 
 	"freshgo/core/internal/asm"
-	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 )
 
@@ -40,66 +37,6 @@ func Count[I int64 | uint32](counts []uint32, rows []I) {
 			}
 		}
 	}
-}
-
-const (
-	// mostCounters bounds the threads that count: one thread scans for all of them. Arbitrary.
-	mostCounters = 4
-	// countShare is the number of neighbouring counts that one thread counts, so that threads share no line of a cache.
-	// Arbitrary beyond.
-	countShare = 1 << 12
-	// countedAtOnce is the number of rows that a thread gets at a time. Arbitrary: 32 KiB, and 0.1 ms of work.
-	countedAtOnce = 1 << 13
-	// buffers of a thread: one is counted, one waits, and one is filled.
-	buffers = 3
-)
-
-// CountScan is Count, by several threads, of all rows that scan calls its argument with. It keeps none of the rows.
-// Each thread has counts of its own: counts that threads share would have to be atomic, which costs more than the
-// threads gain.
-func CountScan(counts []uint32, scan func(count func(rows []int64)) error) error {
-	return countScan(min(runtime.NumCPU(), mostCounters), counts, scan)
-}
-
-func countScan(n int, counts []uint32, scan func(count func(rows []int64)) error) error {
-	if n == 1 || len(counts) <= countShare {
-		return scan(func(rows []int64) { Count(counts, rows) })
-	}
-	var counting guard.Group
-	full, free := make([]chan []uint32, n), make([]chan []uint32, n)
-	open := make([][]uint32, n) // by thread: rows that it is to get, with room for countedAtOnce
-	for i := range n {
-		full[i], free[i] = make(chan []uint32, buffers), make(chan []uint32, buffers)
-		for range buffers - 1 { // and the open one
-			free[i] <- make([]uint32, 0, countedAtOnce)
-		}
-		open[i] = make([]uint32, 0, countedAtOnce)
-		counting.Start(func() (err error) {
-			for rows := range full[i] {
-				if err == nil {
-					err = guard.Run(func() error { Count(counts, rows); return nil })
-				}
-				free[i] <- rows[:0]
-			}
-			return err
-		})
-	}
-	err := guard.Run(func() error {
-		return scan(func(rows []int64) {
-			for _, row := range rows {
-				i := int(uint64(row) / countShare % uint64(n))
-				if open[i] = append(open[i], uint32(row)); len(open[i]) == countedAtOnce {
-					full[i] <- open[i]
-					open[i] = <-free[i]
-				}
-			}
-		})
-	})
-	for i := range n {
-		full[i] <- open[i]
-		close(full[i])
-	}
-	return cmp.Or(err, counting.Wait())
 }
 
 // countsAsHotness turns counts into scores in place: both are four bytes wide,

@@ -270,10 +270,8 @@ func countSources(
 ) error {
 	s := m.Parts.Schema
 	from := counts[s.First[r.Source]:]
-	return cache.CountScan(from, func(count func(sources []int64)) error {
-		return neighbors.ScanSome(ctx, m.Budget, every, func(_ int64, sources []int64) error {
-			count(sources)
-			return nil
-		})
+	return neighbors.ScanSome(ctx, m.Budget, every, func(_ int64, sources []int64) error {
+		cache.Count(from, sources)
+		return nil
 	})
 }
