@@ -71,6 +71,31 @@ func TestTableFigures(t *testing.T) {
 	require.Equal(t, st.TableWritten, l.Stats().TableWritten)
 }
 
+// TestTablesKnowTheWindowAfterTheFirst: the window after the first batch is planned with the next one where training
+// changes rows, also where plans are in the scratch file.
+func TestTablesKnowTheWindowAfterTheFirst(t *testing.T) {
+	for _, trains := range []bool{false, true} {
+		m := newTableModel(t, ssd.OS, someNodes)
+		o := belady()
+		o.Superbatch, o.Scratch, o.Memory = someBatchs, t.TempDir(), 64<<20
+		if trains {
+			o.Tables = []draw.Trained{{Table: m.table}}
+		}
+		l := open(t, draw.OpenStore(someStore(t, ssd.OS)), o)
+		storePlans(t, l, 0)
+		rng := explore.Rand(t, 51, 0)
+		eachBatch(t, l, 0, func(b *batch.Batch) {
+			if trains {
+				m.train(t, rng, b, 0, "n_id")
+			}
+		})
+		spans := l.Plan().Timeline
+		planned, sampled := spans["planning"][1], spans["sampling"][2]
+		require.EqualValues(t, 1, planned[0])
+		require.Equal(t, trains, sampled[2] <= planned[1], "%v", spans)
+	}
+}
+
 // TestTableFiguresWithoutTables has none of them.
 func TestTableFiguresWithoutTables(t *testing.T) {
 	l := open(t, draw.OpenStore(someStore(t, ssd.OS)), belady())

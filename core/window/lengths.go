@@ -23,9 +23,11 @@ func firstLengths(split *sizing.Split, epochBatches int64) []int64 {
 
 // looksAhead reports whether superbatch k is planned with the batches after it. The first batch waits for nothing else.
 // Where plans are in the scratch file, the second waits for superbatch 1 alone, which may be an epoch: the one after it
-// is sampled while the rows of superbatch 1 are read.
-func looksAhead(k int, split *sizing.Split) bool {
-	return k > 1 || k == 1 && !split.Stored
+// is sampled while the rows of superbatch 1 are read. Where training changes rows it is known: else all that superbatch
+// 1 has changed would go back to the files, which would be read and written for it as a whole, and be stale in what was
+// read early.
+func looksAhead(k int, split *sizing.Split, trains bool) bool {
+	return k > 1 || k == 1 && (trains || !split.Stored)
 }
 
 // superbatchLength is the length of superbatch k, which is sampled next. Where it is an epoch, it ends with the epoch:
