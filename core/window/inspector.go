@@ -105,7 +105,8 @@ func (in *inspector) run() error {
 		freeAll(ahead)
 	}()
 	for k := 0; len(current) > 0; k++ {
-		if looksAhead(k, &in.cache.draw.Split, len(in.cache.trained.tables) > 0) && len(ahead) == 0 && in.forecaster.free(1) > 0 {
+		known := looksAhead(k, &in.cache.draw.Split, len(in.cache.trained.tables) > 0)
+		if known && len(ahead) == 0 && in.forecaster.free(1) > 0 {
 			ahead = in.sampleAhead(k+1, len(current))
 		}
 		s, err := in.plan(&current, &ahead)

@@ -228,8 +228,9 @@ def input_nodes(value: object, num_nodes: int, split: Callable[[str], Tensor]) -
         try:
             ids = as_tensor(value)
         except (TypeError, ValueError) as error:
+            why = f": {error}" if isinstance(error, DTypeError) else ""  # else NumPy's or PyTorch's words for no array
             raise DTypeError(
-                f"input_nodes must be node ids, a bool mask, a split's name or None, got {shown(value)}: {error}"
+                f"input_nodes must be node ids, a bool mask, a split's name or None, got {shown(value)}{why}"
             ) from None
     if ids.dim() != 1:
         raise InvalidArgumentError(f"input_nodes must be one-dimensional, got shape {list(ids.shape)}")

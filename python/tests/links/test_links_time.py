@@ -408,7 +408,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {**WHEN, "edge_label_time": torch.ones(LINKS).long().to_sparse()},
         TypeError,
-        "edge_label_time must be dense",
+        "edge_label_time .*dense tensor",
     ),
     ({**WHEN, "input_time": TIMES}, TypeError, "input_time"),
     ({**WHEN, "time_attr": "whenever"}, ValueError, "no tensor of the graph"),

@@ -242,7 +242,7 @@ EDGE_TIMES: dict[str, Any] = {"time_attr": "when", "input_time": np.arange(NODES
         ({**EDGE_TIMES, "input_time": np.zeros(NODES)}, DTYPE, r"integers.*float64"),
         ({**EDGE_TIMES, "input_time": [[1]]}, INVALID, r"one-dimensional"),
         ({**EDGE_TIMES, "input_time": "now"}, DTYPE, r"input_time must be integers"),
-        ({**EDGE_TIMES, "input_time": torch.ones(NODES).long().to_sparse()}, DTYPE, r"must be dense"),
+        ({**EDGE_TIMES, "input_time": torch.ones(NODES).long().to_sparse()}, DTYPE, r"dense tensor"),
         (
             {**EDGE_TIMES, "input_time": {"paper": [1]}},
             DTYPE,
