@@ -37,15 +37,13 @@ type Topology struct {
 	Unnumbered bool   // the user's numbers of edges are not known: EdgeIDs is nil, and there are no tensors of edges
 }
 
-// String is the type as messages have it: (author, writes, paper).
-func (e *EdgeType) String() string {
-	if e.Relation == "" {
-		return "all edges" // of a homogeneous store
-	}
-	return edgeTypeName(e.Source, e.Relation, e.Target)
-}
+// String is the type as messages have it: (author, writes, paper), or "all edges" of a homogeneous store.
+func (e *EdgeType) String() string { return edgeTypeName(e.Source, e.Relation, e.Target) }
 
 func edgeTypeName(source, relation, target string) string {
+	if source == "" && relation == "" && target == "" {
+		return "all edges"
+	}
 	return fmt.Sprintf("(%s, %s, %s)", source, relation, target)
 }
 

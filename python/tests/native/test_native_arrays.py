@@ -82,8 +82,8 @@ def test_tensors_and_arrays_look_the_same() -> None:
         (np.zeros(3, "M8[s]"), errors.DTypeError, "datetime64"),
         (torch.zeros(3, dtype=torch.complex64), errors.DTypeError, "complex64"),
         ([1, 2, 3], errors.DTypeError, "list"),
-        (torch.zeros(3, device="meta"), errors.InvalidArgumentError, "meta"),
-        (torch.zeros(3, 3).to_sparse(), errors.InvalidArgumentError, "sparse"),
+        (torch.zeros(3, device="meta"), errors.DTypeError, "meta"),
+        (torch.zeros(3, 3).to_sparse(), errors.DTypeError, "sparse"),
     ],
 )
 def test_what_cannot_be_described(array: Any, error: type[Exception], match: str) -> None:
