@@ -379,7 +379,7 @@ func (s *Split) Within(scratch int64) (superbatch, packFile int64) {
 func (s *Split) RecordBytes() int64 { return s.Records / max(s.Superbatch, 1) }
 
 // plannedRows returns the largest capacity for room: rows, records of slots, and the planner's tables, with words for
-// cached rows beside those of so many accesses.
+// cached rows beside the words for a number of accesses.
 func (z *division) plannedRows(s *Split, room, accesses int64) int64 {
 	nodes, most := s.PlanRows, min(s.cacheable(&z.graph), math.MaxInt32)
 	words := plan.KnownBytes(nodes, accesses, 0)

@@ -73,10 +73,14 @@ func (s *Split) SuperbatchRoom() int64 {
 // superbatchRows returns the most rows of a superbatch whose plans fit in Traces, with words for the rows of the graph
 // or for those of the superbatch and of the one ahead, if these are few.
 func (s *Split) superbatchRows() int64 {
-	each, word := superbatchesBytes(1), plan.KnownBytes(math.MaxInt64, 1, 0)
-	room := max(0, s.Traces-s.TracesHeld-plan.SuperbatchBytes(0))
-	few := min(room/(each+2*word), plan.FewKnown(s.PlanRows)/2)
-	return max((room-plan.KnownBytes(s.PlanRows, s.PlanRows, 0))/each, few)
+	return s.rowsIn(max(0, s.Traces-s.TracesHeld-plan.SuperbatchBytes(0)), superbatchesBytes(1), 1)
+}
+
+// rowsIn returns the most rows of a superbatch that fit in room, where each takes some bytes, and words count a number
+// of times.
+func (s *Split) rowsIn(room, each, times int64) int64 {
+	word, all := times*plan.KnownBytes(math.MaxInt64, 1, 0), times*plan.KnownBytes(s.PlanRows, s.PlanRows, 0)
+	return max((room-all)/each, min(room/(each+2*word), plan.FewKnown(s.PlanRows)/2))
 }
 
 // accesses returns the rows of a window and of the one ahead that Traces have words for.
@@ -112,9 +116,7 @@ func (z *division) traceBytes(n int64) int64 {
 // tracesHeld returns the part of Traces for traces in memory: a share of what is beside the words of rows.
 func (r *Request) tracesHeld(s *Split) int64 {
 	share := r.tracesShare()
-	each, word := share*superbatchesBytes(1), (share-1)*plan.KnownBytes(math.MaxInt64, 1, 0)
-	few := min(s.Traces*(share-1)/(each+2*word), plan.FewKnown(s.PlanRows)/2)
-	rows := max((s.Traces-plan.KnownBytes(s.PlanRows, s.PlanRows, 0))*(share-1)/each, few)
+	rows := s.rowsIn(s.Traces*(share-1), share*superbatchesBytes(1), share-1)
 	return (s.Traces - plan.KnownBytes(s.PlanRows, 2*rows, 0)) / share
 }
 

@@ -49,7 +49,7 @@ FGC_FN int64_t list_of(const fgc_draw &d, int64_t i, bool notes, int64_t *first,
   return d.positive != nullptr ? d.positive[node] : b - a;
 }
 
-/* The number of edges that are drawn from a list in which so many may be drawn. */
+/* The number of edges that are drawn from a list, by the number that may be drawn. */
 FGC_FN int64_t drawn_of(const fgc_draw &d, int64_t count) {
   if (d.fanout < 0 || (!d.replace && count < d.fanout)) return count;
   return count == 0 ? 0 : d.fanout;
