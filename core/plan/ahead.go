@@ -3,8 +3,8 @@ package plan
 import "math/bits"
 
 // When the steps of a plan are known, residency.words has for each row that is not cached its first access in the
-// batches ahead. A pass over that table finds these accesses by rising row, and no record of the batches is read again.
-// The table lasts until the transfer is planned.
+// batches ahead, or an access of the superbatch. A pass over that table finds the former by rising row, and no record of
+// the batches is read again. The table lasts until the transfer is planned.
 
 // aheadBits is the logarithm of the rows of the graph for which residency.ahead has one bit: a word of residency.known,
 // so that a plan of few accesses does not pass over all of a large graph. A region of the sample has whole parts.
@@ -26,11 +26,14 @@ func (r *residency) eachAhead(
 		}
 		kept, set := false, r.known[part]
 		words := r.words[r.counts[part]:][:bits.OnesCount64(set)]
+		var places [1 << aheadBits]uint8
+		n := 0
 		for i, use := range words {
-			if use == 0 || use&cachedBit != 0 {
-				continue
-			}
-			row := first + int64(bit(set, i))
+			places[n] = uint8(i)
+			n += int((uint64(r.end) - uint64(use&accessMask)) >> 63) // without a branch, which nothing predicts
+		}
+		for _, i := range places[:n] {
+			row, use := first+int64(bit(set, int(i))), words[i]
 			if row < from || row >= to || keep(uint32(row), use&accessMask-1, use>>accessBits) {
 				kept = true
 			} else {
@@ -63,7 +66,7 @@ func everywhere(uint32) bool { return true }
 func (u nextUses) settle(keep func(row, access, mark uint32) bool) {
 	for b := u.buckets.used.max(); b != none; b = u.buckets.used.max() {
 		for u.buckets.first[b].n > 0 {
-			u.cached.queue.push(u.buckets.pop(b).row)
+			u.cached.queue.push(u.buckets.pop(b).slot)
 		}
 		u.buckets.used.clear(b)
 	}

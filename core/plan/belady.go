@@ -3,16 +3,18 @@ package plan
 import (
 	"freshgo/core/cache"
 	"freshgo/core/internal/asm"
+	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
 
-// belady is MIN at batch granularity over the steps of a superbatch.
+// belady is MIN at batch granularity over the steps of a superbatch. It looks up no row: a bucket has the slots of its
+// batch's hits, and all that it decides about a later access is noted by the access (time-forward processing).
 type belady struct {
 	cached *residency
 	*index
 	*buckets
 	missed    int64 // misses so far
-	untouched int   // rows at the head of the queue that no step has touched
+	untouched int   // slots at the head of the queue that no step has touched
 	leave     *leavers
 	fills     func(pos uint32) bool // whether the prologue could read a row of the current batch into its slot
 
@@ -34,13 +36,13 @@ const missLeft = cache.Miss - 1
 
 // leavers collects rows that leave the cache, or are not admitted, with a known next use.
 type leavers struct {
-	cached *residency
 	end    uint32 // the first access of the batches ahead
 	wanted bool
 	depth  uint32
 	events []leaver     // for the current batch; with room for all rows of the widest
 	counts []int64      // by batch that needs them
-	ahead  positionSets // of the rows that batches ahead need
+	left   bitset.Set   // accesses of the superbatch to rows that can be set aside before; nil: not wanted
+	ahead  positionSets // of such rows that batches ahead need
 	*horizon
 	budget *mem.Budget
 }
@@ -51,118 +53,118 @@ type leaver struct {
 	from   int32
 }
 
-// departures lists rows that leave at a batch and are needed again, up to a block. Their entries in other tables are
-// prefetched together.
-type departures struct {
-	n         int
-	rows      [block]uint32
-	uses      [block]uint32 // the accesses that need them, with packedBit and touchedBit
-	batches   [block]uint32 // of these accesses
-	positions [block]uint32 // in the current batch, of rows that are not cached
-}
-
-// add adds a row and reports whether the block is full.
-func (d *departures) add(e entry, batch, position uint32) bool {
-	d.rows[d.n], d.uses[d.n], d.batches[d.n], d.positions[d.n] = e.row, e.use, batch, position
-	d.n++
-	return d.n == block
-}
-
-// note collects rows that leave at batch now and can be set aside: packs of earlier plans do not hold them, and the
-// packs that they go to are complete in time. It empties the block, and appends to freed the slots of those that were
-// cached. The table then marks these rows, and has, of rows that only batches ahead need, the first such access, as of
-// rows that no batch of the superbatch needs (see eachAhead).
-func (l *leavers) note(now uint32, d *departures, freed []uint32) []uint32 {
-	var at places
-	for i, place := range l.cached.find(d.rows[:d.n], 0, &at) {
-		use, was := d.uses[i], l.cached.words[place]
-		access, then, word := use&accessMask, d.batches[i], uint32(0)
-		from := ^int32(d.positions[i])
-		if was&cachedBit != 0 {
-			from = int32(was &^ cachedBit)
-			freed = append(freed, was&^cachedBit|use&touchedBit)
-		}
-		packed := use&packedBit != 0
-		if access >= l.end && !packed {
-			word = access + 1
-		}
-		if l.wanted && !packed && then-now > l.depth {
-			l.events = append(l.events, leaver{access, from})
-			l.counts[then]++
-			word |= leftBit
-			if access >= l.end {
-				l.ahead.add(l.budget, int(then)-l.current, l.batches[then].Len(), int32(access-l.offsets[then]))
-			}
-		}
-		l.cached.words[place] = word
+// note records that a row leaves at batch now which batch then needs next, for use. It is set aside if packs of earlier
+// plans do not hold it, and the pack that it goes to is complete in time. What only a batch ahead needs is returned, as
+// a word for the table of the residency; else 0.
+func (l *leavers) note(now, then, use uint32, from int32) (word uint32) {
+	if use&packedBit != 0 {
+		return 0
 	}
-	d.n = 0
-	return freed
+	access := use & accessMask
+	ahead := access >= l.end
+	if ahead {
+		word = access + 1
+	}
+	if l.wanted && then-now > l.depth {
+		l.events = append(l.events, leaver{access, from})
+		l.counts[then]++
+		if ahead {
+			word |= leftBit
+			l.ahead.add(l.budget, int(then)-l.current, l.batches[then].Len(), int32(access-l.offsets[then]))
+		} else {
+			l.left.Add(int64(access))
+		}
+	}
+	return word
+}
+
+// aheads lists rows that leave and that only batches ahead need, up to a block. Their words are prefetched together.
+type aheads struct {
+	n           int
+	rows, words [block]uint32
+}
+
+// add adds a row with its word.
+func (a *aheads) add(r *residency, row, word uint32) {
+	a.rows[a.n], a.words[a.n] = row, word
+	if a.n++; a.n == block {
+		a.store(r)
+	}
+}
+
+// store puts the words into the table, and empties the block. The table then has the first access of batches ahead to
+// the row, as to a row that no batch of the superbatch needs (see eachAhead).
+func (a *aheads) store(r *residency) {
+	var buffer [block]uint32
+	at := r.places(a.rows[:a.n], buffer[:])
+	asm.Prefetch(r.words, at)
+	for i, place := range at {
+		r.words[place] = a.words[i]
+	}
+	a.n = 0
 }
 
 // step plans batch b of the superbatch. A move into a slot that nothing needs before it (see Prologue.Fill) has the
 // complement of its slot.
 func (p *belady) step(b uint32, rows Batch, next []uint32, slots []int32) []cache.Move {
 	p.rows, p.next = rows, next
-	p.drop(b) // all of them are rows of this batch
-	wanting := p.gather(slots)
+	wanting := p.gather(b, slots)
 	free := p.cached.freeSlots
 	p.freed, p.leave.events = p.freed[:0], p.leave.events[:0]
 	p.evict(b, wanting-free)
 	return p.admit(wanting, free)
 }
 
-// gather resolves the rows of a batch, gives hits their next use, and collects misses. It returns the number of misses
-// with a next use.
-func (p *belady) gather(slots []int32) (wanting int64) {
+// gather finds the slots of the rows of a batch, gives hits their next use, and collects misses. It returns the number
+// of misses with a next use.
+func (p *belady) gather(b uint32, slots []int32) (wanting int64) {
+	base := p.offsets[b]
+	for i := range slots {
+		slots[i] = cache.Miss
+	}
+	p.empty(b, func(entries []entry) {
+		for _, e := range entries {
+			slots[e.use&accessMask-base] = int32(e.slot)
+		}
+	})
 	p.misses = p.misses[:0]
-	var at places
-	coming := p.cached.find(p.rows, 0, &at)
-	for lo := 0; lo < len(p.rows); lo += block {
-		here := coming
-		coming = p.cached.find(p.rows[lo+len(here):], lo/block+1, &at)
-		for k, place := range here {
-			i := lo + k
-			row, use, word := p.rows[i], p.next[i], p.cached.words[place]
-			if word&cachedBit != 0 {
-				slots[i] = int32(word &^ cachedBit)
-				if use == none {
-					p.cached.queue.push(row)
-				} else {
-					p.push(entry{row, use | touchedBit}, p.batchOf(use&accessMask))
-				}
-				continue
-			}
-			if slots[i] = cache.Miss; word == leftBit {
-				slots[i] = missLeft
-			}
-			if word != 0 {
-				p.cached.words[place] = 0
-			}
-			p.misses = append(p.misses, uint32(i))
-			if use != none {
-				wanting++
-			}
+	for i, slot := range slots {
+		use := p.next[i]
+		if slot >= 0 {
+			p.use(uint32(slot), use)
+			continue
+		}
+		if p.leave.left != nil && p.leave.left.Has(int64(base)+int64(i)) {
+			slots[i] = missLeft
+		}
+		p.misses = append(p.misses, uint32(i))
+		if use != none {
+			wanting++
 		}
 	}
 	p.missed += int64(len(p.misses))
 	return wanting
 }
 
+// use files a slot that the current batch touches by the next use of its row.
+func (p *belady) use(slot, use uint32) {
+	if use == none {
+		p.cached.queue.push(slot)
+	} else {
+		p.push(entry{slot, use | touchedBit}, p.batchOf(use&accessMask))
+	}
+}
+
 // evict finds slots for the misses of the batch that have a next use, as far as they are worth it: slots without a
 // known use first, then the rows with the farthest next use, including the misses themselves.
 func (p *belady) evict(b uint32, excess int64) {
-	var at places
 	for excess > 0 && p.cached.queue.n > 0 {
-		some := p.cached.queue.popSome(int(min(block, excess)))
-		for _, place := range p.cached.find(some, 0, &at) {
-			word := &p.cached.words[place]
-			slot := *word &^ cachedBit
+		some := p.cached.queue.popSome(int(excess))
+		for _, slot := range some {
 			if p.untouched--; p.untouched < 0 {
 				slot |= touchedBit
 			}
 			p.freed = append(p.freed, slot)
-			*word = 0
 		}
 		excess -= int64(len(some))
 	}
@@ -177,25 +179,27 @@ func (p *belady) evict(b uint32, excess int64) {
 			p.used.set(then)
 		}
 	}
-	var gone departures
+	var ahead aheads
 	for ; excess > 0; excess-- {
 		then := p.used.max()
-		var full bool
 		if i := p.entrants[then]; i != none {
 			p.entrants[then] = p.queued[i]
 			p.queued[i] = rejected
-			full = gone.add(entry{p.rows[i], p.next[i]}, then, i)
+			if word := p.leave.note(b, then, p.next[i], ^int32(i)); word != 0 {
+				ahead.add(p.cached, p.rows[i], word)
+			}
 		} else {
-			full = gone.add(p.pop(then), then, none)
-		}
-		if full {
-			p.freed = p.leave.note(b, &gone, p.freed)
+			e := p.pop(then)
+			p.freed = append(p.freed, e.slot|e.use&touchedBit)
+			if word := p.leave.note(b, then, e.use, int32(e.slot)); word != 0 {
+				ahead.add(p.cached, p.cached.held[e.slot]-1, word)
+			}
 		}
 		if p.first[then].n == 0 && p.entrants[then] == none {
 			p.used.clear(then)
 		}
 	}
-	p.freed = p.leave.note(b, &gone, p.freed)
+	ahead.store(p.cached)
 }
 
 // admit lets in those misses that were not rejected, and others as far as slots were free to begin with.
@@ -219,28 +223,22 @@ func (p *belady) admit(wanting, free int64) []cache.Move {
 		entering = append(entering, i)
 	}
 	moves := p.moves[:0]
-	var at places
-	var rows, slots [block]uint32
+	var slots [block]uint32
 	for lo := 0; lo < len(entering); lo += block {
 		some := entering[lo:min(lo+block, len(entering))]
-		for k, i := range some {
-			rows[k] = p.rows[i]
+		for k := range some {
 			if at := lo + k; at < len(p.freed) {
-				slots[k] = p.freed[at] &^ touchedBit
+				slots[k] = p.freed[at]
 			} else {
 				slots[k] = p.cached.takeSlot()
 			}
+			slots[k] &^= touchedBit
 		}
-		found := p.cached.find(rows[:len(some)], 0, &at)
 		asm.Prefetch(p.cached.held, slots[:len(some)])
 		for k, i := range some {
-			s, use := slots[k], p.next[i]
-			p.cached.words[found[k]], p.cached.held[s] = cachedBit|s, rows[k]+1
-			if use == none {
-				p.cached.queue.push(rows[k])
-			} else {
-				p.push(entry{rows[k], use | touchedBit}, p.batchOf(use&accessMask))
-			}
+			s := slots[k]
+			p.cached.held[s] = p.rows[i] + 1
+			p.use(s, p.next[i])
 			to := int32(s)
 			if at := lo + k; (at >= len(p.freed) || p.freed[at]&touchedBit == 0) && p.fills(i) {
 				to = ^to

@@ -135,9 +135,9 @@ func BenchmarkLimit(b *testing.B) {
 	for b.Loop() {
 		for _, batch := range trace {
 			start := processorTime()
-			for lo := 0; lo < len(batch); lo += block {
-				hi := min(lo+block, len(batch))
-				asm.Prefetch(rows, batch[hi:min(hi+block, len(batch))])
+			for lo := 0; lo < len(batch); lo += stride {
+				hi := min(lo+stride, len(batch))
+				asm.Prefetch(rows, batch[min(lo+reach, len(batch)):min(hi+reach, len(batch))])
 				for i, row := range batch[lo:hi] {
 					next[lo+i] = rows[row]
 					rows[row] = uint32(lo + i)

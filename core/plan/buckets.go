@@ -6,37 +6,29 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// entry is a cached row in a bucket, and the access that needs it next, with packedBit, and with touchedBit where a
-// step of the plan has read or written the slot of the row.
-type entry struct{ row, use uint32 }
+// entry is the slot of a cached row, and the access that needs the row next, with packedBit, and with touchedBit where a
+// step of the plan has read or written the slot.
+type entry struct{ slot, use uint32 }
 
-// touchedBit marks uses, and slots, in the passes over the steps.
+// touchedBit marks uses, and slots, in the pass over the steps.
 const touchedBit = 1 << 31
 
-// chunk is a part of a bucket, as large as a cache line.
+// chunk is a part of a bucket, of four cache lines: who walks through a bucket waits for memory once in perChunk
+// entries.
 type chunk struct {
 	entries [perChunk]entry
 	below   uint32 // the chunk that was filled before, or none
 	n       uint32 // entries; chunks below the first are full
 }
 
-const perChunk = 7
+const perChunk = 31
 
-// numChunks is the number of chunks of the residency: those below the first ones, which are full, and room for
-// residency.needed.
-func numChunks(capacity int64) int64 { return capacity/perChunk + 2 }
+// numChunks is the number of chunks of the residency: those below the first ones, which are full.
+func numChunks(capacity int64) int64 { return capacity/perChunk + 1 }
 
-// needed returns the end of the memory of chunks, with room for an entry of each slot. Where its entries are pushed to
-// empty buckets from the first one on, no chunk that these fill reaches an entry that was not read: perChunk entries
-// have 56 bytes, a chunk that they fill 64, and there are as many chunks as all slots fill, and one.
-func (r *residency) needed() []entry {
-	// unsafe: a chunk is made of words, as entries are, and the result lies within the chunks
-	all := unsafe.Slice((*entry)(unsafe.Pointer(unsafe.SliceData(r.chunks))), int64(len(r.chunks))*(perChunk+1))
-	return all[int64(len(all))-r.capacity:]
-}
-
-// buckets holds the cached rows that are needed within the horizon, by the batch that needs them. A bucket is a stack:
-// the last to enter is the first to be evicted, so that earlier cached rows stay on ties.
+// buckets holds the slots of cached rows that are needed within the horizon, by the batch that needs them: when a step
+// comes to its bucket, it knows its hits, and looks up no row. A bucket is a stack: the last to enter is the first to be
+// evicted, so that earlier cached rows stay on ties.
 type buckets struct {
 	first    []chunk  // by batch
 	deepest  []uint32 // by batch: the last of the chunks below, if there are any
@@ -103,13 +95,20 @@ func (k *buckets) pop(batch uint32) entry {
 // ask prefetches a chunk that will be needed next, if there is one.
 func (k *buckets) ask(at uint32) {
 	if at != none {
-		asm.Prefetch(k.chunks, []uint32{at})
+		// unsafe: the chunk is only prefetched
+		asm.PrefetchRange(unsafe.Pointer(&k.chunks[at]), int(size[chunk]()))
 	}
 }
 
-// drop empties a bucket.
-func (k *buckets) drop(batch uint32) {
+// empty calls visit with all entries of a bucket, in parts, and removes them.
+func (k *buckets) empty(batch uint32, visit func(entries []entry)) {
 	c := &k.first[batch]
+	k.ask(c.below)
+	visit(c.entries[:c.n])
+	for at := c.below; at != none; at = k.chunks[at].below {
+		k.ask(k.chunks[at].below)
+		visit(k.chunks[at].entries[:])
+	}
 	if c.below != none {
 		k.chunks[k.deepest[batch]].below, k.free = k.free, c.below
 	}

@@ -35,6 +35,7 @@ type cold struct {
 	records records   // by batch: its cold rows (see packCold), then the slots of those that the prologue could fill
 	leavers records   // by batch: the rows that leave there
 	without error     // why there are none: no memory, which is no reason to give the plan up
+	passing arena     // of leave.left, until the steps are planned: what a transfer takes is no less
 	buffer  []coldRow // of the widest batch
 	words   []uint32  // bits of the widest batch, for three sets
 
@@ -63,6 +64,9 @@ func (c *cold) prepare(w *window) {
 	var err error
 	if c.buffer, err = alloc[coldRow](&w.memory, w.widest()); err == nil {
 		c.leave.events, err = alloc[leaver](&w.memory, w.widest())
+	}
+	if err == nil && c.leave.wanted {
+		c.leave.left, err = alloc[uint64](&c.passing, int(bitset.Words(int64(w.currentEnd()))))
 	}
 	if err != nil {
 		c.giveUp(err)
@@ -105,6 +109,8 @@ func (c *cold) keep(b int, all []coldRow, slots []uint32, leavers []leaver) (err
 }
 
 func (c *cold) free() {
+	c.passing.release()
+	c.leave.left = nil
 	c.records.freeAll()
 	c.leavers.freeAll()
 	c.leave.ahead.free()

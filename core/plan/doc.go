@@ -23,7 +23,7 @@
 // (KnownBytes, StoredBytes); if it is memory, records are added (SuperbatchBytes).
 //
 // The loader calls New once and Plan once per superbatch, one call at a time. A Plan costs O(accesses): on one core,
-// ten to twenty times a prefetched word of the table of rows that is read and written (BenchmarkLimit), the least if
-// nothing is ahead and the transfer is given. For the batches ahead it also passes over the parts of the table of rows
-// that they need: twice, and up to three times more where rows are read along.
+// about ten times a prefetched word of the table of rows that is read and written (BenchmarkLimit), as such a word is
+// touched only to find next uses. For the batches ahead it also passes over the parts of the table of rows that they
+// need: twice, and up to three times more where rows are read along.
 package plan

@@ -75,7 +75,7 @@ func (c *Config) check() error {
 }
 
 // StateBytes returns the memory that a planner takes from the budget from New to Close: 12 bytes for 64 rows of the
-// graph, and some for each slot.
+// graph, and 20.3 for each slot.
 func StateBytes(numRows, capacity int64) int64 {
 	return residencyBytes(numRows, min(capacity, numRows))
 }
@@ -183,7 +183,7 @@ func (p *Planner) plan(ctx context.Context, s *Superplan, current, ahead []Rows)
 // residency plans what is cached when, and collects for w what is cold.
 func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *window) error {
 	known := nextUses{p.cached, h, newBuckets(len(h.batches), p.cached.chunks), w.cold.packed}
-	if err := known.find(ctx, p.buffers.next); err != nil {
+	if err := known.find(ctx, p.buffers.next, p.buffers.misses); err != nil {
 		return err
 	}
 	run := belady{
@@ -223,6 +223,7 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 		}
 	}
 	w.missed = run.missed
+	w.cold.passing.release()
 	known.settle(w.cold.keepAhead)
 	return nil
 }

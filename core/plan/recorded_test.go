@@ -21,9 +21,10 @@ const recordedPlans = 300
 // recordedWays is the number of transfers of that planner, the first ones: no scan read rows of the batches ahead.
 const recordedWays = 8
 
-// TestPlansAreThoseRecorded holds plans to those of an earlier planner, which had a table of all that it knew in memory
-// instead of passes over a trace. Its plans were recorded, under each transfer that can be forced: whatever changes
-// them must say why.
+// TestPlansAreThoseRecorded holds plans to those of an earlier planner, which looked up the row of each access in every
+// pass. Its plans were recorded, under each transfer that can be forced: whatever changes them must say why. (Of cached
+// rows that a plan needs in the same batch, it evicted those first that had entered the cache last, where planners before
+// evicted those first that were needed last in the end: the recorded one was changed so.)
 func TestPlansAreThoseRecorded(t *testing.T) {
 	text, err := os.ReadFile("testdata/recorded.json")
 	require.NoError(t, err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/bits"
 
-	"freshgo/core/internal/asm"
 	"freshgo/core/internal/bitset"
 	"freshgo/core/mem"
 )
@@ -13,12 +12,9 @@ import (
 // none is no access, no slot.
 const none = ^uint32(0)
 
-// cachedBit, in residency.words, marks a row that is cached: below it is its slot.
-const cachedBit = 1 << 31
-
 // Accesses take 30 bits. The bit above is a mark. packedBit, in next uses, says that a pack of an earlier plan holds
 // the row for that access. leftBit, in residency.words once a row has left the cache, says that the row can be set
-// aside for its next access; alone it stands for an access of the superbatch.
+// aside for its next access.
 const (
 	accessBits = 30
 	packedBit  = 1 << accessBits
@@ -30,9 +26,9 @@ const (
 // bytes for 64 rows of the graph. While a plan is made there is a word for each row of the graph, or for those that it
 // knows, the cached ones and those of its batches, where these are few.
 //
-// Cached rows that are needed within the horizon are in buckets by the batch that needs them (buckets); all others are
-// in a queue, the longest without a known use first. Buckets and queue have the rows themselves, one after another, and
-// nothing by slot: a row that is needed again costs one access to memory that no processor cache holds, to its word.
+// Slots whose rows are needed within the horizon are in buckets by the batch that needs them (buckets); all others are
+// in a queue, the longest without a known use first. So an access reads and writes memory that no processor cache holds
+// once, its word, when next uses are found.
 type residency struct {
 	numRows, capacity int64
 	budget            *mem.Budget
@@ -41,9 +37,10 @@ type residency struct {
 	known  bitset.Set
 	counts []uint32
 	all    bool // every row is known
-	// by known row, rising: its slot with cachedBit; else its first access so far (of cached rows too, until the steps),
-	// or from the steps on its next, + 1, with packedBit or leftBit; else 0
+	// by known row, rising: its first access so far + 1, with packedBit; from the steps on that of rows which are not
+	// cached, or of the batches ahead once they have left, with leftBit; else 0
 	words []uint32
+	end   uint32     // the first access of the batches ahead
 	ahead bitset.Set // by part of the rows (aheadBits): batches ahead have one of them
 
 	held      []uint32 // by slot: its row + 1, or 0
@@ -82,7 +79,7 @@ func newResidency(budget *mem.Budget, numRows, capacity int64) (*residency, erro
 	r.known = mem.View[uint64](take(bitset.Bytes(numRows)))
 	r.ahead = mem.View[uint64](take(bitset.Bytes(aheadParts(numRows))))
 	r.counts = mem.View[uint32](take(bitset.Words(numRows) * 4))
-	r.queue.rows = mem.View[uint32](take(capacity * 4))
+	r.queue.slots = mem.View[uint32](take(capacity * 4))
 	r.held = mem.View[uint32](take(capacity * 4))
 	r.before = mem.View[uint32](take(capacity * 4))
 	return r, nil
@@ -126,28 +123,8 @@ func (r *residency) know(ctx context.Context, h *horizon) error {
 	if err != nil {
 		return err
 	}
-	r.block, r.words = block, mem.Slice[uint32](block)
-	r.seat()
+	r.block, r.words, r.end = block, mem.Slice[uint32](block), uint32(h.currentEnd())
 	return nil
-}
-
-// seat puts the slots of the cached rows into their words.
-func (r *residency) seat() {
-	var at places
-	var rows, slots [block]uint32
-	n := 0
-	for s := range r.slotTop {
-		if row := r.held[s]; row != 0 {
-			rows[n], slots[n] = row-1, s
-			n++
-		}
-		if n == block || s+1 == r.slotTop {
-			for i, place := range r.find(rows[:n], 0, &at) {
-				r.words[place] = cachedBit | slots[i]
-			}
-			n = 0
-		}
-	}
 }
 
 // knowBatches makes the cached rows and the rows of the horizon known.
@@ -190,25 +167,15 @@ func (r *residency) check(b int, rows []uint32) error {
 	return nil
 }
 
-// place returns the place of a known row in words.
-func (r *residency) place(row uint32) uint32 {
-	return r.counts[row>>6] + uint32(bits.OnesCount64(r.known[row>>6]&(1<<(row&63)-1)))
-}
-
-// places holds the places of a block of rows and of the next block, in turns.
-type places [2][block]uint32
-
-// find looks up the first block of known rows, for the n-th time, and prefetches their words.
-func (r *residency) find(rows []uint32, n int, at *places) []uint32 {
-	found := rows[:min(block, len(rows))]
-	if !r.all {
-		for i, row := range found {
-			at[n&1][i] = r.place(row)
-		}
-		found = at[n&1][:len(found)]
+// places returns the places of known rows in words, in the memory of buffer where they are not the rows themselves.
+func (r *residency) places(rows, buffer []uint32) []uint32 {
+	if r.all {
+		return rows
 	}
-	asm.Prefetch(r.words, found)
-	return found
+	for i, row := range rows {
+		buffer[i] = r.counts[row>>6] + uint32(bits.OnesCount64(r.known[row>>6]&(1<<(row&63)-1)))
+	}
+	return buffer[:len(rows)]
 }
 
 // forget ends a plan: rows that are not cached are not known.
@@ -244,9 +211,9 @@ func (r *residency) restore() {
 
 // queueAll makes all that is cached idle.
 func (r *residency) queueAll() {
-	for _, row := range r.held[:r.slotTop] {
+	for s, row := range r.held[:r.slotTop] {
 		if row != 0 {
-			r.queue.push(row - 1)
+			r.queue.push(uint32(s))
 			r.freeSlots--
 		}
 	}

@@ -71,12 +71,18 @@ func newSpread[T any](a *arena, storage Storage, keys *histogram) (*spread[T], e
 	sums = append(sums, sum)
 	s.most = sums
 	s.parts, s.counts = make([]records, len(sums)), make([]int, len(sums))
+	room := func(n int64) int { return int(min(n, spreadBytes/size[T]())) }
+	all := 0
 	for _, n := range sums {
-		buffer, err := alloc[T](a, int(min(n, spreadBytes/size[T]())))
-		if err != nil {
-			return nil, err
-		}
-		s.buffers = append(s.buffers, buffer[:0])
+		all += room(n)
+	}
+	memory, err := alloc[T](a, all) // at once, so that it has huge pages
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range sums {
+		s.buffers = append(s.buffers, memory[:0:room(n)])
+		memory = memory[room(n):]
 	}
 	return s, nil
 }
