@@ -3,8 +3,8 @@ package plan
 import "math/bits"
 
 // When the steps of a plan are known, residency.words has for each row that is not cached its first access in the
-// batches ahead, or an access of the superbatch. A pass over that table finds the former by rising row, and no record of
-// the batches is read again. The table lasts until the transfer is planned.
+// batches ahead, or an access of the superbatch. A pass over that table finds the former by rising row, and no record
+// of the batches is read again. The table lasts until the transfer is planned.
 
 // aheadBits is the logarithm of the rows of the graph for which residency.ahead has one bit: a word of residency.known,
 // so that a plan of few accesses does not pass over all of a large graph. A region of the sample has whole parts.

@@ -6,8 +6,8 @@ import (
 	"freshgo/core/internal/asm"
 )
 
-// entry is the slot of a cached row, and the access that needs the row next, with packedBit, and with touchedBit where a
-// step of the plan has read or written the slot.
+// entry is the slot of a cached row, and the access that needs the row next, with packedBit, and with touchedBit where
+// a step of the plan has read or written the slot.
 type entry struct{ slot, use uint32 }
 
 // touchedBit marks uses, and slots, in the pass over the steps.
@@ -27,8 +27,8 @@ const perChunk = 31
 func numChunks(capacity int64) int64 { return capacity/perChunk + 1 }
 
 // buckets holds the slots of cached rows that are needed within the horizon, by the batch that needs them: when a step
-// comes to its bucket, it knows its hits, and looks up no row. A bucket is a stack: the last to enter is the first to be
-// evicted, so that earlier cached rows stay on ties.
+// comes to its bucket, it knows its hits, and looks up no row. A bucket is a stack: the last to enter is the first to
+// be evicted, so that earlier cached rows stay on ties.
 type buckets struct {
 	first    []chunk  // by batch
 	deepest  []uint32 // by batch: the last of the chunks below, if there are any

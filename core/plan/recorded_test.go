@@ -22,9 +22,9 @@ const recordedPlans = 300
 const recordedWays = 8
 
 // TestPlansAreThoseRecorded holds plans to those of an earlier planner, which looked up the row of each access in every
-// pass. Its plans were recorded, under each transfer that can be forced: whatever changes them must say why. (Of cached
-// rows that a plan needs in the same batch, it evicted those first that had entered the cache last, where planners before
-// evicted those first that were needed last in the end: the recorded one was changed so.)
+// pass. Its plans were recorded, under each transfer that can be forced: whatever changes them must say why. (The rows
+// that are cached when a plan begins entered the bucket of a batch by their last use. They enter by how long they have
+// been idle since the planner looks up no row: the one that was recorded had this order.)
 func TestPlansAreThoseRecorded(t *testing.T) {
 	text, err := os.ReadFile("testdata/recorded.json")
 	require.NoError(t, err)
