@@ -60,9 +60,6 @@ func (u nextUses) find(ctx context.Context, buffer, places []uint32) error {
 func (u nextUses) findBatch(b int, rows Batch, next, buffer []uint32) error {
 	r, base, end, packed := u.cached, u.horizon.offsets[b], u.horizon.offsets[b+1], u.packed(b)
 	ahead := b >= u.horizon.current
-	if err := r.check(b, rows); err != nil {
-		return err
-	}
 	words, at := r.words, r.places(rows, buffer)
 	next = next[:len(at)]
 	asm.Prefetch(words, at[:min(reach, len(at))])
@@ -70,6 +67,9 @@ func (u nextUses) findBatch(b int, rows Batch, next, buffer []uint32) error {
 		hi := min(lo+stride, len(at))
 		asm.Prefetch(words, at[min(lo+reach, len(at)):min(hi+reach, len(at))])
 		for i := lo; i < hi; i++ {
+			if int(at[i]) >= len(words) {
+				return r.check(b, rows)
+			}
 			use := words[at[i]]
 			if use != 0 && use&accessMask <= end {
 				return fmt.Errorf("plan: batch %d has row %d twice: %w", b, rows[i], ErrBatch)

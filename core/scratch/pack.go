@@ -34,18 +34,22 @@ func PackBytes(rows, rowBytes int) int64 { return int64(rows) * (posBytes + int6
 // It lies in parts: one in memory, else a chunk of the file each. A part is its rows, one after the other, and then
 // their positions, so that many rows are copied in one go.
 type Pack struct {
-	pool     *Pool
-	rows     int64
+	// What adding a row needs, in one cache line.
 	rowBytes int
+	rows     int32
+	added    int32      // rows
+	mu       sync.Mutex // held while rows are added; guards all but rows, rowBytes, pool and gate
+	part     []byte     // the part that fills
+	held     int32      // its rows
+	most     int32      // and their limit; where there are as many, the next part has not begun
+	sealed   bool
+	closed   bool
 
-	gate sync.RWMutex // held for reading by Read, so that Close waits for it; taken before mu
-
-	mu     sync.Mutex // held while rows are added; guards all below
-	added  int64      // rows
-	sealed bool
-	closed bool
 	block  *mem.Block // the rows, when they are in memory
 	stream *stream    // else where they are
+
+	pool *Pool
+	gate sync.RWMutex // held for reading by Read, so that Close waits for it; taken before mu
 }
 
 // Positions holds the positions of rows that are read.
@@ -64,7 +68,7 @@ func (p *Pool) NewPack(count, rowBytes int) (*Pack, error) {
 	if count < 0 || count > math.MaxInt32 || rowBytes < 1 || rowBytes > math.MaxInt32 {
 		panic(fmt.Sprintf("scratch: a pack of %d rows of %d bytes", count, rowBytes))
 	}
-	k := &Pack{pool: p, rows: int64(count), rowBytes: rowBytes}
+	k := &Pack{pool: p, rows: int32(count), rowBytes: rowBytes}
 	block, inMemory := p.alloc(PackBytes(count, rowBytes), true)
 	if inMemory == nil {
 		k.block = block
@@ -81,8 +85,8 @@ func (p *Pool) NewPack(count, rowBytes int) (*Pack, error) {
 		if perChunk == 0 {
 			return 0, 0, 0
 		}
-		n := (k.rows + perChunk - 1) / perChunk
-		return n, int(perChunk) * record, int(k.rows-(n-1)*perChunk) * record
+		n := (int64(count) + perChunk - 1) / perChunk
+		return n, int(perChunk) * record, int(int64(count)-(n-1)*perChunk) * record
 	})
 	if err != nil && p.options.FileBytes == 0 {
 		return nil, inMemory
@@ -132,20 +136,23 @@ func (k *Pack) put(pos []int32, write func(to []byte, lo, hi int)) error {
 		return ErrClosed
 	case k.sealed:
 		return ErrSealed
-	case int64(len(pos)) > k.rows-k.added:
+	case len(pos) > int(k.rows-k.added):
 		panic(fmt.Sprintf("scratch: more than %d rows in a pack", k.rows))
 	}
 	for lo := 0; lo < len(pos); {
-		part, held, most := k.part()
+		if k.held == k.most {
+			k.begin()
+		}
+		held, most := int(k.held), int(k.most)
 		hi := min(len(pos), lo+most-held)
-		write(part[held*k.rowBytes:(held+hi-lo)*k.rowBytes], lo, hi)
-		to := part[most*k.rowBytes+held*posBytes:]
+		write(k.part[held*k.rowBytes:(held+hi-lo)*k.rowBytes], lo, hi)
+		to := k.part[most*k.rowBytes+held*posBytes:]
 		for i, at := range pos[lo:hi] {
 			binary.LittleEndian.PutUint32(to[i*posBytes:], uint32(at))
 		}
 		if next := held + hi - lo; next < most {
 			// unsafe: only prefetched, within part. A prologue comes back to a pack a thousand rows later.
-			asm.PrefetchRange(unsafe.Pointer(&part[next*k.rowBytes]), min(k.rowBytes, prefetched))
+			asm.PrefetchRange(unsafe.Pointer(&k.part[next*k.rowBytes]), min(k.rowBytes, prefetched))
 			asm.PrefetchRange(unsafe.Pointer(&to[hi*posBytes-lo*posBytes]), posBytes)
 		}
 		k.took(hi - lo)
@@ -154,24 +161,25 @@ func (k *Pack) put(pos []int32, write func(to []byte, lo, hi int)) error {
 	return nil
 }
 
-// part returns the part that fills, its number of rows and their limit.
-func (k *Pack) part() (data []byte, held, most int) {
+// begin begins a part, which has room for a row.
+func (k *Pack) begin() {
+	k.held = 0
 	if k.stream == nil {
-		return k.block.Bytes(), int(k.added), int(k.rows)
-	}
-	s, record := k.stream, k.recordBytes()
-	perChunk := s.payload / record
-	return s.buffer.data, s.filled / record, int(min(int64(perChunk), k.rows-int64(s.index)*int64(perChunk)))
-}
-
-// took counts rows that were added.
-func (k *Pack) took(n int) {
-	k.added += int64(n)
-	if k.stream == nil {
+		k.part, k.most = k.block.Bytes(), k.rows
 		return
 	}
-	record := k.recordBytes()
-	k.stream.advance(n*record, record)
+	perChunk := int64(k.stream.payload / k.recordBytes())
+	k.part, k.most = k.stream.buffer.data, int32(min(perChunk, int64(k.rows)-int64(k.stream.index)*perChunk))
+}
+
+// took counts rows that were added, and ends a part that is full.
+func (k *Pack) took(n int) {
+	k.added += int32(n)
+	k.held += int32(n)
+	if k.held < k.most || k.stream == nil {
+		return
+	}
+	k.stream.advance(int(k.held)*k.recordBytes(), k.recordBytes())
 	if k.added == k.rows {
 		_ = k.stream.flush() // Seal says it again; the buffer is free for another pack
 	}
@@ -189,9 +197,10 @@ func (k *Pack) Seal() error {
 	if k.stream == nil {
 		return nil
 	}
-	if k.stream.filled > 0 { // fewer rows than the part may have
-		part, held, most := k.part()
-		copy(part[held*k.rowBytes:], part[most*k.rowBytes:][:held*posBytes])
+	if held := int(k.held); k.held < k.most { // fewer rows than the part may have
+		copy(k.part[held*k.rowBytes:], k.part[int(k.most)*k.rowBytes:][:held*posBytes])
+		k.stream.advance(held*k.recordBytes(), 0)
+		k.most = k.held
 	}
 	return k.stream.flush()
 }
