@@ -124,7 +124,7 @@ func graphTensors(list *C.fg_array, n C.int32_t, what string) ([]draw.GraphTenso
 	return out, nil
 }
 
-// denseBytes is the memory of an array in C order without gaps.
+// denseBytes returns the memory of an array in C order without gaps.
 func denseBytes(s store.Source) ([]byte, error) {
 	n := int64(s.DType.Size())
 	empty := slices.Contains(s.Shape, 0) // without elements NumPy writes any strides

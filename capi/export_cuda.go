@@ -12,7 +12,7 @@ import (
 	"freshgo/csrc/cuda"
 )
 
-// exportReady is export for a library that has its device path.
+// exportReady is like export, and refuses the call where the library has no device path.
 func exportReady(out *C.fg_error, body func() error) C.int32_t {
 	return export(out, func() error {
 		if err := cuda.Ready(); err != nil {

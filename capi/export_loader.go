@@ -67,7 +67,7 @@ func fg_loader_info(h *C.fg_loader, out *C.fg_loader_details, err *C.fg_error) C
 	})
 }
 
-// shareOf is a caller's share.
+// shareOf returns a caller's share.
 func shareOf(s *C.fg_share) (draw.Share, error) {
 	if s == nil {
 		return draw.Share{}, invalid("share is NULL")

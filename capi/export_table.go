@@ -125,7 +125,7 @@ func fg_table_close(h *C.fg_table, err *C.fg_error) C.int32_t {
 	})
 }
 
-// tables are the tables of a loader.
+// tables returns the tables of a loader.
 func (t *taker) tables(in *C.fg_loader_table, count int64) (tables []draw.Trained) {
 	for _, of := range list[C.fg_loader_table](t, in, count, "tables") {
 		h, err := find[*tableHandle](handles, unsafe.Pointer(of.table))

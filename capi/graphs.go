@@ -148,7 +148,7 @@ func nodeLabel(name string) string {
 	return fmt.Sprintf("node type %q: ", name)
 }
 
-// edgeLabel is the same of an edge type.
+// edgeLabel is like nodeLabel, for an edge type.
 func edgeLabel(source, relation, target string) string {
 	if source+relation+target == "" {
 		return ""

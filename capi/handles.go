@@ -103,7 +103,7 @@ func (t *handleTable) count(kind string) int64 {
 	return t.live[kind]
 }
 
-// opening is the result of a job that opened an object: a handle, which free undoes where nobody takes it.
+// opening returns the result of a job that opened an object: a handle, which free undoes where nobody takes it.
 func opening[T object](o T, free func()) result {
 	p := handles.add(o)
 	return result{pointer: p, discard: func() {
@@ -124,7 +124,7 @@ func with[T object](h unsafe.Pointer, err *C.fg_error, body func(T) error) C.int
 	})
 }
 
-// closing is with for a function that ends the handle.
+// closing is like with, and ends the handle.
 func closing[T object](h unsafe.Pointer, err *C.fg_error, body func(T) error) C.int32_t {
 	return export(err, func() error {
 		o, err := remove[T](handles, h)
@@ -135,7 +135,7 @@ func closing[T object](h unsafe.Pointer, err *C.fg_error, body func(T) error) C.
 	})
 }
 
-// writing is with for a function that writes a value as JSON to a caller's buffer, if it fits, and its length.
+// writing is like with, and writes the value as JSON to a caller's buffer, if it fits, and its length.
 func writing[T object](
 	h unsafe.Pointer, out *C.char, capacity C.int64_t, nBytes *C.int64_t, err *C.fg_error, value func(T) (any, error),
 ) C.int32_t {

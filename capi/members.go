@@ -35,7 +35,7 @@ func (t *taker) has(p unsafe.Pointer, n int64, what string) bool {
 	return t.err == nil && p != nil
 }
 
-// text is a C string, or what NULL stands for.
+// text returns a C string, or what NULL stands for.
 func text(s *C.char, missing string) string {
 	if s == nil {
 		return missing
@@ -85,7 +85,7 @@ func (t *taker) members(out, in any) {
 	}
 }
 
-// member is the member of a C struct with a name.
+// member returns the member of a C struct with a name.
 func member(of reflect.Value, name string) reflect.Value {
 	m := of.FieldByName(name)
 	if !m.IsValid() {

@@ -14,7 +14,8 @@ import (
 	"freshgo/core/sample"
 )
 
-// options are a caller's options for a graph. The arrays that the header names stay where they are; the rest is copied.
+// options returns a caller's options for a graph. The arrays that the header names stay where they are; the rest is
+// copied.
 func options(in *C.fg_loader_options, homogeneous bool) (draw.Options, error) {
 	o, err := sized(in, "fg_loader_options")
 	if err != nil {
@@ -89,7 +90,7 @@ func (t *taker) relations(o *C.fg_loader_options, homogeneous bool, out *draw.Op
 	}
 }
 
-// links are a caller's links, whose arrays stay where they are.
+// links returns a caller's links, whose arrays stay where they are.
 func (t *taker) links(in *C.fg_links) *links.Options {
 	if in == nil {
 		return nil

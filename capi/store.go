@@ -27,7 +27,7 @@ func newStoreHandle(s *store.Store) *storeHandle {
 	return &storeHandle{shared: newShared(func() { _ = s.Close() }), store: s}
 }
 
-// opened is the store as a loader is opened over it.
+// opened returns the store as a loader is opened over it.
 func (h *storeHandle) opened() opened { return openedOver(h.shared, draw.OpenStore(h.store)) }
 
 // What a tensor of a store belongs to, as in the header.

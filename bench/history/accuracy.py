@@ -63,7 +63,7 @@ def parse(description: str | None = __doc__, given: list[str] | None = None) -> 
     parser.add_argument(
         "--graphs", default="amazon-computers,coauthor-physics,tolokers,ogbn-arxiv-nofeat,community:1000000"
     )
-    parser.add_argument("--columns", type=int, default=0, help="project wider features to so many columns")
+    parser.add_argument("--columns", type=int, default=0, help="project wider features to this number of columns")
     parser.add_argument("--standardize", action="store_true", help="columns of mean 0 and deviation 1")
     parser.add_argument("--models", default="sage,gcn,gat")
     parser.add_argument("--stale", default="200,0.25,1.0,4.0")
@@ -81,7 +81,7 @@ def parse(description: str | None = __doc__, given: list[str] | None = None) -> 
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--every", type=int, default=1, help="epochs between evaluations")
     parser.add_argument("--batch-size", type=int, default=1000)
-    parser.add_argument("--train", type=int, default=0, help="use so many of the training nodes; 0: all")
+    parser.add_argument("--train", type=int, default=0, help="the number of training nodes that are used; 0: all")
     parser.add_argument(
         "--split", type=float, default=0, help="train on a random part of all nodes; 0: the graph's own split"
     )
@@ -91,7 +91,7 @@ def parse(description: str | None = __doc__, given: list[str] | None = None) -> 
     parser.add_argument("--heads", type=int, default=1, help="of GAT; together as wide as --hidden")
     parser.add_argument("--attention-dropout", type=float, help="of GAT; as --dropout if not given")
     parser.add_argument("--norm", default="", help="between layers, as PyG names it (LayerNorm); empty: none")
-    parser.add_argument("--score", type=int, default=0, help="validate and test on so many nodes each; 0: all")
+    parser.add_argument("--score", type=int, default=0, help="the number of nodes for validation and for test; 0: all")
     parser.add_argument("--lr", type=float, default=0.003, help="at first; it decays linearly")
     parser.add_argument("--cosine", action="store_true", help="the learning rate falls by a cosine, not linearly")
     args = parser.parse_args(given)

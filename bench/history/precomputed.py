@@ -293,7 +293,7 @@ def main() -> None:
         command.add_argument("graph")
         command.add_argument("--folder", type=Path, default=Path("../../shared/data"))
         command.add_argument("--work", type=Path, default=Path("out"))
-        command.add_argument("--project", type=int, default=0, help="project wider features to so many columns")
+        command.add_argument("--project", type=int, default=0, help="project wider features to this number of columns")
         command.add_argument("--standardize", action="store_true")
         command.add_argument("--split", type=float, default=0, help="train on a random part of all nodes")
         command.add_argument("--fanouts", default="10,5,5")

@@ -50,7 +50,7 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--graph", default="community:1000000")
-    parser.add_argument("--columns", type=int, default=0, help="project wider features to so many columns")
+    parser.add_argument("--columns", type=int, default=0, help="project wider features to this number of columns")
     parser.add_argument(
         "--store", type=Path, default=None, help="where the store is made; a temporary folder if absent"
     )
@@ -64,13 +64,11 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--lag", type=int, default=1)
     parser.add_argument("--fanouts", default="20,15,10")
     parser.add_argument("--batch-size", type=int, default=1000)
-    parser.add_argument("--train", type=int, default=0, help="use so many of the training nodes; 0: all")
+    parser.add_argument("--train", type=int, default=0, help="the number of training nodes that are used; 0: all")
     parser.add_argument("--epochs", type=int, default=3, help="the last is what counts")
     parser.add_argument("--wide", type=float, default=2, help="an embedding's bytes, of a feature's")
     parser.add_argument("--hidden", type=int, default=0, help="train GraphSAGE of this width")
-    parser.add_argument(
-        "--disk", default="", metavar="REQUESTS,MB", help="at most so many reads and so many MB a second"
-    )
+    parser.add_argument("--disk", type=limited.rates, metavar="REQUESTS,MB", help="at most this a second")
     parser.add_argument(
         "--beside",
         type=int,
@@ -247,8 +245,7 @@ def main() -> None:
             if args.disk:
                 group = limited.make(f"freshgo-bench-{os.getpid()}")
                 group.enter()
-                requests, megabytes = map(int, args.disk.split(","))
-                group.slow(Path(work), requests, megabytes * 1_000_000)
+                group.slow(Path(work), args.disk)
                 group.limit(group.held() + int(args.memory * graph["x"].numel() * 4) + (args.beside << 20))
             compare(store, graph, stales, args)
     print(machine())

@@ -15,18 +15,11 @@ import time
 from pathlib import Path
 
 import torch
+from memory import make_graph
 
 from freshgo import Loader, convert
 
 WIDTH, FANOUTS = 128, [10, 10]
-
-
-def generated(nodes: int, edges: int) -> dict[str, object]:
-    gen = torch.Generator().manual_seed(0)
-    source = (nodes * torch.rand(edges, generator=gen, dtype=torch.float64) ** 3).long().clamp_(max=nodes - 1)
-    target = torch.randint(nodes, (edges,), generator=gen)
-    x = torch.empty(nodes, WIDTH).normal_(generator=gen)
-    return {"x": x, "edge_index": torch.stack([source, target]), "num_nodes": nodes}
 
 
 def latencies(loader: Loader, nodes: int, batch: int, calls: int) -> tuple[float, float]:
@@ -67,7 +60,7 @@ def main() -> None:
     parser.add_argument("--edges", type=int, default=8_000_000)
     parser.add_argument("--calls", type=int, default=2000)
     args = parser.parse_args()
-    graph = generated(args.nodes, args.edges)
+    graph = make_graph(args.nodes, args.edges, WIDTH)
     args.directory.mkdir(parents=True, exist_ok=True)
     path = args.directory / "demand.freshgo"
     convert(graph, path, overwrite=True, progress=False).close()

@@ -7,7 +7,7 @@ A batch touches most pages of the features and of the neighbour lists, so that r
 everything. The floor is one scan of the features, with each row that is not cached written once and read once. What
 neighbour lists read is counted as moved, and is not in the floor. DIRECTORY takes three times the size of the features
 and 24 bytes an edge while the graph is made; it is made once. The processor's share and the disk's are of one run. With
---disk the kernel lets the run have so many requests and megabytes a second.
+--disk the kernel limits the requests and megabytes of a second.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--fanouts", default="10,10")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--no-edge-id", action="store_true", help="batches without e_id")
-    parser.add_argument("--disk", type=limited.rates, metavar="REQUESTS,MB", help="at most so many a second")
+    parser.add_argument("--disk", type=limited.rates, metavar="REQUESTS,MB", help="at most this a second")
     args = parser.parse_args()
     warnings.filterwarnings("ignore", category=FutureWarning)
     args.directory.mkdir(parents=True, exist_ok=True)

@@ -434,7 +434,7 @@ def main() -> None:
         "--memory", default="", help="also give freshgo this much, as '700MiB', and leave its division to it"
     )
     parser.add_argument("--train", action="store_true", help="also with a step of training after each batch")
-    parser.add_argument("--disk", type=limited.rates, metavar="REQUESTS,MB", help="at most so many a second")
+    parser.add_argument("--disk", type=limited.rates, metavar="REQUESTS,MB", help="at most this a second")
     parser.add_argument("--only", default="", help="regular expression of the turns to run, as printed")
     args = parser.parse_args()
     args.directory.mkdir(parents=True, exist_ok=True)

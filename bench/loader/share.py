@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["core", "memory"])
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--disk", type=limited.rates, metavar="REQUESTS,MB", help="at most so many a second")
+    parser.add_argument("--disk", type=limited.rates, metavar="REQUESTS,MB", help="at most this a second")
     args = parser.parse_args()
     path = args.directory / f"share-{args.nodes}.freshgo"
     convert(generated(args.nodes), path, overwrite=True, progress=False).close()

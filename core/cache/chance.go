@@ -139,7 +139,7 @@ const (
 	mostSteps   = 64   // weights of all magnitudes take 30
 )
 
-// of is the chance of an edge of this weight.
+// of returns the chance of an edge of this weight.
 func (c chance) of(weight float64) float64 {
 	switch x := weight / c.largest; {
 	case weight <= 0:

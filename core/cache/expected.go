@@ -175,7 +175,7 @@ func (e *expectation) look(i, hop int) {
 	}
 }
 
-// reversal is the relation that has the edges of relation i reversed: where it can, the relation itself; nil where
+// reversal returns the relation that has the edges of relation i reversed: where it can, the relation itself; nil where
 // there is none. Where draws are weighted an edge was not drawn as often as any other, and nothing is taken off.
 func (e *expectation) reversal(i int) *Relation {
 	r := &e.relations[i]
@@ -265,7 +265,7 @@ func drawWeighted(nodes []source, q float64, c chance, sources []int64, weights 
 	}
 }
 
-// draws is the probability that a given one of deg in-edges is drawn.
+// draws returns the probability that a given one of deg in-edges is drawn.
 func draws(deg, fanout int64, replace bool) float64 {
 	switch {
 	case fanout < 0:

@@ -92,7 +92,7 @@ func (c *chooser) choose(budget *mem.Budget) error {
 	return nil
 }
 
-// divisor is the greatest that both have.
+// divisor returns the greatest common divisor.
 func divisor(a, b int64) int64 {
 	for b != 0 {
 		a, b = b, a%b

@@ -46,7 +46,7 @@ func (g listGroup) cached() uint { return uint(g & groupMask) }
 
 func (g listGroup) first() int64 { return int64(g >> groupNodes) }
 
-// NeighborTableBytes is the size of the address table.
+// NeighborTableBytes returns the size of the address table.
 func NeighborTableBytes(numNodes int64) int64 {
 	return (numNodes + groupNodes - 1) / groupNodes * groupBytes
 }
@@ -66,7 +66,7 @@ type Lists struct {
 	Widths []int
 }
 
-// edgeBits is the size of an in-edge in all columns.
+// edgeBits returns the size of an in-edge in all columns.
 func (l *Lists) edgeBits() (total int64) {
 	for _, width := range l.Widths {
 		total += int64(width)
@@ -108,7 +108,7 @@ func NewNeighbors(ctx context.Context, budget *mem.Budget, of []Lists, nBytes in
 	return chosen, nil
 }
 
-// newNeighbors is Neighbors without lists.
+// newNeighbors returns Neighbors without lists.
 func newNeighbors(budget *mem.Budget, of *Lists) (*Neighbors, error) {
 	numNodes := of.Indptr.NumNodes()
 	if int64(len(of.Wanted)) != numNodes {
@@ -208,9 +208,6 @@ func (n *Neighbors) find(v int64) int64 {
 	}
 	return at
 }
-
-// Edges is the number of in-edges that the cached lists hold together.
-func (n *Neighbors) Edges() int64 { return n.edges }
 
 // Close frees the memory. No other call may be running or follow.
 func (n *Neighbors) Close() {

@@ -90,7 +90,7 @@ func chosen(t *testing.T, indptr []int64, wanted Hotness, capacity int64) *Neigh
 		capacity+tables+ColumnsBytes(1))
 	require.NoError(t, err)
 	require.Equal(t, tables, budget.Used(), "scratch is left")
-	require.LessOrEqual(t, n[0].Edges(), max(0, capacity))
+	require.LessOrEqual(t, n[0].edges, max(0, capacity))
 	t.Cleanup(func() {
 		n[0].Close()
 		require.Zero(t, budget.Used())
@@ -135,7 +135,7 @@ func TestListsAreChosenByRank(t *testing.T) {
 				require.NotEqualValues(t, Miss, listOf(n, v), "node %d", v)
 				edges += c.degrees[v]
 			}
-			require.Equal(t, edges, n.Edges())
+			require.Equal(t, edges, n.edges)
 		})
 	}
 }
@@ -254,7 +254,7 @@ func TestColumnsHoldTheLists(t *testing.T) {
 		require.NoError(t, err)
 		wide, err := n.AddColumn(57)
 		require.NoError(t, err)
-		columns := packed.Bytes(n.Edges(), width) + packed.Bytes(n.Edges(), 57)
+		columns := packed.Bytes(n.edges, width) + packed.Bytes(n.edges, 57)
 		require.Equal(t, NeighborTableBytes(700)+columns, n.budget.Used())
 		ofNarrow := func(p int64) int64 { return p * 7 & (1<<width - 1) }
 		var pieces sync.WaitGroup               // at the same time: pieces share words
@@ -276,10 +276,10 @@ func TestColumnsHoldTheLists(t *testing.T) {
 		}
 		cut, err := n.CutColumn(whole, width, func(first int64, out []int64) { copy(out, mem.Slice[int64](whole)[first:]) })
 		require.NoError(t, err)
-		for at := range n.Edges() {
+		for at := range n.edges {
 			require.Equal(t, narrow.At(at), cut.At(at))
 		}
-		require.Equal(t, NeighborTableBytes(700)+columns+packed.Bytes(n.Edges(), width), n.budget.Used(),
+		require.Equal(t, NeighborTableBytes(700)+columns+packed.Bytes(n.edges, width), n.budget.Used(),
 			"the rest is given back")
 		next := int64(0) // lists lie back to back in the order of their nodes
 		for v := range int64(700) {
@@ -294,7 +294,7 @@ func TestColumnsHoldTheLists(t *testing.T) {
 			}
 			next += indptr[v+1] - indptr[v]
 		}
-		require.Equal(t, n.Edges(), next)
+		require.Equal(t, n.edges, next)
 		requireRuns(t, n, 0, total)
 		requireRuns(t, n, total/3, total/2)
 	}

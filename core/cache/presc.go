@@ -23,7 +23,7 @@ func NewCounter(budget *mem.Budget, numRows int64) (*Counter, error) {
 // Add counts a batch, whose rows are distinct.
 func (c *Counter) Add(rows []uint32) { Count(c.Counts(), rows) }
 
-// Counts is the number of batches that needed each row so far. It is valid until
+// Counts returns the number of batches that needed each row so far. It is valid until
 // Hotness or Close.
 func (c *Counter) Counts() []uint32 { return mem.Slice[uint32](c.vector.block) }
 

@@ -51,13 +51,13 @@ func NewRows(budget *mem.Budget, capacity int64, widths []int) (*Rows, error) {
 	return c, nil
 }
 
-// Row is the memory of one slot of a table.
+// Row returns the memory of one slot of a table.
 func (c *Rows) Row(table int, slot int64) []byte {
 	w := int64(c.widths[table])
 	return c.tables[table][slot*w : (slot+1)*w : (slot+1)*w]
 }
 
-// Table is the memory of all slots of a table, one after the other.
+// Table returns the memory of all slots of a table, one after the other.
 func (c *Rows) Table(table int) []byte { return c.tables[table] }
 
 // populatedBytes is the memory that is populated at a time: some milliseconds, which Close waits for.

@@ -56,7 +56,7 @@ func NewStatic(budget *mem.Budget, numRows int64, rows iter.Seq[uint32]) (*Stati
 	return s, nil
 }
 
-// Len is the number of cached rows.
+// Len returns the number of cached rows.
 func (s *Static) Len() int64 { return s.held }
 
 // Rows yields the cached rows with their slots; the rows rise.

@@ -134,7 +134,7 @@ func (t *table) take(slot int32) {
 	t.nodes[n.pos].row = n.row
 }
 
-// nextVacant is the slot that was vacated last, or the capacity.
+// nextVacant returns the slot that was vacated last, or the capacity.
 func (t *table) nextVacant() int32 { return int32(t.nodes[t.capacity].pos) }
 
 // place writes an entry of the order.

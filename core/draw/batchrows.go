@@ -43,12 +43,12 @@ func (c *TypeOffsets) Cut(s *Schema, g *sample.Subgraph) {
 	}
 }
 
-// NodesPerHop is the nodes of a type that each hop found, the seeds first.
+// NodesPerHop returns the nodes of a type that each hop found, the seeds first.
 func (s *Schema) NodesPerHop(g *sample.Subgraph, typ int) []int64 {
 	return g.NodesPerHop[typ*(s.Hops+1) : (typ+1)*(s.Hops+1)]
 }
 
-// EdgesPerHop is the edges of a relation that each hop drew.
+// EdgesPerHop returns the edges of a relation that each hop drew.
 func (s *Schema) EdgesPerHop(g *sample.Subgraph, relation int) []int64 {
 	return g.EdgesPerHop[relation*s.Hops : (relation+1)*s.Hops]
 }

@@ -29,7 +29,7 @@ type Span struct {
 	Epochs bool
 }
 
-// Iterations is the length of a span.
+// Iterations returns the length of a span.
 func (s Span) Iterations(perEpoch int64) int64 {
 	n := s.Count
 	if s.Epochs {

@@ -48,7 +48,7 @@ func (a schemaOptions) readInduced() {
 // MayList reports whether lists of a relation may be cached.
 func (s *Schema) MayList(i int) bool { return s.read[i] && s.Relations[i].NumEdges > 0 }
 
-// listed is the lists to choose among, of relations whose topology is on disk, by how often each node is wanted.
+// listed returns the lists to choose among, of relations whose topology is on disk, by how often each node is wanted.
 func (k Lists) listed(wanted cache.Hotness) (of []listed, lists []cache.Lists) {
 	s := k.sampling.Parts.Schema
 	for i := range s.Relations {
@@ -72,7 +72,7 @@ func (k Lists) listed(wanted cache.Hotness) (of []listed, lists []cache.Lists) {
 // times the requests to the disk, an eighth 1.34 times (docs/decisions/cache.md).
 const countedBytes = 1 << 30
 
-// countedEvery is the share of the neighbours, as a divisor, that WantedLists reads.
+// countedEvery returns the share of the neighbours, as a divisor, that WantedLists reads.
 func (k Lists) countedEvery() int64 {
 	total := int64(0)
 	for i, r := range k.sampling.Parts.Schema.stored() {

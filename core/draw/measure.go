@@ -232,7 +232,7 @@ func (a *gauge) rows(g *sample.Subgraph) int64 {
 	return int64(len(a.own.ids))
 }
 
-// partOf is a request for every so-many-th seed.
+// partOf returns a request for one in share of the seeds.
 func partOf(r sample.Request, share int) sample.Request {
 	if share == 1 {
 		return r
@@ -260,8 +260,8 @@ func demandOf(g *sample.Subgraph, rows int64) sizing.Demand {
 	return d
 }
 
-// SamplerOnDisk is the sampler that workers are sized for: as if all that a store holds stayed there, which takes the
-// most. Of a graph in memory it is the sampler itself, where that could be opened.
+// SamplerOnDisk returns the sampler that workers are sized for: as if all that a store holds stayed there, which takes
+// the most. Of a graph in memory it is the sampler itself, where that could be opened.
 func SamplerOnDisk(m *Sampling) (*sample.Sampler, error) {
 	if m.Parts.Store == nil && m.Sampler != nil {
 		return m.Sampler, nil
@@ -329,7 +329,7 @@ func (p pieces) Fetch(ctx context.Context, d sample.Drawn, out []int64) error {
 	return nil
 }
 
-// again is the schema for another loader of the same options, which shares the offsets.
+// again returns the schema for another loader of the same options, which shares the offsets.
 func (s *Schema) again() *Schema {
 	other := *s
 	other.Relations = slices.Clone(s.Relations)

@@ -21,7 +21,7 @@ type measuredBatch struct {
 	wanted  *graph.Wanted // the neighbours that were read for it; nil: none
 }
 
-// with is the context of a draw of the batch, the last one or not.
+// with returns the context of a draw of the batch, the last one or not.
 func (b *measuredBatch) with(ctx context.Context, last bool) context.Context {
 	if b.wanted == nil {
 		return ctx

@@ -41,7 +41,7 @@ func (s *listed) add(ids *graph.IDs, file *store.Array) {
 	}
 }
 
-// widths is the bits of an in-edge in each column.
+// widths returns the bits of an in-edge in each column.
 func (s *listed) widths() (all []int) {
 	for _, a := range s.arrays {
 		all = append(all, a.Width())

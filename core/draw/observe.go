@@ -99,7 +99,7 @@ func (p *onPages) add(rows []int64, l ssd.Layout) {
 	p.pages += float64(l.FileBytes()) / ssd.PageBytes
 }
 
-// spread is the share of the pages over which batches draw alike.
+// spread returns the share of the pages over which batches draw alike.
 func (p *onPages) spread(batches float64) float64 {
 	if p.wanted == 0 {
 		return 0

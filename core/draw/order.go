@@ -24,28 +24,13 @@ func OrderedCache(m *Sampling) plan.Simulation {
 type RowLister struct {
 	graph     sample.Subgraph
 	batchRows BatchRows
-	request   Request
 }
 
-// Rows draws a batch with a worker and returns the rows of the cached types that it needs, until the next call.
-func (l *RowLister) Rows(
-	ctx context.Context, order *SeedOrder, number int64, worker *sample.Worker, rows *CachedTypes,
-) ([]uint32, error) {
-	if err := order.Batch(ctx, number, &l.request); err != nil {
-		return nil, err
-	}
-	if err := order.of.Draw(ctx, worker, order.BatchKey(number), &l.request, &l.graph); err != nil {
-		return nil, err
-	}
-	l.batchRows.FillGraph(rows, &l.graph)
-	return l.batchRows.Rows, nil
-}
-
-// EachRows calls visit with the rows of the cached types that each of some batches needs, in their order. Several
-// batches share their reads of neighbour lists, which are on disk, where the budget has memory for that.
+// EachRows draws batches with a worker and calls visit with the rows of the cached types that each needs, in their
+// order. Several batches share their reads of neighbour lists on disk where the budget has memory for that.
 func (l *RowLister) EachRows(
 	ctx context.Context, order *SeedOrder, numbers []int64, worker *sample.Worker, rows *CachedTypes,
-	visit func(needed []uint32),
+	visit func(needed []uint32) error,
 ) error {
 	m := order.of
 	batches := make([]measuredBatch, len(numbers))
@@ -72,7 +57,9 @@ func (l *RowLister) EachRows(
 			return err
 		}
 		l.batchRows.FillGraph(rows, &l.graph)
-		visit(l.batchRows.Rows)
+		if err := visit(l.batchRows.Rows); err != nil {
+			return err
+		}
 		b.forget()
 	}
 	return nil

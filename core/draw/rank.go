@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"freshgo/core/cache"
 	"freshgo/core/graph"
@@ -201,16 +200,16 @@ func countEpoch(
 	if mayShare(m, cap(m.Workers)) {
 		group = measuredBatches
 	}
-	var next atomic.Int64 // the first of them that nobody has taken
-	var mu sync.Mutex     // guards counter
+	batches := guard.NewPieces(some, group)
+	var mu sync.Mutex // guards counter
 	return guard.Each(ctx, cap(m.Workers), func(ctx context.Context, _ int) error {
 		worker := <-m.Workers
 		defer func() { m.Workers <- worker }()
 		var lister RowLister
 		var numbers []int64
-		for first := next.Add(group) - group; first < some; first = next.Add(group) - group {
+		for first, end := batches.Take(); first < end; first, end = batches.Take() {
 			numbers = numbers[:0]
-			for i := first; i < min(first+group, some); i++ {
+			for i := first; i < end; i++ {
 				b := i * m.NumBatches() / some
 				if before := (b*counted + m.NumBatches() - 1) / m.NumBatches(); before < counted &&
 					before*m.NumBatches()/counted == b {
@@ -218,10 +217,11 @@ func countEpoch(
 				}
 				numbers = append(numbers, b)
 			}
-			err := lister.EachRows(ctx, order, numbers, worker, rows, func(needed []uint32) {
+			err := lister.EachRows(ctx, order, numbers, worker, rows, func(needed []uint32) error {
 				mu.Lock()
+				defer mu.Unlock()
 				counter.Add(needed)
-				mu.Unlock()
+				return nil
 			})
 			if err != nil {
 				return err

@@ -151,7 +151,7 @@ func (m *Sampling) OpenEngine() error {
 	return nil
 }
 
-// newEngine is an engine that reads the store, with the buffers of a split.
+// newEngine returns an engine that reads the store, with the buffers of a split.
 func (m *Sampling) newEngine(s *sizing.Split, budget *mem.Budget) (*ssd.Engine, error) {
 	return ssd.NewEngine(ssd.Options{
 		Kind: m.Options.IO, Depth: s.Depth, SlotBytes: s.Slot, FS: m.Parts.FS, Budget: budget,
@@ -244,7 +244,7 @@ func (m *Sampling) newWorker(threads int) (*sample.Worker, error) {
 	return w, nil
 }
 
-// SamplerDemand is a demand by node type and relation.
+// SamplerDemand returns a demand by node type and relation.
 func (s *Schema) SamplerDemand(d *sizing.Demand) sample.Demand {
 	out := sample.Demand{Nodes: s.Demanded(d).NodesOfTypes(), Edges: make([]int64, len(s.Edges))}
 	copy(out.Edges, d.Rooms) // which are none where nothing was measured

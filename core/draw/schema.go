@@ -135,7 +135,7 @@ func (s *Schema) ofType(t *Tensor, err error) error { return namingOf(s).within(
 // fullName returns the name of a tensor with the name of its type, if types have names.
 func (s *Schema) fullName(t *Tensor) string { return namingOf(s).full(t.Name, s.typeOf(t)) }
 
-// typeLabel is typeOf for messages.
+// typeLabel names the type that a tensor belongs to in messages.
 func (s *Schema) typeLabel(t *Tensor) string {
 	if t.ByEdge {
 		return "edge type " + s.typeOf(t)
@@ -143,7 +143,7 @@ func (s *Schema) typeLabel(t *Tensor) string {
 	return fmt.Sprintf("node type %q", s.typeOf(t))
 }
 
-// Describe is a tensor in messages.
+// Describe names a tensor in messages.
 func (s *Schema) Describe(t *Tensor) string { return namingOf(s).describe(t.Name, s.typeOf(t)) }
 
 // OfRelation adds the edge type to an error, if types have names.
@@ -151,7 +151,7 @@ func (s *Schema) OfRelation(relation int, err error) error {
 	return namingOf(s).within("edge type "+s.Relations[relation].name, err)
 }
 
-// typeOf is the type that a tensor belongs to.
+// typeOf returns the type that a tensor belongs to.
 func (s *Schema) typeOf(t *Tensor) string {
 	if t.ByEdge {
 		return s.Relations[t.Type].name

@@ -48,7 +48,7 @@ func checkNumbers(s *Schema, o *Options) error {
 	return nil
 }
 
-// noNumbers is the error for edges without numbers, with what to do.
+// noNumbers returns the error for edges without numbers, with what to do.
 func (r *Relation) noNumbers(advice string) error {
 	of := ""
 	if r.Relation != "" { // types have names

@@ -29,7 +29,7 @@ type Inputs struct {
 	Times []int64   // by place; none without times
 }
 
-// Inputs are the loader's inputs.
+// Inputs returns the loader's inputs.
 func (m *Sampling) Inputs() Inputs { return Inputs{m.Seeds, m.Parts.Schema.Runs, m.seedTimes} }
 
 // Visit visits, in their order, the seeds of a type among those at some places: i counts them, at is the place and

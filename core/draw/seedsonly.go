@@ -92,7 +92,7 @@ const (
 	ListPositive
 )
 
-// ReadList copies a part of a list of a relation, of which weights and sums are the bits of float64. It returns false,
+// ReadList copies a part of a list of a relation: weights and sums as the bits of float64. It returns false,
 // and copies nothing, where edges have their positions for numbers, are drawn without weights, or all have weights
 // above 0.
 func ReadList(m *Sampling, relation, list int, first int64, out []int64) (there bool, err error) {

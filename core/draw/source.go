@@ -139,7 +139,7 @@ func (p *Parts) RowCost() func(node int64) float32 {
 	return func(node int64) float32 { return costs[sample.TypeOf(p.Schema.First, node)] }
 }
 
-// column is a tensor of one number for each row as package graph reads it.
+// column returns a tensor of one number for each row as package graph reads it.
 func (t *Tensor) column() graph.Column {
 	return graph.Column{DType: t.Stored, NumRows: t.NumRows, Memory: t.Memory, Disk: t.OnDisk}
 }
@@ -151,7 +151,7 @@ func (t *Tensor) AsStored() {
 	}
 }
 
-// Delivered is the size of a row of batches.
+// Delivered returns the size of a row of batches.
 func (t *Tensor) Delivered() int64 {
 	if t.Narrow != nil {
 		return int64(t.Narrow.ValueBytes())

@@ -103,7 +103,7 @@ func (s *Schema) NoSeedTimes(typ int, name string) error {
 		ErrOption, name))
 }
 
-// timed is the tensor that has the times of a relation's edges, or nil.
+// timed returns the tensor that has the times of a relation's edges, or nil.
 func timed(m *Sampling, relation int, nodes, edges []*Tensor) *Tensor {
 	s := m.Parts.Schema
 	if t := edges[relation]; t != nil {
@@ -279,7 +279,7 @@ func openTimesOfNodes(ctx context.Context, m *Sampling, typ int, t *Tensor, out 
 	return nil
 }
 
-// orderOf is the row of each node of a tensor's type, counted over all types, or nil.
+// orderOf returns the row of each node of a tensor's type, counted over all types, or nil.
 func orderOf(ctx context.Context, m *Sampling, t *Tensor) ([]uint32, error) {
 	if err := NewTopology(m).OpenOrder(ctx); err != nil || m.Order == nil {
 		return nil, err

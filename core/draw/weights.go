@@ -39,7 +39,7 @@ func weightTensors(m *Sampling) []*Tensor {
 // Weighted says whether edges of any relation may be drawn by weights.
 func (o *Options) Weighted() bool { return o.WeightAttr != "" || o.WeightAttrs != nil }
 
-// weightsOf is the name of the tensor that the edges of a relation are drawn by, if it has that.
+// weightsOf returns the name of the tensor that the edges of a relation are drawn by, if it has that.
 func (o *Options) weightsOf(relation int) string {
 	if o.WeightAttrs != nil {
 		return o.WeightAttrs[relation]
@@ -147,7 +147,7 @@ func openWeights(ctx context.Context, m *Sampling) ([]*sample.Weights, error) {
 	return weights, nil
 }
 
-// weightColumn is a tensor of weights as package graph reads it. A trial does not look for bad ones.
+// weightColumn returns a tensor of weights as package graph reads it. A trial does not look for bad ones.
 func weightColumn(m *Sampling, t *Tensor) graph.WeightColumn {
 	return graph.WeightColumn{
 		Column: t.column(), ByPosition: t.positions, InMemory: m.Split.Weights, Unchecked: m.trial,

@@ -2,7 +2,6 @@ package embed
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"freshgo/core/internal/bitset"
 	"freshgo/core/internal/crc"
@@ -237,18 +236,15 @@ func (g *group) eachRun(do func(pages []byte, off int64) error) error {
 			runs = append(runs, [2]int{i, i + 1})
 		}
 	}
-	var next atomic.Int64
+	work := guard.NewPieces(int64(len(runs)), 1)
 	return guard.All(min(writers, len(runs)), func(int) error {
-		for {
-			k := int(next.Add(1)) - 1
-			if k >= len(runs) {
-				return nil
-			}
+		for k := range work.Each() {
 			lo, hi := runs[k][0], runs[k][1]
 			if err := do(g.memory[lo*ssd.PageBytes:hi*ssd.PageBytes], g.pages[lo]*ssd.PageBytes); err != nil {
 				return err
 			}
 		}
+		return nil
 	})
 }
 
@@ -302,18 +298,14 @@ func (t *Table) Read(rows []int64, payload []byte) error {
 	if err := t.usable(); err != nil {
 		return err
 	}
-	var next atomic.Int64
+	work := guard.NewPieces(int64(len(plan.Ranges)), 1)
 	return guard.All(min(writers, len(plan.Ranges)), func(int) error {
 		block, err := t.memory.Alloc(mem.Staging, mostRun)
 		if err != nil {
 			return err
 		}
 		defer block.Free()
-		for {
-			r := int(next.Add(1)) - 1
-			if r >= len(plan.Ranges) {
-				return nil
-			}
+		for r := range work.Each() {
 			of := plan.Ranges[r]
 			data := block.Bytes()[:of.Len]
 			if err := ssd.ReadFull(t.file, data, of.Off); err != nil {
@@ -330,5 +322,6 @@ func (t *Table) Read(rows []int64, payload []byte) error {
 				copy(payload[int(i)*width:][:width], data[at:])
 			}
 		}
+		return nil
 	})
 }

@@ -23,7 +23,7 @@ type Lookup struct {
 	From              []int32 // by wanted row: a position, or ^index of an extra row
 }
 
-// LookupBytes is the scratch of a preparer, per row looked up: the fields of
+// LookupBytes returns the scratch of a preparer, per row looked up: the fields of
 // lookup, batchRows and step, and the read plan's sort keys, ranges and positions.
 func LookupBytes(rows int64) int64 { return rows * (4 + 4 + 4 + 1 + 8 + 4 + 4 + 4 + 8 + 2*16 + 12) }
 
@@ -167,7 +167,7 @@ func (k *Lookup) DeliveredTo(column, rows int) []bool {
 	return k.Delivered[column*rows : (column+1)*rows]
 }
 
-// tableRows are the rows of a table that nodes of its type have, or edges.
+// tableRows returns the rows of a table that nodes of its type have, or edges.
 func (f *Filler) tableRows(t *Table, nodes []int64) []int64 {
 	k := &f.Lookup
 	if t.ByEdge || f.Sampling.Order == nil {

@@ -42,7 +42,7 @@ type Scratch struct {
 // ScratchBytes returns the size of a Scratch beside the merger, for a number of edges.
 func ScratchBytes(edges int64) int64 { return edges * (8 + 4) }
 
-// InMemory is the ids of a graph in memory, of four bytes or of eight, or, where both are nil, each its position.
+// InMemory returns the ids of a graph in memory, of four bytes or of eight, or, where both are nil, each its position.
 func InMemory(narrow []uint32, wide []int64, limit int64) IDs {
 	return IDs{narrow: narrow, wide: wide, limit: limit}
 }
@@ -50,7 +50,7 @@ func InMemory(narrow []uint32, wide []int64, limit int64) IDs {
 // Stays stands for ids that stay on disk, for what a sampler needs to draw by them.
 func Stays() IDs { return IDs{disk: &Rows{}} }
 
-// Width is the bits that an id needs.
+// Width returns the bits that an id needs.
 func (a *IDs) Width() int { return packed.Width(a.limit) }
 
 // OnDisk reports whether ids are read from disk.
@@ -181,10 +181,10 @@ type diskAdjacency struct {
 	scratch *sync.Pool
 }
 
-// NewScratchPool is a pool of *Scratch, one per hop in flight.
+// NewScratchPool returns a pool of *Scratch, one per hop in flight.
 func NewScratchPool() *sync.Pool { return &sync.Pool{New: func() any { return new(Scratch) }} }
 
-// Adjacency is the neighbours as a sampler reads them from disk, with scratch of a pool, which several may share.
+// Adjacency returns the neighbours as a sampler reads them from disk, with scratch of a pool, which several may share.
 func (a *IDs) Adjacency(scratch *sync.Pool) sample.Adjacency { return &diskAdjacency{a, scratch} }
 
 // Fetch implements sample.Adjacency.
@@ -201,7 +201,7 @@ type Lists struct {
 	EdgeIDs   IDs            // the user's number of each edge
 }
 
-// Edges is a relation's edges from end to end.
+// Edges returns a relation's edges from end to end.
 func (l *Lists) Edges(budget *mem.Budget) *Edges { return &Edges{lists: l, budget: budget} }
 
 // Edges is the edges of a relation as a stream, for what ranks nodes by them.
@@ -210,7 +210,7 @@ type Edges struct {
 	budget *mem.Budget
 }
 
-// NumNodes is the number of targets.
+// NumNodes returns the number of targets.
 func (e *Edges) NumNodes() int64 { return e.lists.Indptr.NumNodes() }
 
 // Indptr returns the offsets of the in-edges of each node.

@@ -54,7 +54,7 @@ func (o *Opened) hold(n int64) (*mem.Block, error) {
 	return block, err
 }
 
-// Whole is all rows of a column, in memory, until free, which may be called again.
+// Whole returns all rows of a column, in memory, until free, which may be called again.
 func (o *Opened) Whole(ctx context.Context, c *Column) (rows []byte, free func(), err error) {
 	if c.Disk == nil || c.NumRows == 0 {
 		return c.Memory, func() {}, nil

@@ -231,7 +231,7 @@ func (w *positionWeights) findBlocks(ctx context.Context, s *positionScratch, po
 	})
 }
 
-// sumsOf is the rows of a point's list in the sums.
+// sumsOf returns the rows of a point's list in the sums.
 func sumsOf(p *sample.Point) (first, end int64) {
 	first = p.Start / sample.SumBlock
 	return first, first + p.Deg/sample.SumBlock

@@ -65,7 +65,7 @@ func (o *Opened) Rows(ctx context.Context, a *store.Array) (*Rows, error) {
 	return d, nil
 }
 
-// Handle is the file.
+// Handle returns the file.
 func (d *Rows) Handle() *ssd.Handle { return d.handle }
 
 // Read calls emit once for every element of rows with its index and its bytes,

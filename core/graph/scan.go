@@ -2,7 +2,6 @@ package graph
 
 import (
 	"context"
-	"sync"
 
 	"freshgo/core/internal/guard"
 	"freshgo/core/manifest"
@@ -189,53 +188,47 @@ func (d *Rows) eachRange(
 		return nil
 	}
 	room := min(max(2*ScanPiece/readers, d.buffer()), all)
-	n, run := min(2*ScanPiece, all)/room, room
+	n, run := min(2*ScanPiece, all)/room, int64(1)
 	if all > readers*runBytes {
-		run = runBytes
+		run = runBytes / room
 	}
 	staging, err := budget.Alloc(mem.Staging, n*room)
 	if err != nil {
 		return err
 	}
 	defer staging.Free()
-	var mu sync.Mutex // guards ranges
-	take := func() []ssd.Range {
-		mu.Lock()
-		defer mu.Unlock()
-		some := leading(ranges, run)
-		ranges = ranges[len(some):]
-		return some
-	}
+	parts := partsOf(ranges, room)
+	pieces := guard.NewPieces(int64(len(parts)), run)
 	return guard.Each(ctx, int(n), func(ctx context.Context, reader int) error {
 		own := staging.Bytes()[int64(reader)*room:][:room]
-		for some := take(); len(some) > 0; some = take() {
-			for len(some) > 0 {
-				part := leading(some, room)
-				some = some[len(part):]
-				if err := d.readInto(ctx, part, own); err != nil {
+		for number := range pieces.Each() {
+			part, data := parts[number], own
+			if err := d.readInto(ctx, part, own); err != nil {
+				return err
+			}
+			for _, r := range part {
+				if err := visit(r.Off, d.rowsAt(r.Off, data[:r.Len])); err != nil {
 					return err
 				}
-				data := own
-				for _, r := range part {
-					if err := visit(r.Off, d.rowsAt(r.Off, data[:r.Len])); err != nil {
-						return err
-					}
-					data = data[r.Len:]
-				}
+				data = data[r.Len:]
 			}
 		}
 		return nil
 	})
 }
 
-// leading returns the first ranges, up to a number of bytes.
-func leading(ranges []ssd.Range, most int64) []ssd.Range {
+// partsOf divides ranges into parts of up to most bytes. No range has more.
+func partsOf(ranges []ssd.Range, most int64) (parts [][]ssd.Range) {
+	bytes, first := int64(0), 0
 	for i, r := range ranges {
-		if most -= int64(r.Len); most < 0 {
-			return ranges[:i]
+		if bytes += int64(r.Len); bytes > most {
+			parts, first, bytes = append(parts, ranges[first:i]), i, int64(r.Len)
 		}
 	}
-	return ranges
+	if first < len(ranges) {
+		parts = append(parts, ranges[first:])
+	}
+	return parts
 }
 
 // buffer returns the size of an engine buffer, a piece of a scan at most.

@@ -8,7 +8,7 @@ import (
 
 // Rows that follow one another in a file, read into memory of the caller's.
 
-// SpanBytes is the size of a buffer for any n rows of a layout as they lie in the file.
+// SpanBytes returns the size of a buffer for any n rows of a layout as they lie in the file.
 func SpanBytes(l ssd.Layout, n int64) int64 {
 	if l.RowsPerPage > 0 {
 		perPage := int64(l.RowsPerPage)

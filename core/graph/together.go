@@ -46,7 +46,7 @@ func NewWanted(budget *mem.Budget, room *atomic.Int64) *Wanted {
 
 type wantedKey struct{}
 
-// With is the context of a draw. One that is not the last fails in the first hop that wants what was not read yet,
+// With returns the context of a draw. One that is not the last fails in the first hop that wants what was not read yet,
 // unless there is no memory to note that: see Asks. The last one reads what is missing.
 func (w *Wanted) With(ctx context.Context, last bool) context.Context {
 	for _, of := range w.of {
@@ -85,7 +85,7 @@ func (w *Wanted) Free() {
 	w.of = nil
 }
 
-// Bytes is the memory that it takes.
+// Bytes returns the memory that it takes.
 func (w *Wanted) Bytes() (total int64) {
 	for _, of := range w.of {
 		for _, r := range of.answered {
@@ -165,7 +165,7 @@ func RequestBytes(n int64, wide bool) int64 {
 
 func numbers[T uint32 | int64](r *request) []T { return mem.View[T](r.block.Bytes())[:r.n] }
 
-// positions are the bits, by number.
+// positions returns the bits, by number.
 func (r *request) positions() []uint64 {
 	data := r.block.Bytes()
 	return mem.View[uint64](data[len(data)-(r.n+63)/64*8:])

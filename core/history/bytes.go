@@ -26,7 +26,7 @@ func (s *Shape) BatchBytes(nodesPerHop, edgesPerHop []int64) int64 {
 	return total
 }
 
-// merged is the size of the batch as one graph.
+// merged returns the size of the batch as one graph.
 func (s *Shape) merged(nodesPerHop, edgesPerHop []int64) hops {
 	layers := len(edgesPerHop) / len(s.Relations)
 	h := hops{nodes: make([]int64, layers+1), edges: make([]int64, layers)}

@@ -24,7 +24,7 @@ type Shape struct {
 // Relation is the ends of the edges of one type, as places of node types.
 type Relation struct{ Source, Target int }
 
-// Types is the number of node types.
+// Types returns the number of node types.
 func (s *Shape) Types() int { return len(s.First) - 1 }
 
 // Single reports whether there is one node type and one relation.
@@ -100,7 +100,7 @@ func (b *Batch) Merge(drawn *sample.Subgraph) {
 	b.mergeEdges()
 }
 
-// Merged is the batch as one graph. Its first nodes are the seeds of all types.
+// Merged returns the batch as one graph. Its first nodes are the seeds of all types.
 func (b *Batch) Merged() *sample.Subgraph { return b.merged }
 
 // mergeNodes lists the nodes by hop, and within a hop by type.

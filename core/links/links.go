@@ -104,7 +104,7 @@ func (k *Links) openTimes(ctx context.Context, budget *mem.Budget, n *sample.Neg
 	return err
 }
 
-// timesOf is the times of the nodes of a type; nil where they have none.
+// timesOf returns the times of the nodes of a type; nil where they have none.
 func (k *Links) timesOf(
 	ctx context.Context, budget *mem.Budget, typ int, count int64, g Graph,
 ) (*sample.NodeTimes, error) {

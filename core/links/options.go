@@ -136,7 +136,7 @@ func (o *Options) NumTimes(seeds int64) int64 {
 	return seeds + o.NumNegatives(seeds)
 }
 
-// LinkOf is the link, of n in a batch, with which an end goes.
+// LinkOf returns the link, of n in a batch, with which an end goes.
 func (o *Options) LinkOf(end, n int64) int64 {
 	if !o.Triplets {
 		end %= n + o.NumNegatives(n)

@@ -31,7 +31,7 @@ var (
 	labels   = Name{OfRelation, "edge_label"} // what the user's labels become
 )
 
-// Names are the names that a batch uses beside those of its graph's tensors.
+// Names returns the names that a batch uses beside the names of its graph's tensors.
 func (o *Options) Names() []Name {
 	if o.Triplets {
 		return triplets
@@ -39,8 +39,8 @@ func (o *Options) Names() []Name {
 	return append([]Name{labels}, pairs...)
 }
 
-// TimeNames are the tensors of times: of pairs one with the time of each link and negative, called pair, else one for
-// each node type with those of links, called seed, as PyG has them.
+// TimeNames returns the tensors of times: of pairs one with the time of each link and negative, called pair, else one
+// for each node type with those of links, called seed, as PyG has them.
 func (o *Options) TimeNames(of *Relation, pair, seed string) []Name {
 	switch {
 	case !o.Triplets:
@@ -51,7 +51,7 @@ func (o *Options) TimeNames(of *Relation, pair, seed string) []Name {
 	return []Name{{OfSources, seed}, {OfTargets, seed}}
 }
 
-// Tensors are the tensors that say what the links of a batch are, n of them.
+// Tensors returns the tensors that say what the links of a batch are, n of them.
 func (k *Links) Tensors(p *Places, n int64) []Tensor {
 	if !k.Options.Triplets {
 		return []Tensor{{pairs[0], p.Ends, []int64{2, int64(len(p.Ends)) / 2}}}

@@ -56,7 +56,7 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 	return c
 }
 
-// expanded is the nodes whose lists each hop of a batch of a demand draws from; nil where nothing was measured.
+// expanded returns the nodes whose lists each hop of a batch of a demand draws from; nil where nothing was measured.
 func expanded(m *draw.Sampling, d *sizing.Demand) (nodes []int64) {
 	types := m.Parts.Schema
 	if len(d.NodesPerHop) == 0 {
@@ -72,7 +72,7 @@ func expanded(m *draw.Sampling, d *sizing.Demand) (nodes []int64) {
 	return nodes
 }
 
-// fetched is the edges that a batch of a demand fetches at once.
+// fetched returns the edges that a batch of a demand fetches at once.
 func fetched(m *draw.Sampling, d *sizing.Demand) int64 {
 	o, n := &m.Options, d.HopEdges
 	if m.Kind.WholeLists {

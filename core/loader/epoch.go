@@ -108,7 +108,7 @@ func (e *epoch) begin() {
 	}
 }
 
-// prepareAll is the life of a preparer.
+// prepareAll makes batches until none is left: the life of a preparer.
 func (e *epoch) prepareAll() {
 	l := e.loader
 	p := new(preparer)

@@ -147,13 +147,21 @@ func open(t *testing.T, src draw.Source, o draw.Options) *Loader {
 // rest takes the batches that are left of the running epoch.
 func rest(t *testing.T, l *Loader) []*seen {
 	t.Helper()
-	var all []*seen
+	all, err := left(l)
+	require.NoError(t, err)
+	return all
+}
+
+// left returns the batches that are left of the running epoch, or the error that ends it.
+func left(l *Loader) (all []*seen, err error) {
 	for {
 		b, err := l.Next(context.Background())
 		if errors.Is(err, io.EOF) {
-			return all
+			return all, nil
 		}
-		require.NoError(t, err)
+		if err != nil {
+			return nil, err
+		}
 		all = append(all, look(b))
 		b.Release()
 	}

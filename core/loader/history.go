@@ -223,8 +223,8 @@ func (l *Loader) HistoryStats() (HistoryStats, error) {
 	return HistoryStats{Stats: of, Bytes: l.draw.Split.History}, err
 }
 
-// HistoryBuffer is the memory of the embeddings, the loader's until Close: whoever holds it longer takes a reference.
-// It is nil where the caller has it.
+// HistoryBuffer returns the memory of the embeddings, the loader's until Close: whoever holds it longer takes a
+// reference. It is nil where the caller has it.
 func (l *Loader) HistoryBuffer() (mem.Buffer, error) {
 	_, err := l.history.pruner.Stats()
 	return l.history.embeddings, err

@@ -284,7 +284,7 @@ func (p *onDemandWorker) timesAsked(ctx context.Context, ask *OnDemand) ([]int64
 	return out, nil
 }
 
-// timesOf is the table with the times of a node type; nil where it has none.
+// timesOf returns the table with the times of a node type; nil where it has none.
 func (p *onDemandWorker) timesOf(typ int) *fetch.Table {
 	l := p.preparer.loader
 	for i := range l.rows.Tables {

@@ -106,13 +106,17 @@ func (o *blockOrder) drawRows(p *preparer, w *orderWork, worker *sample.Worker) 
 	var lister draw.RowLister
 	for i := w.next.Add(1) - 1; i < int64(len(w.rows)); i = w.next.Add(1) - 1 {
 		start := time.Now()
-		rows, err := lister.Rows(o.epoch.ctx, o.order, w.first+i, worker, p.drawn.CachedTypes)
-		l.counters.Sampling.Since(start)
-		if err == nil && len(rows) > 0 {
+		keep := func(rows []uint32) (err error) {
+			l.counters.Sampling.Since(start)
+			if len(rows) == 0 {
+				return nil
+			}
 			if w.rows[i], err = l.draw.Budget.Alloc(mem.Trace, int64(len(rows))*4); err == nil {
 				copy(mem.Slice[uint32](w.rows[i]), rows)
 			}
+			return err
 		}
+		err := lister.EachRows(o.epoch.ctx, o.order, []int64{w.first + i}, worker, p.drawn.CachedTypes, keep)
 		if err != nil {
 			w.failed.CompareAndSwap(nil, &err)
 			w.next.Store(int64(len(w.rows)))

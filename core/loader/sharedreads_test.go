@@ -2,7 +2,6 @@ package loader
 
 import (
 	"fmt"
-	"io"
 	"path/filepath"
 	"sync/atomic"
 	"syscall"
@@ -137,19 +136,9 @@ func TestReadingTogetherFails(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EIO)
 }
 
-// restOr is epoch 0 of a loader, or the error that ends it.
+// restOr makes epoch 0 of a loader, or returns the error that ends it.
 func restOr(t *testing.T, l *Loader) (got []*seen, err error) {
 	t.Helper()
 	require.NoError(t, l.Start(0, 0, Train))
-	for {
-		b, err := l.Next(t.Context())
-		if err == io.EOF {
-			return got, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		got = append(got, look(b))
-		b.Release()
-	}
+	return left(l)
 }

@@ -152,19 +152,9 @@ func TestStepsOfRanksAreExact(t *testing.T) {
 		o, stored := randomTrained(t, rng)
 		ranks := 2 + rng.Int64N(2)
 		t.Run(fmt.Sprintf("round %d %s %d %d", round, o.Transfer, stored, ranks), func(t *testing.T) {
-			m := newTableModel(t, ssd.OS, someNodes)
-			for range 2 {
-				o.Tables = []draw.Trained{{Table: m.table}}
-				func() {
-					l := open(t, draw.OpenStore(s), o)
-					if stored >= 0 {
-						storePlans(t, l, stored)
-					}
-					(&stepModel{[]*tableModel{m}, []string{"n_id"}}).train(t, rng, l, ranks)
-					require.NoError(t, l.Close())
-				}()
-				m.check(t)
-			}
+			trainTwice(t, s, o, stored, func(l *Loader, m *tableModel) {
+				(&stepModel{[]*tableModel{m}, []string{"n_id"}}).train(t, rng, l, ranks)
+			})
 		})
 	}
 }

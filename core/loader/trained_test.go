@@ -22,6 +22,7 @@ import (
 	"freshgo/core/plan"
 	"freshgo/core/ssd"
 	"freshgo/core/ssd/faultfs"
+	"freshgo/core/store"
 )
 
 // tableModel is a table and what training should have made of its rows.
@@ -130,20 +131,26 @@ func TestTrainedRowsAreExact(t *testing.T) {
 			o = someHistory(rng, o)
 		}
 		t.Run(fmt.Sprintf("round %d %s %d %t", round, o.Transfer, stored, o.History != nil), func(t *testing.T) {
-			m := newTableModel(t, ssd.OS, someNodes)
-			for range 2 {
-				o.Tables = []draw.Trained{{Table: m.table}}
-				func() {
-					l := open(t, draw.OpenStore(s), o)
-					if stored >= 0 {
-						storePlans(t, l, stored)
-					}
-					trainSome(t, l, m, rng)
-					require.NoError(t, l.Close())
-				}()
-				m.check(t)
-			}
+			trainTwice(t, s, o, stored, func(l *Loader, m *tableModel) { trainSome(t, l, m, rng) })
 		})
+	}
+}
+
+// trainTwice trains a new table with two loaders, one after the other, and compares its file with the model.
+func trainTwice(
+	t *testing.T, s *store.Store, o draw.Options, stored int64, train func(l *Loader, m *tableModel),
+) {
+	t.Helper()
+	m := newTableModel(t, ssd.OS, someNodes)
+	o.Tables = []draw.Trained{{Table: m.table}}
+	for range 2 {
+		l := open(t, draw.OpenStore(s), o)
+		if stored >= 0 {
+			storePlans(t, l, stored)
+		}
+		train(l, m)
+		require.NoError(t, l.Close())
+		m.check(t)
 	}
 }
 
@@ -362,16 +369,7 @@ func TestTrainedRowsReadForTheNextWindow(t *testing.T) {
 			l := open(t, draw.OpenStore(s), o)
 			rng := explore.Rand(t, 49, uint64(i))
 			for epoch := range int64(2) {
-				require.NoError(t, l.Start(epoch, 0, Train))
-				for {
-					b, err := l.Next(context.Background())
-					if errors.Is(err, io.EOF) {
-						break
-					}
-					require.NoError(t, err, "%s, %d rows", transfer, rows)
-					m.train(t, rng, b, 0, "n_id")
-					b.Release()
-				}
+				eachBatch(t, l, epoch, func(b *batch.Batch) { m.train(t, rng, b, 0, "n_id") })
 			}
 			require.NoError(t, l.Close())
 			m.check(t)

@@ -59,7 +59,7 @@ type BudgetError struct {
 	Limit   int64 // the whole budget
 }
 
-// Minimum is the smallest budget that would have met the request.
+// Minimum returns the smallest budget that would have met the request.
 func (e *BudgetError) Minimum() int64 {
 	used := e.Limit - e.Free
 	return used + min(e.Need, math.MaxInt64-used)

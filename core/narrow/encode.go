@@ -110,15 +110,15 @@ func (c *Coding) encodeColumns(dst []byte, values []float32, first int64) error 
 	return nil
 }
 
-// refuse is the error of the i-th number of some rows.
+// refuse returns the error of the i-th number of some rows.
 func (c *Coding) refuse(first int64, i int, v float32) error {
 	return &ValueError{Row: first + int64(i/c.Elements), Column: i % c.Elements, Value: float64(v), Form: c.Form}
 }
 
 func finite(v float32) bool { return v-v == 0 }
 
-// Scale is the scale and the offset with which int8 holds the numbers from low to high, both finite. Equal numbers are
-// held exactly, with a scale of 0.
+// Scale returns the scale and the offset with which int8 holds the numbers from low to high, both finite. Equal numbers
+// are held exactly, with a scale of 0.
 func Scale(low, high float32) (scale, offset float32) {
 	// In float64, as the difference may be infinite in float32.
 	middle := float32((float64(low) + float64(high)) / 2)
@@ -138,7 +138,7 @@ func Scale(low, high float32) (scale, offset float32) {
 	return scale, middle
 }
 
-// quantise is the stored number nearest to v.
+// quantise returns the stored number nearest to v.
 func quantise(v, scale, offset float32) byte {
 	if scale == 0 {
 		return 0
@@ -211,7 +211,7 @@ func (m *Measure) Coding() Coding {
 	return c
 }
 
-// squareError is the expected square of the error of a number between two: uniform within a step.
+// squareError returns the expected square of the error of a number between two: uniform within a step.
 func squareError(low, high float32) float64 {
 	step := (float64(high) - float64(low)) / (2 * steps)
 	return step * step / 12

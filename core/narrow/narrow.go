@@ -30,7 +30,7 @@ const (
 
 var labels = [...]string{"", "float16", "bfloat16", "int8", "int8-per-row", "int8-per-column"}
 
-// String is the name by which a user asks for the form.
+// String returns the name by which a user asks for the form.
 func (f Form) String() string { return labels[f] }
 
 // Parse returns the form that a user asks for by this name.
@@ -66,7 +66,7 @@ type Coding struct {
 	Scales, Offsets []float32
 }
 
-// RowBytes is the size of a stored row.
+// RowBytes returns the size of a stored row.
 func (c *Coding) RowBytes() int {
 	switch c.Form {
 	case Float16, BFloat16:
@@ -79,7 +79,7 @@ func (c *Coding) RowBytes() int {
 	return 4 * c.Elements
 }
 
-// ValueBytes is the size of a row of float32.
+// ValueBytes returns the size of a row of float32.
 func (c *Coding) ValueBytes() int { return 4 * c.Elements }
 
 // Widen turns stored rows into float32. dst has whole rows of ValueBytes; as many stored rows lie at its end. What is
@@ -117,7 +117,7 @@ func (c *Coding) Decode(row []byte, lo, hi int, numbers []float64) {
 	}
 }
 
-// number is one of a stored row.
+// number returns one number of a stored row.
 func (c *Coding) number(row []byte, i int) float32 {
 	switch c.Form {
 	case Float16:

@@ -61,10 +61,10 @@ func Of(offsets []int64) *Table {
 	return b.Table()
 }
 
-// NumNodes is the number of lists.
+// NumNodes returns the number of lists.
 func (t *Table) NumNodes() int64 { return t.nodes }
 
-// NumEdges is the number of edges, where the last list ends.
+// NumEdges returns the number of edges, where the last list ends.
 func (t *Table) NumEdges() int64 { return t.edges }
 
 // Range returns the positions at which the list of a node begins and ends. It panics where there is no such node.

@@ -73,7 +73,7 @@ func (o *output) leastRows() int64 {
 	return int64(ssd.PageBytes / size)
 }
 
-// fewest is the fewest slices of a part that fit, or one for each column.
+// fewest returns the fewest slices of a part that fit, or one for each column.
 func (d *division) fewest(i int, free int64) int {
 	lo, most := 1, d.of.parts[i].rows.count
 	for lo < most {
@@ -87,7 +87,7 @@ func (d *division) fewest(i int, free int64) int {
 	return most
 }
 
-// need is the memory of a division.
+// need returns the memory of a division.
 func (d *division) need() int64 {
 	n := d.resultBytes()
 	if !d.direct {
@@ -112,7 +112,8 @@ func (d *division) last(part, slice int) bool {
 	return part == len(d.slices)-1 && slice == d.slices[part]-1
 }
 
-// spilled is the columns of a part at which slices begin whose results go to the temporary file, and the column behind.
+// spilled returns the columns of a part at which slices begin whose results go to the temporary file, and the column
+// behind.
 func (d *division) spilled(i int) []int {
 	at := bounds(d.of.parts[i].rows.count, d.slices[i])
 	if d.direct && i == len(d.slices)-1 {
@@ -169,7 +170,7 @@ func (d *division) resultBytes() int64 {
 	return n
 }
 
-// emitBytes is the memory for writing the output, beside the results.
+// emitBytes returns the memory for writing the output, beside the results.
 func (d *division) emitBytes() int64 {
 	rows := min(d.rows, d.of.rows)
 	n := store.AddedWriterBytes(d.writerChunk()) +
@@ -191,8 +192,8 @@ func (d *division) writerChunk() int {
 	return int(min(max(ssd.WholePages(min(d.rows, d.of.rows)*int64(d.of.rowBytes())/4), smallest), largest))
 }
 
-// footprint is the smallest budget of the pass that makes the output: what stays, with the buffers of the engine, which
-// are staging bytes, and the smallest division.
+// footprint returns the smallest budget of the pass that makes the output: what stays, with the buffers of the engine,
+// which are staging bytes, and the smallest division.
 func (o *output) footprint(staging int64) int64 {
 	total, loading := staging, int64(0)
 	ordered := func(t *store.NodeType) {
@@ -222,7 +223,7 @@ func (o *output) footprint(staging int64) int64 {
 	return total + max(loading, need+ssd.PageBytes) // a page on which the temporary file is tried
 }
 
-// listsBytes is the memory of pass.openLists.
+// listsBytes returns the memory of pass.openLists.
 func (o *output) listsBytes(of *part) int64 {
 	e := of.edges
 	n := e.IndptrBytes() + e.Indices.CRCBytes() + 2*(graph.SpanBytes(e.Indices.Layout, listPiece)+2*8*listPiece)
@@ -239,7 +240,7 @@ func (o *output) listsBytes(of *part) int64 {
 	return n + graph.SpanBytes(of.weights.Layout, listPiece)
 }
 
-// bounds are the columns at which slices begin, and the number of columns behind.
+// bounds returns the columns at which slices begin, and the number of columns behind.
 func bounds(columns, slices int) []int {
 	at := make([]int, slices+1)
 	for s := range at {
@@ -250,7 +251,7 @@ func bounds(columns, slices int) []int {
 
 func chunks(rows, each int64) int64 { return (rows + each - 1) / each }
 
-// spanBytes is the size of a buffer for any n rows as they lie in the file.
+// spanBytes returns the size of a buffer for any n rows as they lie in the file.
 func (c *column) spanBytes(n int64) int64 {
 	if c.array != nil {
 		return graph.SpanBytes(c.array.Layout, n)
@@ -259,7 +260,7 @@ func (c *column) spanBytes(n int64) int64 {
 	return graph.SpanBytes(ssd.Layout{RowBytes: c.rowBytes, RowsPerPage: ssd.PageBytes / c.rowBytes}, n)
 }
 
-// storedBytes is the size of a row in the store.
+// storedBytes returns the size of a row in the store.
 func (c *column) storedBytes() int {
 	if c.array != nil {
 		return c.array.Layout.RowBytes
@@ -267,7 +268,7 @@ func (c *column) storedBytes() int {
 	return c.rowBytes
 }
 
-// elementBytes is the size of a number in memory and in the temporary file: float32, or float64 where they are.
+// elementBytes returns the size of a number in memory and in the temporary file: float32, or float64 where they are.
 func (c *column) elementBytes() int {
 	if c.dtype().Size() == 8 {
 		return 8

@@ -188,8 +188,8 @@ func (l *lists) read(ctx context.Context, c *piece) error {
 	return l.weights.read(ctx, c.position, c.numbers)
 }
 
-// share is the targets of a piece that the i-th of n threads works at: all edges that a target has in the piece are one
-// thread's.
+// share returns the targets of a piece that the i-th of n threads works at: all edges that a target has in the piece
+// are one thread's.
 func (l *lists) share(c *piece, i, n int) (first, end int64) {
 	behind := func(position int64) int64 { // the first target whose edges begin there or later
 		return c.first + int64(sort.Search(int(c.end-c.first), func(k int) bool {
@@ -203,7 +203,7 @@ func (l *lists) share(c *piece, i, n int) (first, end int64) {
 	return first, max(first, bound(i+1))
 }
 
-// within is the edges of a target in a piece.
+// within returns the edges of a target in a piece.
 func (l *lists) within(c *piece, target int64) (lo, hi int64) {
 	lo, hi = l.indptr.Range(target)
 	lo, hi = max(lo-c.position, 0), min(hi-c.position, int64(len(c.ids)))

@@ -27,7 +27,7 @@ type output struct {
 // moved reports whether the rows of targets are stored in another order than the nodes.
 func (o *output) moved() bool { return o.target.Order != nil }
 
-// rowBytes is the size of a row of the output.
+// rowBytes returns the size of a row of the output.
 func (o *output) rowBytes() int { return (int(o.ownColumns()) + o.columns()) * o.dtype.Size() }
 
 // resultRowBytes returns the size of the sums for a row.
@@ -57,7 +57,7 @@ type column struct {
 	made     manifest.DType
 }
 
-// dtype is the type of the numbers.
+// dtype returns the type of the numbers.
 func (c *column) dtype() manifest.DType {
 	switch {
 	case c.array == nil:
@@ -151,7 +151,7 @@ func later(all []output, hops int) []output {
 	return all
 }
 
-// chosen is the places of the edge types that are used.
+// chosen returns the places of the edge types that are used.
 func (r *runner) chosen(nodes []store.NodeType, edges []store.EdgeType) ([]int, error) {
 	o := &r.options
 	if o.Relations == nil {
@@ -207,7 +207,7 @@ func (r *runner) part(nodes []store.NodeType, edges []store.EdgeType, place int)
 	return p, err
 }
 
-// columnOf is all columns of a tensor.
+// columnOf returns all columns of a tensor.
 func columnOf(of *store.NodeType, t *store.Tensor) (*column, error) {
 	if t.Aggregate != nil {
 		return nil, invalid("%q was computed by propagate itself: hops aggregates again", t.Name)
@@ -258,7 +258,7 @@ func (r *runner) settle(out *output) error {
 	return nil
 }
 
-// wider is the smaller of the types that hold all numbers of both.
+// wider returns the smaller of the types that hold all numbers of both.
 func wider(a, b manifest.DType) manifest.DType {
 	if a == manifest.DType_UNSPECIFIED || a == b {
 		return b

@@ -130,7 +130,7 @@ func (p *pass) prepare() (err error) {
 	return p.temp.Grow(size)
 }
 
-// spill is a table of the temporary file from a byte on, whose slices begin at these columns, and its end.
+// spill returns a table of the temporary file from a byte on, whose slices begin at these columns, and its end.
 func (p *pass) spill(begin, rows int64, at []int, size int) (*spill, int64, error) {
 	s, slices := &spill{engine: p.r.engine, rows: rows, chunk: p.plan.rows}, len(at)-1
 	p.r.report.Written -= begin
@@ -148,7 +148,7 @@ func (p *pass) spill(begin, rows int64, at []int, size int) (*spill, int64, erro
 	return s, begin, err
 }
 
-// rowsOf is the row of every node of a type, or nil where that is the node.
+// rowsOf returns the row of every node of a type, or nil where that is the node.
 func (p *pass) rowsOf(ctx context.Context, t *store.NodeType) ([]uint32, error) {
 	block, err := t.RowOf(ctx, p.r.budget, mem.Convert)
 	if block == nil {

@@ -24,7 +24,7 @@ type spill struct {
 // count returns the number of rows of the chunk that begins at a row.
 func (s *spill) count(first int64) int64 { return min(s.chunk, s.rows-first) }
 
-// sum is the checksum of the chunk from a row on of a slice.
+// sum returns the checksum of the chunk from a row on of a slice.
 func (s *spill) sum(slice int, first int64) *uint32 {
 	return &s.sums[int64(slice)*chunks(s.rows, s.chunk)+first/s.chunk]
 }

@@ -320,7 +320,7 @@ func (a *adder) put(target int64, sums []float64) {
 	store.EncodeFloats(dtype, sums, a.out[at:][:int64(a.width)*int64(dtype.Size())])
 }
 
-// rowNumber is the row of a source.
+// rowNumber returns the row of a source.
 func (a *adder) rowNumber(node int64) int {
 	if a.rowOf == nil {
 		return int(node)

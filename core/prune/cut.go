@@ -67,7 +67,7 @@ func (c *Cut) On() bool { return c.on }
 // Iteration returns the iteration of the current batch.
 func (c *Cut) Iteration() int64 { return c.i }
 
-// Probes are the rows of each hidden layer to compare; none of a batch that is not left whole.
+// Probes returns the rows of each hidden layer to compare; none of a batch that is not left whole.
 func (c *Cut) Probes() []Probe { return c.probes }
 
 // decide finds the rows of the batch in the history, pins them and records the input of the update.

@@ -134,7 +134,7 @@ type reliance struct {
 	places   map[int64]int32
 }
 
-// find is the slot of a node, or history.Miss.
+// find returns the slot of a node, or history.Miss.
 func (r *reliance) find(node int64) int32 {
 	if at, found := r.places[node]; found {
 		return r.slots[at]
@@ -142,7 +142,7 @@ func (r *reliance) find(node int64) int32 {
 	return history.Miss
 }
 
-// since is the iteration at which a probe was admitted that find has found.
+// since returns the iteration at which a probe was admitted that find has found.
 func (r *reliance) since(node int64) int64 { return r.admitted[r.places[node]] }
 
 // ahead returns the rows found by batches that are pruned and not handed over: here, or before this run was restored.

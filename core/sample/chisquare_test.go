@@ -18,6 +18,40 @@ func chiLimit(freedom int) float64 {
 	return m * math.Pow(1-2/(9*m)+4.75*math.Sqrt(2/(9*m)), 3)
 }
 
+// requirePairs holds that pairs are drawn in proportion to their weights, and no others: those of each source by
+// themselves where sources are given, for as many draws.
+func requirePairs(t *testing.T, source, target []int64, weights map[Link]float64, given bool) {
+	counts, draws, all := map[Link]float64{}, map[int64]float64{}, map[int64]float64{}
+	group := func(source int64) int64 {
+		if given {
+			return source
+		}
+		return 0
+	}
+	for j, s := range source {
+		counts[Link{s, target[j]}]++
+		draws[group(s)]++
+	}
+	for pair, weight := range weights {
+		all[group(pair.Source)] += weight
+	}
+	chi, freedom := 0., -1
+	for pair, weight := range weights {
+		of := group(pair.Source)
+		expected := weight / all[of] * draws[of]
+		if expected == 0 {
+			require.Zero(t, counts[pair], pair)
+			continue
+		}
+		chi += (counts[pair] - expected) * (counts[pair] - expected) / expected
+		freedom++
+	}
+	for pair := range counts {
+		require.Contains(t, weights, pair, "a pair that must not be drawn")
+	}
+	require.Less(t, chi, chiLimit(max(freedom, 1)))
+}
+
 // inclusionChi is the chi-square, of len(counts)-1 degrees of freedom, of how often each position was in n subsets of
 // k.
 func inclusionChi(counts []int, n, k int) float64 {

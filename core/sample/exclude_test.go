@@ -131,12 +131,20 @@ func TestExcludedEdgesMightAsWellNotBeThere(t *testing.T) {
 	}
 }
 
-// Draws by weight are those in which excluded edges weigh nothing.
+// Draws by weight exclude edges as if these weighed nothing.
 func TestExcludedEdgesWeighNothing(t *testing.T) {
 	g := newWeightedGraph(300, explore.Seed(t, 9))
 	seeds := g.seeds(70, 9)
 	slices.Sort(seeds)
 	links := g.someLinks(slices.Compact(slices.Clone(seeds)), 9)
+	g.requireWeightless(t, seeds, links, true, []plainConfig{{Fanouts: []int64{5}}, {Fanouts: []int64{40}},
+		{Fanouts: []int64{-1}}, {Fanouts: []int64{7}, Replace: true}})
+}
+
+// requireWeightless holds that draws by weight without some edges are draws in which these edges weigh nothing.
+func (g *weightedGraph) requireWeightless(
+	t *testing.T, seeds []int64, links []Link, stamp bool, configs []plainConfig,
+) {
 	light := &weightedGraph{testGraph: g.testGraph, weights: slices.Clone(g.weights)}
 	for v := range g.nodes() {
 		for p := g.indptr[v]; p < g.indptr[v+1]; p++ {
@@ -145,14 +153,13 @@ func TestExcludedEdgesWeighNothing(t *testing.T) {
 			}
 		}
 	}
-	for _, cfg := range []plainConfig{{Fanouts: []int64{5}}, {Fanouts: []int64{40}}, {Fanouts: []int64{-1}},
-		{Fanouts: []int64{7}, Replace: true}} {
+	for _, cfg := range configs {
 		for form, graph := range g.forms() {
 			var want, got Subgraph
 			cfg.Weights = light.with(form)
-			require.NoError(t, newWorker(t, graph, cfg, true, 1).Sample(context.Background(), Key{1, 2, 3}, seeds, &want))
+			require.NoError(t, newWorker(t, graph, cfg, stamp, 1).Sample(context.Background(), Key{1, 2, 3}, seeds, &want))
 			cfg.Weights = g.with(form)
-			w := newWorker(t, graph, cfg, true, 3)
+			w := newWorker(t, graph, cfg, stamp, 3)
 			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: [][]Link{links}}, &got))
 			want.Room = got.Room
 			requireEqual(t, want, got)

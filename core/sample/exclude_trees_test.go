@@ -81,32 +81,13 @@ func TestExcludedEdgesOfTrees(t *testing.T) {
 	}
 }
 
-// Draws by weight in trees are those in which excluded edges weigh nothing.
+// Draws by weight in trees exclude edges as if these weighed nothing.
 func TestExcludedEdgesOfTreesWeighNothing(t *testing.T) {
 	g := newWeightedGraph(200, explore.Seed(t, 12))
 	seeds := append(g.seeds(30, 6), 97, 97, 0)
 	all := slices.Sorted(slices.Values(seeds))
 	links := g.someLinks(slices.Compact(all), 12)
-	light := &weightedGraph{testGraph: g.testGraph, weights: slices.Clone(g.weights)}
-	for v := range g.nodes() {
-		for p := g.indptr[v]; p < g.indptr[v+1]; p++ {
-			if slices.Contains(links, Link{g.wide[p], v}) {
-				light.weights[p] = 0
-			}
-		}
-	}
-	for _, cfg := range []plainConfig{{Fanouts: []int64{5, 3}}, {Fanouts: []int64{40, 2}}, {Fanouts: []int64{-1, 4}},
-		{Fanouts: []int64{7, 2}, Replace: true}} {
-		cfg.Disjoint = true
-		for form, graph := range g.forms() {
-			var want, got Subgraph
-			cfg.Weights = light.with(form)
-			require.NoError(t, newWorker(t, graph, cfg, false, 1).Sample(context.Background(), Key{1, 2, 3}, seeds, &want))
-			cfg.Weights = g.with(form)
-			w := newWorker(t, graph, cfg, false, 3)
-			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3}, Request{Seeds: seeds, Exclude: [][]Link{links}}, &got))
-			want.Room = got.Room
-			requireEqual(t, want, got)
-		}
-	}
+	g.requireWeightless(t, seeds, links, false, []plainConfig{{Fanouts: []int64{5, 3}, Disjoint: true},
+		{Fanouts: []int64{40, 2}, Disjoint: true}, {Fanouts: []int64{-1, 4}, Disjoint: true},
+		{Fanouts: []int64{7, 2}, Replace: true, Disjoint: true}})
 }

@@ -278,7 +278,7 @@ func (s *Sampler) checkFanouts(relation int, fanouts []int64) error {
 // the number First[t]+v. In a homogeneous graph these are the node ids.
 func (s *Sampler) First() []int64 { return slices.Clone(s.first) }
 
-// Relation is the edges that are drawn along.
+// Relation returns the edges that are drawn along.
 func (s *Sampler) Relation(i int) *Relation { return &s.relations[i].Relation }
 
 func (s *Sampler) numTypes() int { return len(s.groups) }

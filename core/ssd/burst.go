@@ -203,20 +203,22 @@ func (s *scribe) write(ctx context.Context, n int) (int64, error) {
 	if err := s.temp.Grow(min(first+int64(n), s.limit) * int64(s.chunk)); err != nil {
 		return 0, err
 	}
-	var next, made atomic.Int64 // chunks, divided among the writers
+	var made atomic.Int64 // chunks
+	chunks := guard.NewPieces(int64(n), 1)
 	errs := make(chan error, s.count)
 	for range s.count {
 		guard.Go(func() {
 			var err error
 			writes := s.engine.Writes(s.temp)
 			defer writes.Close()
-			for j := next.Add(1) - 1; j < int64(n) && err == nil; j = next.Add(1) - 1 {
-				if err = ctx.Err(); err == nil {
-					data := s.data(j)
-					crc.Checksum(data)
-					writes.Begin(data, (first+j)%s.limit*int64(s.chunk), func(failed error) { err = cmp.Or(err, failed) })
-					made.Add(1)
+			for j := range chunks.Each() {
+				if err = cmp.Or(err, ctx.Err()); err != nil {
+					break
 				}
+				data := s.data(j)
+				crc.Checksum(data)
+				writes.Begin(data, (first+j)%s.limit*int64(s.chunk), func(failed error) { err = cmp.Or(err, failed) })
+				made.Add(1)
 				if writes.Full() {
 					writes.Await()
 				}

@@ -140,7 +140,7 @@ func (a *Addition) Create(
 	return &AddedWriter{a, out}, nil
 }
 
-// AddedWriterBytes is the memory of an AddedWriter.
+// AddedWriterBytes returns the memory of an AddedWriter.
 func AddedWriterBytes(chunk int) int64 { return arrayWriterBytes(chunk) }
 
 // AddedRowsPerStep returns the number of rows that WriteRows takes at a time; it also takes multiples.

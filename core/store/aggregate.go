@@ -64,7 +64,7 @@ func (c *checker) aggregate(s *Store, typ int, t *Tensor, a *manifest.Aggregate)
 	t.Aggregate = out
 }
 
-// edgePlace is the place of the edge type that a part names, or -1.
+// edgePlace returns the place of the edge type that a part names, or -1.
 func edgePlace(m *manifest.Manifest, p *manifest.AggregatePart) int {
 	return slices.IndexFunc(m.GetEdgeTypes(), func(e *manifest.EdgeType) bool {
 		return e.GetSource() == p.GetSource() && e.GetRelation() == p.GetRelation() && e.GetTarget() == p.GetTarget()
@@ -81,7 +81,7 @@ func stamp(m *manifest.Manifest, typ int, a *manifest.Aggregate) {
 	}
 }
 
-// marks are the checksums of what a part is computed from.
+// marks returns the checksums of what a part is computed from.
 func marks(
 	m *manifest.Manifest, a *manifest.Aggregate, p *manifest.AggregatePart,
 ) (features, topology, weights uint32) {
@@ -102,7 +102,7 @@ func marks(
 	return features, topology, weights
 }
 
-// tensorMark is the checksum of a tensor's checksums, 0 where there is none of this name. Scales that the manifest
+// tensorMark returns the checksum of a tensor's checksums, 0 where there is none of this name. Scales that the manifest
 // holds are as much of it as what they multiply.
 func tensorMark(tensors []*manifest.Tensor, name string) uint32 {
 	for _, t := range tensors {
@@ -114,7 +114,7 @@ func tensorMark(tensors []*manifest.Tensor, name string) uint32 {
 	return 0
 }
 
-// mark is the checksum of the checksums and the shapes of arrays, never 0.
+// mark returns the checksum of the checksums and the shapes of arrays, never 0.
 func mark(arrays ...*manifest.Array) uint32 {
 	var words []uint64
 	for _, a := range arrays {

@@ -284,7 +284,7 @@ func attachmentNamed(s *Store, name string) *Tensor {
 	return &s.attachments[slices.IndexFunc(s.attachments, func(t Tensor) bool { return t.Name == name })]
 }
 
-// bytes is the memory of the largest step, but for the edges.
+// bytes returns the memory of the largest step, but for the edges.
 func (g *grower) bytes(chunk int) int64 {
 	most := tensorsBytes(g.graph.attachments, chunk)
 	for i := range g.graph.nodes {
@@ -301,7 +301,8 @@ func (g *grower) bytes(chunk int) int64 {
 	return most
 }
 
-// futures are the arrays that are written, as they will be. Where edges are numbered their numbers are not yet known.
+// futures returns the arrays that are written, as they will be. Where edges are numbered their numbers are not yet
+// known.
 func (g *grower) futures() (all []*Array) {
 	add := func(a *Array, more int64) {
 		if a != nil && g.anew[a.File] {

@@ -64,10 +64,10 @@ func (w *arrayWriter) useLayout(l ssd.Layout) {
 	w.array.RowsPerPage = int64(l.RowsPerPage)
 }
 
-// sumsChunk is the chunk of the checksums' writer: a thousandth of the data passes through it.
+// sumsChunk returns the chunk of the checksums' writer: a thousandth of the data passes through it.
 func sumsChunk(chunk int) int { return int(roundUp(int64(chunk)/64, ssd.PageBytes)) }
 
-// arrayWriterBytes is the memory of an arrayWriter.
+// arrayWriterBytes returns the memory of an arrayWriter.
 func arrayWriterBytes(chunk int) int64 {
 	return ssd.WriterBytes(chunk) + ssd.WriterBytes(sumsChunk(chunk))
 }

@@ -105,7 +105,7 @@ func (c *checker) nodeType(node *manifest.NodeType, heterogeneous bool) (NodeTyp
 	return t, c.err
 }
 
-// least is the least number of nodes of a type: the only type of a graph must have some.
+// least returns the least number of nodes of a type: the only type of a graph must have some.
 func least(heterogeneous bool) int64 {
 	if heterogeneous {
 		return 0
@@ -144,7 +144,7 @@ func (c *checker) edgeType(edge *manifest.EdgeType, counts map[string]int64, het
 	return t, c.err
 }
 
-// indicesType is the type in which n node ids are stored.
+// indicesType returns the type in which n node ids are stored.
 func indicesType(n int64) manifest.DType {
 	if n < 1<<31 {
 		return manifest.DType_INT32
@@ -155,7 +155,7 @@ func indicesType(n int64) manifest.DType {
 // edgeIDsName is the name of the numbers of edges in the names of files and in messages.
 const edgeIDsName = "edge_ids"
 
-// edgeIDType is the type in which e edge numbers are stored.
+// edgeIDType returns the type in which e edge numbers are stored.
 func edgeIDType(e int64) manifest.DType {
 	switch {
 	case e <= 1<<32:

@@ -60,7 +60,7 @@ func (s *Store) community(
 	return layOut(ctx, forest, roots, order)
 }
 
-// communityBytes is the memory of community.
+// communityBytes returns the memory of community.
 func (s *Store) communityBytes(workers int) int64 {
 	most := int64(0)
 	for i := range s.edgeTypes {
@@ -70,7 +70,7 @@ func (s *Store) communityBytes(workers int) int64 {
 	return s.firstNodes()[len(s.nodeTypes)]*8 + most + int64(workers)*claimerBytes()
 }
 
-// claimerBytes is the memory of one claimer.
+// claimerBytes returns the memory of one claimer.
 func claimerBytes() int64 { return rangeBytes((targetChunk+1)*8) + rangeBytes(sourceChunk) }
 
 // claims are made by the targets of a relation on their sources. Each source has the highest so far, of all relations:
@@ -97,7 +97,7 @@ func (c *claims) make(ctx context.Context, workers int, budget *mem.Budget) erro
 	}
 	defer indices.close()
 	n := c.relation.NumNodes
-	var next atomic.Int64 // the next chunk of targets that nobody has taken
+	chunks := guard.NewPieces((n+targetChunk-1)/targetChunk, 1)
 	return guard.Each(ctx, workers, func(ctx context.Context, _ int) error {
 		block, err := budget.Alloc(mem.Convert, claimerBytes())
 		if err != nil {
@@ -108,15 +108,13 @@ func (c *claims) make(ctx context.Context, workers int, budget *mem.Budget) erro
 		w := &claimer{
 			claims: c, indptr: indptr, indices: indices, offsets: block.Bytes()[:split], sources: block.Bytes()[split:],
 		}
-		for {
-			first := (next.Add(1) - 1) * targetChunk
-			if first >= n {
-				return nil
-			}
+		for chunk := range chunks.Each() {
+			first := chunk * targetChunk
 			if err := w.targets(ctx, first, min(targetChunk, n-first)); err != nil {
 				return err
 			}
 		}
+		return nil
 	})
 }
 
@@ -174,7 +172,7 @@ func (c *claimer) targets(ctx context.Context, first, n int64) error {
 	return nil
 }
 
-// weigh is the claim of a target with this many neighbours.
+// weigh returns the claim of a target with this many neighbours.
 func (c *claims) weigh(target, degree int64) uint64 {
 	weight, share := float32(1), min(1, drawn/float32(degree))
 	if c.scores != nil {

@@ -164,7 +164,7 @@ func (c *conversion) makePlan() error {
 	return nil
 }
 
-// bytes is the memory of writing what belongs to a node type.
+// bytes returns the memory of writing what belongs to a node type.
 func (p *nodePart) bytes(chunk int) int64 {
 	most := tensorsBytes(p.tensors, chunk)
 	for _, t := range p.splits {
@@ -173,7 +173,7 @@ func (p *nodePart) bytes(chunk int) int64 {
 	return most
 }
 
-// tensorsBytes is the memory of writing one tensor after the other.
+// tensorsBytes returns the memory of writing one tensor after the other.
 func tensorsBytes(tensors []NamedSource, chunk int) int64 {
 	most := int64(0)
 	for _, t := range tensors {

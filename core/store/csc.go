@@ -24,7 +24,7 @@ type CSC struct {
 	blocks    []*mem.Block
 }
 
-// NumEdges is the number of edges.
+// NumEdges returns the number of edges.
 func (c *CSC) NumEdges() int64 { return c.Indptr.NumEdges() }
 
 // Close frees the graph. Closing twice is no error.

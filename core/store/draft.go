@@ -55,7 +55,7 @@ func convertDraft(
 	return &Draft{store: draft, site: s, overwrite: opts.Overwrite}, nil
 }
 
-// outline is the store that a graph will be, as far as its shapes tell.
+// outline returns the store that a graph will be, as far as its shapes tell.
 func (g *graph) outline() *Store {
 	array := func(name string, dtype manifest.DType, shape []int64, rows int64) Array {
 		rowBytes, _ := rowBytesOf(dtype, shape) // checked with the source

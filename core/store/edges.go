@@ -107,7 +107,7 @@ func (b *firstBad) note(edge, source, target int64) {
 	}
 }
 
-// bad is the error for the first bad edge, nil where there is none.
+// bad returns the error for the first bad edge, nil where there is none.
 func (l edgeList) bad(b *firstBad, numSources, numTargets int64) error {
 	if edge := b.edge.Load(); edge < l.count {
 		return l.outOfRange(edge, b.source, b.target, numSources, numTargets)
@@ -115,10 +115,10 @@ func (l edgeList) bad(b *firstBad, numSources, numTargets int64) error {
 	return nil
 }
 
-// changed is the error for an edge list that is not what it was when its ids were counted.
+// changed returns the error for an edge list that has changed since its ids were counted.
 func (l edgeList) changed() error { return invalid("%s changed while it was being read", l.name) }
 
-// needsNumbers is the error for a tensor of edges that have no numbers.
+// needsNumbers returns the error for a tensor of edges that have no numbers.
 func needsNumbers(name string) error {
 	return invalid("%s has its rows by the numbers of edges, which edge_ids=False leaves out", name)
 }
@@ -156,7 +156,7 @@ func newEdgeReader(fs ssd.FS, edges edgeList, maxRows int64, budget *mem.Budget)
 	return &edgeReader{sources, targets}, nil
 }
 
-// edgeReaderBytes is the memory of an edgeReader.
+// edgeReaderBytes returns the memory of an edgeReader.
 func edgeReaderBytes(edges edgeList, maxRows int64) int64 {
 	sources := idReaderBytes(edges.sources, maxRows)
 	if edges.weights {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"sort"
-	"sync/atomic"
 
 	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
@@ -51,7 +50,7 @@ func (s topologySinks) take(ends []int64, indices, edgeIDs []byte) error {
 // to write.
 func (s *edgeSorter) emit(ctx context.Context, from, end int, out topologySink) error {
 	partitions := s.partitions[from:end]
-	var next atomic.Int64                             // the next partition that nobody has taken
+	work := guard.NewPieces(int64(len(partitions)), 1)
 	turns := make([]chan struct{}, len(partitions)+1) // each writer closes the next one's
 	for i := range turns {
 		turns[i] = make(chan struct{})
@@ -63,11 +62,7 @@ func (s *edgeSorter) emit(ctx context.Context, from, end int, out topologySink) 
 			return err
 		}
 		defer block.Free()
-		for {
-			k := int(next.Add(1) - 1)
-			if k >= len(partitions) {
-				return nil
-			}
+		for k := range work.Each() {
 			p := &partitions[k]
 			w := emitter{ctx: ctx, sorter: s, form: s.plan.record, out: out, partition: p, turn: turns[k]}
 			w.carve(block.Bytes())
@@ -77,6 +72,7 @@ func (s *edgeSorter) emit(ctx context.Context, from, end int, out topologySink) 
 			close(turns[k+1])
 			s.emitted.add(p.count)
 		}
+		return nil
 	})
 }
 
@@ -346,7 +342,7 @@ func (w *emitter) each(visit func(records []byte) error) error {
 	return nil
 }
 
-// damaged is the error for records that are not those that were written.
+// damaged returns the error for records that differ from the ones written.
 func (w *emitter) damaged() error {
 	return &CorruptError{Path: w.sorter.dir, Off: w.partition.runs[0].off,
 		Reason: "an edge came back from " + spillName + " changed"}

@@ -70,7 +70,7 @@ func (p *edgeGrowth) edges() edgeList {
 		numbers: manifest.DType_UINT32}
 }
 
-// besideEdges is the memory of merging edges beside that of sorting them.
+// besideEdges returns the memory of merging edges beside that of sorting them.
 func (p *edgeGrowth) besideEdges() int64 {
 	bytes := wordsMemory(p.stored.Indptr) + columnReaderBytes(p.stored.Indices)
 	if p.stored.EdgeIDs != nil {

@@ -11,7 +11,7 @@ import (
 // generator names the program that writes manifests, with its version.
 const generator = "freshgo 0.1.0"
 
-// historyOf is the history of a store, which its manifest leaves out where there is a conversion alone.
+// historyOf returns the history of a store, which its manifest leaves out where there is a conversion alone.
 func historyOf(m *manifest.Manifest) []*manifest.Change {
 	if len(m.GetHistory()) > 0 {
 		return m.GetHistory()
@@ -74,7 +74,7 @@ func (c Changes) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// counted is a number of things, in words.
+// counted returns a number of things, in words.
 func counted(n int64, what string) string {
 	if n == 1 {
 		return "1 " + what

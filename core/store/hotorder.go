@@ -90,7 +90,7 @@ const (
 	noScore = 256 / classBits
 )
 
-// classOf is the class of a score, the hottest first.
+// classOf returns the class of a score, the hottest first.
 func classOf(score float32) int {
 	if !(score > 0) {
 		return noScore

@@ -69,7 +69,7 @@ func wideBytes(d manifest.DType) int64 {
 	return 8
 }
 
-// idReaderBytes is the memory of an idReader.
+// idReaderBytes returns the memory of an idReader.
 func idReaderBytes(src Source, maxRows int64) int64 {
 	return elementReaderBytes(src, maxRows, wideBytes(src.DType))
 }
@@ -88,8 +88,8 @@ func (r *idReader) read(first, n int64) ([]int64, error) {
 	return ids, nil
 }
 
-// outOfRange is the error for an id that is not in [0, limit), in a row of a source. An uint64 that is no int64 arrives
-// negative and is named as what it was.
+// outOfRange returns the error for an id that is not in [0, limit), in a row of a source. An uint64 that is no int64
+// arrives negative and is named as what it was.
 func outOfRange(src Source, position string, row, id, limit int64) error {
 	position += src.where(row)
 	if src.DType == manifest.DType_UINT64 {

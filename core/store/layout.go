@@ -25,7 +25,7 @@ func LayoutFor(rowBytes int, rows int64) ssd.Layout {
 	return ssd.Layout{RowBytes: rowBytes, RowsPerPage: perPage, NumRows: rows}
 }
 
-// fileBytes is the size of a file in this layout, whole pages; false where it exceeds an int64. Rows must not be
+// fileBytes returns the size of a file in this layout, whole pages; false where it exceeds an int64. Rows must not be
 // negative.
 func fileBytes(l ssd.Layout) (int64, bool) {
 	if l.RowsPerPage > 0 {
@@ -39,7 +39,7 @@ func fileBytes(l ssd.Layout) (int64, bool) {
 	return roundUp(n, ssd.PageBytes), true
 }
 
-// rowBytesOf is the size of a row of this shape; false where it is not within [1, maxRowBytes].
+// rowBytesOf returns the size of a row of this shape; false where it is not within [1, maxRowBytes].
 func rowBytesOf(dtype manifest.DType, shape []int64) (int, bool) {
 	n := int64(dtype.Size())
 	for _, d := range shape {
@@ -53,7 +53,7 @@ func rowBytesOf(dtype manifest.DType, shape []int64) (int, bool) {
 	return int(n), true
 }
 
-// product is a*b for factors that are not negative; false on overflow.
+// product returns a*b for factors that are not negative; false on overflow.
 func product(a, b int64) (int64, bool) {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	return int64(lo), hi == 0 && lo <= math.MaxInt64

@@ -248,7 +248,7 @@ type columnPiece struct {
 	err  error
 }
 
-// columnReaderBytes is the memory of a columnReader.
+// columnReaderBytes returns the memory of a columnReader.
 func columnReaderBytes(a *Array) int64 { return a.CRCBytes() + streamSlots*mergeBytes }
 
 // newColumnReader begins with the first row. It charges columnReaderBytes to the budget until close.

@@ -43,7 +43,7 @@ func (t *Tensor) Values() (dtype manifest.DType, shape []int64) {
 	return manifest.DType_FLOAT32, t.Narrow.Shape
 }
 
-// ValueBytes is the size of a row as it is delivered.
+// ValueBytes returns the size of a row as it is delivered.
 func (t *Tensor) ValueBytes() int {
 	if t.Narrow == nil {
 		return t.Layout.RowBytes
@@ -76,7 +76,8 @@ func (s Source) checkNarrow(name string) error {
 // elements returns the number of elements of a row.
 func (s Source) elements() int { return int(s.rowBytes()) / s.DType.Size() }
 
-// most is the largest of what a function gives for the forms that a tensor may be stored in: Int8 is decided later.
+// most returns the largest of what a function gives for the forms that a tensor may be stored in: Int8 is decided
+// later.
 func (s Source) most(of func(Source) int64) int64 {
 	if s.Narrow != narrow.Int8 {
 		return of(s)
@@ -113,7 +114,7 @@ func (s Source) narrowRows() int64 {
 	return rows
 }
 
-// narrowBytes is the memory of narrowing beside that of streaming: the numbers, and the rows that become of them.
+// narrowBytes returns the memory of narrowing beside that of streaming: the numbers, and the rows that become of them.
 func (s Source) narrowBytes() int64 {
 	if s.Narrow == narrow.None {
 		return 0

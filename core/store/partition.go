@@ -104,7 +104,7 @@ func (s *edgeSorter) removeSpill() error {
 	return s.fs.Remove(filepath.Join(s.dir, spillName))
 }
 
-// segment is the share of the edges that a thread reads.
+// segment returns the share of the edges that a thread reads.
 func (s *edgeSorter) segment(thread int) (first, end int64) {
 	share := s.edges.count / int64(s.plan.threads)
 	first, end = share*int64(thread), share*int64(thread+1)
@@ -245,7 +245,7 @@ func (s *edgeSorter) readAgainBytes() int64 {
 	return int64(len(s.rounds.ends)-1) * s.edges.count * edge
 }
 
-// spillBytes is the disk space of the records.
+// spillBytes returns the disk space of the records.
 func (s *edgeSorter) spillBytes() int64 {
 	if s.sorted || s.plan.inMemory {
 		return 0

@@ -91,12 +91,12 @@ func (p *permutePlan) fitWindow(a *Array, memory, beside int64) bool {
 	return true
 }
 
-// windowBytes is the memory of a window.
+// windowBytes returns the memory of a window.
 func (p permutePlan) windowBytes(a *Array) int64 {
 	return min(p.windowRows, a.Rows) * int64(a.Layout.RowBytes)
 }
 
-// bytes is the memory of the plan.
+// bytes returns the memory of the plan.
 func (p permutePlan) bytes(a *Array) int64 {
 	if p.lane == 0 {
 		return a.rowStreamBytes(int64(p.chunk)) + arrayWriterBytes(p.chunk) + p.windowBytes(a)

@@ -140,7 +140,7 @@ func (c profile) fit(edges edgeList, numSources, numTargets, memory int64) (edge
 	return p, p.target >= least && p.bufferBytes(total, blockBytes) <= p.work
 }
 
-// least is the least memory with which a worker sorts a partition.
+// least returns the least memory with which a worker sorts a partition.
 func (p *edgePlan) least() int64 { return int64(8)<<p.shift + p.record.perBlock()*p.cost }
 
 // inRounds returns the plan that keeps records in memory where a plan for the disk writes them, or nil where most of
@@ -156,17 +156,17 @@ func (p edgePlan) inRounds(total, cached int64) *edgePlan {
 	return &p
 }
 
-// cachedBuffer is the size of a buffer of the first pass where it is copied to memory.
+// cachedBuffer returns the size of a buffer of the first pass where it is copied to memory.
 func (p *edgePlan) cachedBuffer() int64 {
 	return roundUp(int64(cachedBufferRecords*p.record.bytes)+recordSlack, 64)
 }
 
-// partitionBound is the most partitions that grouping can give: of two neighbours together, none fits the target.
+// partitionBound returns the most partitions that grouping can give: of two neighbours together, none fits the target.
 func (p edgePlan) partitionBound(total int64) int64 {
 	return min(2*total/p.target+1, int64(p.buckets))
 }
 
-// bufferBytes is the memory of the first pass with buffers of this size.
+// bufferBytes returns the memory of the first pass with buffers of this size.
 func (p edgePlan) bufferBytes(total, buffer int64) int64 {
 	return (int64(p.threads)*p.partitionBound(total) + spareBuffers) * buffer
 }
@@ -174,5 +174,5 @@ func (p edgePlan) bufferBytes(total, buffer int64) int64 {
 // slack returns the memory that alignment adds to a worker: a page for each run of a partition and each of its arrays.
 func (p edgePlan) slack() int64 { return int64(p.threads+4) * ssd.PageBytes }
 
-// workerBytes is the memory of a worker of the second pass.
+// workerBytes returns the memory of a worker of the second pass.
 func (p edgePlan) workerBytes() int64 { return p.target + p.slack() }

@@ -39,7 +39,7 @@ func (r *rangeReader) close() {
 	r.crcs.Free()
 }
 
-// rangeBytes is the size of a buffer for any n bytes of a file, which lie in whole pages.
+// rangeBytes returns the size of a buffer for any n bytes of a file, which lie in whole pages.
 func rangeBytes(n int64) int64 { return roundUp(n, ssd.PageBytes) + ssd.PageBytes }
 
 // read returns bytes from to to of the file, valid until the next use of buffer, which is page aligned and has
@@ -66,7 +66,7 @@ func chunkRows(l ssd.Layout, n int64) int64 {
 	return rows
 }
 
-// chunkSpan is the size of a buffer for this many rows as they lie in the file.
+// chunkSpan returns the size of a buffer for this many rows as they lie in the file.
 func chunkSpan(l ssd.Layout, rows int64) int64 {
 	if l.RowsPerPage > 0 {
 		return roundUp(rows, int64(l.RowsPerPage)) / int64(l.RowsPerPage) * ssd.PageBytes
@@ -74,7 +74,7 @@ func chunkSpan(l ssd.Layout, rows int64) int64 {
 	return rangeBytes(rows * int64(l.RowBytes))
 }
 
-// rowStreamBytes is the memory of streamRows.
+// rowStreamBytes returns the memory of streamRows.
 func (a *Array) rowStreamBytes(chunk int64) int64 {
 	return a.CRCBytes() + streamSlots*chunkSpan(a.Layout, min(chunkRows(a.Layout, chunk), max(a.Rows, 1)))
 }

@@ -31,7 +31,7 @@ func newRecordForm(target, source, number int64) recordForm {
 	}
 }
 
-// numberBytes is the number of bytes for the numbers below limit, at least one.
+// numberBytes returns the number of bytes for the numbers below limit, at least one.
 func numberBytes(limit int64) int64 {
 	return max(int64(bits.Len64(uint64(max(limit, 1)-1)))+7, 8) / 8
 }
@@ -52,10 +52,10 @@ func (f *recordForm) number(p []byte) uint64 {
 	return binary.LittleEndian.Uint64(p[f.numberAt:]) & f.numberMask
 }
 
-// perBlock is the number of records in a block.
+// perBlock returns the number of records in a block.
 func (f *recordForm) perBlock() int64 { return (blockBytes - recordSlack) / int64(f.bytes) }
 
-// fileBytes is the size of n records in a file: whole blocks and the pages of the rest.
+// fileBytes returns the size of n records in a file: whole blocks and the pages of the rest.
 func (f *recordForm) fileBytes(n int64) int64 {
 	blocks, rest := n/f.perBlock(), n%f.perBlock()
 	if rest > 0 {

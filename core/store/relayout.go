@@ -130,7 +130,7 @@ func newRelayouter(src *Store, opts RelayoutOptions, budget *mem.Budget, inPlace
 	return r, nil
 }
 
-// numNodes is the number of nodes of all types.
+// numNodes returns the number of nodes of all types.
 func (r *relayouter) numNodes() int64 { return r.first[len(r.src.nodeTypes)] }
 
 // checkScores returns an error unless each score of a node type, if there are any, is finite and not negative.

@@ -65,7 +65,7 @@ func (r *relayouter) fit(memory int64) (p relayoutPlan, ok bool) {
 	return p, true
 }
 
-// orderBytes is the memory in which the order is made and written.
+// orderBytes returns the memory in which the order is made and written.
 func (r *relayouter) orderBytes(workers int) int64 {
 	n := r.numNodes()
 	write := 2*n*4 + arrayWriterBytes(frugal.chunk)
@@ -75,7 +75,7 @@ func (r *relayouter) orderBytes(workers int) int64 {
 	return max(write, 3*n*4, n*4+r.src.communityBytes(workers))
 }
 
-// copyBytes is the memory of copying any of them.
+// copyBytes returns the memory of copying any of them.
 func (r *relayouter) copyBytes(chunk int) int64 {
 	most := int64(0)
 	for _, a := range r.carried(r.src.manifest) {

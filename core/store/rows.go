@@ -55,7 +55,7 @@ func newRowReader(fs ssd.FS, src Source, name string, maxRows int64, budget *mem
 	return r, nil
 }
 
-// scratchBytes is the memory that a reader of at most maxRows rows at a time needs of its own.
+// scratchBytes returns the memory that a reader of at most maxRows rows at a time needs of its own.
 func (s Source) scratchBytes(maxRows int64) int64 {
 	most := int64(0)
 	for _, part := range s.parts {

@@ -28,15 +28,15 @@ type rowSpill struct {
 	buffer *mem.Block
 }
 
-// recordSize is the size of a row in the spill.
+// recordSize returns the size of a row in the spill.
 func recordSize(a *Array) int64 { return positionBytes + int64(a.Layout.RowBytes) }
 
-// regionBytes is the size of the region of a window.
+// regionBytes returns the size of the region of a window.
 func (p permutePlan) regionBytes(a *Array) int64 {
 	return roundUp(min(p.windowRows, a.Rows)*recordSize(a), ssd.PageBytes)
 }
 
-// spillBytes is the size of the spill.
+// spillBytes returns the size of the spill.
 func (p permutePlan) spillBytes(a *Array) int64 {
 	last := roundUp((a.Rows-(p.windows-1)*p.windowRows)*recordSize(a), ssd.PageBytes)
 	return (p.windows-1)*p.regionBytes(a) + last
@@ -45,7 +45,7 @@ func (p permutePlan) spillBytes(a *Array) int64 {
 // regionPieces returns the number of pieces of a region.
 func (p permutePlan) regionPieces(a *Array) int64 { return (p.regionBytes(a) + p.lane - 1) / p.lane }
 
-// spillSums is the memory of the checksums.
+// spillSums returns the memory of the checksums.
 func (p permutePlan) spillSums(a *Array) int64 { return p.windows * p.regionPieces(a) * crcBytes }
 
 // rowLane collects what goes to one region.

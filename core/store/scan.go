@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"syscall"
 
 	"freshgo/core/internal/crc"
@@ -100,8 +99,12 @@ func (a *Array) scan(
 	if err := a.in.CheckCurrent(); err != nil {
 		return err
 	}
-	pieces := newPieces((a.Bytes + scanBytes - 1) / scanBytes)
-	return guard.Each(ctx, int(min(scanReaders, pieces.count)), func(ctx context.Context, _ int) error {
+	count, run := (a.Bytes+scanBytes-1)/scanBytes, int64(1)
+	if count > scanReaders*scanRun {
+		run = scanRun
+	}
+	pieces := guard.NewPieces(count, run)
+	return guard.Each(ctx, int(min(scanReaders, count)), func(ctx context.Context, _ int) error {
 		var staging []byte // for pieces that do not fit into dest
 		var held *mem.Block
 		defer func() {
@@ -109,7 +112,7 @@ func (a *Array) scan(
 				held.Free()
 			}
 		}()
-		return pieces.each(func(number int64) error {
+		for number := range pieces.Each() {
 			off := number * scanBytes
 			n := min(scanBytes, a.Bytes-off)
 			piece := staging
@@ -133,38 +136,9 @@ func (a *Array) scan(
 			if off < int64(len(dest)) && off+n > int64(len(dest)) {
 				copy(dest[off:], piece)
 			}
-			return nil
-		})
+		}
+		return nil
 	})
-}
-
-// pieces are the pieces of a file, which readers share.
-type pieces struct {
-	count, run int64
-	next       atomic.Int64 // the next run that nobody has taken
-}
-
-func newPieces(count int64) *pieces {
-	p := &pieces{count: count, run: 1}
-	if count > scanReaders*scanRun {
-		p.run = scanRun
-	}
-	return p
-}
-
-// each visits pieces that no other reader has visited, run by run, until none is left.
-func (p *pieces) each(visit func(number int64) error) error {
-	for {
-		end := p.next.Add(1) * p.run
-		if end-p.run >= p.count {
-			return nil
-		}
-		for number := end - p.run; number < min(end, p.count); number++ {
-			if err := visit(number); err != nil {
-				return err
-			}
-		}
-	}
 }
 
 // readPiece reads whole pages of a and checks them.

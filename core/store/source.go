@@ -164,10 +164,10 @@ func (s Source) where(row int64) string {
 	return fmt.Sprintf(", which is number %d in %s,", row-first, part.File)
 }
 
-// rows is the number of rows.
+// rows returns the number of rows.
 func (s Source) rows() int64 { return s.Shape[0] }
 
-// rowBytes is the size of a row without gaps.
+// rowBytes returns the size of a row without gaps.
 func (s Source) rowBytes() int64 {
 	n := int64(s.DType.Size())
 	for _, d := range s.Shape[1:] {

@@ -67,7 +67,7 @@ type reservation struct {
 	bytes int64
 }
 
-// reservations are the two files of each array.
+// reservations returns the two files of each array.
 func reservations(arrays ...*Array) (all []reservation) {
 	for _, a := range arrays {
 		sums := strings.TrimSuffix(a.File, dataSuffix) + sumsSuffix
@@ -220,7 +220,7 @@ func (g *graph) wide() bool {
 // orderFile names the files of the order of a node type.
 func (r *relayouter) orderFile(typ int) string { return r.src.nodeTypes[typ].file + "order" }
 
-// rewritten is a node tensor as it will be.
+// rewritten returns a node tensor as it will be.
 func (r *relayouter) rewritten(typ, i int) *Array {
 	a := r.src.nodeTypes[typ].Tensors[i].Array
 	a.File = r.rowsFile(typ, i) + dataSuffix

@@ -56,7 +56,7 @@ func (s *successor) choosePlan(what string, need func(chunk int) int64) error {
 	return needsMemory("this "+what, bytes, limit)
 }
 
-// carryBytes is the memory of copying what cannot be shared.
+// carryBytes returns the memory of copying what cannot be shared.
 func (s *successor) carryBytes(chunk int) int64 {
 	most := int64(0)
 	for _, a := range s.src.arrays() {
@@ -82,7 +82,7 @@ func (s *successor) run(
 	return s.site.conclude(ctx, s.m, err, overwrite)
 }
 
-// fileFor is a file that no array has.
+// fileFor returns a file that no array has.
 func (s *successor) fileFor(prefix, name string) string {
 	for i := 0; ; i++ {
 		file := fmt.Sprintf("%snew%d_%s", prefix, i, fileName(name))
@@ -118,7 +118,7 @@ func (s *successor) shareAll(ctx context.Context, anew map[string]bool) error {
 	return nil
 }
 
-// arraysIn are all arrays of a manifest.
+// arraysIn returns all arrays of a manifest.
 func arraysIn(m *manifest.Manifest) (all []*manifest.Array) {
 	for _, t := range m.Attachments {
 		all = append(all, t.GetData())

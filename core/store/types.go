@@ -37,7 +37,7 @@ type Topology struct {
 	Unnumbered bool   // the user's numbers of edges are not known: EdgeIDs is nil, and there are no tensors of edges
 }
 
-// String is the type as messages have it: (author, writes, paper), or "all edges" of a homogeneous store.
+// String returns the type as messages have it: (author, writes, paper), or "all edges" of a homogeneous store.
 func (e *EdgeType) String() string { return edgeTypeName(e.Source, e.Relation, e.Target) }
 
 func edgeTypeName(source, relation, target string) string {
@@ -93,7 +93,7 @@ func (s *Store) firstNodes() []int64 {
 	return first
 }
 
-// nodeTypeNumber is the place of a node type that exists.
+// nodeTypeNumber returns the place of a node type that exists.
 func (s *Store) nodeTypeNumber(name string) int {
 	return slices.IndexFunc(s.nodeTypes, func(t NodeType) bool { return t.Name == name })
 }

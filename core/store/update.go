@@ -150,7 +150,7 @@ func stales(t *manifest.Tensor, node *manifest.NodeType, gone map[string]bool) b
 	})
 }
 
-// changed are the names of what is replaced, added or left out.
+// changed returns the names of what is replaced, added or left out.
 func changed(added []NamedSource, dropped []string) []string {
 	names := slices.Clone(dropped)
 	for _, t := range added {
@@ -185,7 +185,7 @@ func without[T interface{ GetName() string }](
 	return slices.DeleteFunc(slices.Clone(have), func(t T) bool { return slices.Contains(names, t.GetName()) }), nil
 }
 
-// bytes is the memory of the largest step.
+// bytes returns the memory of the largest step.
 func (u *updater) bytes(chunk int) int64 {
 	most := int64(0)
 	for i := range u.graph.nodes {
@@ -209,7 +209,7 @@ func (u *updater) bytes(chunk int) int64 {
 	return max(most, tensorsBytes(u.graph.attachments, chunk))
 }
 
-// added are the arrays of the tensors that are new.
+// added returns the arrays of the tensors that are new.
 func (u *updater) added() (all []*Array) {
 	for i := range u.graph.nodes {
 		for _, t := range u.graph.nodes[i].tensors {
@@ -227,7 +227,7 @@ func (u *updater) added() (all []*Array) {
 	return all
 }
 
-// future is the array that a tensor of the user's will be.
+// future returns the array that a tensor of the user's will be.
 func (t NamedSource) future(rows int64) *Array {
 	dtype, shape := t.stored()
 	rowBytes, _ := rowBytesOf(dtype, shape) // checked with the source

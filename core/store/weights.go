@@ -27,7 +27,7 @@ func NarrowWeights(dtype manifest.DType) bool {
 	return true
 }
 
-// weightsType is the type in which weights of a type are stored by position.
+// weightsType returns the type in which weights of a type are stored by position.
 func weightsType(dtype manifest.DType) manifest.DType {
 	if NarrowWeights(dtype) {
 		return manifest.DType_FLOAT32

@@ -22,7 +22,7 @@ import (
 // three kinds of every record; and a lookup by edge number, which needs all weights in memory or reads them once for
 // each part that fits.
 
-// weightEdges is the edge list with the weights of a tensor for sources.
+// weightEdges returns the edge list with the weights of a tensor for sources.
 func (p *edgePart) weightEdges() edgeList {
 	list := p.edges
 	list.sources, list.weights, list.name = p.weights.Source, true, p.label+p.weights.Name
@@ -111,7 +111,7 @@ func aligned(p []byte) []byte {
 	return mem.Bytes(words)[:copy(mem.Bytes(words), p)]
 }
 
-// BadWeight is the place of the first weight that is none, or -1.
+// BadWeight returns the place of the first invalid weight, or -1.
 func BadWeight(weights []float64) int {
 	for i, w := range weights {
 		if !GoodWeight(w) {

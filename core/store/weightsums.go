@@ -57,7 +57,7 @@ type words struct {
 	next64 int64    // row to read next
 }
 
-// wordsMemory is the memory of words over this array.
+// wordsMemory returns the memory of words over this array.
 func wordsMemory(a *Array) int64 { return a.CRCBytes() + wordsBytes }
 
 // newWords opens a column. It charges wordsMemory to the budget until close.

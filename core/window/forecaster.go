@@ -180,7 +180,7 @@ func planForecast(r *draw.BatchRows, budget *mem.Budget, places []int32, known b
 	return of, nil
 }
 
-// set is the positions; nil: all.
+// set returns the positions; nil: all.
 func (f *forecastRows) set() bitset.Set {
 	if f.block == nil {
 		return nil

@@ -61,14 +61,14 @@ type inspector struct {
 // place is a position in the stream of the loader's own batches: see shareSchedule.
 type place struct{ epoch, position int64 }
 
-// number is the inspector's number of the batch at a place, or false where the
+// number returns the inspector's number of the batch at a place, or false where the
 // stream never passes it.
 func (in *inspector) number(at place) (int64, bool) {
 	n := (at.epoch-in.start.epoch)*in.whole.Count + at.position - in.start.position
 	return n, n >= 0
 }
 
-// placeOf is the place of a batch in the stream, by its number.
+// placeOf returns the place of a batch in the stream, by its number.
 func (in *inspector) placeOf(n int64) place {
 	n += in.start.position
 	return place{in.start.epoch + n/in.whole.Count, n % in.whole.Count}
@@ -257,7 +257,7 @@ func (in *inspector) fail(err error) {
 	in.changed.Broadcast()
 }
 
-// turnsOf are the batches of an epoch of the stream.
+// turnsOf returns the batches of an epoch of the stream.
 func (in *inspector) turnsOf(epoch int64) *draw.ShareSchedule {
 	if epoch == in.start.epoch {
 		return &in.shareSchedule

@@ -30,8 +30,8 @@ func looksAhead(k int, split *sizing.Split, trains bool) bool {
 	return k > 1 || k == 1 && (trains || !split.Stored)
 }
 
-// superbatchLength is the length of superbatch k, which is sampled next. Where it is an epoch, it ends with the epoch:
-// batches of two epochs share no reads of lists.
+// superbatchLength returns the length of superbatch k, which is sampled next. Where it is an epoch, it ends with the
+// epoch: batches of two epochs share no reads of lists.
 func (in *inspector) superbatchLength(k int) int64 {
 	c, at := in.cache, in.placeOf(in.sampledTo)
 	room := c.fileRoom()

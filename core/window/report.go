@@ -172,7 +172,7 @@ func (w *windows) add(s *superbatch, wall time.Duration, after moved) {
 	}
 }
 
-// withLast is the last values with another one.
+// withLast returns the last values with another one.
 func withLast(values []float64, another float64) []float64 {
 	if len(values) == keptRatios {
 		values = slices.Delete(values, 0, 1)
@@ -213,7 +213,7 @@ func (w *windows) load(batches int, now ssd.Device) plan.Load {
 	return plan.Load{LoopSeconds: median(loop), Pace: late / processor, Share: share}
 }
 
-// medianError is the median of |measured/predicted - 1|, 0 where nothing has been
+// medianError returns the median of |measured/predicted - 1|, 0 where nothing has been
 // measured.
 func (w *windows) medianError() float64 {
 	w.mu.Lock()

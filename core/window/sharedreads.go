@@ -89,9 +89,9 @@ func (s *blocks) readShared(count int64, number func(i int64) int64) []*graph.Wa
 
 // ask draws batches as far as they go without their requests.
 func (s *blocks) ask(wanted []*graph.Wanted, pending []int64, number func(i int64) int64) {
-	var next atomic.Int64
+	work := guard.NewPieces(int64(len(pending)), 1)
 	_ = guard.All(min(len(s.scratch), len(pending)), func(i int) error { // see readShared
-		for k := next.Add(1) - 1; k < int64(len(pending)); k = next.Add(1) - 1 {
+		for k := range work.Each() {
 			at := pending[k]
 			giveBack, err := s.draw(number(at), wanted[at], false, &s.scratch[i])
 			if err == nil {

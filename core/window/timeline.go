@@ -54,7 +54,7 @@ func (t *timeline) add(a activity, first int64, start time.Time) {
 	s.next = (s.next + 1) % keptSpans
 }
 
-// all is the spans kept by activity, in the order in which they ended.
+// all returns the spans kept by activity, in the order in which they ended.
 func (t *timeline) all() map[string][]Span {
 	t.mu.Lock()
 	defer t.mu.Unlock()

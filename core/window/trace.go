@@ -47,7 +47,7 @@ type traceScratch struct {
 
 type hopCounts struct{ nodes, edges []int64 }
 
-// Len is the number of rows.
+// Len returns the number of rows.
 func (s *sampled) Len() int { return s.numRows }
 
 // Load returns the rows, as they are planned. Where their record is lost, the batch is sampled again.

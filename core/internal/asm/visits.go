@@ -24,7 +24,7 @@ func Visits(visits []int64) (n int, ok bool) {
 	return visits512(unsafe.Pointer(unsafe.SliceData(visits)), len(visits)), true
 }
 
-// Visited is the node of a word that Visits made and how often it is there.
+// Visited returns the node of a word that Visits made and how often it is there.
 func Visited(word int64) (node, times int64) {
 	return word >> placeBits & (1<<VisitBits - 1), VisitsLimit - word>>(placeBits+VisitBits)
 }

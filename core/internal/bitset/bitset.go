@@ -13,16 +13,16 @@ type Set []uint64
 // Words returns the number of words of a set of the numbers below n.
 func Words(n int64) int64 { return (n + 63) / 64 }
 
-// Bytes is the memory of a set of the numbers below n.
+// Bytes returns the memory of a set of the numbers below n.
 func Bytes(n int64) int64 { return 8 * Words(n) }
 
-// New is an empty set of the numbers below n.
+// New returns an empty set of the numbers below n.
 func New(n int64) Set { return make(Set, Words(n)) }
 
 // Has reports whether i is a member.
 func (s Set) Has(i int64) bool { return s[i>>6]>>(i&63)&1 != 0 }
 
-// Bit is 1 where i is a member, else 0.
+// Bit returns 1 where i is a member, else 0.
 func (s Set) Bit(i int64) uint64 { return s[i>>6] >> (i & 63) & 1 }
 
 // Add makes i a member.
@@ -39,7 +39,7 @@ func (s Set) Put(i int64) bool {
 // Remove makes i no member.
 func (s Set) Remove(i int64) { s[i>>6] &^= 1 << (i & 63) }
 
-// Next is the lowest member from i on, or -1.
+// Next returns the lowest member from i on, or -1.
 func (s Set) Next(i int64) int64 {
 	for w := i >> 6; w < int64(len(s)); w++ {
 		if word := s[w] >> (i & 63); word != 0 {

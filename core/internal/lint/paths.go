@@ -28,7 +28,7 @@ func namedPaths(text string, directories []string) (patterns []string) {
 	return patterns
 }
 
-// alternatives are the paths that braces abbreviate, as in a shell: "a/{b,c}.go" is "a/b.go" and "a/c.go".
+// alternatives returns the paths that braces abbreviate, as in a shell: "a/{b,c}.go" is "a/b.go" and "a/c.go".
 func alternatives(name string) (names []string) {
 	parts := braces.FindStringSubmatch(name)
 	if parts == nil {

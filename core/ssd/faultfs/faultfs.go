@@ -91,7 +91,7 @@ func New(inner ssd.FS, faults ...Fault) *FS {
 // Callers are program counters of a stack, the innermost first, as runtime.Callers gives them; zeros follow.
 type Callers [64]uintptr
 
-// Frames are the functions and lines on the stack.
+// Frames returns the functions and lines on the stack.
 func (c Callers) Frames() (stack []runtime.Frame) {
 	frames := runtime.CallersFrames(c[:slices.Index(append(c[:], 0), 0)])
 	for more := true; more; {

@@ -137,7 +137,7 @@ func (l *Losing) entry(path string, do func() error, undo func(dir int, name str
 	return nil
 }
 
-// spare is a path in attic that nothing has.
+// spare returns an unused path in attic.
 func (l *Losing) spare() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -72,10 +72,6 @@ class Lists:
     def weighted(self) -> bool:
         return self._weights is not None or "weights" in self._arrays
 
-    @property
-    def source_dtype(self) -> np.dtype:
-        return self._arrays["indices"].dtype
-
     def pieces(self, first: int, end: int) -> Iterator[Piece]:
         """The in-edges of the targets from ``first`` to before ``end``, in order, some at a time: a target's list may
         be in several pieces."""

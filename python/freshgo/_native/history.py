@@ -65,7 +65,7 @@ class HistoryCalls:
         return abi.read_json("fg_history_stats", self._handle())
 
     def history_forecast(self, epoch: int, done: int, layers: int) -> list[int]:
-        """What the history will do in an epoch of which ``done`` batches have been made, by so many hidden layers: see
+        """Predict what the history does in an epoch of which ``done`` batches have been made, by hidden layer: see
         ``freshgo/history.h``."""
         counts = (ctypes.c_int64 * (4 + 2 * layers))()
         arguments = (self._handle(), epoch, done, layers, POLL_MS, counts)

@@ -343,8 +343,8 @@ def _edge_query(
 
 
 def _numbers(source: Source, column: Any, given: int) -> np.ndarray[Any, Any]:
-    """Return the numbers of some edges: those of their rows, of which there are so many, and behind these those of the
-    edges that lead back, which come as -1, -2 and so on."""
+    """Return the numbers of some edges: the rows that they come from, up to ``given``, and behind these the edges that
+    lead back, which come as -1, -2 and so on."""
     numbers: np.ndarray[Any, Any] = column.to_numpy()
     if len(numbers) and numbers.max() >= given:
         raise _changed(source)

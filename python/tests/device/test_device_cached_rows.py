@@ -12,7 +12,7 @@ import pytest
 import torch
 from device_fakes import LateStreams, take_the_place_of_cuda
 from graphs import Form, Graph, random_graph
-from oracle import assert_equal
+from oracle import assert_batches_equal
 
 import freshgo
 from freshgo import Loader, errors
@@ -41,8 +41,7 @@ def check(data: Any, room: str, inputs: Any, **more: Any) -> dict[str, Any]:
     """Batches with a cache on the device are those without."""
     given = {**GIVEN, "input_nodes": inputs, **more}
     with Loader(data, **given) as plain, Loader(data, **given, device="cuda", device_cache=room) as moved:
-        for want, got in zip(plain, moved, strict=True):
-            assert_equal(want, got)
+        assert_batches_equal(plain, moved)
         stats = moved.stats()
         assert stats["rows"] == plain.stats()["rows"]
         assert stats["held"] + stats["hits"] + stats["packed"] + stats["misses"] == stats["rows"]
@@ -104,8 +103,7 @@ def test_a_cache_with_room_for_everything() -> None:
     data = random_graph(500, 4000)
     given: dict[str, Any] = {**GIVEN, "edge_index": "EdgeIndex", "transpose": True}
     with Loader(data, **given) as plain, Loader(data, **given, device="cuda", device_cache="1GiB") as moved:
-        for want, got in zip(plain, moved, strict=True):
-            assert_equal(want, got)
+        assert_batches_equal(plain, moved)
         assert moved.stats()["held"] == moved.stats()["rows"] > 0
 
 

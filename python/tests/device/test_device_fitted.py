@@ -11,7 +11,7 @@ import pytest
 import torch
 from device_fakes import LateStreams, take_the_place_of_cuda
 from graphs import Form
-from oracle import assert_equal
+from oracle import assert_batches_equal, assert_equal
 
 import freshgo
 from freshgo import LinkLoader, Loader
@@ -46,8 +46,7 @@ def room(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 def same_epochs(plain: Any, moved: Any, epochs: int = 2) -> None:
     for _ in range(epochs):
-        for want, got in zip(plain, moved, strict=True):
-            assert_equal(want, got)
+        assert_batches_equal(plain, moved)
 
 
 @pytest.mark.parametrize("where", ["memory", "store"])
@@ -297,5 +296,4 @@ def test_a_state_goes_on_whatever_the_cache_is(graph: dict[str, Any], monkeypatc
             next(iterator)
         assert moved.stats()["device_cache_rows"] == 700
         plain.load_state_dict(moved.state_dict())
-        for want, got in zip(plain, iterator, strict=True):
-            assert_equal(want, got)
+        assert_batches_equal(plain, iterator)

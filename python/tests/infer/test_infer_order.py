@@ -59,7 +59,7 @@ def test_lists_by_place(path: Path, graph: dict[str, Any], tmp_path: Path, memor
             "indices": lists.num_edges,
             **({} if weight is None else {"weights": lists.num_edges}),
         }
-        dtypes: dict[str, Any] = {"indptr": np.uint32, "indices": lists.source_dtype, "weights": np.float32}
+        dtypes: dict[str, Any] = {"indptr": np.uint32, "indices": lists.edges(0, 1)[0].dtype, "weights": np.float32}
         done = windows = 0
         while done < lists.num_edges:
             files = {name: Rows(tmp_path / f"{name}.npy", (size,), dtypes[name], moved) for name, size in sizes.items()}

@@ -28,7 +28,7 @@ from graphs import (
     relations,
 )
 from link_oracle import OPTIONS, ends, links_of, pairs
-from oracle import assert_equal, check_rows
+from oracle import assert_batches_equal, check_rows
 from sampler_oracle import Stream, check_proportional
 from seeds import seed as seed_of
 
@@ -312,8 +312,7 @@ def test_place_changes_nothing(form: Form, drawn: str) -> None:
     for place in PLACES:
         with LinkLoader(form.path, form.bare(fanouts), links, **what, **place) as disk:
             for epoch in want:
-                for one, other in zip(epoch, disk, strict=True):
-                    assert_equal(one, other)
+                assert_batches_equal(epoch, disk)
 
 
 def test_state_trace_and_stats(form: Form) -> None:
@@ -338,8 +337,7 @@ def test_state_trace_and_stats(form: Form) -> None:
         assert repr(loader).startswith("LinkLoader(")
     with LinkLoader(form.path, [4, 3], form.links(None, of), **what, memory="11MiB") as loader:
         loader.load_state_dict(state)
-        for ours, theirs in zip(loader, whole[5:], strict=True):
-            assert_equal(ours, theirs)
+        assert_batches_equal(loader, whole[5:])
     others: list[tuple[EdgeType, dict[str, Any]]] = [
         (of, {"neg_sampling": "triplet"}),
         (of, {"neg_sampling": ("binary", 2)}),

@@ -28,7 +28,7 @@ from graphs import (
     num_nodes,
     pyg_data,
 )
-from oracle import assert_equal
+from oracle import assert_batches_equal, assert_equal
 from seeds import seed as seed_of
 from temporal_oracle import Trees, check_trees
 
@@ -270,8 +270,7 @@ def test_place_changes_nothing(form: Form, way: str) -> None:
     for place in PLACES:
         with LinkLoader(form.path, [3, 2], links, **OPTIONS, **options, **place) as disk:
             for epoch in want:
-                for one, other in zip(epoch, disk, strict=True):
-                    assert_equal(one, other)
+                assert_batches_equal(epoch, disk)
 
 
 def test_a_state_continues_and_belongs_to_its_times(form: Form) -> None:
@@ -287,8 +286,7 @@ def test_a_state_continues_and_belongs_to_its_times(form: Form) -> None:
         state = json.loads(json.dumps(loader.state_dict()))
     with LinkLoader(form.path, [3, 2], links, **what) as loader:
         loader.load_state_dict(state)
-        for one, other in zip(batches[3:], loader, strict=True):
-            assert_equal(one, other)
+        assert_batches_equal(batches[3:], loader)
     for change in ({"edge_label_time": TIMES + 1}, {"time_attr": "since"}, {"temporal_strategy": "uniform"}):
         with (
             LinkLoader(form.path, [3, 2], links, **{**what, **change}) as loader,

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import Form, num_nodes
-from oracle import assert_equal
+from oracle import assert_batches_equal, assert_equal
 
 from freshgo import Loader
 from freshgo._loader import keywords
@@ -124,8 +124,7 @@ def test_state_in_mid_epoch(form: Form) -> None:
     with Loader(form.path, **options, num_workers=2, prefetch=1, cache="none") as other:
         other.load_state_dict(state)
         resumed = list(other)
-        for one, two in zip(resumed, rest, strict=True):
-            assert_equal(one, two)
+        assert_batches_equal(resumed, rest)
         assert_equal(next(iter(other)), following)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from device_fakes import LateStreams
 from graphs import WRITES, Form, forms, hetero_graph, random_graph
-from oracle import assert_equal
+from oracle import assert_batches_equal, assert_equal
 from seeds import seed as seed_of
 
 from freshgo import History, Labor, LinkLoader, Loader, MemoryBudget, convert, errors
@@ -121,8 +121,7 @@ def test_an_epoch_is_as_it_would_be_without(store_path: Path, graph: dict[str, A
             thread.join()
         assert not different
         assert loader.stats()["batches"] == len(want)
-        for a, b in zip(want, got, strict=True):
-            assert_equal(a, b)
+        assert_batches_equal(want, got)
 
 
 @pytest.mark.parametrize("stored", [False, True], ids=["in memory", "on disk"])

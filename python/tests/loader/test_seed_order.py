@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import hetero_graph
-from oracle import assert_equal
+from oracle import assert_batches_equal
 from sampler_oracle import check_proportional
 from seeds import seed as seed_of
 from torch.utils.data import (
@@ -62,14 +62,12 @@ def test_caches_memory_and_ranks_change_nothing(store_path: Path, graph: dict[st
     for more in ({"cache": "belady"}, {"cache": "lru"}, {"cache": "degree", "shuffle": True}):
         with Loader(store_path, [4, 3], IDS, memory="16MiB", **more, **how) as loader:
             got = [batch for _ in range(2) for batch in loader]
-        for a, b in zip(want, got, strict=True):
-            assert_equal(a, b)
+        assert_batches_equal(want, got)
     ranks = []
     for rank in range(2):
         with Loader(store_path, [4, 3], IDS, ranks=Ranks(rank=rank, world_size=2), **how) as loader:
             ranks.append(list(loader))
-    for a, b in zip(want[:4], itertools.chain(*zip(*ranks, strict=True)), strict=True):
-        assert_equal(a, b)
+    assert_batches_equal(want[:4], itertools.chain(*zip(*ranks, strict=True)))
 
 
 def test_resumes(store_path: Path) -> None:
@@ -80,8 +78,7 @@ def test_resumes(store_path: Path) -> None:
         want = list(batches) + list(loader)
     with Loader(store_path, [3], IDS, input_weight=WEIGHTS, **options()) as loader:
         loader.load_state_dict(state)
-        for a, b in zip(want, list(loader) + list(loader), strict=True):
-            assert_equal(a, b)
+        assert_batches_equal(want, list(loader) + list(loader))
     for other in ({}, {"input_weight": WEIGHTS + 1}):
         with (
             Loader(store_path, [3], IDS, **other, **options()) as loader,
@@ -126,8 +123,7 @@ def test_samplers_of_torch_mean_what_they_are(graph: dict[str, Any]) -> None:
         with Loader(graph, [3], IDS, **same, **options()) as loader:
             loader.load_state_dict(state)  # of the same batches
             loader.set_epoch(0)
-            for a, b in zip(got, loader, strict=True):
-                assert_equal(a, b)
+            assert_batches_equal(got, loader)
 
 
 def test_an_imbalanced_sampler_of_pyg(graph: dict[str, Any]) -> None:

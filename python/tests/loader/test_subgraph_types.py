@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import EdgeType, Form, Graph, as_types, forms, hetero_graph, pyg_data, random_graph, relations
-from oracle import assert_equal, check_rows
+from oracle import assert_batches_equal, assert_equal, check_rows
 
 import freshgo
 from freshgo import Belady, Disk, Labor, Loader, RandomWalk, errors
@@ -170,8 +170,7 @@ def test_place_changes_nothing(form: Form, kind: str, place: dict[str, Any]) -> 
         Loader(form.path, [3, 2], **options, **place) as disk,
     ):
         for _ in range(2):
-            for one, other in zip(memory, disk, strict=True):
-                assert_equal(one, other)
+            assert_batches_equal(memory, disk)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -207,8 +206,7 @@ def test_trace_state_and_smallest_memory(form: Form, kind: str) -> None:
             other.load_state_dict(state)
     with Loader(form.path, [3, 2], **options) as again:
         again.load_state_dict(state)
-        for batch, expected in zip(again, batches[1:], strict=True):
-            assert_equal(batch, expected)
+        assert_batches_equal(again, batches[1:])
 
 
 def test_refused(plain: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import left
 import pytest
 import torch
-from oracle import assert_equal
+from oracle import assert_batches_equal
 from seeds import seed as seed_of
 
 from freshgo import History, LinkLoader, Loader
@@ -47,8 +47,7 @@ def test_the_batches_are_those_of_one_thread(store: Any, workers: int) -> None:
     random.seed(seed_of(0))
     expected = plain(store)
     with Loader(store, [3, 2], transform=noisy, transform_workers=workers, **OPTIONS) as loader:
-        for batch, want in zip(loader, expected, strict=True):
-            assert_equal(batch, want)
+        assert_batches_equal(loader, expected)
         assert len(list(loader)) == len(loader)  # the next epoch
 
 
@@ -78,8 +77,7 @@ def test_a_run_resumes_at_the_batch_that_the_loop_had(store: Any) -> None:
         assert state["batches"] == 3
     with Loader(store, [3, 2], transform=noisy, transform_workers=2, **OPTIONS) as loader:
         loader.load_state_dict(state)
-        for batch, want in zip(loader, expected[3:], strict=True):
-            assert_equal(batch, want)
+        assert_batches_equal(loader, expected[3:])
 
 
 def test_what_a_transform_raises_comes_with_its_batch(store: Any) -> None:
@@ -124,8 +122,7 @@ def test_an_interrupted_wait_loses_no_batch(store: Any, monkeypatch: pytest.Monk
         while len(got) < len(expected):
             with contextlib.suppress(KeyboardInterrupt):
                 got.append(next(iterator))
-    for batch, want in zip(got, expected, strict=True):
-        assert_equal(batch, want)
+    assert_batches_equal(got, expected)
 
 
 def test_modes_of_pytorch_are_those_of_the_loop(store: Any) -> None:
@@ -167,8 +164,7 @@ def test_links_are_transformed_too(store: Any) -> None:
     with LinkLoader(store, [2], **options) as loader:
         expected = list(loader)
     with LinkLoader(store, [2], transform=lambda batch: batch, transform_workers=3, **options) as loader:
-        for batch, want in zip(loader, expected, strict=True):
-            assert_equal(batch, want)
+        assert_batches_equal(loader, expected)
 
 
 @pytest.mark.parametrize(

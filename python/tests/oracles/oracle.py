@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -193,6 +193,12 @@ def assert_equal(one: Any, other: Any) -> None:
                 assert a.equal(b) or np.array_equal(a.numpy(), b.numpy(), equal_nan=True), (key, name)
             else:
                 assert a == b, (key, name)
+
+
+def assert_batches_equal(some: Iterable[Any], others: Iterable[Any]) -> None:
+    """Assert that batches are the same in number, order and every value."""
+    for one, other in zip(some, others, strict=True):
+        assert_equal(one, other)
 
 
 def digest(batch: Any) -> str:

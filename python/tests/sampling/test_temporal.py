@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import CITES, WRITES, Form, Graph, edge_times, forms, hetero_graph, num_nodes, random_graph
-from oracle import assert_equal
+from oracle import assert_batches_equal, assert_equal
 from seeds import seed as seed_of
 from temporal_oracle import Trees, check_trees
 
@@ -170,8 +170,7 @@ def test_place_changes_nothing(form: Form, way: str) -> None:
     for place in PLACES:
         with Loader(form.path, [4, 3], **options, **place) as disk:
             for epoch in want:
-                for one, other in zip(epoch, disk, strict=True):
-                    assert_equal(one, other)
+                assert_batches_equal(epoch, disk)
 
 
 def test_a_state_continues_and_belongs_to_its_times(form: Form) -> None:
@@ -183,8 +182,7 @@ def test_a_state_continues_and_belongs_to_its_times(form: Form) -> None:
         state = json.loads(json.dumps(loader.state_dict()))
     with Loader(form.path, [4, 3], **options) as loader:
         loader.load_state_dict(state)
-        for one, other in zip(batches[1:], loader, strict=True):
-            assert_equal(one, other)
+        assert_batches_equal(batches[1:], loader)
         for nodes, batch in zip(loader.trace(0), map(form.by_type, batches), strict=True):
             by_type = nodes if isinstance(nodes, dict) else {form.node_type: nodes}
             assert all(ids.equal(batch[node_type].n_id) for node_type, ids in by_type.items())

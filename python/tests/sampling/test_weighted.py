@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import random_graph
-from oracle import assert_equal
+from oracle import assert_batches_equal, assert_equal
 from sampler_oracle import Graph, check_sampled
 from seeds import seed as seed_of
 
@@ -70,8 +70,7 @@ def test_equals_the_oracle(weighted: dict[str, Any], fanouts: list[int]) -> None
 def test_place_changes_nothing(weighted: dict[str, Any], weighted_store: Path, options: dict[str, Any]) -> None:
     with Loader(weighted, [4, 3], **OPTIONS) as memory, Loader(weighted_store, [4, 3], **OPTIONS, **options) as disk:
         for _ in range(2):
-            for one, other in zip(memory, disk, strict=True):
-                assert_equal(one, other)
+            assert_batches_equal(memory, disk)
 
 
 def test_with_replacement(weighted: dict[str, Any]) -> None:
