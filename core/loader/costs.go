@@ -86,15 +86,19 @@ func fetched(m *draw.Sampling, d *sizing.Demand) int64 {
 	return n
 }
 
-// roomy reports whether there is memory for the worst case of batches under the options, beside all that makes draws
-// fast.
-func roomy(m *draw.Sampling, r *sizing.Request, g *sizing.Graph) bool {
+// roomy returns the division for the worst case of batches under the options if the memory has room for them beside the
+// whole graph and all that makes draws fast, else nil. It names no smallest memory, as nothing was measured.
+func roomy(m *draw.Sampling, r *sizing.Request, g *sizing.Graph) *sizing.Split {
 	of, err := draw.SamplerOnDisk(m)
-	if err != nil {
-		return false // which opening will report
+	if err != nil || r.Memory == 0 {
+		return nil // opening will report the error
 	}
 	d := draw.MaxDemand(m)
 	m.Options.Complete(&d)
 	split, err := sizing.Divide(*r, *g, costsOf(m, &d, of, g))
-	return err == nil && split.AsAsked(r) && split.TimesInOrder == g.TimesOfNodes
+	if err != nil || !split.AsAsked(r) || !split.HoldsAll(g) || split.TimesInOrder != g.TimesOfNodes {
+		return nil
+	}
+	split.Smallest = 0
+	return split
 }

@@ -114,12 +114,14 @@ func divide(ctx context.Context, l *Loader) (_ *sizing.Graph, err error) {
 			r.Scratch = 0
 		}
 	}
+	if l.draw.Options.Spare && !yields {
+		if split := roomy(&l.draw, &r, &g); split != nil {
+			l.draw.Split, l.offers = *split, func() []sizing.Offer { return nil }
+			return &g, nil
+		}
+	}
 	var of draw.Measured
-	switch {
-	case l.draw.Options.Memory == 0:
-	case l.draw.Options.Spare && roomy(&l.draw, &r, &g):
-		r.Memory = 0
-	default:
+	if l.draw.Options.Memory > 0 {
 		if of, err = draw.Measure(ctx, &l.draw, &r, &g); err != nil {
 			return nil, err
 		}

@@ -272,6 +272,19 @@ func (z *division) with(s Split, c *candidate, rest int64) *Split {
 // HoldsRows reports whether the rows of all nodes that batches may have are held in memory.
 func (s *Split) HoldsRows(g *Graph) bool { return len(g.cached(s)) == 0 }
 
+// HoldsAll reports whether nothing of the graph is read while batches are made.
+func (s *Split) HoldsAll(g *Graph) bool {
+	if !g.OnDisk {
+		return true
+	}
+	for i := range g.Tensors {
+		if g.Tensors[i].Used && !s.Resident[i] {
+			return false
+		}
+	}
+	return s.Neighbors && (s.EdgeIDs || g.EdgeIDs == 0) && (s.Weights || g.Weights == 0)
+}
+
 // explicit returns the memory that the caller has reserved for caches by name, and the history.
 func (r *Request) explicit() int64 {
 	return max(r.FeatureCache, 0) + max(r.NeighborCache, 0) + r.History.Memory

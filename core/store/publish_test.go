@@ -72,6 +72,26 @@ func TestOverwriteWithoutExchange(t *testing.T) {
 	}
 }
 
+// TestInsideAStore: a store inside the directory of another one would go when that is replaced.
+func TestInsideAStore(t *testing.T) {
+	outer := filepath.Join(t.TempDir(), "g")
+	require.NoError(t, convertTiny(outer, 1, false))
+	files := readFiles(t, outer)
+	require.NoError(t, os.Mkdir(filepath.Join(outer, "below"), 0o700))
+	for _, inner := range []string{"h", "below/h"} {
+		err := convertTiny(filepath.Join(outer, inner), 2, true)
+		require.ErrorIs(t, err, ErrInvalid, inner)
+		require.ErrorContains(t, err, filepath.Join(outer, inner)+" is inside the store "+outer+":")
+	}
+	require.NoError(t, os.Remove(filepath.Join(outer, "below")), "nothing is left there")
+	require.Equal(t, files, readFiles(t, outer))
+
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(outer, link))
+	require.ErrorIs(t, convertTiny(filepath.Join(link, "h"), 2, true), ErrInvalid)
+	require.NoError(t, convertTiny(outer, 3, true), "the store itself is replaced")
+}
+
 func TestForeignPathsStay(t *testing.T) {
 	for name, create := range map[string]func(path string) error{
 		"file":             func(path string) error { return os.WriteFile(path, []byte("mine"), 0o600) },

@@ -35,6 +35,9 @@ func prepareSite(fs ssd.FS, path string, overwrite bool) (*site, error) {
 	if err := s.checkParent(); err != nil {
 		return nil, err
 	}
+	if err := s.checkOutside(); err != nil {
+		return nil, err
+	}
 	if err := s.checkTarget(overwrite); err != nil {
 		return nil, err
 	}
@@ -68,6 +71,20 @@ func (s *site) checkParent() error {
 			&ssd.PathError{Op: "stat", Path: parent, Off: -1, Err: syscall.ENOTDIR})
 	case err != nil:
 		return access(err)
+	}
+	return nil
+}
+
+// checkOutside returns an error if a directory above the path is a store: what is in it goes when it is replaced.
+func (s *site) checkOutside() error {
+	for path := s.path; path != filepath.Dir(path); {
+		path = filepath.Dir(path)
+		switch err := s.checkStore(path); {
+		case err == nil:
+			return invalid("%s is inside the store %s: write it elsewhere", s.path, path)
+		case !errors.Is(err, ErrFormat):
+			return err
+		}
 	}
 	return nil
 }

@@ -164,7 +164,7 @@ def convert(
             ``edge_ids=False``, more than 2^32 - 1 nodes, a tensor that may belong
             to nodes or to edges (the message names it and the option that decides), a ``dtype`` that cannot
             hold a number (the message names row and column) or the tensor; a pickle that nobody allowed; a ``source``
-            that ``data`` are not.
+            that ``data`` are not; a ``path`` inside the directory of a store.
         DTypeError: dtypes that cannot be used, pickled arrays.
         FormatError, CorruptError: a file that is not what its source has; the message names file and member or row.
         StoreNotFoundError: a file that the source needs is missing.

@@ -144,7 +144,7 @@ def infer(
             between its layers, or that cannot be traced; ``depth`` is too small; a layer that returns something else
             than a row for each of its nodes, or that fails because its rows have another dtype than the parameters of
             the model.
-        StoreExistsError: ``out`` exists, and ``overwrite`` is false.
+        StoreExistsError: ``out`` exists, and ``overwrite`` is false or it holds something else than such rows.
         LibraryError: pyarrow is not installed, and ``out`` is Parquet (``pip install 'freshgo[tables]'``).
         BudgetError: ``memory`` is too small; ``minimum`` works.
         BusyError: another process writes to ``out``.

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import functools
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,15 +27,10 @@ from freshgo._native.options import loader_options
 from freshgo._row_exchange.division import NAME, DividedNodes, Division, Rows, ranges
 from freshgo._row_exchange.rows import as_bytes
 from freshgo._sources.opening import Opening
+from freshgo._staging.publishing import publish, recover
+from freshgo._staging.workplace import workplace, written
 from freshgo.convert import write_parts
-from freshgo.errors import (
-    OVERWRITE,
-    FreshgoError,
-    InvalidArgumentError,
-    StoreExistsError,
-    StorePermissionError,
-    WriteError,
-)
+from freshgo.errors import OVERWRITE, InvalidArgumentError, StoreExistsError
 from freshgo.policies import Hotness
 from freshgo.relayout import Relayout
 from freshgo.store import Store, opened
@@ -129,13 +123,14 @@ def _write(
     show: bool | Progress = report or False
     with update(source, target / "graph", drop=dropped, memory=memory, progress=show) as graph:
         uuid = graph.uuid
-    written = []
+    parts = []
     for part in range(count):
         place = target / f"part-{part}"
         with Opening(place, None, False, report) as opening:
             graph_parts = _part(source, nodes, part)
-            written.append(_part_store(graph_parts, place, memory, report, opening))
-    Division(source.uuid, uuid, tuple(written), nodes).write(target)
+            parts.append(_part_store(graph_parts, place, memory, report, opening))
+    with written(target):
+        Division(source.uuid, uuid, tuple(parts), nodes).write(target)
 
 
 def _part_store(parts: GraphParts, place: Path, memory: int, report: Progress | None, opening: Opening) -> str:
@@ -244,27 +239,19 @@ def _pieces(store: Store, of: DividedNodes, rows: Rows, part: int) -> Iterator[A
 @contextlib.contextmanager
 def _directory(target: Path, overwrite: bool) -> Iterator[Path]:
     """Give a directory that takes its place when it is whole. What an earlier call left there is removed."""
-    if os.path.lexists(target):
-        if not overwrite:
-            raise StoreExistsError(errno.EEXIST, OVERWRITE, str(target))
-        if not (target / NAME).is_file():
-            raise StoreExistsError(errno.EEXIST, f"exists and has no {NAME}, so it is not replaced", str(target))
-    partial = target.with_name(target.name + ".partial")
-    try:
-        if partial.exists():
-            shutil.rmtree(partial)
-        partial.mkdir()
-        try:
-            yield partial
-            if os.path.lexists(target):
-                (target / NAME).unlink()  # what is left of them is no parts from here on
-                shutil.rmtree(target)
-            partial.rename(target)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-    except FreshgoError:
-        raise
-    except OSError as error:
-        kind = StorePermissionError if isinstance(error, PermissionError) else WriteError
-        raise kind(error.errno or errno.EIO, error.strerror or str(error), str(error.filename or target)) from error
+    with workplace(target, ".shard") as work:
+        recover(target, _is_parts)
+        if os.path.lexists(target):
+            if not overwrite:
+                raise StoreExistsError(errno.EEXIST, OVERWRITE, str(target))
+            if not _is_parts(target):
+                raise StoreExistsError(errno.EEXIST, f"exists and has no {NAME}, so it is not replaced", str(target))
+        there = work / "parts"
+        with written(there):
+            there.mkdir()
+        yield there
+        publish(there, target)
+
+
+def _is_parts(path: Path) -> bool:
+    return (path / NAME).is_file()

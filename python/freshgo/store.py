@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["QuantizationError", "Store", "StoredEdges", "StoredNodes", "TensorInfo", "quantization_error"]
 
-MANIFEST = "manifest.pb"
-"""What makes a directory a store; it is written last."""
-
 
 class QuantizationError(NamedTuple):
     """How much storing a tensor in fewer bytes changed its finite numbers."""

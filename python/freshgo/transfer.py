@@ -15,7 +15,8 @@ from freshgo._args.checks import flag
 from freshgo._args.entry import entry
 from freshgo._args.progress import Progress, finish, progress_of
 from freshgo._args.size import format_size
-from freshgo._args.urls import is_url, place_of
+from freshgo._args.urls import MAGIC, MANIFEST, is_store, is_url, place_of
+from freshgo._staging.publishing import publish, recover
 from freshgo._staging.workplace import sync, workplace, written
 from freshgo._urls.place import Entry, Place
 from freshgo._urls.reading import Reader, copy
@@ -29,11 +30,10 @@ from freshgo.errors import (
     StoreExistsError,
     StoreNotFoundError,
 )
-from freshgo.store import MANIFEST, Store
+from freshgo.store import Store
 
 __all__ = ["fetch", "push"]
 
-_MAGIC = b"FRESHGO\0"
 _SENDING = "push.json"
 """Beside a store that is being pushed: which one it is."""
 
@@ -77,6 +77,8 @@ def fetch(
     _check_target(target, flag("overwrite", overwrite))
     files = _files_of(place)
     with progress_of(progress) as report, workplace(target, ".fetch", kept=True) as work:
+        recover(target, is_store)
+        _check_target(target, overwrite)  # what was put back may be in the way
         there = _resumed(work, place, files)
         total, done = sum(int(entry.size or 0) for entry in files.values()), 0
         for name, entry in files.items():
@@ -95,7 +97,7 @@ def fetch(
                     begun.replace(there / name)
             done = start + int(entry.size or 0)
         _verify(there, place, report)
-        _publish(there, target)
+        publish(there, target)
         finish(report, target, format_size(total))
     return Store.open(target)
 
@@ -188,13 +190,8 @@ def _check_target(target: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise StoreExistsError(errno.EEXIST, OVERWRITE, str(target))
-    try:
-        with (target / MANIFEST).open("rb") as file:
-            if file.read(len(_MAGIC)) == _MAGIC:
-                return
-    except OSError:
-        pass
-    raise FormatError(f"{target} exists and is not a store, so it is not replaced")
+    if not is_store(target):
+        raise FormatError(f"{target} exists and is not a store, so it is not replaced")
 
 
 def _resumed(work: Path, place: Place, files: dict[str, Entry]) -> Path:
@@ -232,23 +229,6 @@ def _verify(there: Path, place: Place, report: Progress | None) -> None:
         raise
 
 
-def _publish(there: Path, target: Path) -> None:
-    """Put a whole store at its path, durably. As after a conversion that was killed, the next one to the path puts back
-    the store that was there if this is killed in between."""
-    aside = target.with_name(f"{target.name}.replaced")
-    with written(target):
-        sync(there)
-        if os.path.lexists(target):
-            if aside.is_dir():
-                shutil.rmtree(aside)
-            target.rename(aside)
-        there.rename(target)
-        sync(target.parent)
-        if aside.is_dir():
-            (aside / "removed").touch()
-            shutil.rmtree(aside)
-
-
 def _begun(place: Place, manifest: bytes, sizes: dict[str, int], replace: bool) -> dict[str, int | None]:
     """Mark a place as one that a store is sent to; returns the files that a call before has sent, with their sizes, and
     what is left of another store."""
@@ -263,7 +243,7 @@ def _begun(place: Place, manifest: bytes, sizes: dict[str, int], replace: bool) 
             return {name: entry.size for name, entry in entries.items()}
         if not replace:
             raise StoreExistsError(errno.EEXIST, OVERWRITE, place.url)
-        if not there.startswith(_MAGIC):
+        if not there.startswith(MAGIC):
             raise FormatError(f"{place.url} exists and is not a store, so it is not replaced")
         remove(place, place.join(MANIFEST))
         _mark(place, mine)

@@ -123,5 +123,7 @@ def _room(group: Path, limit: str, usage: str) -> int | None:
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
         return None
-    # Page cache that is not in use counts as used but is given up on demand.
-    return max(0, allowed - used + int(stat.get("inactive_file", 0)))
+    # Page cache counts as used but is given up on demand, as in the machine's MemAvailable. Version 1 has the sums with
+    # the groups below under other names, version 2 has no others.
+    cached = (int(stat.get(f"total_{of}", stat.get(of, 0))) for of in ("inactive_file", "active_file"))
+    return max(0, allowed - used + sum(cached))

@@ -11,6 +11,9 @@ from typing import Any
 
 from freshgo.errors import DTypeError, InvalidArgumentError
 
+MANIFEST, MAGIC = "manifest.pb", b"FRESHGO\0"
+"""The file that makes a directory a store, which is written last, and its first bytes."""
+
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.:-]*://")
 _COLLAPSED = re.compile(r"(s3a?|gs|gcs|https?|abfss?|az|hdfs|memory|file):/[^/]")
 """What pathlib makes of a URL: it joins slashes."""
@@ -75,3 +78,23 @@ def place_of(path: str | bytes | os.PathLike[Any]) -> Path:
     with contextlib.suppress(FileNotFoundError):  # the directory of the process is gone
         place = place.absolute()
     return place
+
+
+def is_store(path: Path) -> bool:
+    """Whether a store is at a path, damaged perhaps."""
+    try:
+        with (path / MANIFEST).open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def check_outside(path: Path) -> None:
+    """Refuse to write at an absolute path inside the directory of a store: it goes when that store is replaced.
+
+    Raises:
+        InvalidArgumentError: the path is inside a store; the message names it.
+    """
+    for above in path.parents:
+        if is_store(above):
+            raise InvalidArgumentError(f"{path} is inside the store {above}: write it elsewhere")

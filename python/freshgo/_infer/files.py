@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from freshgo._args.npy_files import read_npy_header
 from freshgo._staging.workplace import written
-from freshgo.errors import BusyError, CorruptError, FormatError, ReadError
+from freshgo.errors import CorruptError, FormatError, ReadError
 
 RESULT = "out"
 """In the directory of an inference: what is put at its target in the end."""
@@ -170,20 +169,3 @@ class State:
                 file.flush()
                 os.fsync(file.fileno())
             new.replace(self._path)
-
-
-class Lock:
-    """That of a directory, which ends with the process."""
-
-    def __init__(self, directory: Path) -> None:
-        with written(directory):
-            directory.mkdir(exist_ok=True)
-            self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._file)
-            raise BusyError(11, "another process is running infer() in this directory", str(directory)) from None
-
-    def close(self) -> None:
-        os.close(self._file)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -23,16 +22,17 @@ from freshgo._args.named import check_name
 from freshgo._args.npy_files import read_npy_header
 from freshgo._args.parts import GraphParts, NodeParts
 from freshgo._args.progress import Progress
-from freshgo._args.urls import check_local, is_url, local_path
+from freshgo._args.urls import MANIFEST, check_local, is_url, local_path
 from freshgo._infer.columns import ranges
 from freshgo._infer.files import RESULT, Rows
 from freshgo._infer.remote import Remote
 from freshgo._native import convert as native_convert
 from freshgo._staging.parquet_rows import MOST_ROWS, check_pyarrow, write_parquet
+from freshgo._staging.publishing import publish, recover
 from freshgo._staging.workplace import sync, written
 from freshgo.errors import OVERWRITE, DTypeError, InvalidArgumentError, StoreExistsError
 from freshgo.ids import Ids
-from freshgo.store import MANIFEST, Store
+from freshgo.store import Store
 
 
 class Made(NamedTuple):
@@ -62,8 +62,18 @@ class Output:
     def _check(self) -> None:
         if isinstance(self.target, str):
             self._remote = Remote(self.target, overwrite=self._overwrite)
-        elif self.target.exists() and not self._overwrite:
-            raise StoreExistsError(17, OVERWRITE, str(self.target))
+        elif self.target.exists():
+            self._check_there(self.target)
+
+    def _check_there(self, target: Path) -> None:
+        """Refuse to replace what is at the target unless the user says so and rows may have been written there."""
+        if not self._overwrite:
+            raise StoreExistsError(17, OVERWRITE, str(target))
+        if self._store.node_types and not _is_results(target):
+            what = "is no directory of rows by node type, so it is not replaced: name another path"
+            raise StoreExistsError(17, what, str(target))
+        if not self._store.node_types and target.is_dir():
+            raise StoreExistsError(17, "is a directory, and rows are written to a file: name another path", str(target))
 
     def publish(self, made: Mapping[str, Made], memory: int, report: Progress | None) -> None:
         """Put what was made at the target."""
@@ -160,6 +170,10 @@ class Stored(Output):
                         str(self.target),
                     )
 
+    def _check_there(self, target: Path) -> None:
+        if not self._overwrite:
+            raise StoreExistsError(17, OVERWRITE, str(target))
+
     def publish(self, made: Mapping[str, Made], memory: int, report: Progress | None) -> None:
         nodes = {}
         for node_type, count in (self._store.num_nodes_dict or {"": self._store.num_nodes}).items():
@@ -228,15 +242,17 @@ def _path(where: Any, out: Any) -> Path:
     return Path(local_path(os.fsdecode(where)))
 
 
+def _is_results(path: Path) -> bool:
+    """Whether a directory holds nothing but rows of node types, which may be replaced."""
+    suffixes = (Output.suffix, Parquet.suffix)
+    return path.is_dir() and all(entry.is_file() and entry.suffix in suffixes for entry in path.iterdir())
+
+
 def _replace(made: Path, target: Path) -> None:
     """Put what was made in the place of what may be there, for good. No rename puts a directory in another's place."""
-    before = target.with_name(f"{target.name}.replaced")
     if made.is_dir():
-        shutil.rmtree(before, ignore_errors=True)
-        if target.is_dir():
-            target.rename(before)
-        sync(made)
-    made.replace(target)
-    sync(target.parent)
-    if target.is_dir():
-        shutil.rmtree(before, ignore_errors=True)
+        recover(target, _is_results)
+        publish(made, target)
+    else:
+        made.replace(target)
+        sync(target.parent)

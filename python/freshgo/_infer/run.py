@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,10 @@ from freshgo._args.progress import Progress
 from freshgo._args.types import EdgeType, Inputs
 from freshgo._data.source import StoreSource
 from freshgo._infer.columns import Columns
-from freshgo._infer.files import RESULT, Lock, Moved, Rows, State
+from freshgo._infer.files import RESULT, Moved, Rows, State
 from freshgo._infer.layers import Plan, dtypes_of
 from freshgo._infer.outputs import Made
+from freshgo._staging.workplace import workplace
 from freshgo.store import Store
 
 SAVED_EVERY = 5.0
@@ -97,23 +100,22 @@ class Run:
         self._moved = Moved() if moved is None else moved
         self._files: dict[Path, Rows] = {}
         self._columns: dict[str, Columns] = {}
-        self._lock = Lock(work)
+        self._held = contextlib.ExitStack()
         try:
+            self._held.enter_context(workplace(work, "", kept=True))
             self._saved = State(work)
             self.state = self._begin(task.digest(steps))
         except BaseException:
-            self._lock.close()
+            self._held.__exit__(*sys.exc_info())
             raise
         self._next_save = time.monotonic() + SAVED_EVERY
 
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self.close_files()
-        if kind is None:
-            shutil.rmtree(self.work, ignore_errors=True)
-        self._lock.close()
+        self._held.__exit__(kind, error, trace)
 
     def made(self) -> dict[str, Made]:
         """Return the files of the last layer, by node type. They are not there if the process that went before has

@@ -14,7 +14,20 @@ from freshgo._args.size import as_option, format_size, least_size, too_small
 from freshgo.errors import OVERWRITE
 
 _PACKAGES = (
-    *("cache", "freshgo", "gpu", "graph", "history", "loader", "manifest", "mem", "narrow", "plan", "propagate"),
+    *(
+        "cache",
+        "embed",
+        "freshgo",
+        "gpu",
+        "graph",
+        "history",
+        "loader",
+        "manifest",
+        "mem",
+        "narrow",
+        "plan",
+        "propagate",
+    ),
     *("prune", "sample", "scratch", "sizing", "ssd", "store"),
 )
 _CLASSES = (

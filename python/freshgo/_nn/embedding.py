@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from freshgo._args import checks
 from freshgo._args.entry import entry
 from freshgo._args.size import parse_size
+from freshgo._args.urls import check_outside
 from freshgo._nn.initial import blocks, filler, initial_rows
 from freshgo._nn.rows import TableRows
 from freshgo._nn.shared_file import opened_together, several_ranks
@@ -350,7 +351,9 @@ def _check_place(path: Path) -> None:
     Raises:
         StoreExistsError: a file is there
         StoreNotFoundError: there is no directory to make it in
+        InvalidArgumentError: it would be inside the directory of a store
     """
+    check_outside(path)
     if path.exists() and not path.is_dir():
         raise StoreExistsError(errno.EEXIST, "is a file, and a table is a directory: name another path", str(path))
     if not path.parent.is_dir():

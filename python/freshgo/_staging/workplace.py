@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from freshgo._args.urls import check_outside
 from freshgo.errors import (
     BusyError,
     FreshgoError,
@@ -18,6 +19,8 @@ from freshgo.errors import (
     StorePermissionError,
     WriteError,
 )
+
+FOREIGN = "is in the way and was not made by a conversion: rename or remove it"
 
 
 @contextlib.contextmanager
@@ -28,19 +31,19 @@ def workplace(path: str | os.PathLike[str], suffix: str, *, kept: bool = False) 
 
     Raises:
         BusyError: another process converts to the same path.
+        InvalidArgumentError: the path is inside a store.
         StoreExistsError: something else has this name.
     """
     target = Path(os.path.abspath(path))  # noqa: PTH100 (links stay)
+    check_outside(target)
     directory = target.with_name(f"{target.name}{suffix}")
     with written(directory):
         with contextlib.suppress(FileExistsError):
             directory.mkdir()
         names = [entry.name for entry in directory.iterdir()]
-        if names and "lock" not in names:
-            raise StoreExistsError(
-                errno.EEXIST, "is in the way and was not made by a conversion: rename or remove it", str(directory)
-            )
-        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        if directory.is_symlink() or (names and "lock" not in names):
+            raise StoreExistsError(errno.EEXIST, FOREIGN, str(directory))
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,17 +57,25 @@ def workplace(path: str | os.PathLike[str], suffix: str, *, kept: bool = False) 
             done = True
         finally:
             if done:
-                shutil.rmtree(directory, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    remove_but_last(directory, "lock")
     finally:
         os.close(lock)
 
 
-def _clear(directory: Path) -> None:
+def _clear(directory: Path, keep: str = "lock") -> None:
     for entry in directory.iterdir():
-        if entry.is_dir():
+        if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
-        elif entry.name != "lock":
+        elif entry.name != keep:
             entry.unlink()
+
+
+def remove_but_last(directory: Path, last: str) -> None:
+    """Remove a directory, and last of all the file by which a later call knows it for its own."""
+    _clear(directory, last)
+    (directory / last).unlink()
+    directory.rmdir()
 
 
 def sync(path: Path) -> None:

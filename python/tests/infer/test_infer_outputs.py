@@ -114,6 +114,33 @@ def test_parquet_goes_on_with_rows_that_are_complete(path: Path, model: Any, tmp
     assert not (tmp_path / "out.parquet.partial").exists()
 
 
+def test_what_others_have_at_the_path_and_beside_it_stays(path: Path, model: Any, tmp_path: Path) -> None:
+    """With overwrite=True a directory of anything was replaced, and one with the name of infer's own was emptied."""
+    convert(hetero_graph(150), tmp_path / "typed", progress=False).close()
+
+    def layer(h: Any, batch: Any) -> Any:
+        return {name: 2 * h[name][: batch[name].batch_size] for name in ("paper", "author") if name in h}
+
+    cases: list[tuple[Any, dict[str, Any]]] = [((model, path), {}), ((None, tmp_path / "typed"), {"layers": [layer]})]
+    for given, how in cases:
+        for name, words in (
+            ("out", "name another path"),
+            ("out.partial", "is in the way"),
+            ("out.replaced", "is in the way"),
+        ):
+            mine = tmp_path / name / "mine.txt"
+            mine.parent.mkdir()
+            mine.write_text("mine")
+            if how or name != "out.replaced":  # a file takes the place of another in one step
+                with pytest.raises(EXISTS, match=words):
+                    infer(*given, tmp_path / "out", overwrite=True, **HOW, **how)
+            assert mine.read_text() == "mine"
+            shutil.rmtree(mine.parent)
+    first = infer(*given, tmp_path / "rows", **HOW, **how)
+    assert infer(*given, tmp_path / "rows", overwrite=True, **HOW, **how) == first
+    assert sorted(file.name for file in first.iterdir()) == ["author.npy", "paper.npy"]
+
+
 def test_a_tensor_of_a_store_beside_it(path: Path, model: Any, tmp_path: Path) -> None:
     rows = torch.from_numpy(np.load(infer(model, path, tmp_path / "out.npy", **HOW)))
     made = infer(model, path, (tmp_path / "more", "emb"), **HOW)

@@ -177,8 +177,9 @@ def test_a_table_has_one_writer(store: Any, store_path: Path, tmp_path: Path) ->
         code = f"from freshgo import nn; nn.Embedding({str(tmp_path / 't.emb')!r})"
         failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert "freshgo.errors.BusyError" in failed.stderr
-        with pytest.raises(BusyError):
+        with pytest.raises(BusyError) as busy:
             nn.Embedding(tmp_path / "t.emb")
+        assert str(busy.value).startswith(f"{tmp_path / 't.emb'}: the table is open already")
         with Loader(store, [4, 3], embeddings=emb, **OPTIONS):
             with pytest.raises(InvalidArgumentError, match="close the loader first"):
                 emb.close()

@@ -72,7 +72,14 @@ def test_a_number_of_ranks_that_is_none(monkeypatch: pytest.MonkeyPatch, store_p
 
 
 def test_memory_is_that_of_the_control_groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    stat = "inactive_file 1000\n"
-    of_group = {"a/memory.max": "50000\n", "a/memory.current": "20000\n", "a/memory.stat": stat}
+    """Without page cache, which files that were read twice have filled up to the limit."""
+    stat = "active_file 14000\ninactive_file 1000\n"
+    of_group = {"a/memory.max": "50000\n", "a/memory.current": "50000\n", "a/memory.stat": stat}
     limits(monkeypatch, tmp_path, "0::/a/b\n", of_group, 8)
-    assert size.available_memory() == 31_000
+    assert size.available_memory() == 15_000
+    below = "inactive_file 7\nactive_file 7\ntotal_inactive_file 2000\ntotal_active_file 3000\n"
+    of_group = {"limit_in_bytes": "50000\n", "usage_in_bytes": "40000\n", "stat": below}
+    limits(
+        monkeypatch, tmp_path, "4:memory:/a/b\n", {f"memory/a/memory.{name}": of_group[name] for name in of_group}, 8
+    )
+    assert size.available_memory() == 15_000

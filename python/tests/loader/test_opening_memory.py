@@ -121,3 +121,20 @@ def test_a_graph_in_memory_has_what_is_available(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(source, "available_memory", lambda: 1 << 20)
     with pytest.raises(errors.BudgetError):  # for the index
         Loader(graph, [2])
+
+
+def test_a_store_has_half_of_what_is_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that does not fit was loaded whole where batches were small, and the loader was refused."""
+    rng = np.random.default_rng(0)
+    graph = {"edge_index": rng.integers(20_000, size=(2, 100_000)), "x": rng.random((20_000, 256), np.float32)}
+    convert(graph, tmp_path / "graph", progress=False).close()
+    with Loader(graph, [5], batch_size=20, shuffle=True) as loader:
+        want = [next(iter(loader)).x for _ in range(3)]
+    for megabytes in (12, 16, 24, 32, 64, 1024):
+        monkeypatch.setattr(source, "available_memory", lambda room=2 * megabytes << 20: room)
+        for threads in (1, 64):
+            with Loader(tmp_path / "graph", [5], batch_size=20, shuffle=True, num_workers=threads) as loader:
+                assert all(torch.equal(next(iter(loader)).x, x) for x in want)
+                stats = loader.stats()
+                assert stats["memory_peak"] <= stats["memory_limit"] == megabytes << 20
+                assert megabytes > 16 or stats["memory_smallest"] > 0  # batches were measured

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +56,19 @@ from freshgo._native.messages import of_budget, spoken
 )
 def test_packages_and_classes_of_errors_are_left_out(written: str, said: str) -> None:
     assert spoken(written) == said
+
+
+def test_every_package_that_writes_messages_is_left_out() -> None:
+    core = Path(__file__).resolve().parents[3] / "core"
+    names = {path.name for path in core.iterdir()}
+    written = {
+        found[1]
+        for path in core.glob("*/*.go")
+        for found in re.finditer(r'(?:Errorf|errors\.New)\("(\w+): ', path.read_text())
+        if not path.name.endswith("_test.go") and found[1] in names
+    }
+    assert len(written) > 10
+    assert {name for name in written if spoken(f"{name}: x") != "x"} == set()
 
 
 def test_a_budget_is_said_as_it_is_given() -> None:

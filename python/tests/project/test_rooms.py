@@ -88,7 +88,11 @@ ALLOWED: dict[str, set[str]] = {
     "propagate": {*LEAVES, "_data", "_native", "store"},
     "_infer": {*LEAVES, "_staging", "_traced", "_urls", "_data", "_native", "ids", "loader", "ops", "options", "store"},
     "infer": {*LEAVES, "_infer", "_traced", "nn", "store"},
-    "shard": {*LEAVES, "_native", "_row_exchange", "_sources", "convert", "policies", "relayout", "store", "update"},
+    "shard": {
+        *LEAVES,
+        *("_native", "_row_exchange", "_sources", "_staging"),
+        *("convert", "policies", "relayout", "store", "update"),
+    },
     "update": {*LEAVES, "_data", "_native", "store"},
     "append": {*LEAVES, "_native", "store"},
     "_staging": LEAVES,

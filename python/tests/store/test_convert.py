@@ -288,6 +288,27 @@ def test_a_link_to_a_store(tmp_path: Path) -> None:
     store_now.close()
 
 
+def test_a_path_inside_a_store(tmp_path: Path) -> None:
+    """What was written there went with the store when that was replaced."""
+    outer = tmp_path / "g"
+    _filled(1.0, outer)
+    files = {file.name: file.read_bytes() for file in outer.iterdir()}
+    text = tmp_path / "edges.csv"
+    text.write_text("s,d\n0,1\n")
+    said = f"{outer / 'h'} is inside the store {outer}: write it elsewhere"
+    for write in (
+        lambda: _filled(2.0, outer / "h"),
+        lambda: freshgo.relayout(outer, outer / "h", order="hot", progress=False),
+        lambda: freshgo.update(outer, outer / "h", drop=["x"], progress=False),
+        lambda: freshgo.convert_tables(None, freshgo.Table(text, src="s", dst="d"), outer / "h", missing="add"),
+        lambda: freshgo.fetch(f"file://{outer}", outer / "h", progress=False),
+    ):
+        with pytest.raises(errors.InvalidArgumentError) as refused:
+            write()
+        assert str(refused.value) == said
+    assert {file.name: file.read_bytes() for file in outer.iterdir()} == files
+
+
 def test_a_path_that_utf8_cannot_hold(tmp_path: Path) -> None:
     """Whatever reads the files of a store by its path, such as infer, did not find them."""
     path = tmp_path / os.fsdecode(b"g\xff")
