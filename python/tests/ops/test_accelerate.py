@@ -72,6 +72,16 @@ def compare(layers: tuple[Any, Any], call: Callable[[Any, Tensor], Tensor], x: T
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
+def test_a_layer_whose_root_weight_was_cleared() -> None:
+    """DirGNNConv clears it in copies of a layer that has the weight."""
+    torch.manual_seed(seed_of(0))
+    x, edge_index = torch.randn(60, 16), torch.randint(60, (2, 400))
+    layer = pyg.DirGNNConv(pyg.SAGEConv(16, 8))
+    other = copy.deepcopy(layer)
+    assert "conv_in" in accelerate(other).swapped
+    compare((layer, other), lambda conv, leaf: conv(leaf, edge_index), x)
+
+
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("is_sorted", [False, True])
 def test_layers_equal_those_of_pyg(kind: str, is_sorted: bool) -> None:
