@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -44,14 +44,14 @@ def with_edge_index(items: Mapping[str, Any], label: str) -> dict[str, Any]:
 def sizes_of(value: object) -> tuple[int, int]:
     """Return how many sources and targets a graph, or an edge type, has by the shape of its ``adj_t`` or by the sparse
     size of PyG's ``EdgeIndex``; 0 where neither tells."""
-    items = value if isinstance(value, Mapping) else {"edge_index": value}
+    items: Mapping[Any, Any] = value if isinstance(value, Mapping) else {"edge_index": value}
     matrix, edges = items.get("adj_t"), items.get("edge_index")
     if matrix is not None:
         targets, sources = (matrix.sizes() if type(matrix).__name__ == "SparseTensor" else matrix.shape)[:2]
         return int(sources), int(targets)
     if type(edges).__name__ != "EdgeIndex":
         return 0, 0
-    sources, targets = edges.sparse_size()
+    sources, targets = cast(Any, edges).sparse_size()
     return sources or 0, targets or 0
 
 
