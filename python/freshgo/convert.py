@@ -190,7 +190,7 @@ def convert(
     overwrite = flag("overwrite", overwrite)
     with progress_of(progress) as report, Opening(path, allowed, overwrite, report, n_bytes) as opening:
         graph = graph_of(data, opening, source)
-        parts = graph_parts(graph.data, levels)
+        parts = graph_parts(graph.data, levels.or_else(graph.levels))
         _leave_out_numbers(parts, edge_ids)
         if not flag("isolated_nodes", isolated_nodes):
             _check_isolated(parts)

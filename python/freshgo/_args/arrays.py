@@ -112,7 +112,7 @@ def as_tensor(value: object) -> Tensor:
 
     Raises:
         TypeError, ValueError: NumPy reads no numbers there, or none that PyTorch has. DTypeError, a TypeError: a tensor
-            is sparse or nested, or on the meta device.
+            is sparse or nested, or on the meta device; an array has its bytes in another order.
     """
     if isinstance(value, Tensor):
         if value.layout != torch.strided or value.is_nested or value.is_meta:
@@ -120,11 +120,18 @@ def as_tensor(value: object) -> Tensor:
             raise DTypeError(f"expected a dense tensor that holds values, got a {kind} one on {value.device}")
         return value
     array = np.asarray(value)
+    if not array.dtype.isnative:
+        raise DTypeError(f"got big-endian numbers{in_native_order('array')}")
     if any(stride < 0 for stride in array.strides):  # PyTorch has none: of edges[::-1], of argsort()[::-1]
         array = array.copy()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
         return torch.from_numpy(array)
+
+
+def in_native_order(name: str) -> str:
+    """Return the end of a message: how to turn the bytes of an array into the order of this machine."""
+    return f": {name}.astype({name}.dtype.newbyteorder('=')) has the bytes in the order of this machine"
 
 
 def is_integer(array: Array) -> bool:

@@ -40,6 +40,8 @@ class Levels:
     of: Mapping[str, Level] = dataclasses.field(default_factory=dict)
     weights: frozenset[str] = frozenset()
     """What ``weight_attr`` names: a tensor of edges, if it has a row for each."""
+    whole: bool = True
+    """Whether a tensor of a type that has other rows may belong to the graph as a whole."""
 
     @classmethod
     def given(cls, node_level: object = (), edge_level: object = (), graph_level: object = ()) -> Levels:
@@ -58,7 +60,7 @@ class Levels:
 
     def or_else(self, other: Levels) -> Levels:
         """Return these levels, and ``others`` for names that these lack."""
-        return Levels({**other.of, **self.of}, self.weights | other.weights)
+        return Levels({**other.of, **self.of}, self.weights | other.weights, self.whole and other.whole)
 
     def counting(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Return the arrays whose rows may tell the number of nodes: those that are not said to be of the graph."""
@@ -139,7 +141,7 @@ class Levels:
         fits = int(array.shape[0]) == count
         if fits:
             return own
-        if level is None and is_whole(name, array, (own,), num_graphs):
+        if level is None and self.whole and is_whole(name, array, (own,), num_graphs):
             if own == "edge":
                 self._check_columns(name, array, (count,), label)
             return "graph"
@@ -165,6 +167,10 @@ class Levels:
                 f"{label}{name} has shape {list(array.shape)}, with {what} for each node or edge: expected a row for "
                 f"each{self._or_whole(name)}"
             )
+
+
+ROWS = Levels(whole=False)
+"""Of sources whose files say what a tensor belongs to."""
 
 
 def is_mask(name: str, array: Array) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -41,6 +41,20 @@ def with_edge_index(items: Mapping[str, Any], label: str) -> dict[str, Any]:
     return given
 
 
+def sizes_of(value: object) -> tuple[int, int]:
+    """Return how many sources and targets a graph, or an edge type, has by the shape of its ``adj_t`` or by the sparse
+    size of PyG's ``EdgeIndex``; 0 where neither tells."""
+    items: Mapping[Any, Any] = value if isinstance(value, Mapping) else {"edge_index": value}
+    matrix, edges = items.get("adj_t"), items.get("edge_index")
+    if matrix is not None:
+        targets, sources = (matrix.sizes() if type(matrix).__name__ == "SparseTensor" else matrix.shape)[:2]
+        return int(sources), int(targets)
+    if type(edges).__name__ != "EdgeIndex":
+        return 0, 0
+    sources, targets = cast(Any, edges).sparse_size()
+    return sources or 0, targets or 0
+
+
 def entries_of(matrix: Any, name: str) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return rows, columns and values of a sparse matrix, in its order. ``name`` is what messages call it."""
     if isinstance(matrix, Tensor) and matrix.layout == torch.sparse_csr:
@@ -57,6 +71,7 @@ def entries_of(matrix: Any, name: str) -> tuple[Tensor, Tensor, Tensor | None]:
     if type(matrix).__name__ == "SparseTensor" and hasattr(matrix, "coo"):
         rows, columns, values = matrix.coo()
         return rows, columns, values
+    came = f"one of layout {matrix.layout}" if isinstance(matrix, Tensor) else type(matrix).__name__
     raise DTypeError(
-        f"{name} must be a torch_sparse.SparseTensor or a sparse tensor of torch, got {type(matrix).__name__}"
+        f"{name} must be a torch_sparse.SparseTensor or a sparse tensor of torch (COO, CSR or CSC), got {came}"
     )

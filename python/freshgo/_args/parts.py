@@ -21,7 +21,7 @@ from freshgo._args.arrays import Array, NpyFile, is_integer
 from freshgo._args.frames import Frame, Frames, is_frame, take_apart
 from freshgo._args.hints import did_you_mean, listed
 from freshgo._args.levels import OF_NODES, Level, Levels, is_mask
-from freshgo._args.matrices import with_edge_index
+from freshgo._args.matrices import sizes_of, with_edge_index
 from freshgo._args.named import as_array, check_name, column_of, named_splits, sorted_values, transposed
 from freshgo._args.npy_files import is_of_types, read_directory, read_types
 from freshgo._args.types import UNNAMED, EdgeType, label_of
@@ -112,13 +112,18 @@ def graph_parts(data: object, levels: Levels | None = None) -> GraphParts:
         levels = data.levels.or_else(levels)
         data = data.data
     given = _types_of(data) if _has_types(data) else _types_of_homogeneous(data, levels)
-    parts = GraphParts({}, {})
+    parts, sizes = GraphParts({}, {}), dict[str, int]()
     whole = given.pop(_GLOBAL, None)
     for key, value in given.items():
         if isinstance(key, str):
             parts.nodes[key] = node_parts(key, value, levels)
         else:
             parts.edges[key] = edge_parts(key, value, levels)
+            for end, size in zip(key[::2], sizes_of(value), strict=True):
+                sizes[end] = max(sizes.get(end, 0), size)
+    for node_type, nodes in parts.nodes.items():
+        if nodes.num_nodes is None:
+            nodes.num_nodes = sizes.get(node_type) or None
     if whole:
         arrays, others = sorted_values(whole, "")
         parts.whole = {**others, **{name: _kept(whole[name], array) for name, array in arrays.items()}}
@@ -171,7 +176,7 @@ def _types_of(data: object) -> dict[Any, Any]:
 def _types_of_homogeneous(data: object, levels: Levels) -> dict[Any, Any]:
     """Sort the tensors of a homogeneous graph into those of its nodes, of its edges, and of the graph as a whole."""
     items = _items(data, read_directory, _EXPECTED)
-    items = with_edge_index(items, "")
+    given, items = items, with_edge_index(items, "")
     if items.get("edge_index") is None and _is_data(data):
         items["edge_index"] = torch.empty((2, 0), dtype=torch.long)  # PyG's graph without edges
     if items.get("edge_index") is None:
@@ -191,6 +196,8 @@ def _types_of_homogeneous(data: object, levels: Levels) -> dict[Any, Any]:
     arrays, others = sorted_values({name: value for name, value in items.items() if name not in frames}, "")
     arrays, edges[_LINKS] = labelled.take(arrays, "")
     num_nodes = _count_nodes(given_nodes, levels.counting(arrays), "")
+    if num_nodes is None:
+        num_nodes = max(_numbered(items) or 0, *sizes_of(given)) or None
     num_edges = edges["edge_index"].shape[1]
     dims = _dims(data)
     nodes: dict[Any, Any] = {"num_nodes": num_nodes, "splits": given_splits, **frames}
@@ -248,6 +255,11 @@ def _check_ptr(name: str, array: Array, num_nodes: int | None, label: str) -> No
             check_name(name, f"the name {label + name!r}")
 
 
+def _numbered(items: Mapping[str, Any]) -> int | None:
+    """Return how many nodes an ``n_id`` that counts up numbers; None where there is none."""
+    return None if items.get("n_id") is None else len(items["n_id"])
+
+
 def _is_data(data: object) -> bool:
     """Whether this is PyG's Data, which may have no edges, and not a mapping, where leaving them out is a slip."""
     return not isinstance(data, Mapping | str | os.PathLike) and getattr(data, "num_nodes", None) is not None
@@ -278,8 +290,8 @@ def node_parts(node_type: str, value: object, levels: Levels | None = None) -> N
     levels = levels or Levels()
     counted = levels.counting(arrays)
     parts = NodeParts(_count_nodes(given, counted, label), {}, named_splits(splits, label), frames, whole | others)
-    if parts.num_nodes is None and counted:
-        parts.num_nodes = _agreed(counted, label)
+    if parts.num_nodes is None:
+        parts.num_nodes = _agreed(counted, label) if counted else _numbered(items)
     levels.check_lists(others, (parts.num_nodes,), label)
     for name, array in arrays.items():
         _check_ptr(name, array, parts.num_nodes, label)

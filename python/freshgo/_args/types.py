@@ -260,7 +260,7 @@ def _nodes(node_type: str, value: object, count: int, split: Callable[[str, str]
     if ids is None:
         if count == 0:
             raise InvalidArgumentError(f"input_nodes are all nodes of type {node_type!r}, which has none")
-        return torch.arange(count)
+        return torch.arange(count, device="cpu")
     bad = (ids < 0) | (ids >= count)
     if bad.any():
         at = int(bad.nonzero()[0])

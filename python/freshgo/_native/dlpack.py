@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from freshgo._args.arrays import Array, EdgeFiles, NpyFile, Pipe, Stream
+from freshgo._args.arrays import Array, EdgeFiles, NpyFile, Pipe, Stream, in_native_order
 from freshgo._native import abi, header
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -47,6 +47,8 @@ _INSTEAD = {
     "qint": "{}.dequantize()",
 }
 """What to store of a tensor with another dtype, by how its name begins."""
+
+_BIG_ENDIAN = " (big-endian)"
 
 
 @dataclass(frozen=True)
@@ -196,12 +198,14 @@ def _c_string(name: str) -> bytes:
 def _known(name: str, dtype: str) -> str:
     if dtype not in _DTYPES:
         how = next((f": store {of.format(name)}" for begins, of in _INSTEAD.items() if dtype.startswith(begins)), "")
+        if dtype.endswith(_BIG_ENDIAN):
+            raise DTypeError(f"{name} has dtype {dtype}{in_native_order(name)}")
         raise DTypeError(f"{name} has dtype {dtype}, expected one of {', '.join(_DTYPES)}{how}")
     return dtype
 
 
 def _numpy_name(dtype: np.dtype[Any]) -> str:
-    return dtype.name if dtype.isnative or dtype.itemsize == 1 else f"{dtype.name} (big-endian)"
+    return dtype.name if dtype.isnative or dtype.itemsize == 1 else f"{dtype.name}{_BIG_ENDIAN}"
 
 
 def _dense_strides(shape: Sequence[int], item: int) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ class HistoryCalls:
         raw, kept = (header.HistoryLayer * len(norms))(), []
         alive = [(computed.contiguous(), hits.contiguous()) for computed, hits in norms]
         for layer, (computed, hits) in zip(raw, alive, strict=True):
-            rows, slots = (torch.empty(computed.numel(), dtype=torch.int64) for _ in range(2))
+            rows, slots = (torch.empty(computed.numel(), dtype=torch.int64, device="cpu") for _ in range(2))
             kept.append((rows, slots))
             layer.computed, layer.num_computed = pointer_to(computed, ctypes.c_float), computed.numel()
             layer.hits, layer.num_hits = pointer_to(hits, ctypes.c_float), hits.numel()

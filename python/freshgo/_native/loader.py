@@ -201,7 +201,7 @@ def hotness(source: Store | Graph, num_nodes: int, options: LoaderOptions) -> to
     Raises:
         InvalidArgumentError, BudgetError, ReadError, CorruptError: as :class:`Loader`
     """
-    out = torch.empty(num_nodes, dtype=torch.float32)
+    out = torch.empty(num_nodes, dtype=torch.float32, device="cpu")
     raw = raw_options(options)
     run_job("fg_hotness", *source_handles(source), ctypes.byref(raw), pointer_to(out, ctypes.c_float), num_nodes)
     return out
@@ -225,8 +225,8 @@ def simulate(
     Raises:
         InvalidArgumentError: an id that is out of range or comes twice in a batch, an argument that cannot work
     """
-    reads, hits, swaps = (torch.empty(len(trace), dtype=torch.int64) for _ in range(3))
-    fill = torch.zeros(1, dtype=torch.int64)
+    reads, hits, swaps = (torch.empty(len(trace), dtype=torch.int64, device="cpu") for _ in range(3))
+    fill = torch.zeros(1, dtype=torch.int64, device="cpu")
     arrays = dlpack.ArrayList()
     batches = (header.Array * len(trace))(*(arrays.one(f"trace[{i}]", ids) for i, ids in enumerate(trace)))
     raw = filled(

@@ -107,7 +107,7 @@ class SharedMapping(Handle):
             dlpack.discard(slots, len(there), self._versioned)
             raise
         return {
-            name: made[name] if offset >= 0 else torch.empty(shape, dtype=dtype_of(dtype))
+            name: made[name] if offset >= 0 else torch.empty(shape, dtype=dtype_of(dtype), device="cpu")
             for name, dtype, shape, offset in places
         }
 

@@ -80,7 +80,7 @@ class Table(Handle):
     def read(self, rows: torch.Tensor, row_bytes: int) -> torch.Tensor:
         """Return rows of the file (uint8 ``[count, row_bytes]``), checksums verified."""
         rows = rows.contiguous()
-        out = torch.empty(rows.numel(), row_bytes, dtype=torch.uint8)
+        out = torch.empty(rows.numel(), row_bytes, dtype=torch.uint8, device="cpu")
         abi.call("fg_table_read", self._handle(), pointer_to(rows, ctypes.c_int64), rows.numel(), out.data_ptr())
         return out
 

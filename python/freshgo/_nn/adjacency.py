@@ -9,9 +9,11 @@ them, find what their base knows.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,6 +22,22 @@ from freshgo import ops
 from freshgo._batch.structure import Known, Transposed, recall, remember
 from freshgo._ops import kernels
 from freshgo.errors import InvalidArgumentError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _kept(function: _Function) -> _Function:
+    """Make tensors that stay beside edge_index outside of ``inference_mode``: autograd saves none that are made in it,
+    and a later step may train with them."""
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+            return function(*args)
+        with torch.inference_mode(False), torch.no_grad():
+            return function(*args)
+
+    return call  # type: ignore[return-value]
 
 
 @dataclasses.dataclass
@@ -86,6 +104,7 @@ class Adjacency:
         roots[dtype] = self.cut, ops.gcn_scale(self.index, self.ptr, rows, dtype, loops, 1.0)
         return roots[dtype][1]
 
+    @_kept
     def once(self, kind: Any, make: Any) -> Tensor:
         """A vector that depends on the graph alone, made once."""
         if self.made is None:
@@ -95,6 +114,7 @@ class Adjacency:
         return self.made[kind]
 
 
+@_kept
 def adjacency(edge_index: Tensor, sources: int, targets: int) -> Adjacency:
     """Return the graph of ``edge_index`` between sources and targets."""
     if torch.compiler.is_compiling():  # what is kept beside a tensor does not exist in a graph
@@ -117,6 +137,7 @@ def adjacency(edge_index: Tensor, sources: int, targets: int) -> Adjacency:
     return made
 
 
+@_kept
 def relations(
     edge_index: Tensor, edge_type: Tensor, num_relations: int, sources: int, targets: int
 ) -> list[tuple[int, Adjacency]]:

@@ -177,7 +177,8 @@ class SAGEConv(_Reducing, pyg.SAGEConv):  # type: ignore[misc]  # PyG has no typ
     def _in_one_step(self, edge_index: Any, source: Tensor, target: Tensor | None) -> Tensor | None:
         parts, dtype = self.__dict__["_modules"], source.dtype
         lin, lin_r = parts["lin_l"], parts.get("lin_r")
-        weight, root = _weight(lin, dtype), _weight(lin_r, dtype)
+        weight = _weight(lin, dtype)
+        root = _weight(lin_r, dtype) if self.root_weight else None  # DirGNNConv clears it in layers that have lin_r
         if weight is None or root is None or lin_r.bias is not None or not _at_once(self, edge_index, source, target):
             return None
         assert target is not None

@@ -14,6 +14,7 @@ from freshgo._args.entry import entry
 from freshgo._batch import pyg_batches as _tested  # noqa: F401  (refuses a PyG that is too old)
 from freshgo._nn import layers
 from freshgo._nn import precomputed as first
+from freshgo._nn.calls import other_reader
 from freshgo._nn.layers import REDUCTIONS
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -167,6 +168,12 @@ def precomputed(model: nn.Module, layers: Iterable[nn.Module] | None = None) -> 
     needed = list(dict.fromkeys(first.needs(layer) for layer in found))
     if len(needed) > 1:
         raise InvalidArgumentError(f"the first layers need {' and '.join(map(repr, needed))}, expected one reduction")
+    other = other_reader(model, found) if needed == ["gcn"] else None
+    if other is not None:
+        raise InvalidArgumentError(
+            f"the first layer gets x_gcn in the place of x, and {other} of {type(model).__name__} reads x too, which "
+            "batches with first_layer='gcn' do not have: only the first layer may read it"
+        )
     names = {id(module): name for name, module in model.named_modules()}
     report = Precomputation(needed[0], {})
     for layer in found:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from freshgo._args.arrays import Array, NpyFile, as_tensor
+from freshgo._args.levels import ROWS
 from freshgo._args.npy_files import read_npy_header
 from freshgo._sources.csv_files import read_csv
 from freshgo._sources.opening import Graph, Opening, links_attached
@@ -44,10 +45,10 @@ def read_graphbolt(path: Path, opening: Opening) -> Graph:
     graph = _mapping(metadata.get("graph"), path, "graph")
     nodes: dict[str, dict[str, Any]] = {}
     for entry in _list(graph.get("nodes"), path, "graph.nodes"):
-        nodes[entry.get("type") or ""] = {"num_nodes": _given(path, entry, "num", int, "graph.nodes")}
+        _add(path, nodes, entry.get("type") or "", {"num_nodes": _given(path, entry, "num", int, "graph.nodes")})
     edges: dict[Any, dict[str, Any]] = {}
     for entry in _list(graph.get("edges"), path, "graph.edges"):
-        edges[_edge_type(entry.get("type"), path)] = {"edge_index": _edges(path, entry, opening)}
+        _add(path, edges, _edge_type(entry.get("type"), path), {"edge_index": _edges(path, entry, opening)})
     for entry in _list(metadata.get("feature_data"), path, "feature_data"):
         array = _array(path, entry, opening)
         if array is not None:
@@ -58,12 +59,12 @@ def read_graphbolt(path: Path, opening: Opening) -> Graph:
             if owner not in owners:
                 raise FormatError(f"{path / _METADATA}: a feature is of {domain} type {of!r}, which the graph lacks")
             name = _given(path, entry, "name", str, "feature_data")
-            owners[owner][_NAMES.get(name, name)] = array
+            _add(path, owners[owner], _NAMES.get(name, name), array)
     links: dict[str, dict[str, Any]] = {}
     for place, task in enumerate(_list(metadata.get("tasks"), path, "tasks")):
         _Task(path, opening, nodes, links, "" if place == 0 else f"{task.get('name') or place}_").add(task)
     attached = links_attached(links, list(nodes))
-    return Graph({**nodes, **edges}, f"a GraphBolt data set {metadata.get('dataset_name', '')}".strip(), attached)
+    return Graph({**nodes, **edges}, f"a GraphBolt data set {metadata.get('dataset_name', '')}".strip(), attached, ROWS)
 
 
 def _metadata(path: Path) -> Mapping[str, Any]:
@@ -76,6 +77,13 @@ def _metadata(path: Path) -> Mapping[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise FormatError(f"{path}: not valid YAML: {error}") from None
     return _mapping(found, path.parent, "the file")
+
+
+def _add(path: Path, to: dict[Any, Any], key: object, value: object) -> None:
+    """Add what may be there once."""
+    if key in to:
+        raise FormatError(f"{path / _METADATA}: there are two entries for {key!r}, expected one (feat is called x)")
+    to[key] = value
 
 
 def _mapping(value: object, path: Path, name: str) -> Mapping[str, Any]:

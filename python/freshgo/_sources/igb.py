@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from freshgo._args.arrays import NpyFile, Stream
+from freshgo._args.levels import ROWS
 from freshgo._args.npy_files import TYPE_SEPARATOR, read_npy_header
 from freshgo._sources.opening import Graph, Opening
 from freshgo.errors import FormatError, StoreNotFoundError
@@ -58,7 +59,7 @@ def read_igb(path: Path, opening: Opening) -> Graph:
         typed: dict[Any, Any] = {"": papers, ("", "", ""): {"edge_index": next(iter(edges.values()))}}
     else:
         typed = {**dict(sorted(nodes.items())), **edges}
-    return Graph(typed, "a directory of IGB, split by position into train, val and test")
+    return Graph(typed, "a directory of IGB, split by position into train, val and test", levels=ROWS)
 
 
 def _relations(path: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from freshgo._args.levels import ROWS
 from freshgo._args.npy_files import read_npy_header
 from freshgo._sources.ogb_names import tensor_name
 from freshgo._sources.opening import Graph, Opening
@@ -64,7 +65,7 @@ def read_mag240m(
         owner = "paper" if "paper" in nodes else next(iter(nodes))
         nodes[owner]["splits"] = {name: ids for name, ids in splits.items() if np.ndim(ids) == 1}
     without = "" if splits else ", without splits"
-    return Graph({**dict(sorted(nodes.items())), **edges}, f"a directory of OGB-LSC's MAG240M{without}")
+    return Graph({**dict(sorted(nodes.items())), **edges}, f"a directory of OGB-LSC's MAG240M{without}", levels=ROWS)
 
 
 def _root(path: Path) -> Path:

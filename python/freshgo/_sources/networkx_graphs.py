@@ -12,6 +12,7 @@ import numpy as np
 
 from freshgo._args.arrays import Array
 from freshgo._args.checks import caller
+from freshgo._args.named import check_name
 from freshgo._sources.opening import Graph, Opening
 from freshgo.errors import InvalidArgumentError
 
@@ -51,6 +52,8 @@ def read_networkx(data: Any, opening: Opening) -> Graph:
     of_nodes = _tensors("node", ((repr(name), data.nodes[name]) for name in names))
     ends = ((f"{names[a]!r} to {names[b]!r}", of_edge) for (a, b), of_edge in zip(pairs, attributes, strict=True))
     of_edges = {_NAMES.get(name, name): rows for name, rows in _tensors("edge", ends).items()}
+    for name in (*of_nodes, *of_edges):
+        check_name(name, f"the name {name!r}")
     both = set(of_nodes) & set(of_edges)
     if both:
         raise InvalidArgumentError(

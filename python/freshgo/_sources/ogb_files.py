@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from freshgo._args.arrays import NpyFile
+from freshgo._args.levels import ROWS
 from freshgo._sources.archives import Member, members
 from freshgo._sources.csv_files import read_counts, read_csv, read_header, read_words
 from freshgo._sources.ogb_names import KNOWN, name_of, tensor_name
@@ -72,7 +73,7 @@ def read_ogb_directory(path: Path, opening: Opening, name: str | None = None, fo
         raise StoreNotFoundError(2, f"no {_CSV}, {_ARCHIVE}, {_CSV_TYPES} or {_ARCHIVE_TYPES}", str(raw))
     links = _add_splits(root / "split", name, typed, opening)
     words = f"the OGB data set {name} ({words})" if name else f"a directory of OGB ({words})"
-    return Graph(typed, words, links)
+    return Graph(typed, words, links, ROWS)
 
 
 def _one(counts: Any, path: Path) -> int:

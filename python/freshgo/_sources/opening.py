@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from freshgo._args.arrays import Array, NpyFile, Stream
+from freshgo._args.levels import Levels
 from freshgo._args.progress import Progress
 from freshgo._staging.raw import Files, RawFile
 from freshgo._staging.workplace import workplace, written
@@ -37,6 +38,8 @@ class Graph:
     """What it was recognised as, with what was decided about it; empty: there is nothing to say."""
     attachments: dict[str, Array] = dataclasses.field(default_factory=dict)
     """Arrays of the graph as a whole: keys of nodes, splits of links."""
+    levels: Levels = dataclasses.field(default_factory=Levels)
+    """What its tensors belong to, beside what the user says."""
 
 
 class Opening:

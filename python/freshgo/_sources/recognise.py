@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 from collections.abc import Callable, Mapping
@@ -54,7 +55,7 @@ def _read_archive(path: Path, opening: Opening) -> Graph:
         if name == "edge_index":
             graph[name] = member.file(opening)
         elif member.shape == ():
-            graph[name] = int(member.read()) if name == "num_nodes" else member.read()
+            graph[name] = member.read()[()] if name == "num_nodes" else member.read()
         elif name.endswith("_idx"):
             graph.setdefault("splits", {})[name.removesuffix("_idx")] = member.array(opening)
         else:
@@ -140,7 +141,7 @@ def graph_of(data: object, opening: Opening, source: str | None = None) -> Graph
     """
     if isinstance(data, Levelled):
         graph = graph_of(data.data, opening, source)
-        return Graph(Levelled(graph.data, data.levels), graph.words, graph.attachments)
+        return dataclasses.replace(graph, data=Levelled(graph.data, data.levels))
     if is_url(data):
         data = fetched(str(data), opening)
     elif isinstance(data, str | os.PathLike):

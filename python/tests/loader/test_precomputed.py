@@ -344,6 +344,30 @@ def test_all_layers_that_come_first_in_a_model_written_by_hand(data: Data) -> No
         precomputed(Branches(pyg.GATConv(24, 8)))
 
 
+class Skip(nn.Module):
+    """A GCN with what reads its input beside the first layer."""
+
+    def __init__(self, skip: bool) -> None:
+        super().__init__()
+        self.conv, self.last, self.lin = pyg.GCNConv(24, 8), pyg.GCNConv(8, 5), nn.Linear(24, 8)
+        self.skip = skip
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.conv(x.float(), edge_index)
+        h = h + self.lin(x) if self.skip else h.view(x.size(0), -1)
+        return self.last(h.relu(), edge_index)
+
+
+def test_what_else_reads_the_rows_that_a_gcn_gets() -> None:
+    assert precomputed(Skip(False)).first_layer == "gcn"
+    model = Skip(True)
+    with pytest.raises(InvalidArgumentError, match="gets x_gcn in the place of x, and lin of Skip reads x too"):
+        precomputed(model)
+    assert type(model.conv) is pyg.GCNConv
+    with pytest.raises(InvalidArgumentError, match="lin of Skip reads x too"):
+        precomputed(model, layers=[model.conv])
+
+
 def test_wrong_models(data: Data) -> None:
     with pytest.raises(DTypeError, match=r"model must be a torch\.nn\.Module, got int"):
         precomputed(3)  # type: ignore[arg-type]

@@ -72,6 +72,33 @@ def compare(layers: tuple[Any, Any], call: Callable[[Any, Tensor], Tensor], x: T
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", [*LAYERS, "rgcn"])
+@pytest.mark.parametrize("from_loader", [False, True])
+def test_training_after_inference_mode_over_the_same_edges(kind: str, from_loader: bool) -> None:
+    """What is kept of the edges is made in inference mode, and autograd saves nothing that is."""
+    torch.manual_seed(seed_of(0))
+    x, edge_index = torch.randn(60, 16), torch.randint(60, (2, 400))
+    if from_loader:
+        batch = next(iter(Loader({"x": x, "edge_index": edge_index}, [3, 3], batch_size=20, transpose=True)))
+        x, edge_index = batch.x, batch.edge_index
+    types = torch.arange(edge_index.size(1)) % 3
+    layers = pair(pyg.RGCNConv(16, 8, 3) if kind == "rgcn" else LAYERS[kind]())
+    call = (lambda layer, rows: layer(rows, edge_index, types)) if kind == "rgcn" else lambda of, y: of(y, edge_index)
+    with torch.inference_mode():
+        torch.testing.assert_close(call(layers[1], x), call(layers[0], x), rtol=1e-3, atol=1e-4)
+    compare(layers, call, x)
+
+
+def test_a_layer_whose_root_weight_was_cleared() -> None:
+    """DirGNNConv clears it in copies of a layer that has the weight."""
+    torch.manual_seed(seed_of(0))
+    x, edge_index = torch.randn(60, 16), torch.randint(60, (2, 400))
+    layer = pyg.DirGNNConv(pyg.SAGEConv(16, 8))
+    other = copy.deepcopy(layer)
+    assert "conv_in" in accelerate(other).swapped
+    compare((layer, other), lambda conv, leaf: conv(leaf, edge_index), x)
+
+
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("is_sorted", [False, True])
 def test_layers_equal_those_of_pyg(kind: str, is_sorted: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from graphs import CITES, WRITES, Form, Graph, num_nodes
+from graphs import CITES, WRITES, Form, Graph, num_nodes, random_graph
 from seeds import seed as seed_of
 
 import freshgo
@@ -254,3 +254,16 @@ def test_relayout_of_scores_by_type_is_refused(tmp_path: Path) -> None:
     freshgo.convert(data, tmp_path / "g", progress=False).close()
     with Store.open(tmp_path / "g") as store, pytest.raises(DTypeError, match="in a homogeneous graph, got a dict"):
         freshgo.relayout(store, tmp_path / "h", hotness={"paper": np.ones(1)}, progress=False)
+
+
+def test_another_default_device(tmp_path: Path) -> None:
+    """Memory that the library fills is the CPU's: on the default device it would be no memory, or a GPU's."""
+    store = freshgo.convert(random_graph(300, 2000), tmp_path / "g", progress=False)
+    drawn: dict[str, Any] = {"num_neighbors": [3], "input_nodes": None, "batch_size": 50}
+    want = hotness(store, "expected", **drawn)
+    torch.set_default_device("meta")
+    try:
+        assert hotness(store, "expected", **drawn).equal(want)
+        freshgo.relayout(store, tmp_path / "h", progress=False).close()
+    finally:
+        torch.set_default_device(None)

@@ -54,6 +54,23 @@ def test_a_name_that_is_not_known(tmp_path: Path) -> None:
         compare(store, layouts.both_ways(graph))
 
 
+@pytest.mark.parametrize("typed", [False, True])
+def test_rows_that_are_missing(tmp_path: Path, typed: bool) -> None:
+    """The file says that the tensor is of nodes, so that other rows do not make it one of the graph."""
+    graph = layouts.typed_graph(seed_of(9)) if typed else layouts.ogb_graph(seed_of(9))
+    part = graph["paper" if typed else ""]
+    years = part["node_year"]
+    part["node_year"] = years[:-1]
+    write = layouts.write_ogb_types if typed else layouts.write_ogb_csv
+    root = write(tmp_path / ("ogbn_mag" if typed else "ogbn_arxiv"), graph)
+    said = rf"node_year in node_year\.csv\.gz has shape \[{len(years) - 1}, 1\], but there are {len(years)} nodes"
+    with pytest.raises(errors.InvalidArgumentError, match=said):
+        convert(root, tmp_path / "g", **SMALL)
+    with convert(root, tmp_path / "g", graph_level=["node_year"], **SMALL) as store:
+        whole = store.attributes("paper") if typed else store.attributes()
+        assert np.array_equal(whole["node_year"], years[:-1])
+
+
 @pytest.mark.parametrize("compressed", [True, False])
 @pytest.mark.parametrize(
     "options", [{}, {"dtype": {"x": "float16"}}, {"weight_attr": "edge_attr"}, {"relayout": "hot"}]

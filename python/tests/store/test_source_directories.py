@@ -250,6 +250,17 @@ def test_what_graphbolt_cannot_be(tmp_path: Path) -> None:
             errors.FormatError,
             r"an entry of graph\.nodes must have 'num', int, got \{'nim': 3\}",
         ),
+        ({"graph": {**good["graph"], "nodes": [{"num": 300}] * 2}}, errors.FormatError, "two entries for ''"),
+        (
+            {"graph": {**good["graph"], "edges": good["graph"]["edges"] * 2}},
+            errors.FormatError,
+            r"two entries for \('', '', ''\)",
+        ),
+        (
+            {"feature_data": [{**good["feature_data"][0], "name": name} for name in ("feat", "x")]},
+            errors.FormatError,
+            "two entries for 'x', expected one",
+        ),
         (
             {"feature_data": [{"domain": "node", "format": "numpy", "path": "-x.npy"}]},
             errors.FormatError,
@@ -289,3 +300,10 @@ def test_an_archive(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
             compare(store, {"": want, ("", "", ""): {"edge_index": graph["", "", ""]["edge_index"]}})
     assert caplog.messages == [f"{tmp_path / 'g.npz'}: read as an archive of arrays"]
     assert caplog.messages[0] in stages
+
+
+@pytest.mark.parametrize("count", [300.5, "many", True])
+def test_an_archive_with_another_number_of_nodes(tmp_path: Path, count: Any) -> None:
+    np.savez(tmp_path / "g.npz", edge_index=np.array([[0, 1], [1, 2]]), num_nodes=count)
+    with pytest.raises(errors.DTypeError, match=r"num_nodes must be an int, got .*(300\.5|many|True)"):
+        convert(tmp_path / "g.npz", tmp_path / "g", **SMALL)

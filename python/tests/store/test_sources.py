@@ -19,6 +19,7 @@ from store_oracle import check_store
 from freshgo import Loader, convert, errors
 
 pyg = pytest.importorskip("torch_geometric")
+from torch_geometric import EdgeIndex  # noqa: E402
 from torch_geometric.data import Data, InMemoryDataset, OnDiskDataset  # noqa: E402
 from torch_geometric.transforms import ToSparseTensor  # noqa: E402
 
@@ -101,6 +102,31 @@ def test_adj_t_of_types(tmp_path: Path) -> None:
     with convert(given, tmp_path / "w", **SMALL) as want, convert(data, tmp_path / "h", **SMALL) as store:
         for name in (path.name for path in Path(want.path).glob("e*.bin")):
             assert (Path(store.path) / name).read_bytes() == (Path(want.path) / name).read_bytes()
+
+
+@pytest.mark.parametrize("told", ["csr", "coo", "edge_index", "n_id"])
+@pytest.mark.parametrize("typed", [False, True])
+def test_the_last_nodes_without_edges_count(tmp_path: Path, told: str, typed: bool) -> None:
+    """Where no tensor has a row for each node, PyG takes their number from the matrix, the EdgeIndex or ``n_id``."""
+    edges = torch.tensor([[0, 1], [1, 2]])
+    by_matrix = torch.sparse_coo_tensor(edges.flip(0), torch.ones(2), (7, 9 if typed else 7)).coalesce()
+    sizes = (9, 7) if typed else (7, 7)
+    of_edges: dict[str, Any] = {
+        "csr": {"adj_t": by_matrix.to_sparse_csr()},
+        "coo": {"adj_t": by_matrix},
+        "edge_index": {"edge_index": EdgeIndex(edges, sparse_size=sizes)},
+        "n_id": {"edge_index": edges},
+    }[told]
+    numbered = [{"n_id": torch.arange(size)} if told == "n_id" else {} for size in sizes]
+    data: Any = Data(**of_edges, **numbered[0])
+    if typed:
+        data = {"a": numbered[0], "b": numbered[1], ("a", "to", "b"): of_edges}
+    else:
+        assert data.num_nodes == 7
+    for graph in (data, convert(data, tmp_path / "g", **SMALL)):
+        loader = Loader(graph, [1], "b" if typed else None)
+        assert len(loader) == 7
+        assert len(Loader(graph, [1], "a" if typed else None)) == sizes[0]
 
 
 @pytest.mark.parametrize("form", ["csr_matrix", "csc_matrix", "coo_matrix", "csr_array", "lil_matrix"])
@@ -268,6 +294,8 @@ def test_nodes_of_networkx_of_other_classes(tmp_path: Path) -> None:
 
 
 def test_networkx_attributes_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidArgumentError, match="'edge_index' is reserved"):
+        convert(networkx.Graph([(0, 1, {"edge_index": 3})]), tmp_path / "g", **SMALL)
     graph = networkx.path_graph(4)
     graph.nodes[2]["x"] = 1.0
     with pytest.raises(
