@@ -159,6 +159,36 @@ func fg_loader_list(h *C.fg_loader, relation, list C.int32_t, first, n C.int64_t
 	})
 }
 
+//export fg_loader_stored_list
+func fg_loader_stored_list(h *C.fg_loader, relation, list C.int32_t, out *C.fg_stored_list,
+	err *C.fg_error) C.int32_t {
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
+		data, bits, err := loader.StoredList(l.loader, int(relation), int(list))
+		if err == nil && bits == 0 {
+			return errEnd
+		}
+		// memory of the loader, never of Go
+		*out = C.fg_stored_list{n_bytes: C.int64_t(len(data)), bits: C.int32_t(bits)}
+		if len(data) > 0 {
+			out.data = unsafe.Pointer(unsafe.SliceData(data))
+		}
+		return err
+	})
+}
+
+//export fg_loader_lock_lists
+func fg_loader_lock_lists(h *C.fg_loader, err *C.fg_error) C.int32_t {
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
+		return l.alone(func() error {
+			locked, err := loader.LockLists(l.loader)
+			if err == nil && !locked {
+				return errEnd
+			}
+			return err
+		})
+	})
+}
+
 // checkSlots returns an error unless the caller has room for the tensors of a batch.
 func checkSlots(out *C.fg_batch, most int) error {
 	out.num_tensors = 0

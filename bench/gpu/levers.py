@@ -39,7 +39,8 @@ class Lever:
 
 
 TENTH, AUTO = (NODES * ROW // 10, "auto") if meter.real else (None, None)
-DRAWN: dict[str, Any] = {"device": Device("cuda", sample_on="device")} if meter.real else {}
+DRAWN: dict[str, Any] = {"device": Device("cuda", sample_on="device", lists_on="device")} if meter.real else {}
+ON_HOST: dict[str, Any] = {"device": Device("cuda", sample_on="device", lists_on="host")} if meter.real else {}
 LEVERS = {
     "no option": Lever(),
     "transpose": Lever({"transpose": True}),
@@ -50,6 +51,7 @@ LEVERS = {
     "device cache of a tenth": Lever({"transpose": True, "device_cache": TENTH}),
     "device cache by default": Lever({"transpose": True, "device_cache": AUTO}),
     "drawn by the device": Lever({"transpose": True, **DRAWN}),
+    "drawn from lists on the host": Lever({"transpose": True, **ON_HOST}),
     "history": Lever({"transpose": True}, history=True),
     "all that go together": Lever({"transpose": True, "pad": True}, recorded=True, first_layer=True, half=True),
 }

@@ -2,14 +2,15 @@ package draw
 
 import (
 	"fmt"
-	"math"
+	"slices"
 
+	"freshgo/core/mem"
 	"freshgo/core/sample"
 )
 
 // Batches that the consumer draws, as a device does: a batch of an epoch is its seeds, without edges, and the keys of
-// its draws. The consumer has the neighbour lists (ReadList), draws the batch that a Worker draws by these keys, pads
-// it to the envelope, and reads all rows by id. Batches on demand and traces are drawn here.
+// its draws. The consumer has the neighbour lists (ReadList, StoredList), draws the batch that a Worker draws by these
+// keys, pads it to the envelope, and reads all rows by id. Batches on demand and traces are drawn here.
 
 // KeyName is the tensor that Options.SeedsOnly adds to a batch: the bits of sample.Sampler.HopKeys and the number
 // of the batch.
@@ -59,30 +60,41 @@ func undrawn(why string) error {
 	return fmt.Errorf("%w: sample_on=\"device\" %s: use sample_on=\"cpu\"", ErrOption, why)
 }
 
-// CheckSeedsOnly returns an error unless the consumer can read all that it needs in memory.
+// CheckSeedsOnly returns an error unless the memory is divided so that all that the consumer needs is in memory.
 func CheckSeedsOnly(m *Sampling) error {
+	if !m.Options.SeedsOnly || m.Parts.Store == nil {
+		return nil
+	}
+	numbered := slices.ContainsFunc(m.Parts.Schema.Relations, func(r Relation) bool {
+		return r.OnDisk.EdgeIDs != nil && !r.unnumbered
+	})
+	if !m.Split.Neighbors || numbered && !m.Split.EdgeIDs {
+		return undrawn("needs all neighbour lists, and the numbers of edges, in memory, and memory= has no room for them")
+	}
+	if m.Options.Weighted() && !m.Split.Weights {
+		return undrawn("needs all weights in memory, and memory= has no room for them")
+	}
+	return checkReadable(m, func(i int) bool { return m.Split.Resident[i] })
+}
+
+// CheckLocked returns an error unless the consumer reads the rows of all tensors.
+func CheckLocked(m *Sampling) error {
 	if !m.Options.SeedsOnly {
 		return nil
 	}
-	for _, r := range m.Parts.Schema.Relations {
-		if r.Neighbors.OnDisk() || r.EdgeIDs.OnDisk() {
-			return undrawn("needs all neighbour lists, and the numbers of edges, in memory, and memory= has no room for them")
-		}
-	}
-	for _, w := range m.DrawnBy {
-		if w != nil && w.Source != nil {
-			return undrawn("needs all weights in memory, and memory= has no room for them")
-		}
-	}
+	return checkReadable(m, func(i int) bool { return m.Parts.Tensors[i].ByID })
+}
+
+func checkReadable(m *Sampling, readable func(tensor int) bool) error {
 	for i := range m.Parts.Tensors {
-		if t := &m.Parts.Tensors[i]; !t.ByID && m.Parts.Reaches(t) {
+		if t := &m.Parts.Tensors[i]; m.Parts.Reaches(t) && !readable(i) {
 			return undrawn(fmt.Sprintf("needs all tensors in memory that the device reads, and %q is not", t.Name))
 		}
 	}
 	return nil
 }
 
-// Lists of a relation, see ReadList.
+// Lists of a relation, see ReadList and StoredList.
 const (
 	ListPtr = iota
 	ListSource
@@ -92,75 +104,109 @@ const (
 	ListPositive
 )
 
-// ReadList copies a part of a list of a relation: weights and sums as the bits of float64. It returns false,
-// and copies nothing, where edges have their positions for numbers, are drawn without weights, or all have weights
-// above 0.
-func ReadList(m *Sampling, relation, list int, first int64, out []int64) (there bool, err error) {
+// relationOf checks the arguments of ReadList and StoredList.
+func relationOf(m *Sampling, relation, list int, lists ...int) (*Relation, error) {
 	if !m.Options.SeedsOnly {
-		return false, fmt.Errorf("%w: lists are for loaders with seeds_only", ErrOption)
+		return nil, fmt.Errorf("%w: lists are for loaders with seeds_only", ErrOption)
 	}
 	relations := m.Parts.Schema.Relations
 	if relation < 0 || relation >= len(relations) {
-		return false, fmt.Errorf("%w: relation %d, expected 0 to %d", ErrOption, relation, len(relations)-1)
+		return nil, fmt.Errorf("%w: relation %d, expected 0 to %d", ErrOption, relation, len(relations)-1)
 	}
-	if list < ListPtr || list > ListPositive {
-		return false, fmt.Errorf("%w: list %d, expected 0 to %d", ErrOption, list, ListPositive)
+	if !slices.Contains(lists, list) {
+		return nil, fmt.Errorf("%w: list %d, expected one of %v", ErrOption, list, lists)
 	}
-	r := &relations[relation]
-	nodes := r.Indptr.NumNodes()
-	size := []int64{nodes + 1, r.NumEdges, r.NumEdges, r.NumEdges, sample.SumsLen(r.NumEdges), nodes}[list]
+	return &relations[relation], nil
+}
+
+// weightsIn returns the weights of a relation, nil where edges are drawn uniformly.
+func weightsIn(m *Sampling, relation int) *sample.Weights {
+	if len(m.DrawnBy) == 0 {
+		return nil
+	}
+	return m.DrawnBy[relation]
+}
+
+// ReadList copies a part of ListPtr or ListPositive of a relation. It returns false, and copies nothing, where edges
+// are drawn without weights, or all have weights above 0.
+func ReadList(m *Sampling, relation, list int, first int64, out []int64) (there bool, err error) {
+	r, err := relationOf(m, relation, list, ListPtr, ListPositive)
+	if err != nil {
+		return false, err
+	}
+	nodes, size := r.Indptr.NumNodes(), r.Indptr.NumNodes()
+	if list == ListPtr {
+		size++
+	}
 	if first < 0 || first > size || int64(len(out)) > size-first {
 		return false, fmt.Errorf("%w: %d elements of list %d from %d on, expected a part of 0 to %d",
 			ErrOption, len(out), list, first, size)
 	}
-	switch list {
-	case ListPtr:
-		for i := range out {
-			out[i] = r.NumEdges
-			if v := first + int64(i); v < nodes {
-				out[i] = r.Indptr.Begin(v)
-			}
-		}
-	case ListSource:
-		r.Neighbors.Read(first, out)
-	case ListEdge:
-		if r.EdgeIDs.Identity() {
+	if list == ListPositive {
+		w := weightsIn(m, relation)
+		if w == nil || w.Positive {
 			return false, nil
 		}
-		r.EdgeIDs.Read(first, out)
-	default:
-		if len(m.DrawnBy) == 0 || m.DrawnBy[relation] == nil {
-			return false, nil
+		countPositive(w, r, first, out)
+		return true, nil
+	}
+	for i := range out {
+		out[i] = r.NumEdges
+		if v := first + int64(i); v < nodes {
+			out[i] = r.Indptr.Begin(v)
 		}
-		return readWeights(m.DrawnBy[relation], r, list, first, out), nil
 	}
 	return true, nil
 }
 
-// readWeights is ReadList for the lists of weights.
-func readWeights(w *sample.Weights, r *Relation, list int, first int64, out []int64) bool {
-	switch list {
-	case ListWeight:
-		for i := range out {
-			out[i] = int64(math.Float64bits(w.At(first + int64(i))))
-		}
-	case ListSum:
-		for i := range out {
-			out[i] = int64(math.Float64bits(w.Sums[first+int64(i)]))
-		}
-	case ListPositive:
-		if w.Positive {
-			return false
-		}
-		for i := range out {
-			begin, end := r.Indptr.Range(first + int64(i))
-			out[i] = 0
-			for p := begin; p < end; p++ {
-				if w.At(p) > 0 {
-					out[i]++
-				}
+// countPositive sets out to the number of in-edges with a weight above 0 of each node from first on.
+func countPositive(w *sample.Weights, r *Relation, first int64, out []int64) {
+	for i := range out {
+		begin, end := r.Indptr.Range(first + int64(i))
+		out[i] = 0
+		for p := begin; p < end; p++ {
+			if w.At(p) > 0 {
+				out[i]++
 			}
 		}
 	}
-	return true
+}
+
+// StoredList returns another list of a relation in the memory of the sampling, and the bits of an element: 32 or 64, of
+// ids also as many as core/packed gives them. It returns no bits where edges have their positions for numbers, or are
+// drawn without weights.
+func StoredList(m *Sampling, relation, list int) (data []byte, bits int, err error) {
+	r, err := relationOf(m, relation, list, ListSource, ListEdge, ListWeight, ListSum)
+	if err != nil {
+		return nil, 0, err
+	}
+	w := weightsIn(m, relation)
+	switch {
+	case list == ListSource:
+		if data, bits = r.Neighbors.Memory(); bits == 0 { // no edges
+			bits = 32
+		}
+	case list == ListEdge:
+		data, bits = r.EdgeIDs.Memory()
+	case w == nil:
+	case list == ListSum:
+		data, bits = mem.Bytes(w.Sums), 64
+	case w.Narrow != nil:
+		data, bits = mem.Bytes(w.Narrow), 32
+	default:
+		data, bits = mem.Bytes(w.Wide), 64
+	}
+	return data, bits, nil
+}
+
+// StoredLists returns all of them that are there.
+func StoredLists(m *Sampling) (lists [][]byte) {
+	for i := range m.Parts.Schema.Relations {
+		for _, list := range []int{ListSource, ListEdge, ListWeight, ListSum} {
+			if data, _, err := StoredList(m, i, list); err == nil && len(data) > 0 {
+				lists = append(lists, data)
+			}
+		}
+	}
+	return lists
 }

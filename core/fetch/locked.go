@@ -93,6 +93,30 @@ func (f *Features) lockResident(m *draw.Sampling, alloc mem.Allocator) {
 	}
 }
 
+// LockLists locks the neighbour lists of m, whose memory is counted already, until m is closed. It returns false, and
+// locks none, where the system refuses one.
+func LockLists(m *draw.Sampling, alloc mem.Allocator) bool {
+	locker, can := alloc.(Locker)
+	var unlocks []func()
+	for _, list := range draw.StoredLists(m) {
+		var unlock func()
+		if can {
+			unlock = locker.Lock(list)
+		}
+		if unlock == nil {
+			for _, undo := range unlocks {
+				undo()
+			}
+			return false
+		}
+		unlocks = append(unlocks, unlock)
+	}
+	for _, unlock := range unlocks {
+		m.OnClose(unlock)
+	}
+	return true
+}
+
 // readable reports whether a consumer can read the rows of a tensor in memory itself: not rows that change or are
 // widened, and only for a consumer that draws all batches rows of edges and rows that are packed.
 func readable(m *draw.Sampling, t *draw.Tensor) bool {

@@ -80,6 +80,20 @@ func (a *IDs) Read(first int64, out []int64) {
 	}
 }
 
+// Memory returns the ids in memory as they lie, and the bits of each, 32, 64 or the width of packed ones: nothing where
+// they are on disk, or their positions.
+func (a *IDs) Memory() (data []byte, bits int) {
+	switch {
+	case a.packed != nil:
+		return a.packed.Memory()
+	case a.narrow != nil:
+		return mem.Bytes(a.narrow), 32
+	case a.wide != nil:
+		return mem.Bytes(a.wide), 64
+	}
+	return nil, 0
+}
+
 // Gather writes the ids of the drawn edges, in their order. out may be the memory
 // of d.Pos. An array in memory needs no scratch. What the context wants of others
 // on disk (Wanted) it may fail with sample.ErrDeferred.

@@ -72,6 +72,23 @@ func ReadList(l *Loader, relation, list int, first int64, out []int64) (there bo
 	return draw.ReadList(&l.draw, relation, list, first, out)
 }
 
+// StoredList returns a neighbour list in the memory of a loader, see draw.StoredList.
+func StoredList(l *Loader, relation, list int) (data []byte, bits int, err error) {
+	if err := l.usable(); err != nil {
+		return nil, 0, err
+	}
+	return draw.StoredList(&l.draw, relation, list)
+}
+
+// LockLists locks the lists of StoredList for a device until the loader is closed. It returns false, and locks none,
+// where the system refuses one.
+func LockLists(l *Loader) (locked bool, err error) {
+	if err := l.usable(); err != nil {
+		return false, err
+	}
+	return fetch.LockLists(&l.draw, l.alloc), nil
+}
+
 // Mode is the purpose of an epoch.
 type Mode int
 

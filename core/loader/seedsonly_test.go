@@ -2,13 +2,18 @@ package loader
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/draw"
 	"freshgo/core/links"
+	"freshgo/core/manifest"
+	"freshgo/core/mem"
+	"freshgo/core/packed"
 	"freshgo/core/sample"
+	"freshgo/core/ssd"
 )
 
 // drawnElsewhere are options of a loader whose consumer draws the batches.
@@ -64,24 +69,56 @@ func TestSeedsOnly(t *testing.T) {
 	other.Release()
 }
 
-// TestListsOfSeedsOnly: the lists, read in pieces, are those of the graph; parts beyond their ends are refused.
+// TestListsOfSeedsOnly: the lists, of a graph in memory and of a store, have its edges; what is no list, or beyond its
+// end, is refused.
 func TestListsOfSeedsOnly(t *testing.T) {
 	d := newDataset(500, 3000)
-	l := openLocking(t, withoutEdgeRows(t, d), drawnElsewhere(), newLocker(1<<40))
-	r := &l.draw.Parts.Schema.Relations[0]
-	read := func(list int, size int64) (all []int64) {
-		for first := int64(0); first < size; first += 700 {
-			part := make([]int64, min(700, size-first))
-			there, err := ReadList(l, 0, list, first, part)
-			require.NoError(t, err)
-			require.True(t, there)
-			all = append(all, part...)
-		}
-		_, err := ReadList(l, 0, list, size, make([]int64, 1))
-		require.ErrorIs(t, err, draw.ErrOption)
-		return all
+	f := d.form("")
+	f.edges[0].Tensors = nil
+	for name, of := range map[string]struct {
+		src        draw.Source
+		lists      int64 // bytes for them
+		source, id int   // bits
+	}{
+		"memory":         {f.graph(t), draw.Auto, 32, 32},
+		"store":          {draw.OpenStore(f.store(t, ssd.OS)), draw.Auto, 32, 12},
+		"store, limited": {draw.OpenStore(f.store(t, ssd.OS)), 1 << 20, 9, 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := drawnElsewhere()
+			o.NeighborCache = of.lists
+			l := openLocking(t, of.src, o, newLocker(1<<40))
+			checkLists(t, l, d, of.source, of.id)
+		})
 	}
-	ptr, sources, edges := read(draw.ListPtr, 501), read(draw.ListSource, 3000), read(draw.ListEdge, 3000)
+}
+
+func checkLists(t *testing.T, l *Loader, d *dataset, sourceBits, idBits int) {
+	t.Helper()
+	r := &l.draw.Parts.Schema.Relations[0]
+	var ptr []int64
+	for first := int64(0); first < 501; first += 100 {
+		part := make([]int64, min(100, 501-first))
+		there, err := ReadList(l, 0, draw.ListPtr, first, part)
+		require.NoError(t, err)
+		require.True(t, there)
+		ptr = append(ptr, part...)
+	}
+	ids := func(list, want int) (out []int64) {
+		data, bits, err := StoredList(l, 0, list)
+		require.NoError(t, err)
+		require.Equal(t, want, bits)
+		for e := range int64(3000) {
+			id := int64(0)
+			for b := range int64(bits) {
+				at := e*int64(bits) + b
+				id |= int64(data[at/8]>>(at%8)&1) << b
+			}
+			out = append(out, id)
+		}
+		return out
+	}
+	sources, edges := ids(draw.ListSource, sourceBits), ids(draw.ListEdge, idBits)
 	for v := range int64(500) {
 		begin, end := r.Indptr.Range(v)
 		require.Equal(t, []int64{begin, end}, ptr[v:v+2])
@@ -89,9 +126,87 @@ func TestListsOfSeedsOnly(t *testing.T) {
 			require.Equal(t, []int64{sources[e], v}, []int64{d.sources[edges[e]], d.targets[edges[e]]})
 		}
 	}
-	for _, of := range [][2]int{{0, -1}, {0, 6}, {-1, 0}, {1, 0}} {
+	for _, list := range []int{draw.ListWeight, draw.ListSum} {
+		_, bits, err := StoredList(l, 0, list)
+		require.NoError(t, err)
+		require.Zero(t, bits)
+	}
+	for _, of := range [][2]int{{0, -1}, {0, 6}, {-1, draw.ListPtr}, {1, draw.ListPtr}, {0, draw.ListSource}} {
 		_, err := ReadList(l, of[0], of[1], 0, make([]int64, 1))
 		require.ErrorIs(t, err, draw.ErrOption)
+	}
+	_, err := ReadList(l, 0, draw.ListPtr, 501, make([]int64, 1))
+	require.ErrorIs(t, err, draw.ErrOption)
+	for _, of := range [][2]int{{0, draw.ListPtr}, {0, 6}, {-1, draw.ListSource}, {1, draw.ListSource}} {
+		_, _, err := StoredList(l, of[0], of[1])
+		require.ErrorIs(t, err, draw.ErrOption)
+	}
+}
+
+// TestWeightsOfSeedsOnly: the weights of a store are in memory, by position, with their sums, or there is an error:
+// also where the memory has room for the neighbour lists alone.
+func TestWeightsOfSeedsOnly(t *testing.T) {
+	d := newDataset(500, 30_000)
+	f := d.form("")
+	weights := make([]float64, 30_000)
+	for e := range weights {
+		weights[e] = float64(e%7) + 0.1
+	}
+	f.nodes[0] = nil
+	f.edges[0].Tensors = []draw.GraphTensor{{Name: "w", DType: manifest.DType_FLOAT64, Rows: mem.Bytes(weights)}}
+	src := draw.OpenStore(f.store(t, ssd.OS))
+	o := drawnElsewhere()
+	o.RowsByID, o.WeightAttr, o.Memory, o.Prefetch, o.Workers = true, "w", 1000, 1, 1
+	least := leastMemory(t, src, o)
+	said := map[string]bool{}
+	for o.Memory = least; ; o.Memory += least / 50 {
+		l, err := Open(context.Background(), src, o, newLocker(1<<40))
+		if err != nil {
+			require.ErrorIs(t, err, draw.ErrOption)
+			for _, what := range []string{"neighbour lists", "weights"} {
+				said[what] = said[what] || strings.Contains(err.Error(), "needs all "+what)
+			}
+			continue
+		}
+		data, bits, err := StoredList(l, 0, draw.ListWeight)
+		require.NoError(t, err)
+		require.Equal(t, 64, bits)
+		numbers := make([]int64, 30_000)
+		ids, _, err := StoredList(l, 0, draw.ListEdge)
+		require.NoError(t, err)
+		packed.Of(ids, 30_000, packed.Width(30_000)).Unpack(0, numbers)
+		for p, w := range mem.View[float64](data) {
+			require.InDelta(t, weights[numbers[p]], w, 0)
+		}
+		sums, bits, err := StoredList(l, 0, draw.ListSum)
+		require.NoError(t, err)
+		require.Equal(t, []int{64, 30_000 / 16 * 8}, []int{bits, len(sums)})
+		require.NoError(t, l.Close())
+		break
+	}
+	require.Equal(t, map[string]bool{"neighbour lists": true, "weights": true}, said)
+}
+
+// TestLockedLists: lists are locked until the loader is closed, which openLocking checks, and not one where the system
+// refuses another.
+func TestLockedLists(t *testing.T) {
+	d := newDataset(500, 3000)
+	g := withoutEdgeRows(t, d)
+	for _, refused := range []bool{false, true} {
+		alloc := newLocker(1 << 40)
+		l := openLocking(t, g, drawnElsewhere(), alloc)
+		before := alloc.now
+		if refused {
+			alloc.most = before + 3000*4 // of two lists of that size one
+		}
+		locked, err := LockLists(l)
+		require.NoError(t, err)
+		require.Equal(t, !refused, locked)
+		want := before
+		if locked {
+			want += 2 * 3000 * 4
+		}
+		require.Equal(t, want, alloc.now)
 	}
 }
 

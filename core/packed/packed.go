@@ -65,6 +65,9 @@ func Of(memory []byte, n int64, width int) *Array {
 // Len returns the number of numbers.
 func (a *Array) Len() int64 { return a.len }
 
+// Memory returns the memory of the numbers, and the bits of each.
+func (a *Array) Memory() (data []byte, width int) { return a.data, int(a.width) }
+
 // At returns number i.
 func (a *Array) At(i int64) int64 {
 	at := uint64(i) * a.width

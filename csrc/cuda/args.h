@@ -124,9 +124,10 @@ typedef struct fgc_draw {
   const int32_t *positive; /* [nodes], or NULL */
   uint64_t keep, batch;
   float *edge_weight;      /* [drawn], or NULL */
-  int32_t wide, wide_weight, replace, padded;
-  int32_t lanes;    /* that draw for one target: a power of two */
-  int32_t reserved;
+  const void *edge;        /* [edges] */
+  int64_t *edge_id;        /* [drawn], or NULL */
+  int32_t source_bits, edge_bits, wide_weight, replace, padded;
+  int32_t lanes; /* that draw for one target: a power of two */
   uint64_t *status;
 } fgc_draw;
 

@@ -31,6 +31,17 @@ FGC_FN uint64_t below(uint64_t *state, uint64_t n) {
   }
 }
 
+/* Element i of ids of 32 or 64 bits, or of fewer, one behind the other (core/packed). */
+FGC_FN int64_t id_at(const void *ids, int bits, int64_t i) {
+  if (bits == 64) return ((const int64_t *)ids)[i];
+  if (bits == 32) return ((const uint32_t *)ids)[i];
+  const uint64_t at = (uint64_t)i * (uint64_t)bits, shift = at % 32;
+  const uint32_t *word = (const uint32_t *)ids + at / 32;
+  uint64_t id = (word[0] | (uint64_t)word[1] << 32) >> shift;
+  if (shift + (uint64_t)bits > 64) id |= (uint64_t)word[2] << (64 - shift);
+  return (int64_t)(id & ((1ull << bits) - 1));
+}
+
 /* The in-edges of target i, and how many may be drawn: none where it is no node, or its pointers are wrong. */
 FGC_FN int64_t list_of(const fgc_draw &d, int64_t i, bool notes, int64_t *first, int64_t *degree) {
   const int64_t node = d.target[i];
@@ -99,7 +110,8 @@ FGC_FN void draw_first(const fgc_draw &d) {
 
 FGC_FN void put_edge(const fgc_draw &d, int64_t at, int64_t position) {
   d.position[at] = position;
-  d.neighbor[at] = integer_at(d.source, d.wide, position);
+  d.neighbor[at] = id_at(d.source, d.source_bits, position);
+  if (d.edge_id != nullptr) d.edge_id[at] = id_at(d.edge, d.edge_bits, position);
 }
 
 FGC_FN void draw(const fgc_draw &d) {

@@ -30,7 +30,7 @@ FGC_FN double sum_of(const fgc_draw &d, int64_t start, int64_t degree) {
 
 /* The key of edge i of a list. */
 FGC_FN uint64_t labor_key(const fgc_draw &d, int64_t start, int64_t i) {
-  uint64_t x = absorb(d.key, (uint64_t)integer_at(d.source, d.wide, start + i));
+  uint64_t x = absorb(d.key, (uint64_t)id_at(d.source, d.source_bits, start + i));
   if (d.keep > 1) x = absorb(x, (d.batch + x % d.keep) / d.keep);
   if (d.weight == nullptr) return x;
   const double w = weight_at(d, start + i);

@@ -285,10 +285,13 @@ int32_t fgc_plan_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes
 
 /* ---- draws ---------------------------------------------------------------- */
 
+static bool has_ids(int32_t bits) { return (bits >= 1 && bits <= 57) || bits == 64; } /* core/packed */
+
 static int32_t begin_draw(FG_IN fg_drawing *in, uintptr_t status, fgc_draw *d, fgc_plan *p) {
   int32_t code = begin(p, in->struct_size, sizeof *in);
   if (code != FG_OK) return code;
-  if ((in->index_bytes != 4 && in->index_bytes != 8) || in->num_nodes < 0 || in->num_edges < 0 || in->num_targets < 0 ||
+  if (!has_ids(in->source_bits) || (in->edge_id != NULL && (in->edge == NULL || !has_ids(in->edge_bits))) ||
+      in->num_nodes < 0 || in->num_edges < 0 || in->num_targets < 0 ||
       in->num_drawn < 0 || in->fanout < -1 || (in->num_targets > 0 && in->num_nodes == 0) ||
       (in->weight != NULL && ((in->weight_bytes != 4 && in->weight_bytes != 8) || in->sums == NULL)) ||
       (in->keep < 0) || (in->keep > 0 && in->replace != 0))
@@ -300,7 +303,8 @@ static int32_t begin_draw(FG_IN fg_drawing *in, uintptr_t status, fgc_draw *d, f
                   .target = in->target, .targets = in->num_targets, .fanout = in->fanout, .key = in->key,
                   .first = in->first, .total = in->total, .tiles = parts(in->num_targets, FGC_CHUNK),
                   .position = in->position, .neighbor = in->neighbor, .drawn = in->num_drawn,
-                  .wide = in->index_bytes == 8, .replace = in->replace != 0,
+                  .source_bits = in->source_bits, .edge = in->edge, .edge_bits = in->edge_bits,
+                  .edge_id = in->edge_id, .replace = in->replace != 0,
                   .padded = in->padded != 0, .weight = in->weight, .wide_weight = in->weight_bytes == 8,
                   .sums = in->sums, .positive = in->positive, .keep = (uint64_t)in->keep, .batch = in->batch,
                   .edge_weight = in->edge_weight,

@@ -66,19 +66,30 @@ class Device:
         on: where the tensors of a batch go, as ``device`` of a :class:`Loader`.
         sample_on: who draws batches: ``"cpu"``, the threads of the loader, or ``"device"``, its kernels. The batches
             are the same. The device draws uniformly, by ``weight_attr``, with and without replacement, and by LABOR, in
-            a graph that is whole in memory. It holds the neighbour lists: 4 bytes an edge, 8 a node for each edge type,
-            4 an edge more for ``e_id``, unless the edges were sorted by target, and 4 to 9 an edge for weights. Tensors
-            are read from locked memory. See docs/device.md. Not with ``device_cache`` and what draws otherwise.
+            a graph that is whole in memory. Tensors are read from locked memory. Not with ``device_cache`` and what
+            draws otherwise. ``"auto"``: the device where it can, else the threads; the log says why. See
+            docs/device.md.
+        lists_on: where the neighbour lists are that the device draws from: ``"device"``, 4 bytes an edge, 4 more for
+            ``e_id``, unless the edges were sorted by target, and 4 to 9 for weights, or ``"host"``, locked memory, in
+            which the device reads them. ``"auto"``: the device, if they take at most a quarter of what it has free when
+            the loader opens. 8 bytes a node of each edge type are on the device.
 
     Raises:
-        InvalidArgumentError, DTypeError: ``sample_on`` is invalid; the loader checks ``on``.
+        InvalidArgumentError, DTypeError: an argument is invalid, or two of them cannot be used together; the loader
+            checks ``on``.
     """
 
     on: str | torch.device | None = None
-    sample_on: Literal["cpu", "device"] = "cpu"
+    sample_on: Literal["auto", "cpu", "device"] = "cpu"
+    lists_on: Literal["auto", "device", "host"] = "auto"
 
     def __post_init__(self) -> None:
-        checks.choice("sample_on", self.sample_on, ("cpu", "device"))
+        checks.choice("sample_on", self.sample_on, ("auto", "cpu", "device"))
+        checks.choice("lists_on", self.lists_on, ("auto", "device", "host"))
+        if self.sample_on == "cpu" and self.lists_on != "auto":
+            raise InvalidArgumentError(
+                f"lists_on is for sample_on='device' or 'auto', got {self.lists_on!r} with sample_on='cpu'"
+            )
 
     def __repr__(self) -> str:
         return fields.shown(self)

@@ -27,20 +27,36 @@ std::vector<int64_t> expected(uint64_t state, int64_t start, int64_t degree, int
 struct Hop {
   std::vector<int64_t> lengths, targets;
   int64_t fanout;
-  bool replace, wide;
+  bool replace;
+  int bits; /* of ids */
   bool padded = false;
 };
+
+/* Ids of some bits, one behind the other, and two words more. */
+std::vector<uint32_t> packed(const std::vector<int64_t> &ids, int bits) {
+  std::vector<uint32_t> out((ids.size() * (size_t)bits + 31) / 32 + 2);
+  for (size_t i = 0; i < ids.size(); i++)
+    for (size_t b = 0, at = i * (size_t)bits; b < (size_t)bits; b++, at++)
+      out[at / 32] |= (uint32_t)((uint64_t)ids[i] >> b & 1) << at % 32;
+  return out;
+}
 
 void check_hop(const Hop &h, uint64_t seed) {
   const int64_t nodes = (int64_t)h.lengths.size();
   const Graph g = graph_of(h.lengths, nodes);
   Array<int64_t> ptr(g.ptr), target(h.targets), first((int64_t)h.targets.size());
-  Indices source(g.index, h.wide);
+  std::vector<int64_t> numbers; /* of edges, of other bits than the sources */
+  const int number_bits = h.bits == 64 ? 32 : h.bits == 32 ? 64 : 57;
+  for (size_t i = 0; i < g.index.size(); i++)
+    numbers.push_back((int64_t)(mix(i) & ((1ull << (number_bits == 64 ? 62 : number_bits)) - 1)));
+  Array<uint32_t> source(packed(g.index, h.bits)), edge(packed(numbers, number_bits));
   Array<uint64_t> total(1), status(1);
   total[0] = status[0] = 0;
   fg_drawing in = {};
   in.struct_size = sizeof in;
-  in.index_bytes = h.wide ? 8 : 4;
+  in.source_bits = h.bits;
+  in.edge_bits = number_bits;
+  in.edge = edge.data();
   in.ptr = ptr.data();
   in.num_nodes = nodes;
   in.source = source.data();
@@ -75,11 +91,12 @@ void check_hop(const Hop &h, uint64_t seed) {
   const int64_t num_drawn = (int64_t)positions.size();
   for (int64_t room : h.padded ? std::vector<int64_t>{num_drawn, num_drawn + 9, num_drawn / 2}
                                : std::vector<int64_t>{num_drawn}) {
-    Array<int64_t> position(room), neighbor(room);
-    for (int64_t i = 0; i < room; i++) position[i] = neighbor[i] = -7;
+    Array<int64_t> position(room), neighbor(room), edge_id(room);
+    for (int64_t i = 0; i < room; i++) position[i] = neighbor[i] = edge_id[i] = -7;
     in.num_drawn = room;
     in.position = position.data();
     in.neighbor = neighbor.data();
+    in.edge_id = seed % 4 != 1 ? edge_id.data() : nullptr;
     REQUIRE(fgc_plan_draw(&in, (uintptr_t)status.data(), &p) == FG_OK, "%s", p.message);
     run(p, seed + 50);
     std::vector<int64_t> want((size_t)room, -7);
@@ -91,6 +108,8 @@ void check_hop(const Hop &h, uint64_t seed) {
       const int64_t at = want[(size_t)i];
       REQUIRE(position[i] == at, "position[%ld]: %ld, got %ld", (long)i, (long)at, (long)position[i]);
       REQUIRE(neighbor[i] == (at < 0 ? at : g.index[(size_t)at]), "neighbor[%ld]", (long)i);
+      const int64_t number = at < 0 || in.edge_id == nullptr ? -7 : numbers[(size_t)at];
+      REQUIRE(edge_id[i] == number, "edge_id[%ld]: %ld, got %ld", (long)i, (long)number, (long)edge_id[i]);
     }
   }
   const bool bad = std::any_of(h.targets.begin(), h.targets.end(), [&](int64_t v) {
@@ -118,7 +137,8 @@ void check_draws() {
 
   for (int64_t fanout : {-1, 0, 1, 2, 5, 31, 32, 33, 70})
     for (bool replace : {false, true}) {
-      Hop h = {{0, 1, 2, 5, 31, 32, 33, 64, 65, 71, 200, 3000, 0}, {}, fanout, replace, fanout % 2 == 0};
+      const int bits = fanout == 2 ? 64 : fanout == 5 ? 32 : 13 + (int)fanout % 20;
+      Hop h = {{0, 1, 2, 5, 31, 32, 33, 64, 65, 71, 200, 3000, 0}, {}, fanout, replace, bits};
       for (int i = 0; i < 40; i++) h.targets.push_back(below((int64_t)h.lengths.size()));
       check_hop(h, (uint64_t)(10 * fanout + replace + 11));
       h.padded = true;
@@ -128,10 +148,10 @@ void check_draws() {
       h.targets.clear();
       check_hop(h, 3);
     }
-  Hop many = {{}, {}, 3, false, false}; /* of several chunks */
+  Hop many = {{}, {}, 3, false, 6}; /* of several chunks */
   for (int i = 0; i < 50; i++) many.lengths.push_back(below(9));
   for (int i = 0; i < 2 * FGC_CHUNK + 77; i++) many.targets.push_back(below(50));
   check_hop(many, 5);
-  check_hop({{3, 4}, {1, -1, 0, 2, 1}, 2, false, true}, 6); /* no nodes, which have no edges */
-  check_hop({{3, 4}, {1, -2, 0, -1, 1}, 2, false, true, true}, 6); /* of which one pads */
+  check_hop({{3, 4}, {1, -1, 0, 2, 1}, 2, false, 64}, 6); /* no nodes, which have no edges */
+  check_hop({{3, 4}, {1, -2, 0, -1, 1}, 2, false, 64, true}, 6); /* of which one pads */
 }

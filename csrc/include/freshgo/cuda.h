@@ -103,10 +103,10 @@ int32_t fg_cuda_map(FG_IN fg_mapping *in, void *scratch, int64_t *scratch_bytes,
  * and the same other members. */
 typedef struct fg_drawing {
   uint32_t struct_size;
-  int32_t index_bytes;   /* 4 or 8: of source */
+  int32_t source_bits;   /* of an id in source, see fg_stored_list */
   FG_IN int64_t *ptr;    /* [num_nodes + 1]: the in-edges of each node are ptr[v] to ptr[v + 1] */
   int64_t num_nodes;     /* fewer than 2^31, as are targets */
-  FG_IN void *source;    /* [num_edges] */
+  FG_IN void *source;    /* [num_edges]: this, edge, weight and sums may be in registered host memory */
   int64_t num_edges;
   FG_IN int64_t *target; /* [num_targets]: nodes; one may occur several times, with the same draws */
   int64_t num_targets;
@@ -114,7 +114,7 @@ typedef struct fg_drawing {
   uint64_t key;          /* of the hop */
   int32_t replace;       /* draw with replacement; not with `keep` */
   int32_t weight_bytes;  /* 4 or 8: of weight */
-  FG_IN void *weight;    /* [num_edges], FG_LIST_WEIGHT as float32 or float64; NULL: all alike */
+  FG_IN void *weight;    /* [num_edges], FG_LIST_WEIGHT; NULL: all alike */
   FG_IN double *sums;    /* [num_edges / 16], FG_LIST_SUM; NULL without weight */
   FG_IN int32_t *positive; /* [num_nodes], FG_LIST_POSITIVE; NULL: all edges have a weight above 0 */
   int64_t keep;          /* layer by layer: batches for which a source keeps its variate; 0: not layer by layer */
@@ -127,7 +127,9 @@ typedef struct fg_drawing {
   float *edge_weight;    /* out: [num_drawn], layer by layer: the weights of the edges in a mean; NULL: none */
   int32_t padded;        /* targets of -1 pad, and have no edges; num_drawn is room, so that nothing waits for *total.
                             Targets whose edges have no room are left out, and elements behind the edges as they are */
-  int32_t reserved;      /* zero */
+  int32_t edge_bits;     /* of a number in edge, see fg_stored_list */
+  FG_IN void *edge;      /* [num_edges], FG_LIST_EDGE; NULL without edge_id */
+  int64_t *edge_id;      /* out: [num_drawn]: edge[position]; NULL: none */
 } fg_drawing;
 
 /* `scratch` as for fg_cuda_aggregate.

@@ -203,8 +203,6 @@ class OnDevice:
         tables = native.tables() if self._reads else {}
         self._rows.read(tables)
         self._mover.load(native)
-        if self._drawing is not None:
-            LOG.info("the device draws from neighbour lists of %s", format_size(self._drawing.n_bytes))
         with self._changed:
             self._open = True
         if tables:
@@ -221,6 +219,8 @@ class OnDevice:
                 self._changed.wait()
         self._mover.close()
         self._rows.read({})
+        if self._drawing is not None:
+            self._drawing.leave()
 
     def batches(self, made: Batches, count: int) -> Ahead:
         from freshgo._device.ahead import Ahead
@@ -251,7 +251,7 @@ class OnDevice:
         return {
             "device_cache_rows": 0 if cache is None else cache.rows,
             "device_cache_bytes": 0 if cache is None else cache.n_bytes,
-            "locked_bytes": self._rows.bytes_on_host,
+            "locked_bytes": self._rows.bytes_on_host + (0 if self._drawing is None else self._drawing.bytes_on_host),
             "device_lists_bytes": 0 if self._drawing is None else self._drawing.n_bytes,
             **({} if self._drawing is None else {"padded": self._mover.padded}),
         }
@@ -300,10 +300,11 @@ def open_delivery(
     cache: int | Literal["auto"] | None,
     pin_memory: bool = False,
     *,
-    draws: bool = False,
+    lists_on: Literal["auto", "device", "host"] | None = None,
 ) -> Delivery:
     """Return what brings batches to ``device``, with the rows that it is to hold already there, or to the host, where
-    they may be in page-locked memory. Batches have the edge types of ``drawn``. ``draws``: the device draws them."""
+    they may be in page-locked memory. Batches have the edge types of ``drawn``. ``lists_on``: the device draws them,
+    from lists that are there; None: the library draws them."""
     if device is None:
         return _on_pinned() if pin_memory else OnHost()
     from freshgo._device import pinned_memory, row_cache, rows
@@ -329,7 +330,7 @@ def open_delivery(
     stay = on_host(source.types, options["num_relations"])
     unpack = Unpacking(grouped_by(drawn) if options["transpose"] and options["history"] is None else {})
     drawing, edge_tensors = None, {}
-    if draws:
+    if lists_on is not None:
         from freshgo._device.drawing import drawing_of, edge_tensors_of
 
         if not reads:
@@ -339,7 +340,7 @@ def open_delivery(
                 "sample_on='cpu'"
             )
         edge_tensors = edge_tensors_of(source, drawn)
-        drawing = drawing_of(device, source, drawn, options, unpack)
+        drawing = drawing_of(device, source, drawn, options, unpack, lists_on, lambda: streams.memory()[0])
         unpack = Unpacking({})  # of the seeds, which have no edges yet
     found = Rows(parts, assemble, device, padded=bool(options["pad"]), of_edges=edge_tensors)
     mover = Mover(streams, found.finish if reads else None, stay, unpack, drawing)
@@ -348,7 +349,7 @@ def open_delivery(
         with streams.side():
             return row_cache.filled(source, policy, options, n_bytes, device)
 
-    chooses = cache == "auto" and row_cache.obstacle(source) is None
+    chooses = cache == "auto" and drawing is None and row_cache.obstacle(source) is None
     fitting = Fitting(make, streams, parts, device) if chooses else None
     delivery = OnDevice(mover, found, fitting, drawing, look=look, narrow=bool(source.narrow), reads=reads)
     if isinstance(cache, int):

@@ -6,12 +6,16 @@ order of discovery: along every edge type, and then the sources of each node typ
 A batch is drawn into the memory that it takes (``hops.py``). Without padding each hop waits for the device twice, in
 the thread that sends batches ahead: for the numbers of edges and of nodes. A padded batch has the sizes of the
 envelope, and nothing waits.
+
+The neighbour lists are copied to the device, or it reads them in locked memory of the host, where the library holds
+them, as it reads rows there (``rows.py``). Where they begin is on the device.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence, Set
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,14 +28,19 @@ from freshgo._device.packed import Unpacking
 from freshgo._native import cuda
 from freshgo._native.header import LIST_EDGE, LIST_POSITIVE, LIST_PTR, LIST_SOURCE, LIST_SUM, LIST_WEIGHT
 from freshgo._native.loader import Loader as NativeLoader
-from freshgo._native.loader import read_list
+from freshgo._native.loader import lock_lists, read_list, stored_list
 from freshgo._native.options import LoaderOptions
+from freshgo._observe.log import LOG
 from freshgo.errors import InvalidArgumentError
 
 KEY = "fg/key"
+_Stored = dict[int, tuple[Tensor, int]]  # the lists of an edge type that are there: memory, and the bits of an element
 _MOST = 2**31 - 1
 _PIECE = 1 << 22
 """Elements of a list that are copied at a time. Arbitrary: 32 MiB."""
+_SHARE = 4
+"""Lists are copied to the device that take at most a quarter of what it has free when the loader opens. Arbitrary: the
+model has not allocated what a step needs."""
 
 
 class Drawing:
@@ -48,62 +57,101 @@ class Drawing:
         replace: bool,
         numbered: Sequence[bool],
         keep: int,
+        place: Literal["auto", "device", "host"],
+        free: Callable[[], int],
     ) -> None:
         """``fanouts``: of each edge type by hop. ``num_edges``: of an edge type of the graph. ``group``: what groups
         edges by source. ``numbered``: which edge types have edge numbers in batches. ``keep``: as of
-        :class:`cuda.Layerwise`; 0: edges are not drawn layer by layer."""
+        :class:`cuda.Layerwise`; 0: edges are not drawn layer by layer. ``place``: where the lists are. ``free``: the
+        bytes that the device has free."""
         self._device, self._types, self._fanouts, self._group = device, types, fanouts, group
         self._num_edges, self._replace, self._numbered, self._keep = num_edges, replace, numbered, keep
+        self._place, self._free = place, free
         places = {node_type: i for i, node_type in enumerate(types.node_types)}
         self._ends = [(places[source], places[target]) for source, _, target in types.edge_types]
         self._lists: list[cuda.Lists] = []
-        self._numbers: list[Tensor | None] = []  # of edges, by their positions; None: they are the positions
         self._envelope: Envelope | None = None  # of padded batches
-
-    @property
-    def n_bytes(self) -> int:
-        """The memory of the device that the neighbour lists take."""
-        return sum(of.n_bytes for of in self._lists) + sum(of.nbytes for of in self._numbers if of is not None)
+        self.n_bytes = 0
+        """The memory of the device that the lists take."""
+        self.bytes_on_host = 0
+        """The locked memory of the host in which the device reads them."""
 
     def load(self, native: NativeLoader) -> None:
-        """Learn the sizes of padded batches, and copy the neighbour lists to the device, once.
+        """Learn the sizes of padded batches, and take the neighbour lists: once, if they are copied to the device.
 
         Raises:
-            InvalidArgumentError: the graph is too large for the kernels, or for the memory of the device
+            InvalidArgumentError: the graph is too large for the kernels, the lists are too large for the memory of the
+                device, or the system does not lock them
         """
         sizes, hops = native.stats().get("envelope"), len(self._fanouts[0])
         self._envelope = None if sizes is None else Envelope(len(self._types.num_nodes), self._ends, hops, sizes)
-        if self._lists:  # the graph does not change, whoever opens it again
+        if self._lists and not self.bytes_on_host:  # the graph does not change, whoever opens it again
             return
-        nodes, edges = list(self._types.num_nodes.values()), [self._num_edges(of) for of in self._types.edge_types]
+        nodes = list(self._types.num_nodes.values())
         if max(nodes) > _MOST:
             raise InvalidArgumentError(f"sample_on='device' is for up to {_MOST} nodes of a type, got {max(nodes)}")
-        lists: list[cuda.Lists] = []
-        numbers: list[Tensor | None] = []
+        stored = [
+            {
+                which: found
+                for which in (LIST_SOURCE, *[LIST_EDGE] * numbered, LIST_WEIGHT, LIST_SUM)
+                if (found := stored_list(native, i, which)) is not None
+            }
+            for i, numbered in enumerate(self._numbered)
+        ]
+        n_bytes = sum(memory.nbytes for of in stored for memory, _ in of.values())
+        free = self._free()
+        if self._place == "auto":
+            self._place = "device" if n_bytes <= free // _SHARE else "host"
         try:
-            for i, (_, target) in enumerate(self._ends):
-                ptr = self._copied(native, i, LIST_PTR, nodes[target] + 1, torch.int64)
-                source = self._copied(native, i, LIST_SOURCE, edges[i], torch.int32)
-                assert ptr is not None, "only numbers and weights may be missing"
-                assert source is not None, "only numbers and weights may be missing"
-                weight = self._copied(native, i, LIST_WEIGHT, edges[i], torch.float64)
-                of = cuda.Lists(ptr, source)
-                if weight is not None:
-                    narrow = weight.float()
-                    sums = self._copied(native, i, LIST_SUM, edges[i] // 16, torch.float64)
-                    positive = self._copied(native, i, LIST_POSITIVE, nodes[target], torch.int32)
-                    of = cuda.Lists(ptr, source, narrow if narrow.equal(weight) else weight, sums, positive)
-                lists.append(of)
-                wide = _narrow(edges[i])
-                numbers.append(self._copied(native, i, LIST_EDGE, edges[i], wide) if self._numbered[i] else None)
+            self._take(native, stored, nodes, n_bytes)
         except torch.cuda.OutOfMemoryError as error:
-            n_bytes = sum(8 * (nodes[target] + 1) for _, target in self._ends)
-            n_bytes += sum(n * (4 + of * _narrow(n).itemsize) for n, of in zip(edges, self._numbered, strict=True))
+            what = "" if self._place == "device" else "the offsets of "
+            instead = "lists_on='host' or " if self._place == "device" else ""
             raise InvalidArgumentError(
-                f"the neighbour lists, of up to {format_size(n_bytes)}, do not fit into the free memory of "
-                f"{self._device}: use sample_on='cpu' ({error})"
+                f"{what}the neighbour lists, of {format_size(n_bytes)}, do not fit into the free memory of "
+                f"{self._device}: use {instead}sample_on='cpu' ({error})"
             ) from error
-        self._lists, self._numbers = lists, numbers
+        where = {"device": "its memory", "host": "locked memory of the host"}[self._place]
+        LOG.info(
+            "the device draws from neighbour lists of %s in %s; it has %s free, and lists_on='auto' takes a quarter",
+            *(format_size(n_bytes), where, format_size(free)),
+        )
+
+    def _take(self, native: NativeLoader, stored: Sequence[_Stored], nodes: Sequence[int], n_bytes: int) -> None:
+        """Copy the lists, of ``n_bytes``, to the device, or lock them on the host."""
+        on_host = self._place == "host"
+        if on_host and not lock_lists(native):
+            raise InvalidArgumentError(
+                "sample_on='device' reads neighbour lists in memory of the host that the system does not lock: use "
+                "lists_on='device' or sample_on='cpu'"
+            )
+        lists = []
+        for i, (of, (_, target)) in enumerate(zip(stored, self._ends, strict=True)):
+            if not on_host:
+                of = {which: (memory.to(self._device, copy=True), bits) for which, (memory, bits) in of.items()}
+            ptr = self._copied(native, i, LIST_PTR, nodes[target] + 1, torch.int64)
+            assert ptr is not None, "only numbers and weights may be missing"
+            weight, sums = of.get(LIST_WEIGHT), of.get(LIST_SUM)
+            lists.append(
+                cuda.Lists(
+                    ptr,
+                    self._num_edges(self._types.edge_types[i]),
+                    cuda.Ids(*of[LIST_SOURCE]),
+                    cuda.Ids(*of[LIST_EDGE]) if LIST_EDGE in of else None,
+                    None if weight is None else weight[0].view(torch.float32 if weight[1] == 32 else torch.float64),
+                    None if sums is None else sums[0].view(torch.float64),
+                    self._copied(native, i, LIST_POSITIVE, nodes[target], torch.int32),
+                )
+            )
+        self._lists = lists
+        self.n_bytes = sum(of.nbytes for one in lists for of in (one.ptr, one.positive) if of is not None)
+        self.n_bytes += 0 if on_host else n_bytes
+        self.bytes_on_host = n_bytes if on_host else 0
+
+    def leave(self) -> None:
+        """Leave the memory of the native loader alone, which is about to be closed."""
+        if self.bytes_on_host:
+            self._lists, self.bytes_on_host = [], 0
 
     def _copied(self, native: NativeLoader, relation: int, which: int, size: int, dtype: torch.dtype) -> Tensor | None:
         out = torch.empty(size, dtype=dtype, device=self._device)
@@ -111,8 +159,6 @@ class Drawing:
             piece = torch.empty(min(_PIECE, size - first), dtype=torch.int64)
             if not read_list(native, relation, which, first, piece):
                 return None
-            if dtype.is_floating_point:
-                piece = piece.view(dtype)
             out[first : first + piece.numel()].copy_(piece)
         return out
 
@@ -126,7 +172,7 @@ class Drawing:
         padded = pad and self._envelope is not None and self._envelope.takes(seeds)
         of = PaddedHops(seeds, self._envelope, self._group.counting) if padded and self._envelope else Hops(seeds)
         none = seeds[0].new_empty(0)
-        ptr, sources, positions = ([[none] for _ in self._ends] for _ in range(3))
+        ptr, sources, edge_ids = ([[none] for _ in self._ends] for _ in range(3))
         weights = [[none.float()] for _ in self._ends]
         *keys, batch = keys
         weighs = types.edge_name(0, "edge_weight") in tensors
@@ -140,6 +186,7 @@ class Drawing:
                     self._fanouts[i][hop],
                     keys[i * len(self._fanouts[0]) + hop],
                     replace=self._replace,
+                    numbered=self._numbered[i],
                     layerwise=layerwise,
                     room=of.room(i, hop),
                 )
@@ -147,10 +194,11 @@ class Drawing:
             ]
             for i, (_, target) in enumerate(self._ends):
                 ptr[i].append(of.ptr(drawn[i], target) + sum(of_edges[i]))
-                positions[i].append(drawn[i].position)
+                if (edge_id := drawn[i].edge_id) is not None:
+                    edge_ids[i].append(edge_id)
                 if (weight := drawn[i].weight) is not None:
                     weights[i].append(weight)
-                of_edges[i].append(drawn[i].position.numel())
+                of_edges[i].append(drawn[i].neighbor.numel())
             numbered = [
                 of.number(t, hop, [drawn[i] for i, (source, _) in enumerate(self._ends) if source == t])
                 for t in range(len(seeds))
@@ -171,7 +219,7 @@ class Drawing:
             if weighs:
                 out[types.edge_name(i, "edge_weight")] = torch.cat(weights[i])
             if self._numbered[i]:
-                out[types.edge_name(i, "e_id")] = of.edge_ids(self._numbers[i], torch.cat(positions[i]))
+                out[types.edge_name(i, "e_id")] = torch.cat(edge_ids[i])
         return out | self._group(out, [])
 
 
@@ -184,8 +232,17 @@ def edge_tensors_of(source: Source, types: Types) -> dict[str, Set[str]]:
     }
 
 
-def drawing_of(device: torch.device, source: Source, types: Types, options: LoaderOptions, group: Unpacking) -> Drawing:
-    """Return what draws the batches of a loader with these options, which have the types ``types``."""
+def drawing_of(
+    device: torch.device,
+    source: Source,
+    types: Types,
+    options: LoaderOptions,
+    group: Unpacking,
+    place: Literal["auto", "device", "host"],
+    free: Callable[[], int],
+) -> Drawing:
+    """Return what draws the batches of a loader with these options, which have the types ``types``. ``place`` and
+    ``free`` are as of :class:`Drawing`."""
     hops, layerwise = options["num_hops"], json.loads(options.get("sampler_options") or "{}")
     return Drawing(
         device,
@@ -196,9 +253,6 @@ def drawing_of(device: torch.device, source: Source, types: Types, options: Load
         replace=options["replace"],
         numbered=[not options["no_edge_ids"] or bool(names) for names in edge_tensors_of(source, types).values()],
         keep=layerwise["batch_dependency"] if options.get("sampler") == "labor" else 0,
+        place=place,
+        free=free,
     )
-
-
-def _narrow(count: int) -> torch.dtype:
-    """Return the narrowest dtype for numbers below ``count``."""
-    return torch.int32 if count <= _MOST else torch.int64

@@ -68,10 +68,6 @@ class Hops:
         self.found[node_type] = self.nodes[node_type][kept:]
         return list(torch.split(local[kept:], [part.numel() for part in parts]))
 
-    def edge_ids(self, numbers: Tensor | None, positions: Tensor) -> Tensor:
-        """Return the numbers of edges at positions: the positions themselves without ``numbers``."""
-        return positions if numbers is None else numbers.index_select(0, positions).to(torch.int64)
-
     def fits(self) -> dict[str, Tensor]:
         """Return what says whether the batch is whole, if it may not be."""
         return {}
@@ -93,7 +89,7 @@ class PaddedHops(Hops):
         return self._envelope.edges[relation][hop]
 
     def ptr(self, drawn: cuda.Drawn, target: int) -> Tensor:
-        targets, count, room = self.found[target].numel(), self._counts[target], drawn.position.numel()
+        targets, count, room = self.found[target].numel(), self._counts[target], drawn.neighbor.numel()
         padding = self._counting(targets, count) - count  # below 0: no target that pads
         ends = drawn.total + (room - drawn.total) * padding // (targets - count).clamp(min=1)
         return torch.where(padding < 0, drawn.first, ends)
@@ -116,13 +112,6 @@ class PaddedHops(Hops):
             self._fits &= of.total <= n
             at += n
         return sources
-
-    def edge_ids(self, numbers: Tensor | None, positions: Tensor) -> Tensor:
-        if numbers is None:
-            return positions
-        if numbers.numel() == 0:
-            return torch.full_like(positions, -1)
-        return torch.where(positions < 0, -1, super().edge_ids(numbers, positions.clamp(min=0)))
 
     def fits(self) -> dict[str, Tensor]:
         return {FITS: self._fits}

@@ -19,6 +19,7 @@ from freshgo._loader.ranks import Membership
 from freshgo._loader.sampling import Sampling, sampling, subgraph_type
 from freshgo._loader.seed_order import SeedOrder, seed_order
 from freshgo._native.options import LoaderOptions, Settings
+from freshgo._observe.log import LOG
 from freshgo.errors import DTypeError, InvalidArgumentError, LibraryError
 from freshgo.memory import MemoryBudget
 from freshgo.options import Device, Disk, Ranks, cannot_combine
@@ -63,8 +64,10 @@ class Asked:
     embeddings: dict[str | None, list[Any]]
     """The rows of tables that learn, by node type; None: of a graph with one."""
     device: torch.device | None
-    draws: bool
-    """Whether the device draws the batches."""
+    draws: Literal["auto", "cpu", "device"]
+    """Who draws the batches; ``"auto"``: the device, if it can."""
+    lists_on: Literal["auto", "device", "host"]
+    """Where the neighbour lists are that the device draws from."""
     device_cache: int | Literal["auto"] | None
     edge_index: str
     transform: Callable[[Any], Any] | None
@@ -124,7 +127,8 @@ class Asked:
             history=history,
             embeddings=_embeddings(given("embeddings")),
             device=device,
-            draws=place.sample_on == "device",
+            draws=place.sample_on,
+            lists_on=place.lists_on,
             device_cache=_device_cache(given("device_cache")),
             edge_index=checks.choice("edge_index", given("edge_index"), choices.EdgeIndexForm),
             transform=given("transform"),
@@ -136,6 +140,9 @@ class Asked:
             member=member,
             progress=False if progress is True and member.now().rank > 0 else progress,
         )
+        if asked.draws == "auto" and (why := asked._undrawn()):
+            LOG.info("threads draw the batches: sample_on='device' %s", why)
+            asked = dataclasses.replace(asked, draws="cpu")
         if asked.device_cache == "auto" and not asked._may_cache():
             asked = dataclasses.replace(asked, device_cache=None)
         asked._check_together(place.on)
@@ -144,7 +151,8 @@ class Asked:
     def _may_cache(self) -> bool:
         """Whether a loader that nobody gave a cache on the device may have one. An order of batches that is made for
         the cache in memory stays as it was when the loader was opened."""
-        others = self.history is not None or self.draws or self.options["pad"] or self.options["reorder"] != 0
+        drawn = self.draws == "device"
+        others = self.history is not None or drawn or self.options["pad"] or self.options["reorder"] != 0
         return self.device is not None and not others and self.ranks.share is None and self.ranks.features is None
 
     def _check_together(self, device: object) -> None:
@@ -165,8 +173,8 @@ class Asked:
                 "history prunes edges by the e_id of batches: it cannot be used with return_edge_id=False"
             )
         self._check_ranks()
-        if self.draws:
-            self._check_draws(device)
+        if self.draws == "device" and (why := self._undrawn()):
+            raise InvalidArgumentError(f"sample_on='device' {why}: use sample_on='cpu'")
         if self.options["pad"]:
             self._check_pad()
         if self.embeddings:
@@ -183,16 +191,17 @@ class Asked:
                 "edges are not edges of the graph"
             )
 
-    def _check_draws(self, device: object) -> None:
-        """Check that the device makes the batches of this process; the library checks what it draws."""
+    def _undrawn(self) -> str | None:
+        """Return what keeps the device from making the batches of this process, of what the library does not know."""
         if self.device is None:
-            raise InvalidArgumentError(f"sample_on='device' needs a CUDA device, such as 'cuda', got on={device!r}")
+            return "needs a CUDA device, such as Device('cuda')"
         others = {"share": self.ranks.share, "features": self.ranks.features, "device_cache": self.device_cache}
         for option, value in others.items():
-            if value is not None:
-                raise InvalidArgumentError(
-                    f"sample_on='device' cannot be used with {option}={value!r}: use sample_on='cpu'"
-                )
+            if value is not None and not (value == "auto" and self.draws == "auto"):
+                return f"cannot be used with {option}={value!r}"
+        if self.draws == "auto" and isinstance(self.memory, MemoryBudget):
+            return "needs the memory that the loader is opened with, and a MemoryBudget may lend it less the next time"
+        return None
 
     def _check_pad(self) -> None:
         """Check that batches have hops to pad, and that nothing looks their nodes up by n_id."""

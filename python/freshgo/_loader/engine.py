@@ -31,8 +31,9 @@ from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
 from freshgo._observe.flat import flat
+from freshgo._observe.log import LOG
 from freshgo._observe.ranges import stage
-from freshgo.errors import DTypeError, RankError
+from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError, RankError
 from freshgo.memory import Lending, MemoryBudget
 
 if TYPE_CHECKING:
@@ -68,6 +69,24 @@ class Engine:
         self.on_demand = 0  # calls that wait for a batch on demand; changed under the lock of the position
         if self._history is not None:
             self._history.bind(self, request.hops)
+        self._tables = request.tables
+        if asked.draws == "auto":
+            try:
+                self._open(make, on_device=True)
+            except (InvalidArgumentError, BudgetError) as error:
+                LOG.info("threads draw the batches: %s", error)
+                self._open(make, on_device=False)
+        else:
+            self._open(make, on_device=asked.draws == "device")
+        self.order = Order(self.openings, self.options, self.at)
+        self._padding = Padding(self.openings, self.options, self.at, self.assembler)
+        workers, transform = asked.transform_workers, asked.transform
+        self._workers = Workers(transform, workers) if transform and workers else None
+
+    def _open(self, make: Callable[[LoaderOptions], BatchMaker], *, on_device: bool) -> None:
+        """Open the native loader, whose batches the device draws if ``on_device``."""
+        request, source = self.request, self.source
+        asked = request.asked
         self.delivery = delivery.open_delivery(
             asked.device,
             source,
@@ -76,11 +95,10 @@ class Engine:
             request.options,
             asked.device_cache,
             asked.pin_memory,
-            draws=asked.draws,
+            lists_on=asked.lists_on if on_device else None,
         )
         options = self.delivery.adapt(request.options)
         self._batch_maker = make(options)
-        self._tables = request.tables
         self._tables.bind()
         self.options = {**self._batch_maker.adapt(options), **self._tables.options()}
         asked_dtype, delivered_dtype = request.options["feature_dtype"], self.options["feature_dtype"]
@@ -90,10 +108,6 @@ class Engine:
             opens, beside = self._batch_maker.open, source.attribute_bytes
             self.openings = Openings(opens, self.options, budget, self, self.delivery, beside)
             self._tables.opened(self.openings, self.at, self.options)
-        self.order = Order(self.openings, self.options, self.at)
-        self._padding = Padding(self.openings, self.options, self.at, self.assembler)
-        workers, transform = asked.transform_workers, asked.transform
-        self._workers = Workers(transform, workers) if transform and workers else None
 
     @property
     def native(self) -> NativeLoader:

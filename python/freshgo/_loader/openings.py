@@ -77,8 +77,13 @@ class Openings:
             owner = self._owner()
             assert owner is not None, "a loader that is gone opens nothing"
             opened = self._budget._lend(owner, self._with)
+        try:
+            self._reader.opened(opened)
+        except BaseException:
+            self._reader.closing()
+            opened.close()
+            raise
         self._count += 1
-        self._reader.opened(opened)
         stats = opened.stats()
         log.opened(stats)
         if stats["cache"] != "none" or stats["topology_on_disk"]:

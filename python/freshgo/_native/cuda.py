@@ -99,24 +99,33 @@ def run_with_scratch(function: str, raw: ctypes.Structure, device: torch.device)
 
 
 @dataclasses.dataclass(frozen=True)
+class Ids:
+    """Ids on a device or in locked memory of the host, as ``fg_stored_list`` has them."""
+
+    data: Tensor
+    """their memory"""
+    bits: int
+    """of an id"""
+
+
+@dataclasses.dataclass(frozen=True)
 class Lists:
-    """Neighbour lists on a device: the sources of node v's in-edges are ``source[ptr[v]:ptr[v + 1]]``."""
+    """Neighbour lists: the in-edges of node v have the positions ``ptr[v]`` to ``ptr[v + 1]``. ``ptr`` and ``positive``
+    are on the device, the others there or in locked memory of the host."""
 
     ptr: Tensor
     """int64 ``[num_nodes + 1]``"""
-    source: Tensor
-    """int32 or int64 ``[num_edges]``"""
-    weight: Tensor | None = None
+    num_edges: int
+    source: Ids
+    """the source of each edge"""
+    edge: Ids | None
+    """the number of each edge; None: its position"""
+    weight: Tensor | None
     """float32 or float64 ``[num_edges]``: edges are drawn in proportion to it"""
-    sums: Tensor | None = None
+    sums: Tensor | None
     """float64 ``[num_edges // 16]``: sums of weights; with ``weight``"""
-    positive: Tensor | None = None
+    positive: Tensor | None
     """int32 ``[num_nodes]``: in-edges with a weight above 0; None: all have"""
-
-    @property
-    def n_bytes(self) -> int:
-        tensors = (self.ptr, self.source, self.weight, self.sums, self.positive)
-        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,10 +148,10 @@ class Drawn:
     """``[targets]``: where the edges of each target begin"""
     total: Tensor
     """``[1]``: the number of edges"""
-    position: Tensor
-    """``[edges]``: their positions in ``Lists.source``"""
     neighbor: Tensor
     """``[edges]``: their sources"""
+    edge_id: Tensor | None
+    """``[edges]``: their numbers, if they are requested"""
     weight: Tensor | None = None
     """float32 ``[edges]``: their weights in the batch, if they have any; 1 behind the edges"""
 
@@ -154,21 +163,22 @@ def draw(
     key: int,
     *,
     replace: bool,
+    numbered: bool,
     layerwise: Layerwise | None = None,
     room: int | None = None,
 ) -> Drawn:
-    """fg_cuda_draw: the in-edges of ``targets`` (int64 ``[n]``) in the hop with this key. Waits for the device, which
-    says how many there are; not with ``room`` for that many, which -1 fills behind the edges. Targets of -1 then
-    pad."""
+    """fg_cuda_draw: the in-edges of ``targets`` (int64 ``[n]``) in the hop with this key; ``numbered``: with their
+    numbers. Waits for the device, which says how many there are; not with ``room`` for that many, which -1 fills behind
+    the edges. Targets of -1 then pad."""
     first = torch.empty_like(targets)
     total = torch.zeros(1, dtype=torch.int64, device=targets.device)
     raw = Drawing(
         struct_size=ctypes.sizeof(Drawing),
-        index_bytes=lists.source.element_size(),
+        source_bits=lists.source.bits,
         ptr=lists.ptr.data_ptr(),
         num_nodes=lists.ptr.numel() - 1,
-        source=lists.source.data_ptr(),
-        num_edges=lists.source.numel(),
+        source=lists.source.data.data_ptr(),
+        num_edges=lists.num_edges,
         target=targets.data_ptr(),
         num_targets=targets.numel(),
         fanout=fanout,
@@ -183,15 +193,21 @@ def draw(
         first=first.data_ptr(),
         total=total.data_ptr(),
         padded=room is not None,
+        edge_bits=0 if lists.edge is None else lists.edge.bits,
+        edge=None if lists.edge is None else _address(lists.edge.data),
     )
     run_with_scratch("fg_cuda_draw_count", raw, targets.device)
     raw.num_drawn = count = int(total) if room is None else room
     position, neighbor = (torch.full((count,), -1, dtype=torch.int64, device=targets.device) for _ in range(2))
+    edge_id = None
+    if numbered:
+        edge_id = position if lists.edge is None else torch.full_like(position, -1)
     weighs = layerwise is not None and layerwise.weighs
     weight = torch.ones(count, dtype=torch.float32, device=targets.device) if weighs else None
     raw.position, raw.neighbor, raw.edge_weight = position.data_ptr(), neighbor.data_ptr(), _address(weight)
+    raw.edge_id = None if lists.edge is None else _address(edge_id)
     run("fg_cuda_draw", raw, targets.device)
-    return Drawn(first, total, position, neighbor, weight)
+    return Drawn(first, total, neighbor, edge_id, weight)
 
 
 def _address(tensor: Tensor | None) -> int | None:

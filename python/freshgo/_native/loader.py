@@ -24,7 +24,7 @@ from freshgo._native.options import LoaderOptions, filled, pointer_to, raw_optio
 from freshgo._native.store import Store
 from freshgo.errors import FreshgoError
 
-__all__ = ["Loader", "RawBatch", "hotness", "read_list", "share_count", "simulate"]
+__all__ = ["Loader", "RawBatch", "hotness", "lock_lists", "read_list", "share_count", "simulate", "stored_list"]
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,28 @@ def _report_stage(loader: int, report: Progress) -> None:
 
 
 def read_list(loader: Loader, relation: int, number: int, first: int, out: torch.Tensor) -> bool:
-    """Copy a part of a neighbour list of a relation to ``out`` (int64 on the CPU), of a loader with ``seeds_only``:
-    LIST_PTR, LIST_SOURCE or LIST_EDGE. Returns False where edges have their positions for numbers."""
+    """Copy a part of LIST_PTR or LIST_POSITIVE of a relation to ``out`` (int64 on the CPU), of a loader with
+    ``seeds_only``. Returns False where there is no such list."""
     to = pointer_to(out, ctypes.c_int64)
     return abi.call("fg_loader_list", loader._handle(), relation, number, first, out.numel(), to) == header.OK
+
+
+def stored_list(loader: Loader, relation: int, number: int) -> tuple[torch.Tensor, int] | None:
+    """Return another list of a relation, uint8 over the memory of the loader, which nothing reads once it is closed,
+    and the bits of an element. None where there is no such list."""
+    raw = header.StoredList()
+    if abi.call("fg_loader_stored_list", loader._handle(), relation, number, ctypes.byref(raw)) != header.OK:
+        return None
+    if not raw.n_bytes:
+        return torch.empty(0, dtype=torch.uint8), int(raw.bits)
+    memory = (ctypes.c_uint8 * raw.n_bytes).from_address(raw.data)
+    return torch.frombuffer(memory, dtype=torch.uint8), int(raw.bits)
+
+
+def lock_lists(loader: Loader) -> bool:
+    """Lock the memory of :func:`stored_list` for the device until the loader is closed. Returns False where the system
+    refuses."""
+    return abi.call("fg_loader_lock_lists", loader._handle()) == header.OK
 
 
 def share_count(share: Mapping[str, int], num_batches: int, first_batch: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -39,30 +39,38 @@ def same_by_type(want: Any, got: Any) -> None:
     assert getattr(want, "padded", None) == getattr(got, "padded", None)
 
 
+def drawn(device: str, lists_on: Literal["auto", "device", "host"] = "device") -> Device:
+    return Device(device, sample_on="device", lists_on=lists_on)
+
+
 def check(machine: Any, data: Any, epochs: int = 2, **given: Any) -> dict[str, Any]:
-    """Every batch, of epochs and on demand, and every trace is the CPU's."""
+    """Every batch, of epochs and on demand, and every trace is the CPU's, wherever the lists are."""
     with (
         machine.loading() as device,
         Loader(data, **given) as plain,
-        Loader(data, **given, device=Device(device, sample_on="device")) as moved,
+        Loader(data, **given, device=drawn(device)) as moved,
+        Loader(data, **given, device=drawn(device, "host")) as reading,
     ):
         for epoch in range(epochs):
-            plain.set_epoch(epoch)
-            moved.set_epoch(epoch)
-            for want, got in zip(plain, moved, strict=True):
-                same_by_type(want, got)
-        stats = moved.stats()
+            for loader in (plain, moved, reading):
+                loader.set_epoch(epoch)
+            for want, *both in zip(plain, moved, reading, strict=True):
+                for got in both:
+                    same_by_type(want, got)
+        stats, others = moved.stats(), reading.stats()
         assert stats["seconds_sampling"] == stats["seconds_gathering"] == 0 < stats["device_lists_bytes"]
         assert stats["edges"] == 0
+        on_host = others["locked_bytes"] - stats["locked_bytes"]
+        assert on_host == stats["device_lists_bytes"] - others["device_lists_bytes"] > 0
         inputs = given.get("input_nodes")
         kind = inputs if isinstance(inputs, str) else next(iter(inputs or ()), None)
-        on_demand = [3, 1, 3] if inputs is None or "edge_index" in data else (kind, torch.tensor([3, 1, 3]))
+        on_demand = (kind, torch.tensor([3, 1, 3])) if isinstance(kind, str) else [3, 1, 3]
         same_by_type(plain.sample(on_demand), moved.sample(on_demand))
         for want, got in zip(plain.trace(1), moved.trace(1), strict=True):
             parts = ([of] if isinstance(of, torch.Tensor) else list(of.values()) for of in (want, got))
             assert all(torch.equal(*pair) for pair in zip(*parts, strict=True))
         assert plain.state_dict() == moved.state_dict()
-        assert plain.stats()["padded"] == stats["padded"]
+        assert plain.stats()["padded"] == stats["padded"] == others["padded"]
         return stats
 
 
@@ -154,7 +162,7 @@ def test_batches_that_do_not_fit(machine: Any, share: float, first: bool) -> Non
     with (
         machine.loading() as device,
         Loader(data, **given) as plain,
-        Loader(data, **given, device=Device(device, sample_on="device")) as moved,
+        Loader(data, **given, device=drawn(device)) as moved,
     ):
         state = plain.state_dict()
         sizes = state["config"]["envelope"]
@@ -196,8 +204,7 @@ def test_padded_batches_wait_for_nothing(machine: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(Drawing, "__call__", counted)
     monkeypatch.setattr(cuda, "_raise_noted", lambda index: None)  # which reads a number in memory of the host
     with machine.loading() as device:
-        drawn = Device(device, sample_on="device")
-        given: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 64, "device": drawn, "pad": pad}
+        given: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 64, "device": drawn(device), "pad": pad}
         with Loader(graph(200, 1500), **given, transpose=True) as loader:
             assert all(pad == getattr(batch, "padded", False) for batch in loader)
     assert waits == [0 if pad else 4] * 4  # for edges and nodes of each hop
@@ -209,28 +216,29 @@ def test_a_store(machine: Any, tmp_path: Path, by_target: bool) -> None:
     data = graph(200, 1500, by_target=by_target)
     with freshgo.convert(data, tmp_path / "drawn.freshgo", progress=False) as store:
         stats = check(machine, store, num_neighbors=[4, 3], batch_size=32, shuffle=True)
-    assert stats["device_lists_bytes"] == 201 * 8 + 1500 * (4 if by_target else 8)
+    numbers = 0 if by_target else 4 * (-(1500 * 11 // -32) + 2)  # of 11 bits
+    assert stats["device_lists_bytes"] == 201 * 8 + 1500 * 4 + numbers
 
 
 def test_resumed(machine: Any) -> None:
     """A state goes on where it was saved, whoever draws."""
     data, given = graph(200, 1500), {"num_neighbors": [4, 3], "batch_size": 32, "shuffle": True}
     with machine.loading() as device, Loader(data, **given) as plain:
-        drawn = Device(device, sample_on="device")
-        with Loader(data, **given, device=drawn) as first:
+        with Loader(data, **given, device=drawn(device)) as first:
             iterator = iter(first)
             next(iterator)
             next(iterator)
             state = first.state_dict()
         plain.load_state_dict(state)
-        with Loader(data, **given, device=drawn) as second:
+        with Loader(data, **given, device=drawn(device)) as second:
             second.load_state_dict(state)
             for want, got in zip(plain, second, strict=True):
                 same(want, got)
 
 
-def test_memory_that_is_lent(machine: Any, tmp_path: Path) -> None:
-    """A loader that is opened again draws from the lists that the device has."""
+@pytest.mark.parametrize("lists_on", ["device", "host"])
+def test_memory_that_is_lent(machine: Any, tmp_path: Path, lists_on: Literal["device", "host"]) -> None:
+    """A loader that is opened again draws from the lists that the device has, or from its new memory."""
     given: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 64}
     freshgo.convert(graph(200, 1500), tmp_path / "lent.freshgo", progress=False).close()
     with (
@@ -239,7 +247,7 @@ def test_memory_that_is_lent(machine: Any, tmp_path: Path) -> None:
         Loader(
             tmp_path / "lent.freshgo",
             **given,
-            device=Device(device, sample_on="device"),
+            device=drawn(device, lists_on),
             memory=freshgo.MemoryBudget("64MiB"),
         ) as moved,
     ):
@@ -326,33 +334,35 @@ def test_edge_tensors_of_a_store(machine: Any, tmp_path: Path) -> None:
 def test_what_the_device_does_not_draw(machine: Any, data: Any, more: dict[str, Any], named: str) -> None:
     given = {"num_neighbors": [4, 3], **more}
     with machine.loading() as device, pytest.raises(errors.InvalidArgumentError, match=f"(?s)sample_on.*({named})"):
-        Loader(data, **given, device=Device(device, sample_on="device"))
+        Loader(data, **given, device=drawn(device))
 
 
 def test_links_are_refused(machine: Any) -> None:
     data = graph(200, 1500)
     with machine.loading() as device, pytest.raises(errors.InvalidArgumentError, match=r"sample_on.*links"):
-        drawn = Device(device, sample_on="device")
-        LinkLoader(data, [3], edge_label_index=data["edge_index"][:, :5], device=drawn)
+        LinkLoader(data, [3], edge_label_index=data["edge_index"][:, :5], device=drawn(device))
 
 
 def test_what_is_not_in_memory(machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = graph(4000, 60_000)
     data["x"] = torch.randn(4000, 500)
     with freshgo.convert(data, tmp_path / "wide.freshgo", progress=False) as store, machine.loading() as device:
-        drawn = Device(device, sample_on="device")
         with pytest.raises(errors.InvalidArgumentError, match=r"sample_on.*['\"]x['\"]"):
-            Loader(store, [4, 3], device=drawn, batch_size=8, memory="6MB", prefetch=1)
+            Loader(store, [4, 3], device=drawn(device), batch_size=8, memory="6MB", prefetch=1)
         with pytest.raises(errors.InvalidArgumentError, match=r"sample_on.*neighbour lists"):
-            Loader(store, [4, 3], device=drawn, batch_size=8, neighbor_cache=0)
+            Loader(store, [4, 3], device=drawn(device), batch_size=8, neighbor_cache=0)
         with pytest.raises(errors.BudgetError):
-            Loader(data, [4, 3], device=drawn, batch_size=8, memory="6MB", prefetch=1)
+            Loader(data, [4, 3], device=drawn(device), batch_size=8, memory="6MB", prefetch=1)
         monkeypatch.setattr(pinned_memory, "reads_host", lambda device: False)
         with pytest.raises(errors.InvalidArgumentError, match=r"sample_on.*locked memory"):
-            Loader(data, [4, 3], device=drawn)
+            Loader(data, [4, 3], device=drawn(device))
 
 
 def test_a_device_is_needed() -> None:
+    with Loader(graph(20, 50), [3], device=Device(sample_on="auto")) as loader:
+        assert len(list(loader)) == 20
+    with pytest.raises(errors.InvalidArgumentError, match="lists_on is for sample_on='device'"):
+        Device("cuda", lists_on="host")
     with pytest.raises(errors.InvalidArgumentError, match="needs a CUDA device"):
         Loader(graph(20, 50), [3], device=Device(sample_on="device"))
     with pytest.raises(errors.InvalidArgumentError, match="sample_on must be"):

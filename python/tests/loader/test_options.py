@@ -95,6 +95,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str]]] = {
     "device": ({}, {"device": "cpu"}, set()),
     "on": ({}, {"device": Device("cpu")}, set()),
     "sample_on": ({}, {}, set()),  # of a machine with CUDA
+    "lists_on": ({}, {}, set()),  # of a machine with CUDA
     "pin_memory": ({}, {}, set()),  # of a machine with CUDA
     "device_cache": ({}, {}, set()),
     "disk": ({}, {}, set()),
@@ -136,7 +137,7 @@ WHY: dict[str, str] = {
     **dict.fromkeys(("scratch", "scratch_size", "io", "checksums"), HOW),
     **dict.fromkeys(("rank", "world_size", "share", "features", "exchange", "device", "pin_memory"), WHERE),
     **dict.fromkeys(("device_cache", "on"), WHERE),
-    "sample_on": HOW,
+    **dict.fromkeys(("sample_on", "lists_on"), HOW),
     **dict.fromkeys(("disk", "ranks"), GROUP),
     **dict.fromkeys(("transform", "edge_index", "progress"), OWN),
     "transform_workers": f"{OWN}; the library learns how many it holds at a time",

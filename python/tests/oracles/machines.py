@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,15 +49,17 @@ class Emulator:
 
     real = False
     device = torch.device("cpu")
+    running = threading.RLock()  # threads of several loaders run kernels
 
     def run(self, compute: Callable[[], Any]) -> Any:
-        kept = cuda.takes, cuda._stream, cuda._status
-        cuda.takes, cuda._stream = lambda tensor: True, lambda device: 0
-        cuda._status = {0: torch.zeros(1, dtype=torch.int64)}
-        try:
-            return compute()
-        finally:
-            cuda.takes, cuda._stream, cuda._status = kept
+        with self.running:
+            kept = cuda.takes, cuda._stream, cuda._status
+            cuda.takes, cuda._stream = lambda tensor: True, lambda device: 0
+            cuda._status = {0: torch.zeros(1, dtype=torch.int64)}
+            try:
+                return compute()
+            finally:
+                cuda.takes, cuda._stream, cuda._status = kept
 
     @contextmanager
     def loading(self) -> Iterator[str]:
