@@ -77,7 +77,7 @@ def prepare(lever: Lever) -> tuple[Step, History | None]:
     model = MODELS["SAGE"](COLUMNS).to(meter.device)
     if lever.first_layer:
         precomputed(model)
-    history = History() if lever.history else None
+    history = History(device=meter.device) if lever.history else None
     if history is not None:
         history.attach(model)
         step, update = stepper(model), history.update

@@ -36,13 +36,17 @@ func (d *Drawn) Take(g *sample.Subgraph) {
 	d.TypeOffsets.Cut(d.Parts.Schema, g)
 }
 
-// TakeCut takes what pruning has left of the subgraph that was drawn, and lists the rows that this needs. It returns
-// the place of each drawn node there, or -1; nil where the batch stays whole.
-func (d *Drawn) TakeCut() []int32 {
+// TakeCut takes what pruning has left of the subgraph that was drawn, and lists the rows of the subgraph, which have no
+// tensor row where pruning leaves them unread.
+func (d *Drawn) TakeCut() {
 	left, places := d.Cut.Build(&d.Graph)
 	d.Take(left)
+	if places == nil {
+		d.BatchRows.Fill(d.CachedTypes, left.Nodes, &d.TypeOffsets)
+		return
+	}
 	d.BatchRows.FillGraph(d.CachedTypes, &d.Graph)
-	return places
+	d.BatchRows.TakeOut(places, &d.TypeOffsets)
 }
 
 // FirstRow returns the first tensor row of a node type, counted over all types.

@@ -196,6 +196,9 @@ func (d *Drawn) Runs(t *draw.Tensor, rows int) iter.Seq2[int, int] {
 	case t.ByEdge:
 		return runs([]span{{0, rows}})
 	}
+	if n, missed := d.BatchRows.Read(t.Type); missed {
+		return runs([]span{{0, int(n)}})
+	}
 	return d.Cut.LoadedRuns(t.Type, rows)
 }
 

@@ -84,7 +84,7 @@ func (d *Drawn) copyNodes(b *Batch, t int) error {
 		if err != nil {
 			return err
 		}
-		copy(mem.View[int32](place), d.BatchRows.Place[c.Nodes[t]:c.Nodes[t+1]])
+		copy(mem.View[int32](place), d.BatchRows.Missed.Place[c.Nodes[t]:c.Nodes[t+1]])
 	}
 	if s.Subgraph != sample.Directional {
 		return nil // its edges are not in the order of hops

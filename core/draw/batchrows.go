@@ -106,11 +106,7 @@ type BatchRows struct {
 
 	typeOffsets TypeOffsets // of a batch as it was drawn: scratch
 
-	// Where the consumer holds rows:
-	Place []int32 // of every node, see PlaceName
-	Held  int64   // nodes that it holds
-	ids   []int64 // the nodes that it does not hold, within their types
-	bases []int64 // the first of each type among these, and the end
+	Missed missed // where the consumer holds rows
 }
 
 type repeat struct{ Row, Of int32 }
@@ -161,7 +157,7 @@ func (r *BatchRows) FillGraph(l *CachedTypes, g *sample.Subgraph) {
 // repeat, and all nodes where they are in trees. The nodes must be below 2^32.
 func (r *BatchRows) Fill(l *CachedTypes, nodes []int64, c *TypeOffsets) {
 	r.Rows, r.At, r.Copies = r.Rows[:0], r.At[:0], r.Copies[:0]
-	r.Place, r.Held, r.ids, r.bases = r.Place[:0], 0, r.ids[:0], r.bases[:0]
+	r.Missed.clear()
 	if l.held != nil {
 		r.fillMissed(l, nodes, c)
 		return
@@ -197,50 +193,11 @@ func (r *BatchRows) list(l *CachedTypes, nodes []int64, from, to, repeating int6
 	}
 }
 
-// fillMissed lists the nodes that the consumer does not hold, type after type, and says of every node where it is.
-func (r *BatchRows) fillMissed(l *CachedTypes, nodes []int64, c *TypeOffsets) {
-	first := l.types.First
-	r.bases = append(r.bases, 0)
-	for t, cached := range l.Listed {
-		mine, base := nodes[c.Nodes[t]:c.Nodes[t+1]], r.bases[t]
-		repeating := l.mayRepeat(mine, c.Seeds[t])
-		r.nodeIndex.Begin(repeating)
-		for i, v := range mine {
-			at := l.held[v]
-			if at >= 0 {
-				r.Held++
-				r.Place = append(r.Place, at)
-				continue
-			}
-			of, found := int32(int64(len(r.ids))-base), false
-			if i < repeating {
-				of, found = r.nodeIndex.Add(v, of)
-			}
-			r.Place = append(r.Place, ^of)
-			if found {
-				continue
-			}
-			if cached {
-				r.Rows, r.At = append(r.Rows, l.RowOf(v)), append(r.At, int32(len(r.ids)))
-			}
-			r.ids = append(r.ids, v-first[t])
-		}
-		r.bases = append(r.bases, int64(len(r.ids)))
+// DropPruned drops the rows that pruning has taken out of the batch, after TakeOut.
+func (r *BatchRows) DropPruned() {
+	if len(r.At) == 0 {
+		return
 	}
-	c.Rows = r.bases
-}
-
-// Delivered returns the nodes of a type whose rows a batch delivers: all but those that the consumer holds.
-func (r *BatchRows) Delivered(typ int, nodes []int64) []int64 {
-	if len(r.bases) == 0 {
-		return nodes
-	}
-	return r.ids[r.bases[typ]:r.bases[typ+1]]
-}
-
-// Cut reduces the batch rows to the nodes that pruning has left: at[node] is the tensor row of a node, or -1.
-func (r *BatchRows) Cut(at []int32) {
-	r.MoveTo(at)
 	n := 0
 	for pos, row := range r.Rows {
 		if to := r.At[pos]; to >= 0 {
@@ -251,7 +208,25 @@ func (r *BatchRows) Cut(at []int32) {
 	r.Rows, r.At = r.Rows[:n], r.At[:n]
 }
 
-// MoveTo says of each position where its row goes, or -1, by node.
+// TakeOut takes out of the listed rows the rows that pruning leaves unread: places has the place of each drawn node in
+// the batch of c, or -1. Positions stay, and have no tensor row where their row is unread.
+func (r *BatchRows) TakeOut(places []int32, c *TypeOffsets) {
+	if r.Missed.on() {
+		r.Missed.takeOut(places, r.typeOffsets.Nodes, c)
+		places = r.Missed.moved
+	}
+	r.MoveTo(places)
+}
+
+// NodeOf returns the node of a position, by its place among the nodes that were listed.
+func (r *BatchRows) NodeOf(pos int32) int32 {
+	if r.Missed.on() {
+		return r.Missed.nodes[r.At[pos]]
+	}
+	return r.TensorRow(pos)
+}
+
+// MoveTo says of each position where its row goes, or -1, by the row that it has.
 func (r *BatchRows) MoveTo(at []int32) {
 	if len(r.At) == 0 {
 		for node := range r.Rows {

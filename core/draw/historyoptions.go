@@ -62,8 +62,6 @@ func (o *HistoryOptions) validate(beside *Options) error {
 		return fmt.Errorf("%w: probe_every must be at least 0 iterations, got %d", ErrOption, o.ProbeEvery)
 	case beside.NoEdgeIDs:
 		return fmt.Errorf("%w: a history needs the e_id of batches, by which it prunes edges", ErrOption)
-	case beside.Held != nil:
-		return fmt.Errorf("%w: a history cannot be combined with rows that are held on a device", ErrOption)
 	case beside.RowsByID:
 		return fmt.Errorf("%w: a history leaves rows unread, which rows_by_id cannot tell from others", ErrOption)
 	}

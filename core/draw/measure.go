@@ -229,7 +229,7 @@ func (a *gauge) rows(g *sample.Subgraph) int64 {
 		return int64(len(g.Nodes))
 	}
 	a.own.FillGraph(&a.missed, g)
-	return int64(len(a.own.ids))
+	return a.own.Missed.most(&a.m.Options)
 }
 
 // partOf returns a request for one in share of the seeds.

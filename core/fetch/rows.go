@@ -37,7 +37,7 @@ func (f *Filler) LookUp(slots []int32) error {
 
 // countRows counts the rows of a batch, and returns the number of rows that the consumer does not hold.
 func (f *Filler) countRows() int64 {
-	n, held := batch.NumRows(f.Drawn), f.Drawn.BatchRows.Held
+	n, held := batch.NumRows(f.Drawn), f.Drawn.BatchRows.Missed.Held
 	f.Counters.Rows.Add(n)
 	f.Counters.Held.Add(held)
 	return n - held

@@ -182,6 +182,7 @@ func (h *History) SetSpans(stale, start int64) {
 		stale = Forever
 	}
 	h.config.Stale, h.config.Start = stale, start
+	h.entries.expire(h.updated) // as a saved state has no entry that nobody may read
 }
 
 // Close frees the tables; further calls do nothing.

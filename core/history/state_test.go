@@ -45,6 +45,20 @@ func ofPolicy(policy string) Config {
 
 var policies = []string{Gradient, Performance, All}
 
+// TestStateAfterALifeIsCut: a state that is saved when entries live for less time from now on has none that are older.
+func TestStateAfterALifeIsCut(t *testing.T) {
+	h, c := lived(t, ofPolicy(Gradient)), ofPolicy(Gradient)
+	live := h.entries.live
+	c.Stale = 2
+	h.SetSpans(c.Stale, c.Start)
+	require.Less(t, h.entries.live, live)
+	require.Positive(t, h.entries.live)
+	verify(t, h)
+	again := newHistory(t, c, 0)
+	require.NoError(t, again.Restore(h.Save()))
+	require.Equal(t, h.Stats(), again.Stats())
+}
+
 // TestStateRoundTrip: a state is restored whole, over whatever is there.
 func TestStateRoundTrip(t *testing.T) {
 	for _, policy := range policies {

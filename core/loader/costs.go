@@ -25,7 +25,7 @@ func costsOf(m *draw.Sampling, d *sizing.Demand, of *sample.Sampler, g *sizing.G
 		FetchWorker: graph.ScratchBytes(d.HopEdges),
 		FetchBatch: graph.ScratchBytes(d.Edges) + batch.OwningBytes(&m.Options, d) +
 			batch.PaddingBytes(&m.Options, d.Nodes, d.Edges),
-		Lookup:       fetch.LookupBytes(max(d.Nodes, fetched(m, d))),
+		Lookup:       fetch.LookupBytes(max(d.Nodes, fetched(m, d))) + draw.MissedBytes(&m.Options, d.Nodes),
 		ResidentSlot: fetch.ResidentBytes, PlannedSlot: fetch.ResidentBytes,
 	}
 	if of != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"freshgo/core/draw"
+	"freshgo/core/history"
 	"freshgo/core/internal/explore"
 	"freshgo/core/mem"
 	"freshgo/core/ssd"
@@ -66,7 +67,7 @@ func TestHeldRowsAreLeftOut(t *testing.T) {
 							var present int64
 							for i, b := range got {
 								for typ := range f.names {
-									present += f.putTogether(t, l, typ, owners[typ], want[i], b)
+									present += f.putTogether(t, l, typ, owners[typ], b)
 								}
 								require.Equal(t, want[i].arrays, b.arrays, "batch %d", i)
 							}
@@ -94,6 +95,50 @@ func (f *form) someHeld(share float64) (held []int32, owners [][]int64) {
 		held, owners = append(held, some...), append(owners, of)
 	}
 	return held, owners
+}
+
+// TestHeldRowsOfPrunedBatches: put together, batches that a history has pruned equal the batches of a loader whose
+// consumer holds no rows, also where plans are made for the rows that pruning leaves, and rows that pruning leaves
+// unread are zeros.
+func TestHeldRowsOfPrunedBatches(t *testing.T) {
+	d := someDataset()
+	d.turnLoops()
+	for _, f := range forms(d) {
+		s, g := f.store(t, ssd.OS), f.graph(t)
+		for _, fraction := range []float64{0.7, 1} { // with 1, pruning is known ahead
+			o := f.withHistory(f.options(), history.Gradient)
+			o.History.GradFraction, o.Prefetch = fraction, 5
+			want, plain := [][]*seen{}, f.train(t, open(t, g, o))
+			for epoch := range int64(3) {
+				want = append(want, plain.epochOf(epoch))
+			}
+			kinds := explore.Part(t, fmt.Sprint(f, fraction), []string{"belady", "degree", "lru", "none"})
+			for _, kind := range some(f, kinds...) {
+				for _, share := range []float64{0, 0.3, 1} {
+					t.Run(fmt.Sprintf("%s %v %s, %v held", f, fraction, kind, share), func(t *testing.T) {
+						o := o
+						o.Cache, o.FeatureCache, o.Superbatch = kind, f.rooms()[2], 10
+						held, owners := f.someHeld(share)
+						o.Held = held
+						r := f.train(t, open(t, draw.OpenStore(s), o))
+						r.owners = owners
+						for epoch := range want {
+							got := r.epochOf(int64(epoch))
+							for k, b := range got {
+								r.requirePlainCounts(want[epoch][k], b)
+							}
+							requireSame(t, want[epoch], got)
+						}
+						require.Equal(t, plain.hits, r.hits)
+						st := r.l.Stats()
+						require.Equal(t, share > 0, st.Held > 0)
+						require.Equal(t, st.Rows, st.Held+st.Hits+st.Packed+st.Misses, "%+v", st)
+						require.Equal(t, share == 1, st.Rows == st.Held)
+					})
+				}
+			}
+		}
+	}
 }
 
 // TestHeldRowsSaveReads holds that rows of the consumer take no place in a cache that
@@ -154,7 +199,7 @@ func TestSeedsAlone(t *testing.T) {
 
 // putTogether makes the node tensors of a type whole, as a consumer does, takes their places away and counts the rows
 // that were his.
-func (f *form) putTogether(t *testing.T, l *Loader, typ int, owners []int64, want, b *seen) (present int64) {
+func (f *form) putTogether(t *testing.T, l *Loader, typ int, owners []int64, b *seen) (present int64) {
 	t.Helper()
 	nodeName := l.draw.Parts.Schema.NodeName
 	places := nodeName(typ, draw.PlaceName)
@@ -168,8 +213,7 @@ func (f *form) putTogether(t *testing.T, l *Loader, typ int, owners []int64, wan
 	for _, x := range f.nodes[typ] {
 		name := nodeName(typ, x.Name)
 		missed, width := b.arrays[name], rowBytes(x)
-		var whole []byte
-		used := map[int32]bool{}
+		whole, used := missed[:0:0], map[int32]bool{}
 		for _, p := range place {
 			if p >= 0 {
 				whole = append(whole, x.Rows[int(owners[p])*width:][:width]...)
@@ -179,11 +223,7 @@ func (f *form) putTogether(t *testing.T, l *Loader, typ int, owners []int64, wan
 			}
 		}
 		require.Len(t, used, len(missed)/width, "rows that nobody needs")
-		require.Equal(t, len(want.arrays[name]), len(whole))
-		if b.arrays[name] = whole; len(whole) == 0 {
-			b.arrays[name] = want.arrays[name] // empty, or nil
-		}
-		b.shapes[name] = want.shapes[name]
+		b.arrays[name], b.shapes[name] = whole, append([]int64{int64(len(place))}, x.RowShape...)
 	}
 	delete(b.arrays, places)
 	delete(b.shapes, places)

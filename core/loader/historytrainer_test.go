@@ -28,6 +28,8 @@ type trainer struct {
 	l     *Loader
 	stale int64
 	hits  int
+	// Of a consumer that holds rows: of each type, whose they are.
+	owners [][]int64
 }
 
 // withHistory adds a history, and a hop.
@@ -76,6 +78,9 @@ func (r *trainer) next() *seen {
 	require.NoError(r, err)
 	s := look(b)
 	b.Release()
+	for typ, owners := range r.owners {
+		r.f.putTogether(r.T, r.l, typ, owners, s)
+	}
 	r.check(s)
 	return s
 }

@@ -204,9 +204,8 @@ func (d *pruningDrawer) make(p *preparer, b *batch.Batch, worker *sample.Worker)
 		func() {}); err != nil {
 		return err
 	}
-	if places := p.drawn.TakeCut(); places != nil {
-		p.drawn.BatchRows.Cut(places)
-	}
+	p.drawn.TakeCut()
+	p.drawn.BatchRows.DropPruned()
 	if err := p.makeTensors(b); err != nil {
 		return err
 	}
@@ -299,7 +298,8 @@ func (d *windowDrawer) takeWhole(p *preparer, _ *batch.Batch) error {
 func (d *windowDrawer) takePruned(p *preparer, b *batch.Batch) error {
 	var failed error
 	err := p.drawn.Cut.Prune(p.epoch.ctx, b.Index, &p.drawn.Graph, int64(len(p.drawn.Request.Inputs)), func() {
-		failed = p.window.Adapt(&p.filler, p.drawn.TakeCut())
+		p.drawn.TakeCut()
+		failed = p.window.Adapt(&p.filler)
 	})
 	return cmp.Or(err, failed)
 }

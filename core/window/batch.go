@@ -104,12 +104,8 @@ func (w *Batch) unpack(f *fetch.Filler, t *sampled) error {
 	return t.again(ctx, &f.Drawn.Request, func(g *sample.Subgraph) { f.Drawn.Graph.CopyFrom(g) })
 }
 
-// cutToPlan lists the rows that are planned, and the rows that were not forecast. places are the places of nodes after
-// pruning; nil: the batch stays whole.
-func (w *Batch) cutToPlan(f *fetch.Filler, places []int32) {
-	if places != nil {
-		f.Drawn.BatchRows.MoveTo(places)
-	}
+// cutToPlan lists the rows that are planned, and the rows that were not forecast.
+func (w *Batch) cutToPlan(f *fetch.Filler) {
 	batch := w.super.batches[w.number-w.super.first]
 	if !batch.planned.known {
 		return // all that were drawn are planned
@@ -126,8 +122,8 @@ func (w *Batch) cutToPlan(f *fetch.Filler, places []int32) {
 }
 
 // Adapt reduces the planned step to the batch after pruning: see cutToPlan. Batches call it in their order.
-func (w *Batch) Adapt(f *fetch.Filler, places []int32) error {
-	w.cutToPlan(f, places)
+func (w *Batch) Adapt(f *fetch.Filler) error {
+	w.cutToPlan(f)
 	presence := w.inspector.cache.presence
 	if w.isFirst() { // rows that are read before this batch
 		err := w.super.plan.ReadAhead(f.Turns.Ctx, fetch.FillChunk, func(fills []plan.Fill, _ []plan.Extra) error {

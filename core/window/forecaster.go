@@ -167,7 +167,7 @@ func planForecast(r *draw.BatchRows, budget *mem.Budget, places []int32, known b
 	of, read := forecastRows{block, true}, 0
 	set := of.set()
 	for pos := range r.Rows {
-		if places[r.TensorRow(int32(pos))] >= 0 {
+		if places[r.NodeOf(int32(pos))] >= 0 {
 			set.Add(int64(pos))
 			read++
 		}

@@ -15,7 +15,9 @@
  * input_id              [seeds] or [links]        always: positions of the seeds, or links, in the caller's list
  * num_sampled_nodes     [hops + 1]                `subgraph_type` 0: new nodes of each hop
  * num_sampled_edges     [hops]                    `subgraph_type` 0: edges of each hop
- * NAME of a node tensor [nodes, ...], its dtype   always: the rows of n_id; with `held`, of nodes that are not held
+ * NAME of a node tensor [nodes, ...], its dtype   always: the rows of n_id; with `held`, of nodes that are not held,
+ *                                                 and behind them, if the batch is pruned and has nodes whose rows
+ *                                                 are not read, a row of zeros for all of these
  * NAME of an edge tensor [edges, ...], its dtype  not with `walks`: the rows of e_id
  * edge_weight           [edges] float32           not with `no_edge_weight`; `sampler` "labor": weights that
  *                                                 estimate the mean over all neighbours; `walks`: visits

@@ -64,12 +64,13 @@ def features(levels: Levels, x: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_of(levels: Levels) -> dict[str, Tensor | None]:
-    """Return which nodes of the batch are in the table of level 0, by node type; None: all in their order."""
+    """Return which nodes of the batch are in the table of level 0, by node type; None: all in their order, as where no
+    layer has hits."""
     read: dict[str, Tensor | None] = {}
+    hits = any(hit is not None and hit.numel() for hit in levels.hit)
     for node_type, table in split(levels, 0, levels.nodes[0]).items():
         nodes = levels.nodes_of[node_type]
-        all_in_order = table.numel() == nodes and torch.equal(table, torch.arange(nodes, device=table.device))
-        read[node_type] = None if all_in_order else table
+        read[node_type] = table if hits or table.numel() < nodes else None
     return read
 
 

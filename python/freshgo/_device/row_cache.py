@@ -110,9 +110,9 @@ def choose(source: Source, policy: Resolved, options: LoaderOptions, n_bytes: in
     if policy.scores is not None:
         scores = policy.scores
     else:
-        ranking: LoaderOptions = {**options, "cache": policy.name}
+        ranking: LoaderOptions = {**options, "cache": policy.name, "history": None}
         if policy.name not in METRICS:
-            ranking = {**options, "cache": "oracle", "presc_epochs": AUTO}
+            ranking = {**ranking, "cache": "oracle", "presc_epochs": AUTO}
         scores = native_loader.hotness(source.native, source.types.total, ranking)
     if len(parts) == 1:
         return hottest(scores, min(source.types.total, 2**31 - 1, n_bytes // max(width, 1)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -113,6 +114,8 @@ class Entries:
     def leave(self, why: str) -> None:
         """Keep nothing of this model."""
         self.left = why
+        if self._exported is not None and self._exported[1].dtype is None:
+            self._exported = None  # its memory is free for others
         self._warn_idle()
 
     def _warn_idle(self) -> None:
@@ -136,7 +139,32 @@ class Entries:
                 stacklevel=checks.caller(),
             )
         self._bind_age()
+        if self.settings.outside:
+            self.buffer()  # before a cache of rows takes what is left
         return True
+
+    def carry(self) -> Callable[[], bool]:
+        """Return what goes on from here in the next native loader of the loader. It returns False, and does nothing,
+        where the memory of that one is divided so that the history prunes other batches."""
+        lag = self._lag()
+        if lag is None:
+            return lambda: self._lag() is None
+        self.write()
+        decisions, before = self.native.history_save(), self.buffer()
+
+        def go_on() -> bool:
+            if self._lag() != lag:
+                return False
+            self._bind_age()
+            self.native.history_restore(decisions)
+            self.buffer().take(before)
+            return True
+
+        return go_on
+
+    def _lag(self) -> int | None:
+        """Return the lag of the native loader; None where it keeps nothing."""
+        return int(self.native.history_stats()["lag"]) if self.active else None
 
     def _bind_age(self) -> None:
         """Let the library know the age that errors allow."""
@@ -152,11 +180,21 @@ class Entries:
         native = self.native
         if self._exported is None or self._exported[0] is not native:
             raw = native.history_buffer()
-            if raw is None:
-                n_bytes = int(native.history_stats()["bytes"])
-                raw = torch.empty(n_bytes, dtype=torch.uint8, device=self.settings.device)
-            self._exported = (native, Buffer(raw))
+            self._exported = (native, Buffer(self._outside() if raw is None else raw))
         return self._exported[1]
+
+    def _outside(self) -> torch.Tensor:
+        """Return the memory of a buffer on another device, which is the loader's, whatever native loader it has."""
+        if self._exported is not None:
+            return self._exported[1].raw
+        n_bytes = int(self.native.history_stats()["bytes"])
+        try:
+            return torch.empty(n_bytes, dtype=torch.uint8, device=self.settings.device)
+        except torch.cuda.OutOfMemoryError as error:
+            raise InvalidArgumentError(
+                f"the history's buffer of {format_size(n_bytes)} does not fit into the free memory of "
+                f"{self.settings.device}: give History(memory=) less, or the device_cache of the loader ({error})"
+            ) from error
 
     def keep(self, step: Step) -> None:
         """Keep the stable rows of a batch after its backward pass.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from freshgo._batch.structure import Levels
+from freshgo._history.crossing import Fetched
 from freshgo.errors import FormatError
 
 _POINTS = 1024
@@ -85,6 +87,7 @@ class Estimation:
 
     def __init__(self) -> None:
         self._sums = torch.zeros(self._BINS, 4, dtype=torch.float64)  # rows, cosine, compared in length, relative error
+        self._coming: deque[Fetched] = deque()  # what is not in the sums yet
 
     def add(self, level: int, exact: Tensor, stored: Tensor, age: Tensor) -> None:
         """Compare rows ``[n, width]`` of ages ``[n]``, in iterations."""
@@ -95,15 +98,23 @@ class Estimation:
         cosine = torch.where(both > 0, (exact * stored).sum(1) / both, (length == other).double())
         known = (length > 0).double()  # else there is no relative error
         relative = torch.where(length > 0, (stored - exact).norm(dim=1) / length, 0.0)
-        values = torch.stack([torch.ones_like(cosine), cosine, known, relative], 1).cpu()
-        finite = values.isfinite().all(1)
-        bins = age.cpu().clamp(min=1).double().log2().floor().long()
-        self._sums.index_add_(0, bins[finite], values[finite])
+        self._coming.append(Fetched(torch.stack([torch.ones_like(cosine), cosine, known, relative, age.double()], 1)))
+        self._take(wait=False)
+
+    def _take(self, *, wait: bool) -> Tensor:
+        """Add up what has arrived, with ``wait`` all of it, and return the sums."""
+        while self._coming and (wait or self._coming[0].arrived()):
+            values, age = torch.split(self._coming[0].wait(), [4, 1], 1)
+            self._coming.popleft()
+            finite = values.isfinite().all(1)
+            bins = age[:, 0].clamp(min=1).log2().floor().long()
+            self._sums.index_add_(0, bins[finite], values[finite])
+        return self._sums
 
     def rows(self) -> list[dict[str, float]]:
         """For every age that was met: its bounds, the number of rows, and the means."""
         result = []
-        for power, (rows, cosine, known, relative) in enumerate(self._sums.tolist()):
+        for power, (rows, cosine, known, relative) in enumerate(self._take(wait=True).tolist()):
             if rows:
                 result.append(
                     {
@@ -120,7 +131,7 @@ class Estimation:
         """Return the age up to which the relative error is within ``_GROWTH`` of that of the youngest entries, and how
         many times that error the next older ones have; None: at no age that was met it is more."""
         youngest = 0.0
-        for power, (_, _, known, relative) in enumerate(self._sums.tolist()):
+        for power, (_, _, known, relative) in enumerate(self._take(wait=True).tolist()):
             if known < _ENOUGH:
                 continue
             error = relative / known
@@ -132,10 +143,11 @@ class Estimation:
 
     def save(self) -> Tensor:
         """A state."""
-        return self._sums.clone()
+        return self._take(wait=True).clone()
 
     def load(self, state: Any) -> None:
         """Go on from a saved state."""
         if not isinstance(state, Tensor) or state.shape != self._sums.shape or state.dtype != self._sums.dtype:
             raise FormatError("history state: 'error' must be sums by age")
         self._sums = state.clone()
+        self._coming.clear()

@@ -248,8 +248,10 @@ def gcn_coefficients(levels: Levels, level: int, dtype: torch.dtype, add_self_lo
     assert degree is not None  # as of every homogeneous graph
     if add_self_loops:
         degree = degree + 1 if levels.loops is None else degree - levels.loops + 1
+        if levels.loops is not None:  # else there is nothing to take out, and a device need not be asked
+            edge_index = edge_index[:, edge_index[0] != edge_index[1]]
         loops = torch.arange(block.num_dst, device=edge_index.device)
-        edge_index = torch.cat([edge_index[:, edge_index[0] != edge_index[1]], loops.expand(2, -1)], 1)
+        edge_index = torch.cat([edge_index, loops.expand(2, -1)], 1)
     # Autocast's half precision cannot count: the coefficients are rounded, not the degrees.
     wide = torch.promote_types(dtype, torch.float32)
     scale = degree.index_select(0, levels.nodes[level]).to(wide).pow(-0.5)

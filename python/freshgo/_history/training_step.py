@@ -13,6 +13,7 @@ from torch import Tensor
 from freshgo._args.types import EdgeType
 from freshgo._batch import tables
 from freshgo._batch.structure import Levels
+from freshgo._history.crossing import Fetched, sent
 from freshgo.errors import DTypeError, InvalidArgumentError
 
 
@@ -74,6 +75,12 @@ class Buffer:
                 "with a new History for another model"
             )
 
+    def take(self, other: Buffer) -> None:
+        """Take over the embeddings of another buffer of this size."""
+        self.dtype, self.width, self.widths = other.dtype, other.width, dict(other.widths)
+        if self.raw is not other.raw:
+            self.raw.copy_(other.raw)
+
     def learn(self, parts: Sequence[Tensor], level: int) -> None:
         """Take note of how wide the parts of a level are; where some types are absent there may be fewer."""
         now = tuple(part.size(1) for part in parts)
@@ -101,11 +108,15 @@ class Unwritten:
         buffer = self.buffer
         if buffer.dtype is None:
             buffer.dtype, buffer.width = self.dtype, self.width
-        for level, (parts, (rows, slots)) in enumerate(zip(self.rows, admitted, strict=False), 1):
-            if not rows.numel():  # as where nothing was judged
+        if not any(rows.numel() for rows, _ in admitted):  # as where nothing was judged
+            return
+        both = [of for pair in admitted for of in pair]
+        there = iter(torch.split(sent(torch.cat(both), buffer.raw.device), [of.numel() for of in both]))
+        for level, parts in enumerate(self.rows[: len(admitted)], 1):
+            rows, slots = next(there), next(there)
+            if not rows.numel():
                 continue
             buffer.learn(parts, level)
-            rows, slots = rows.to(buffer.raw.device), slots.to(buffer.raw.device)
             every = rows.numel() == parts[0].size(0)
             if every:  # in their order, they need not be gathered
                 slots = torch.empty_like(slots).index_copy_(0, rows, slots)
@@ -298,30 +309,27 @@ class Step:
         if len(dtypes) > 1:
             raise DTypeError(f"hidden layers must compute one dtype to share a buffer, got {sorted(map(str, dtypes))}")
         width = max((sum(part.size(1) for part in self.seen[level].rows) for level in self.kept), default=0)
-        return dtypes.pop(), width, [self._norms(level) for level in range(1, self.levels.num_layers)]
+        return dtypes.pop(), width, self._norms()
 
     def rows(self) -> list[list[Tensor]]:
         """Return the parts of the computed rows of each kept hidden level."""
         return [self.seen[level].rows if level in self.kept else [] for level in range(1, self.levels.num_layers)]
 
-    def _norms(self, level: int) -> tuple[Tensor, Tensor]:
-        if level not in self.kept:  # which is not judged
-            return torch.empty(0), torch.empty(0)
-        computed, hit = self.levels.computed[level], self.levels.hit[level]
-        gradient = self.seen[level].gradient
-        assert computed is not None
-        assert hit is not None
-        if self._keeps.aggregates:  # which enter whatever their gradients are, and leave for none
-            return torch.zeros(computed.numel()), torch.empty(0)
-        if gradient is None:  # the loss does not depend on this layer
-            norms = torch.zeros(computed.numel() + hit.numel())
-            return norms[: computed.numel()], norms[computed.numel() :]
-        if gradient.is_sparse:
-            gradient = gradient.to_dense()
-        # Half precision is squared and summed in float32: 256 squared is too large for float16.
-        wide = torch.promote_types(gradient.dtype, torch.float32)
-        norms = torch.linalg.vector_norm(gradient, dim=1, dtype=wide).to(torch.float32)
-        return norms.index_select(0, computed).cpu(), norms.index_select(0, hit).cpu()
+    def _norms(self) -> list[tuple[Tensor, Tensor]]:
+        """Return the norms on the host, which waits for the backward pass, once, where gradients decide."""
+        counts, found = [], []
+        for level in range(1, self.levels.num_layers):
+            computed, hit = self.levels.computed[level], self.levels.hit[level]
+            assert computed is not None
+            assert hit is not None
+            judged = level in self.kept
+            # Aggregates enter whatever their gradients are, and leave for none.
+            counts += [computed.numel() * judged, hit.numel() * (judged and not self._keeps.aggregates)]
+            if judged and not self._keeps.aggregates:
+                found.append(_norms_of(self.seen[level].gradient, computed, hit))
+        norms = Fetched(torch.cat(found)).wait() if found else torch.zeros(sum(counts), dtype=torch.float32)
+        each = iter(torch.split(norms, counts))
+        return list(zip(each, each, strict=True))
 
     def forget(self) -> None:
         """Let go of what the step held."""
@@ -335,6 +343,18 @@ def _table(h: Tensor, computed: Tensor, hit: Tensor, stored: Tensor) -> Tensor:
     table = h.new_empty(computed.numel() + hit.numel(), h.size(1))
     table.index_copy_(0, hit, stored)
     return table.index_copy_(0, computed, h)
+
+
+def _norms_of(gradient: Tensor | None, computed: Tensor, hit: Tensor) -> Tensor:
+    """Return the gradient norms (float32) of the computed rows of a table, then of the hits."""
+    if gradient is None:  # the loss does not depend on this layer
+        return torch.zeros(computed.numel() + hit.numel(), dtype=torch.float32, device=computed.device)
+    if gradient.is_sparse:
+        gradient = gradient.to_dense()
+    # Half precision is squared and summed in float32: 256 squared is too large for float16.
+    wide = torch.promote_types(gradient.dtype, torch.float32)
+    norms: Tensor = torch.linalg.vector_norm(gradient, dim=1, dtype=wide).to(torch.float32)
+    return norms.index_select(0, torch.cat([computed, hit]))
 
 
 def _version(tensor: Tensor) -> Any:

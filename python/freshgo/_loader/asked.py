@@ -152,7 +152,7 @@ class Asked:
         """Whether a loader that nobody gave a cache on the device may have one. An order of batches that is made for
         the cache in memory stays as it was when the loader was opened."""
         drawn = self.draws == "device"
-        others = self.history is not None or drawn or self.options["pad"] or self.options["reorder"] != 0
+        others = drawn or self.options["pad"] or self.options["reorder"] != 0
         return self.device is not None and not others and self.ranks.share is None and self.ranks.features is None
 
     def _check_together(self, device: object) -> None:
@@ -166,8 +166,6 @@ class Asked:
             raise InvalidArgumentError(
                 f"device_cache needs a CUDA device, such as device='cuda', got device={device!r}"
             )
-        if self.device_cache is not None and self.history is not None:
-            raise InvalidArgumentError("device_cache and history cannot be used together: give the loader one of them")
         if self.options["no_edge_ids"] and self.history is not None:
             raise InvalidArgumentError(
                 "history prunes edges by the e_id of batches: it cannot be used with return_edge_id=False"

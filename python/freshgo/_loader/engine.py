@@ -163,7 +163,7 @@ class Engine:
         self.delivery.stop()
         self._batch_maker.begin(share)
         if mode == "train" and not self.on_demand and self.delivery.due(within=False):
-            self.openings.refit()
+            self._refit(share)
         native = self.openings.ready()
         self.order.check()
         native.take(share.members())
@@ -176,6 +176,18 @@ class Engine:
                 batches = self._workers.batches(cast(NativeBatches, batches), self.assembler.arranged)
         count = share.count(native.num_batches)
         return Started(batches, count - left, count)
+
+    def _refit(self, share: Share) -> None:
+        """Let the device choose the rows that it holds. A history goes on as it was: where it could not with these
+        rows, the device holds none."""
+        go_on = None if self._history is None else self._history.entries.carry()
+        self.openings.refit()
+        if go_on is None:
+            return
+        self.openings.ready().take(share.members())
+        if not go_on():
+            self.openings.change(**self.delivery.unfit()).take(share.members())
+            go_on()
 
     def stop(self) -> None:
         """End the work of the library and of the transform's threads."""

@@ -144,6 +144,11 @@ class Settings:
     probe_every: int
     """Every ``probe_every``-th iteration is not pruned and brings probes; 0: none."""
 
+    @property
+    def outside(self) -> bool:
+        """Whether the buffer is no part of the loader's memory."""
+        return self.device is not None and self.device.type != "cpu"
+
     def members(self) -> dict[str, Any]:
         """The members of ``fg_history_options``."""
         return {
@@ -155,7 +160,7 @@ class Settings:
             "start_epochs": self.start.epochs,
             "policy": self.policy,
             "memory": self.memory,
-            "outside": self.device is not None and self.device.type != "cpu",
+            "outside": self.outside,
             "aggregates": self.aggregates,
             "levels": self.levels,
             "probe_every": self.probe_every,

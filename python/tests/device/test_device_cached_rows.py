@@ -17,7 +17,6 @@ from oracle import assert_batches_equal
 import freshgo
 from freshgo import Loader, errors
 from freshgo._device import row_cache
-from freshgo.history import History
 
 CPU = torch.device("cpu")
 GIVEN: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 64, "shuffle": True, "seed": 3}
@@ -192,9 +191,3 @@ def test_a_cache_that_the_device_has_no_room_for(graph: dict[str, Any], monkeypa
     monkeypatch.setattr(row_cache.DeviceCache, "fill", full)
     with pytest.raises(errors.InvalidArgumentError, match=r"device_cache of 4.9 KiB does not fit .*: give less, .*3 G"):
         Loader(graph, **GIVEN, device="cuda", device_cache=5000)
-
-
-def test_a_device_cache_and_history_exclude_each_other(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("freshgo.loader.open_source", None)  # nothing is opened before
-    with pytest.raises(errors.InvalidArgumentError, match="device_cache and history cannot be used together"):
-        Loader(store_path, **GIVEN, device="cuda", device_cache="1MiB", history=History())

@@ -17,7 +17,6 @@ import freshgo
 from freshgo import LinkLoader, Loader
 from freshgo._device import fitting, mover, row_cache
 from freshgo.errors import BudgetError
-from freshgo.history import History
 
 CPU = torch.device("cpu")
 REAL = mover.CudaStreams
@@ -231,7 +230,6 @@ def test_memory_of_the_host_that_is_too_small(
         {"device_cache": None},
         {"device_cache": 0},
         {"pad": True},
-        {"history": History()},
         {"cache": freshgo.Belady(reorder=True)},
         {"device": None},
     ],

@@ -19,7 +19,7 @@ from test_gpu_loader import GIVEN, WIDE, losses, wide_rows
 from test_gpu_operators import CASES, ROWS, graph
 from torch import Tensor
 
-from freshgo import Loader, errors, ops
+from freshgo import History, Loader, errors, ops
 from freshgo.nn import accelerate, record
 
 MILLISECONDS = 2_000_000  # in cycles of a GPU, or so
@@ -100,6 +100,28 @@ def test_an_epoch_waits_for_nothing(kind: str, cache: str | None) -> None:
                     torch.nn.functional.cross_entropy(out, batch.y[: batch.batch_size]).backward()
                     optimizer.step()
     ops.check()
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("kind", ["GraphSAGE", "GCN", "GIN"])
+@pytest.mark.parametrize("cache", [None, "100kB"])
+def test_an_epoch_with_a_history_waits_for_nothing(kind: str, cache: str | None) -> None:
+    nets = pytest.importorskip("torch_geometric.nn")
+    data = random_graph()
+    source, target = data["edge_index"]
+    source[source == target] = (source[source == target] + 1) % 3000  # GCN counts edges from nodes to themselves
+    model, history = getattr(nets, kind)(24, 16, num_layers=2, out_channels=7).cuda(), History(device="cuda")
+    history.attach(model)
+    with Loader(data, **GIVEN, device="cuda", device_cache=cache, history=history) as loader:
+        for epoch in range(2):
+            loader.set_epoch(epoch)
+            with no_waiting():
+                for batch in loader:
+                    out = model(batch.x, batch.edge_index)[: batch.batch_size]
+                    torch.nn.functional.cross_entropy(out, batch.y[: batch.batch_size]).backward()
+                    history.update()
+        assert sum(layer["hits"] for layer in history.stats()["layers"]) > 0
+    history.detach()
 
 
 @pytest.mark.usefixtures("gpu")
