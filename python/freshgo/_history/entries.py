@@ -146,14 +146,14 @@ class Entries:
     def carry(self) -> Callable[[], bool]:
         """Return what goes on from here in the next native loader of the loader. It returns False, and does nothing,
         where the memory of that one is divided so that the history prunes other batches."""
-        lag = self._lag()
+        lag = _lag(self)
         if lag is None:
-            return lambda: self._lag() is None
+            return lambda: _lag(self) is None
         self.write()
         decisions, before = self.native.history_save(), self.buffer()
 
         def go_on() -> bool:
-            if self._lag() != lag:
+            if _lag(self) != lag:
                 return False
             self._bind_age()
             self.native.history_restore(decisions)
@@ -161,10 +161,6 @@ class Entries:
             return True
 
         return go_on
-
-    def _lag(self) -> int | None:
-        """Return the lag of the native loader; None where it keeps nothing."""
-        return int(self.native.history_stats()["lag"]) if self.active else None
 
     def _bind_age(self) -> None:
         """Let the library know the age that errors allow."""
@@ -180,21 +176,12 @@ class Entries:
         native = self.native
         if self._exported is None or self._exported[0] is not native:
             raw = native.history_buffer()
-            self._exported = (native, Buffer(self._outside() if raw is None else raw))
+            if raw is None and self._exported is not None:
+                raw = self._exported[1].raw  # on another device it is the loader's, whatever native loader it has
+            elif raw is None:
+                raw = _allocated(int(native.history_stats()["bytes"]), self.settings)
+            self._exported = (native, Buffer(raw))
         return self._exported[1]
-
-    def _outside(self) -> torch.Tensor:
-        """Return the memory of a buffer on another device, which is the loader's, whatever native loader it has."""
-        if self._exported is not None:
-            return self._exported[1].raw
-        n_bytes = int(self.native.history_stats()["bytes"])
-        try:
-            return torch.empty(n_bytes, dtype=torch.uint8, device=self.settings.device)
-        except torch.cuda.OutOfMemoryError as error:
-            raise InvalidArgumentError(
-                f"the history's buffer of {format_size(n_bytes)} does not fit into the free memory of "
-                f"{self.settings.device}: give History(memory=) less, or the device_cache of the loader ({error})"
-            ) from error
 
     def keep(self, step: Step) -> None:
         """Keep the stable rows of a batch after its backward pass.
@@ -259,7 +246,7 @@ class Entries:
         if not self.active or self.left is not None:
             why = self.idle or "with p_grad=0 or t_stale=0"
             raise InvalidArgumentError(f"there is nothing to forecast, as nothing is kept: {why}")
-        counts = native.history_forecast(*self._open_loader().upcoming(), self._hops - 1)
+        counts = native.history_forecast(*_opened(self).upcoming(), self._hops - 1)
         found = dict(zip(("rows", "plain_rows", "edges", "plain_edges"), counts, strict=False))
         layers = zip(counts[4::2], counts[5::2], strict=True)
         return {**found, "layers": [{"hits": hits, "misses": misses} for hits, misses in layers]}
@@ -281,7 +268,7 @@ class Entries:
         if self.active:
             self.write()
             state |= saved_state.entries(self.native, self.buffer())
-            state["rank"], state["bound"] = self._open_loader().rank(take=False), self._bound
+            state["rank"], state["bound"] = _opened(self).rank(take=False), self._bound
         state["checksum"] = saved_state.checksum(state)
         return state
 
@@ -292,7 +279,7 @@ class Entries:
             pass  # it was saved before there was a loader
         elif self.active:
             self._restore(state)
-            self._open_loader().rewind()  # the epoch that ran has ended: iter() goes on with it
+            _opened(self).rewind()  # the epoch that ran has ended: iter() goes on with it
         else:
             self._pending = state
         self.trail, self.estimation = trail, estimation
@@ -306,7 +293,7 @@ class Entries:
     def _restore(self, state: dict[str, Any]) -> None:
         if not self.active:
             raise InvalidArgumentError(f"the state has entries, and this history keeps nothing: {self.idle}")
-        rank = self._open_loader().rank(take=True)
+        rank = _opened(self).rank(take=True)
         if repr(state.get("rank")) != repr(rank):
             raise InvalidArgumentError(
                 f"the state is that of rank {state.get('rank')} (number, of how many), this is rank {rank}: every rank "
@@ -316,11 +303,6 @@ class Entries:
         self._bound = state.get("bound")
         self._bind_age()
         saved_state.restore(state, self.native, self.buffer())
-
-    def _open_loader(self) -> Feeder:
-        loader = self.loader
-        assert loader is not None  # as something is kept
-        return loader
 
     def described(self) -> dict[str, Any]:
         """Return the options, as a saved state has them."""
@@ -336,3 +318,25 @@ class Entries:
             "lag": s.lag,
             "probe_every": s.probe_every,
         }
+
+
+def _opened(entries: Entries) -> Feeder:
+    loader = entries.loader
+    assert loader is not None  # as something is kept
+    return loader
+
+
+def _lag(entries: Entries) -> int | None:
+    """Return the lag of the native loader; None where it keeps nothing."""
+    return int(entries.native.history_stats()["lag"]) if entries.active else None
+
+
+def _allocated(n_bytes: int, settings: Settings) -> torch.Tensor:
+    """Return the memory of a buffer on another device."""
+    try:
+        return torch.empty(n_bytes, dtype=torch.uint8, device=settings.device)
+    except torch.cuda.OutOfMemoryError as error:
+        raise InvalidArgumentError(
+            f"the history's buffer of {format_size(n_bytes)} does not fit into the free memory of {settings.device}: "
+            f"give History(memory=) less, or the device_cache of the loader ({error})"
+        ) from error

@@ -163,7 +163,8 @@ class Engine:
         self.delivery.stop()
         self._batch_maker.begin(share)
         if mode == "train" and not self.on_demand and self.delivery.due(within=False):
-            self._refit(share)
+            carry = None if self._history is None else self._history.entries.carry
+            _refit(self.openings, self.delivery, carry, share)
         native = self.openings.ready()
         self.order.check()
         native.take(share.members())
@@ -177,25 +178,10 @@ class Engine:
         count = share.count(native.num_batches)
         return Started(batches, count - left, count)
 
-    def _refit(self, share: Share) -> None:
-        """Let the device choose the rows that it holds. A history goes on as it was: where it could not with these
-        rows, the device holds none."""
-        go_on = None if self._history is None else self._history.entries.carry()
-        self.openings.refit()
-        if go_on is None:
-            return
-        self.openings.ready().take(share.members())
-        if not go_on():
-            self.openings.change(**self.delivery.unfit()).take(share.members())
-            go_on()
-
-    def stop(self) -> None:
-        """End the work of the library and of the transform's threads."""
-        if self._workers is not None:
+    def stop(self, *, transform: bool = True) -> None:
+        """End the work of the library, and of the transform's threads if ``transform``."""
+        if transform and self._workers is not None:
             self._workers.stop()
-        self._stop_library()
-
-    def _stop_library(self) -> None:
         self.delivery.stop()
         self._tables.leave()
         self._batch_maker.stop()
@@ -282,7 +268,7 @@ class Engine:
         """Make the next ``iter`` begin ``epoch`` at a batch, and end the running one."""
         with self.at.lock:
             self.at.end()
-            self._stop_library()
+            self.stop(transform=False)
             self.at.move(epoch, batch)
 
     # For the loader.
@@ -345,6 +331,21 @@ class Engine:
         raise DTypeError(
             "a Loader cannot be pickled or sent to another process: open one there, and carry over state_dict()"
         )
+
+
+def _refit(
+    openings: Openings, device: delivery.Delivery, carry: Callable[[], Callable[[], bool]] | None, share: Share
+) -> None:
+    """Let the device choose the rows that it holds. A history goes on as it was, by ``carry``: where it could not with
+    these rows, the device holds none."""
+    go_on = None if carry is None else carry()
+    openings.refit()
+    if go_on is None:
+        return
+    openings.ready().take(share.members())
+    if not go_on():
+        openings.change(**device.unfit()).take(share.members())
+        go_on()
 
 
 class Driven(Protocol):
