@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -79,6 +80,7 @@ type transfer struct {
 	priced     bool // costs can be estimated
 	load       Load // the weights of costs
 	regionBits uint // of row numbers within a region (see sample)
+	fineBits   uint // and within the smallest one
 }
 
 // room is the number of rows that fit into packs.
@@ -93,16 +95,14 @@ func newTransfer(c *Config) transfer {
 	record := c.recordBytes()
 	t := transfer{config: c, room: room{c.PackMemory / record, c.PackFile / record}}
 	t.priced = len(c.Tables) > 0 && c.Device.PageSeconds > 0
-	perPage := 1
+	fewest, most := ssd.PageBytes, 1 // on a page
 	for i, l := range c.Tables {
 		if rowsPerPage(l) > 1 {
 			t.share(i)
 		}
-		perPage = max(perPage, rowsPerPage(l))
+		fewest, most = min(fewest, max(rowsPerPage(l), 1)), max(most, rowsPerPage(l))
 	}
-	for regionPages*perPage>>t.regionBits > 1 {
-		t.regionBits++
-	}
+	t.regionBits, t.fineBits = uint(bits.Len(uint(regionPages*most-1))), uint(bits.Len(uint(finePages*fewest-1)))
 	for _, m := range methods {
 		if m.String() == c.Transfer {
 			t.forced = &m

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -370,4 +371,27 @@ func TestBytesAreCertain(t *testing.T) {
 	}
 	d.ReadBytesPerSecond = 0
 	require.InDelta(t, 2+1e9*4e-6/ssd.PageBytes, few.certain(d), 1e-9, "by the page where no rate is known")
+}
+
+// TestSamplesAreBounded: a sample of rows of which hundreds share a page in a narrow table has at most twice the rows
+// that it is meant to have, in memory that no budget counts.
+func TestSamplesAreBounded(t *testing.T) {
+	const numRows, width = 400_000, 20_000
+	trace := wide(explore.Rand(t, 51, 51), 60, width, numRows)
+	c := testConfig(numRows, 100, "auto")
+	c.Tables = []ssd.Layout{
+		{RowBytes: 256, RowsPerPage: 16, NumRows: numRows}, {RowBytes: 8, RowsPerPage: 512, NumRows: numRows},
+	}
+	c.RowBytes, c.PackFile = 264, 1<<40
+	p, err := New(mem.NewBudget(0), c)
+	require.NoError(t, err)
+	defer p.Close()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s, err := p.Plan(context.Background(), 0, InMemory(trace[:40]), InMemory(trace[40:]))
+	require.NoError(t, err)
+	runtime.ReadMemStats(&after)
+	s.Release()
+	const each = 8*5 + 24 + 2*16 // a row while the slice grows, and its other fields
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2*sampleMost*each+4<<20))
 }
