@@ -1,10 +1,6 @@
 package plan
 
-import (
-	"unsafe"
-
-	"freshgo/core/internal/asm"
-)
+import "freshgo/core/internal/asm"
 
 // entry is the slot of a cached row, and the access that needs the row next, with packedBit, and with touchedBit where
 // a step of the plan has read or written the slot.
@@ -13,15 +9,14 @@ type entry struct{ slot, use uint32 }
 // touchedBit marks uses, and slots, in the pass over the steps.
 const touchedBit = 1 << 31
 
-// chunk is a part of a bucket, of four cache lines: who walks through a bucket waits for memory once in perChunk
-// entries.
+// chunk is a part of a bucket, as large as a cache line: each batch of a horizon has one that no budget counts.
 type chunk struct {
 	entries [perChunk]entry
 	below   uint32 // the chunk that was filled before, or none
 	n       uint32 // entries; chunks below the first are full
 }
 
-const perChunk = 31
+const perChunk = 7
 
 // numChunks is the number of chunks of the residency: those below the first ones, which are full.
 func numChunks(capacity int64) int64 { return capacity/perChunk + 1 }
@@ -95,8 +90,7 @@ func (k *buckets) pop(batch uint32) entry {
 // ask prefetches a chunk that will be needed next, if there is one.
 func (k *buckets) ask(at uint32) {
 	if at != none {
-		// unsafe: the chunk is only prefetched
-		asm.PrefetchRange(unsafe.Pointer(&k.chunks[at]), int(size[chunk]()))
+		asm.Prefetch(k.chunks, []uint32{at})
 	}
 }
 

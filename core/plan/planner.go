@@ -75,7 +75,7 @@ func (c *Config) check() error {
 }
 
 // StateBytes returns the memory that a planner takes from the budget from New to Close: 12 bytes for 64 rows of the
-// graph, and 20.3 for each slot.
+// graph, and 21 for each slot.
 func StateBytes(numRows, capacity int64) int64 {
 	return residencyBytes(numRows, min(capacity, numRows))
 }

@@ -17,7 +17,7 @@ import (
 // open, when that package divided the memory itself; since then the address table of a cache spans all node
 // types, buffers that are kept are bounded by the memory of batches, divisions are chosen by what an epoch moves,
 // what ranking takes for a while is given back, plans have no tables for types behind the last one with rows, four
-// bytes, then three and then one less for each slot, and words for the rows that they know where these are few.
+// bytes and then three less for each slot, and words for the rows that they know where these are few.
 type recorded struct {
 	Request Request
 	Graph   Graph
