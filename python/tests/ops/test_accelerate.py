@@ -16,6 +16,7 @@ import torch
 from seeds import seed as seed_of
 from torch import Tensor, nn
 from torch._inductor import cpp_builder as inductor
+from torch.autograd import forward_ad
 
 from freshgo import Loader, ops
 from freshgo._batch.structure import recall
@@ -87,6 +88,26 @@ def test_training_after_inference_mode_over_the_same_edges(kind: str, from_loade
     with torch.inference_mode():
         torch.testing.assert_close(call(layers[1], x), call(layers[0], x), rtol=1e-3, atol=1e-4)
     compare(layers, call, x)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_transforms_and_forward_mode_differentiate_layers(kind: str) -> None:
+    torch.manual_seed(seed_of(0))
+    x, tangent, edge_index = torch.randn(60, 16), torch.randn(60, 16), torch.randint(60, (2, 400))
+
+    def forward(layer: Any) -> Tensor:
+        with forward_ad.dual_level():
+            found = forward_ad.unpack_dual(layer(forward_ad.make_dual(x, tangent), edge_index)).tangent
+        assert found is not None
+        return found
+
+    theirs, ours = pair(LAYERS[kind]())
+    for transform in (
+        lambda layer: torch.func.jvp(lambda rows: layer(rows, edge_index), (x,), (tangent,)),
+        lambda layer: torch.func.grad(lambda rows: layer(rows, edge_index).square().sum())(x),
+        forward,
+    ):
+        torch.testing.assert_close(transform(ours), transform(theirs), rtol=1e-3, atol=1e-4)
 
 
 def test_a_layer_whose_root_weight_was_cleared() -> None:
