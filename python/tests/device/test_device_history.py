@@ -17,8 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import freshgo
 from freshgo import History, Loader, errors
 from freshgo._device import fitting
-from freshgo._history import crossing, estimation, training_step
-from freshgo._history.entries import Entries
+from freshgo._history import crossing, entries, estimation, training_step
 from freshgo._loader.openings import Openings
 from freshgo._native.options import Settings
 
@@ -163,18 +162,18 @@ def test_where_memory_would_change_what_is_pruned_the_device_holds_nothing(
 ) -> None:
     room_for(monkeypatch, 700)
     want, _ = trained(graph, input_nodes="train")
-    lag, change = Entries._lag, Openings.change
+    lag, change = entries._lag, Openings.change
     calls, changed = [], []
 
-    def lags(entries: Entries) -> int | None:
-        calls.append(lag(entries))
+    def lags(of: entries.Entries) -> int | None:
+        calls.append(lag(of))
         return 100 if len(calls) == 2 else calls[-1]  # in the loader that was opened with fewer rows
 
     def changes(openings: Openings, **more: Any) -> Any:
         changed.append(more)
         return change(openings, **more)
 
-    monkeypatch.setattr(Entries, "_lag", lags)
+    monkeypatch.setattr(entries, "_lag", lags)
     monkeypatch.setattr(Openings, "change", changes)
     got, stats = trained(graph, input_nodes="train", device="cuda")
     assert calls == [calls[0]] * 3
