@@ -122,13 +122,7 @@ func TestHeldRowsOfPrunedBatches(t *testing.T) {
 						o.Held = held
 						r := f.train(t, open(t, draw.OpenStore(s), o))
 						r.owners = owners
-						for epoch := range want {
-							got := r.epochOf(int64(epoch))
-							for k, b := range got {
-								r.requirePlainCounts(want[epoch][k], b)
-							}
-							requireSame(t, want[epoch], got)
-						}
+						r.requireEpochs(want)
 						require.Equal(t, plain.hits, r.hits)
 						st := r.l.Stats()
 						require.Equal(t, share > 0, st.Held > 0)

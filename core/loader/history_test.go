@@ -55,13 +55,7 @@ func TestHistoryDecidesAlike(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s lag %d %s %s", f, lag, o.Cache, o.Transfer), func(t *testing.T) {
 					r := f.train(t, open(t, draw.OpenStore(s), o))
-					for epoch := range want {
-						got := r.epochOf(int64(epoch))
-						for k, b := range got {
-							r.requirePlainCounts(want[epoch][k], b)
-						}
-						requireSame(t, want[epoch], got)
-					}
+					r.requireEpochs(want)
 					require.Equal(t, reference.hits, r.hits)
 					st := r.l.Stats()
 					require.Equal(t, st.Rows, st.Hits+st.Packed+st.Misses, "%+v", st)
@@ -69,6 +63,17 @@ func TestHistoryDecidesAlike(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// requireEpochs trains epochs from the first one on, and compares their batches.
+func (r *trainer) requireEpochs(want [][]*seen) {
+	for epoch := range want {
+		got := r.epochOf(int64(epoch))
+		for k, b := range got {
+			r.requirePlainCounts(want[epoch][k], b)
+		}
+		requireSame(r.T, want[epoch], got)
 	}
 }
 

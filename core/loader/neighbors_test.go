@@ -237,13 +237,7 @@ func TestListsWithHistory(t *testing.T) {
 	reference := f.train(t, open(t, f.graph(t), o))
 	o.NeighborCache, o.Cache, o.Workers = f.listBytes(t, s, o)/3, "degree", 2
 	r := f.train(t, open(t, draw.OpenStore(s), o))
-	for epoch := range int64(2) {
-		want, got := reference.epochOf(epoch), r.epochOf(epoch)
-		for i := range got {
-			r.requirePlainCounts(want[i], got[i])
-		}
-		requireSame(t, want, got)
-	}
+	r.requireEpochs([][]*seen{reference.epochOf(0), reference.epochOf(1)})
 	require.NotEmpty(t, r.l.draw.Lists)
 	require.Positive(t, r.hits)
 }

@@ -36,7 +36,6 @@ const missLeft = cache.Miss - 1
 
 // leavers collects rows that leave the cache, or are not admitted, with a known next use.
 type leavers struct {
-	end    uint32 // the first access of the batches ahead
 	wanted bool
 	depth  uint32
 	events []leaver     // for the current batch; with room for all rows of the widest
@@ -61,7 +60,7 @@ func (l *leavers) note(now, then, use uint32, from int32) (word uint32) {
 		return 0
 	}
 	access := use & accessMask
-	ahead := access >= l.end
+	ahead := int(access) >= l.currentEnd()
 	if ahead {
 		word = access + 1
 	}

@@ -66,10 +66,10 @@ const (
 	regionPages = 256
 	minRegions  = 64
 
-	// sampleMost bounds the rows of a sample whose regions have many, each of which takes 24 bytes and 16 for each table:
-	// regions are halved then, down to finePages of the table with the fewest rows on a page, and half of the least number
-	// will do. 2M nodes of two types, whose labels share a page by 512, had samples of 1.3M rows without it, 150 MB that
-	// no budget knew.
+	// sampleMost bounds the rows of a sample. A row takes 24 bytes, and 16 for each table. Where regions have more rows,
+	// they are halved, down to finePages of the table with the fewest rows on a page, and half of minRegions is enough.
+	// Without the bound a graph of 2M nodes, with 512 labels on a page, had samples of 1.3M rows: 150 MB that no budget
+	// counted.
 	sampleMost = 1 << 17
 	finePages  = 64
 

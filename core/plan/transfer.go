@@ -182,7 +182,6 @@ func (p *Planner) window(h *horizon, s *Superplan) *window {
 	c := &w.cold
 	c.horizon, c.cached, c.passing.budget = h, p.cached, p.budget
 	c.leave = leavers{
-		end:    uint32(h.currentEnd()),
 		wanted: w.considers(func(m method) bool { return m.forward }) && w.room.total() > 0,
 		depth:  uint32(p.config.Depth), horizon: h, budget: p.budget, ahead: make(positionSets, len(h.batches)-h.current),
 	}

@@ -373,8 +373,8 @@ func TestBytesAreCertain(t *testing.T) {
 	require.InDelta(t, 2+1e9*4e-6/ssd.PageBytes, few.certain(d), 1e-9, "by the page where no rate is known")
 }
 
-// TestSamplesAreBounded: a sample of rows of which hundreds share a page in a narrow table has at most twice the rows
-// that it is meant to have, in memory that no budget counts.
+// TestSamplesAreBounded: where hundreds of rows share a page of a narrow table, a sample has at most twice sampleMost
+// rows, in memory that no budget counts.
 func TestSamplesAreBounded(t *testing.T) {
 	const numRows, width = 400_000, 20_000
 	trace := wide(explore.Rand(t, 51, 51), 60, width, numRows)

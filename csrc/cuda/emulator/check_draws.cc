@@ -153,5 +153,5 @@ void check_draws() {
   for (int i = 0; i < 2 * FGC_CHUNK + 77; i++) many.targets.push_back(below(50));
   check_hop(many, 5);
   check_hop({{3, 4}, {1, -1, 0, 2, 1}, 2, false, 64}, 6); /* no nodes, which have no edges */
-  check_hop({{3, 4}, {1, -2, 0, -1, 1}, 2, false, 64, true}, 6); /* of which one pads */
+  check_hop({{3, 4}, {1, -2, 0, -1, 1}, 2, false, 64, true}, 6); /* no nodes; one pads */
 }

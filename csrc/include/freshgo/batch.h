@@ -103,7 +103,7 @@ typedef struct fg_stored_list {
   FG_IN void *data; /* NULL without edges */
   int64_t n_bytes;
   int32_t bits;     /* of an element: 32 or 64; ids, which are not negative, may have fewer, one behind the other from
-                       the lowest bit on, in words of four bytes, two of which follow them */
+                       the lowest bit on, in words of four bytes; two more words follow */
   int32_t reserved; /* zero */
 } fg_stored_list;
 

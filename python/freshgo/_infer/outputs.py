@@ -63,12 +63,12 @@ class Output:
         if isinstance(self.target, str):
             self._remote = Remote(self.target, overwrite=self._overwrite)
         elif self.target.exists():
+            if not self._overwrite:
+                raise StoreExistsError(17, OVERWRITE, str(self.target))
             self._check_there(self.target)
 
     def _check_there(self, target: Path) -> None:
-        """Refuse to replace what is at the target unless the user says so and rows may have been written there."""
-        if not self._overwrite:
-            raise StoreExistsError(17, OVERWRITE, str(target))
+        """Refuse to replace what no call can have written at the target."""
         if self._store.node_types and not _is_results(target):
             what = "is no directory of rows by node type, so it is not replaced: name another path"
             raise StoreExistsError(17, what, str(target))
@@ -171,8 +171,7 @@ class Stored(Output):
                     )
 
     def _check_there(self, target: Path) -> None:
-        if not self._overwrite:
-            raise StoreExistsError(17, OVERWRITE, str(target))
+        """Leave it to the conversion, which replaces stores alone."""
 
     def publish(self, made: Mapping[str, Made], memory: int, report: Progress | None) -> None:
         nodes = {}

@@ -65,7 +65,7 @@ class HistoryCalls:
         return abi.read_json("fg_history_stats", self._handle())
 
     def history_forecast(self, epoch: int, done: int, layers: int) -> list[int]:
-        """Predict what the history does in an epoch of which ``done`` batches have been made, by hidden layer: see
+        """Predict what the history does in an epoch after its first ``done`` batches, by hidden layer: see
         ``freshgo/history.h``."""
         counts = (ctypes.c_int64 * (4 + 2 * layers))()
         arguments = (self._handle(), epoch, done, layers, POLL_MS, counts)
