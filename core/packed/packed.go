@@ -130,36 +130,64 @@ func Put[T uint32 | int64](p *Packer, numbers []T) {
 		numbers = numbers[1:]
 	}
 	if beyond := 3*wordBits/int(p.array.width) + 2; len(numbers) > beyond && p.array.width <= narrowWidth {
-		putBytes(p, numbers[:len(numbers)-beyond])
-		numbers = numbers[len(numbers)-beyond:]
+		whole := (len(numbers) - beyond) &^ 7
+		putEights(p, numbers[:whole])
+		numbers = numbers[whole:]
 	}
 	for _, n := range numbers {
 		p.one(uint64(n))
 	}
 }
 
-// putBytes is Put by whole bytes: it writes eight at a time, up to seven of them beyond the numbers. So three words of
-// numbers must follow: the last word may be shared.
-func putBytes[T uint32 | int64](p *Packer, numbers []T) {
-	data, at, held, acc, width := p.array.data, uint64(p.word)*wordBits/8, p.bits, p.acc, p.array.width
-	for len(numbers) > 0 {
-		next, bits := uint64(numbers[0]), width
-		if width <= pairWidth && held < 8 && len(numbers) > 1 { // two at a time: each step waits for the one before
-			next |= uint64(numbers[1]) << (width & 63)
-			numbers, bits = numbers[1:], 2*width
+// putEights is Put of whole eights of numbers. They take as many bytes as a number has bits, so that each eight begins
+// at the same bit of its byte. It writes eight bytes at a time, up to seven of them beyond the numbers: three words of
+// numbers must follow, since the last word may be shared.
+func putEights[T uint32 | int64](p *Packer, numbers []T) {
+	data, width, acc, at := p.array.data, p.array.width, p.acc, uint64(p.word)*wordBits/8
+	binary.LittleEndian.PutUint64(data[at:], acc)
+	at, acc = at+p.bits/8, acc>>(p.bits&^7)
+	held := p.bits % 8 // bits of acc that are of numbers before
+	if width <= pairWidth {
+		acc = putPairs(data[at:], acc, held, width, numbers)
+		at += uint64(len(numbers)) / 8 * width
+	} else {
+		bits := held
+		for _, n := range numbers {
+			acc |= uint64(n) << (bits & 63)
+			binary.LittleEndian.PutUint64(data[at:], acc)
+			bits += width
+			at += bits / 8
+			acc >>= bits &^ 7 & 63
+			bits %= 8
 		}
-		numbers = numbers[1:]
-		acc |= next << (held & 63)
-		binary.LittleEndian.PutUint64(data[at:], acc)
-		held += bits
-		at += held / 8
-		acc >>= held &^ 7 & 63
-		held %= 8
 	}
 	p.word = int64(at * 8 / wordBits)
 	before := at * 8 % wordBits // bits of the word that are written
 	p.acc = uint64(p.array.words[p.word])&(1<<before-1) | acc<<before
 	p.bits = before + held
+}
+
+// putPairs puts eights behind the held bits of acc, and returns what is left of them. Each pair waits for the bits that
+// the pair before leaves of a byte, and for nothing else: 1.3 ns a number in place of 2.2 with a loop over the pairs.
+func putPairs[T uint32 | int64](data []byte, acc, held, width uint64, numbers []T) uint64 {
+	first, second, third := held+2*width, held+4*width, held+6*width // bits at which pairs begin
+	drop, next, last := first&^7&63, (second&^7-first&^7)&63, (third&^7-second&^7)&63
+	rest := (held + 8*width - third&^7) &^ 7 & 63
+	each := width & 63
+	for ; len(numbers) >= 8; numbers = numbers[8:] {
+		of := (*[8]T)(numbers)
+		acc |= (uint64(of[0]) | uint64(of[1])<<each) << (held & 63)
+		binary.LittleEndian.PutUint64(data, acc)
+		acc = acc>>drop | (uint64(of[2])|uint64(of[3])<<each)<<(first&7)
+		binary.LittleEndian.PutUint64(data[first/8:], acc)
+		acc = acc>>next | (uint64(of[4])|uint64(of[5])<<each)<<(second&7)
+		binary.LittleEndian.PutUint64(data[second/8:], acc)
+		acc = acc>>last | (uint64(of[6])|uint64(of[7])<<each)<<(third&7)
+		binary.LittleEndian.PutUint64(data[third/8:], acc)
+		acc >>= rest
+		data = data[width:]
+	}
+	return acc
 }
 
 // one puts a number.

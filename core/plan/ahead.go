@@ -65,7 +65,7 @@ func everywhere(uint32) bool { return true }
 // access.) Then it calls keep as eachAhead does.
 func (u nextUses) settle(keep func(row, access, mark uint32) bool) {
 	for b := u.buckets.used.max(); b != none; b = u.buckets.used.max() {
-		for u.buckets.first[b].n > 0 {
+		for u.buckets.filled[b] > 0 {
 			u.cached.queue.push(u.buckets.pop(b).slot)
 		}
 		u.buckets.used.clear(b)

@@ -52,9 +52,27 @@ type leaver struct {
 	from   int32
 }
 
-// note records that a row leaves at batch now which batch then needs next, for use. It is set aside if packs of earlier
-// plans do not hold it, and the pack that it goes to is complete in time. What only a batch ahead needs is returned, as
-// a word for the table of the residency; else 0.
+// sets reports whether note sets a row aside: packs of earlier plans do not hold it, and the pack that it goes to is
+// complete in time.
+func (l *leavers) sets(now, then, use uint32) bool {
+	return l.wanted && use&packedBit == 0 && then-now > l.depth
+}
+
+// ask prefetches the bit that note sets.
+func (l *leavers) ask(now, then, use uint32) {
+	access := use & accessMask
+	switch {
+	case !l.sets(now, then, use):
+	case int(access) < l.currentEnd():
+		asm.Prefetch(l.left, []uint32{access >> 6})
+	case l.ahead[int(then)-l.current] != nil:
+		set := mem.Slice[uint64](l.ahead[int(then)-l.current])
+		asm.Prefetch(set, []uint32{(access - l.offsets[then]) >> 6})
+	}
+}
+
+// note records that a row leaves at batch now which batch then needs next, for use. What only a batch ahead needs is
+// returned, as a word for the table of the residency; else 0.
 func (l *leavers) note(now, then, use uint32, from int32) (word uint32) {
 	if use&packedBit != 0 {
 		return 0
@@ -64,7 +82,7 @@ func (l *leavers) note(now, then, use uint32, from int32) (word uint32) {
 	if ahead {
 		word = access + 1
 	}
-	if l.wanted && then-now > l.depth {
+	if l.sets(now, then, use) {
 		l.events = append(l.events, leaver{access, from})
 		l.counts[then]++
 		if ahead {
@@ -77,30 +95,57 @@ func (l *leavers) note(now, then, use uint32, from int32) (word uint32) {
 	return word
 }
 
-// aheads lists rows that leave and that only batches ahead need, up to a block. Their words are prefetched together.
-type aheads struct {
-	n           int
-	rows, words [block]uint32
+// leaving lists rows that leave in a step, up to a block. What is looked up of them, and noted, is prefetched together:
+// each lies in memory that no processor cache holds.
+type leaving struct {
+	n         int
+	then, use [block]uint32 // the batch that needs each next, and its access there, which add has of slots alone
+	from      [block]int32
 }
 
-// add adds a row with its word.
-func (a *aheads) add(r *residency, row, word uint32) {
-	a.rows[a.n], a.words[a.n] = row, word
-	if a.n++; a.n == block {
-		a.store(r)
+// add adds the row of a slot, or of a miss at the complement of from.
+func (l *leaving) add(p *belady, b, then, use uint32, from int32) {
+	l.then[l.n], l.use[l.n], l.from[l.n] = then, use, from
+	if l.n++; l.n == block {
+		l.note(p, b)
 	}
 }
 
-// store puts the words into the table, and empties the block. The table then has the first access of batches ahead to
-// the row, as to a row that no batch of the superbatch needs (see eachAhead).
-func (a *aheads) store(r *residency) {
-	var buffer [block]uint32
-	at := r.places(a.rows[:a.n], buffer[:])
-	asm.Prefetch(r.words, at)
-	for i, place := range at {
-		r.words[place] = a.words[i]
+// note notes the rows, and empties the block. The table of the residency then has the first access of batches ahead to
+// rows that only these need, as to rows that no batch of the superbatch needs (see eachAhead).
+func (l *leaving) note(p *belady, b uint32) {
+	var slots, positions, rows, words, buffer [block]uint32
+	for k, from := range l.from[:l.n] {
+		if from < 0 {
+			positions[k] = uint32(^from)
+		} else {
+			slots[k] = uint32(from)
+		}
 	}
-	a.n = 0
+	asm.Prefetch(p.cached.held, slots[:l.n])
+	asm.Prefetch(p.next, positions[:l.n])
+	asm.Prefetch(p.rows, positions[:l.n])
+	for k, from := range l.from[:l.n] {
+		if from < 0 {
+			rows[k], l.use[k] = p.rows[^from], p.next[^from]
+		} else {
+			rows[k] = p.cached.held[from] - 1
+		}
+		p.leave.ask(b, l.then[k], l.use[k])
+	}
+	n := 0
+	for k, from := range l.from[:l.n] {
+		if word := p.leave.note(b, l.then[k], l.use[k], from); word != 0 {
+			rows[n], words[n] = rows[k], word
+			n++
+		}
+	}
+	at := p.cached.places(rows[:n], buffer[:])
+	asm.Prefetch(p.cached.words, at)
+	for k, place := range at {
+		p.cached.words[place] = words[k]
+	}
+	l.n = 0
 }
 
 // step plans batch b of the superbatch. A move into a slot that nothing needs before it (see Prologue.Fill) has the
@@ -178,27 +223,23 @@ func (p *belady) evict(b uint32, excess int64) {
 			p.used.set(then)
 		}
 	}
-	var ahead aheads
+	var out leaving
 	for ; excess > 0; excess-- {
 		then := p.used.max()
 		if i := p.entrants[then]; i != none {
 			p.entrants[then] = p.queued[i]
 			p.queued[i] = rejected
-			if word := p.leave.note(b, then, p.next[i], ^int32(i)); word != 0 {
-				ahead.add(p.cached, p.rows[i], word)
-			}
+			out.add(p, b, then, none, ^int32(i))
 		} else {
 			e := p.pop(then)
 			p.freed = append(p.freed, e.slot|e.use&touchedBit)
-			if word := p.leave.note(b, then, e.use, int32(e.slot)); word != 0 {
-				ahead.add(p.cached, p.cached.held[e.slot]-1, word)
-			}
+			out.add(p, b, then, e.use, int32(e.slot))
 		}
-		if p.first[then].n == 0 && p.entrants[then] == none {
+		if p.filled[then] == 0 && p.entrants[then] == none {
 			p.used.clear(then)
 		}
 	}
-	ahead.store(p.cached)
+	out.note(p, b)
 }
 
 // admit lets in those misses that were not rejected, and others as far as slots were free to begin with.

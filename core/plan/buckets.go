@@ -12,8 +12,8 @@ const touchedBit = 1 << 31
 // chunk is a part of a bucket, as large as a cache line: each batch of a horizon has one that no budget counts.
 type chunk struct {
 	entries [perChunk]entry
-	below   uint32 // the chunk that was filled before, or none
-	n       uint32 // entries; chunks below the first are full
+	below   uint32 // the chunk that was filled before, or none; chunks below the first are full
+	beyond  uint32 // the one below that, which is prefetched meanwhile, or none
 }
 
 const perChunk = 7
@@ -26,6 +26,7 @@ func numChunks(capacity int64) int64 { return capacity/perChunk + 1 }
 // be evicted, so that earlier cached rows stay on ties.
 type buckets struct {
 	first    []chunk  // by batch
+	filled   []uint32 // by batch: entries of its first chunk
 	deepest  []uint32 // by batch: the last of the chunks below, if there are any
 	chunks   []chunk  // of the residency
 	top      uint32   // chunks from here on were never used
@@ -36,58 +37,69 @@ type buckets struct {
 
 func newBuckets(batches int, chunks []chunk) *buckets {
 	k := &buckets{
-		first: make([]chunk, batches), deepest: make([]uint32, batches), chunks: chunks, free: none,
-		entrants: make([]uint32, batches), used: newMaxset(batches),
+		first: make([]chunk, batches), filled: make([]uint32, batches), deepest: make([]uint32, batches),
+		chunks: chunks, free: none, entrants: make([]uint32, batches), used: newMaxset(batches),
 	}
 	for i := range k.first {
-		k.first[i].below, k.entrants[i] = none, none
+		k.first[i].below, k.first[i].beyond, k.entrants[i] = none, none, none
 	}
 	return k
 }
 
 func (k *buckets) push(e entry, batch uint32) {
-	c := &k.first[batch]
-	if c.n == perChunk {
-		k.bury(c, batch)
+	n := k.filled[batch]
+	if n == perChunk {
+		k.bury(batch)
+		n = 0
 	}
-	if c.n == 0 {
+	if n == 0 {
 		k.used.set(batch)
 	}
-	c.entries[c.n] = e
-	c.n++
+	k.first[batch].entries[n] = e
+	k.filled[batch] = n + 1
 }
 
 // bury moves the full first chunk of a bucket below.
-func (k *buckets) bury(c *chunk, batch uint32) {
-	at := k.free
+func (k *buckets) bury(batch uint32) {
+	at, c := k.free, &k.first[batch]
 	if at == none {
 		at = k.top
 		k.top++
 	} else {
 		k.free = k.chunks[at].below
-		k.ask(k.free)
+		k.ask(k.chunks[at].beyond)
 	}
 	if c.below == none {
 		k.deepest[batch] = at
 	}
 	k.chunks[at] = *c
-	c.below, c.n = at, 0
+	c.below, c.beyond = at, c.below
 }
 
 // pop removes the last entry of a bucket that has one.
 func (k *buckets) pop(batch uint32) entry {
-	c := &k.first[batch]
-	c.n--
-	e := c.entries[c.n]
-	if at := c.below; c.n == 0 && at != none {
-		*c = k.chunks[at]
-		k.chunks[at].below, k.free = k.free, at
-		k.ask(c.below)
+	c, n := &k.first[batch], k.filled[batch]-1
+	e := c.entries[n]
+	if at := c.below; n == 0 && at != none {
+		*c, n = k.chunks[at], perChunk
+		k.release(at, at)
+		k.ask(c.beyond)
 	}
+	k.filled[batch] = n
 	return e
 }
 
-// ask prefetches a chunk that will be needed next, if there is one.
+// release frees chunks, linked from the first to the last.
+func (k *buckets) release(first, last uint32) {
+	c := &k.chunks[last]
+	c.below, c.beyond = k.free, none
+	if k.free != none {
+		c.beyond = k.chunks[k.free].below
+	}
+	k.free = first
+}
+
+// ask prefetches a chunk that will be needed, if there is one.
 func (k *buckets) ask(at uint32) {
 	if at != none {
 		asm.Prefetch(k.chunks, []uint32{at})
@@ -98,14 +110,15 @@ func (k *buckets) ask(at uint32) {
 func (k *buckets) empty(batch uint32, visit func(entries []entry)) {
 	c := &k.first[batch]
 	k.ask(c.below)
-	visit(c.entries[:c.n])
+	k.ask(c.beyond)
+	visit(c.entries[:k.filled[batch]])
 	for at := c.below; at != none; at = k.chunks[at].below {
-		k.ask(k.chunks[at].below)
+		k.ask(k.chunks[at].beyond)
 		visit(k.chunks[at].entries[:])
 	}
 	if c.below != none {
-		k.chunks[k.deepest[batch]].below, k.free = k.free, c.below
+		k.release(c.below, k.deepest[batch])
 	}
-	c.below, c.n = none, 0
+	c.below, c.beyond, k.filled[batch] = none, none, 0
 	k.used.clear(batch)
 }
