@@ -20,6 +20,8 @@ const (
 	// unitEdges is the approximate number of edges of a unit, for the same reason, and unitTargets the most targets.
 	unitEdges   = 160
 	unitTargets = 64
+	// shortSpan is the number of elements that lie on two lines of a processor's cache at most, or nearly so.
+	shortSpan = 16
 	// pieceTargets is the number of spans that a thread looks up at a time. Arbitrary: a few microseconds.
 	pieceTargets = 256
 	// minThreadPieces is the least work for which a thread is started: starting takes a few microseconds, a piece three to
@@ -108,18 +110,44 @@ func drawUnit[I int32 | int64](h *hop, u int, t *thread, indices []I) error {
 		drawTrees(h, u, t, indices)
 		return nil
 	}
+	askShort(h, spans, indices)
 	skipped := h.skipped.from(t0)
 	for i, s := range spans {
 		out := h.pos[ptr[i]-h.from : ptr[i+1]-h.from]
 		draw(stream(absorb(uint64(h.key), uint64(nodes[i]))), s, all, replace, &t.set, out)
 		skipped = h.skipped.over(skipped, t0+i, out)
-		if asked := out[:min(len(out), unitEdges)]; h.relation.Packed != nil {
-			h.relation.Packed.Prefetch(asked)
-		} else {
-			asm.Prefetch(indices, asked)
+	}
+	for i, s := range spans {
+		if s.deg > shortSpan {
+			e0, e1 := ptr[i]-h.from, ptr[i+1]-h.from
+			ask(h, h.pos[e0:min(e1, e0+unitEdges)], indices)
 		}
 	}
 	return nil
+}
+
+// askShort prefetches both ends of the short spans of a unit, which have all their elements. A prefetch ends when its
+// address is translated, by a walk through tables in memory where the array is large. So prefetches follow one another:
+// among the work of draws a processor has room for two or three.
+func askShort[I int32 | int64](h *hop, spans []span, indices []I) {
+	var ends [2 * unitTargets]int64
+	n := 0
+	for _, s := range spans {
+		if s.deg > 0 && s.deg <= shortSpan {
+			ends[n], ends[n+1] = s.start, s.start+s.deg-1
+			n += 2
+		}
+	}
+	ask(h, ends[:n], indices)
+}
+
+// ask prefetches elements of indices, or of packed ones.
+func ask[I int32 | int64](h *hop, at []int64, indices []I) {
+	if h.relation.Packed != nil {
+		h.relation.Packed.Prefetch(at)
+	} else {
+		asm.Prefetch(indices, at)
+	}
 }
 
 // runResident draws a hop whose index array is in memory: indices, or where these are nil the packed ones of the
