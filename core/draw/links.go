@@ -163,13 +163,13 @@ func openRequester(ctx context.Context, m *Sampling) error {
 	o := m.Options.Links
 	if o == nil {
 		m.Seeds = NewInputNodes(m.Options.Seeds, m.Parts.NumNodes)
-		return nil
+		return fitOpened(m, "the times of input nodes", madeTimesBytes(m, m.Seeds.Count()))
 	}
 	of, err := m.Parts.LinkedRelation(o)
 	if err != nil {
 		return err
 	}
-	if err := fitLinks(m, o, &of); err != nil {
+	if err := fitOpened(m, "links", linksBytes(m, o, &of)); err != nil {
 		return err
 	}
 	g := &linkGraph{of: m, graph: graph.Opened{Store: m.Parts.Store, Budget: mem.NewBudget(0)}, stop: func() {}}
@@ -187,42 +187,6 @@ func openRequester(ctx context.Context, m *Sampling) error {
 	}
 	m.Seeds = LinkRequester{k}
 	m.OnClose(k.Close)
-	return nil
-}
-
-// leastRefused is the memory of links below which they are opened whatever the memory is: then the division fails, with
-// the smallest memory that works. Arbitrary.
-const leastRefused = 64 << 20
-
-// fitLinks returns a BudgetError if what links are opened by, before the memory is divided, takes more than offsets
-// leave. Its minimum is a bound: the rest is not known yet.
-func fitLinks(m *Sampling, o *links.Options, of *links.Relation) error {
-	limit := m.Options.Memory
-	if limit == 0 {
-		return nil
-	}
-	s, free, need := m.Parts.Schema, limit, int64(0)
-	for _, r := range s.stored() {
-		free -= r.OnDisk.IndptrBytes()
-	}
-	if o.Sources == nil {
-		r := &s.Relations[o.Relation]
-		numbered := !r.EdgeIDs.Identity()
-		if r.OnDisk != nil {
-			numbered = r.OnDisk.EdgeIDs != nil
-		}
-		need = links.EveryEdgeBytes(of.NumEdges, numbered)
-	}
-	if o.Strict && m.Options.TimeAttr == "" {
-		n := sample.Negatives{
-			NumSources: of.NumSources, NumTargets: of.NumTargets, Given: o.Triplets, Apart: of.Apart(),
-			Sources: o.SourceWeights, Targets: o.TargetWeights,
-		}
-		need += sample.StrictBytes(&n, of.NumEdges, int64(len(o.Sources)))
-	}
-	if need > free && need >= leastRefused {
-		return sizing.OpeningShort("links", need, limit-free, limit)
-	}
 	return nil
 }
 

@@ -325,6 +325,14 @@ func seedTimesBytes(m *Sampling) int64 {
 	return m.Seeds.Count() * 8
 }
 
+// madeTimesBytes returns the memory of the times of n seeds that the loader finds.
+func madeTimesBytes(m *Sampling, n int64) int64 {
+	if m.Options.TimeAttr == "" || m.Options.SeedTimes != nil {
+		return 0
+	}
+	return 8 * n
+}
+
 // allocSeedTimes makes room for the time of each seed.
 func allocSeedTimes(m *Sampling) error {
 	// Counted with indptr, see openIndptr.

@@ -10,11 +10,22 @@ import (
 	"freshgo/core/offsets"
 )
 
-// StrictBytes returns the most memory of staging that NewStrict takes, for negatives of a graph with a number of edges
-// and given links.
-func StrictBytes(n *Negatives, edges, links int64) int64 {
+// StrictBytes returns the memory that NewStrict takes, for negatives of a graph with a number of edges and given links,
+// but for the targets that it records of dense sources.
+func StrictBytes(n *Negatives, edges, links int64) (total int64) {
+	if links > 0 {
+		total = linkSetBytes(links)
+	}
+	if n.Timed() {
+		return total
+	}
+	return total + n.denseBytes(edges, links)
+}
+
+// denseBytes returns the memory of staging in which findDense counts.
+func (n *Negatives) denseBytes(edges, links int64) int64 {
 	switch {
-	case n.Timed() || n.sparse(edges, links):
+	case n.sparse(edges, links):
 		return 0
 	case n.Targets == nil:
 		return 8 * n.NumSources
@@ -45,7 +56,7 @@ func (s *Strict) findDense(
 	}
 	// For each source: the number of its taken targets and, unless all have the weight 1, their weight. Copies of an edge
 	// count repeatedly.
-	block, err := budget.Alloc(mem.Staging, StrictBytes(n, indptr.NumEdges(), int64(len(links.Sources))))
+	block, err := budget.Alloc(mem.Staging, n.denseBytes(indptr.NumEdges(), int64(len(links.Sources))))
 	if err != nil {
 		return err
 	}

@@ -228,12 +228,15 @@ type linkSet struct {
 	slots []uint32 // number + 1; 0: empty
 }
 
+// linkSetBytes returns the memory of a set of n links.
+func linkSetBytes(n int64) int64 { return 4 * int64(setSlots(int(max(n, 1)))) }
+
 func newLinkSet(budget *mem.Budget, links Links) (*linkSet, error) {
 	n := int64(len(links.Sources))
 	if n >= math.MaxUint32/2 {
 		return nil, fmt.Errorf("sample: strict negatives of %d links, expected fewer than 2^31: %w", n, ErrTooLarge)
 	}
-	block, err := budget.Alloc(mem.Topology, 4*int64(setSlots(int(max(n, 1)))))
+	block, err := budget.Alloc(mem.Topology, linkSetBytes(n))
 	if err != nil {
 		return nil, err
 	}

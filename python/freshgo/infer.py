@@ -127,8 +127,9 @@ def infer(
         depth: how many hops away the model reads, for ``fallback``: one for each message-passing layer, and one more
             where the degrees of neighbours count (GCN). It is tried on a small random graph first.
         memory: bytes, or a string such as ``"8GiB"``, for loading and for writing. The activations of a batch and the
-            model come on top. Where rows are only added up, 4 bytes a node are needed, 8 more for GCN, and 4 an edge
-            for an ``edge_weight`` that the store does not have by target (``weight_attr`` of :func:`convert`).
+            model come on top. Where rows are only added up, 4 bytes a node are needed, 8 more for GCN, and for an
+            ``edge_weight`` that the store does not have by target (``weight_attr`` of :func:`convert`) 4 an edge, and
+            while it is read twice its bytes.
         batch_size: nodes per batch. Layers that only add rows up compute more at a time where rows are short.
         device: where the model is; batches go there. None is the device of its first parameter, or the CPU.
         dtype: ``torch.float32`` or ``torch.float16``: the type of the rows of all layers on disk.

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 import numpy as np
 import torch
@@ -155,7 +155,7 @@ def fanouts(value: object, *, name: str = "num_neighbors") -> list[int]:
     """Return the neighbours per hop: 0 for none, or -1 for all."""
     if isinstance(value, Mapping):
         raise DTypeError(f"{name} must be a list of ints in a homogeneous graph, got a dict")
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray | Tensor):
+    if isinstance(value, str | bytes) or not (isinstance(value, Sequence) or _is_vector(value)):
         raise DTypeError(f"{name} must be a list of ints such as [15, 10, 5], got {shown(value)}")
     hops = [count(f"{name}[{hop}]", _item(fanout), None) for hop, fanout in enumerate(value)]
     for hop, fanout in enumerate(hops):
@@ -164,6 +164,11 @@ def fanouts(value: object, *, name: str = "num_neighbors") -> list[int]:
         if fanout > 2**63 - 1:
             raise InvalidArgumentError(f"{name}[{hop}] must be at most {2**63 - 1}, got {fanout}")
     return hops
+
+
+def _is_vector(value: object) -> TypeGuard[np.ndarray[Any, Any] | Tensor]:
+    """Whether an array has one dimension, and values."""
+    return isinstance(value, np.ndarray | Tensor) and value.ndim == 1 and not getattr(value, "is_meta", False)
 
 
 def _item(value: object) -> object:

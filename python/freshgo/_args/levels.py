@@ -49,7 +49,7 @@ class Levels:
         of: dict[str, Level] = {}
         lists: dict[Level, object] = {"node": node_level, "edge": edge_level, "graph": graph_level}
         for level, names in lists.items():
-            if isinstance(names, str) or not isinstance(names, Collection):
+            if isinstance(names, str) or not isinstance(names, Collection) or getattr(names, "ndim", 1) == 0:
                 raise DTypeError(f"{level}_level must be a list of names of tensors, got {checks.shown(names)}")
             for name in names:
                 if not isinstance(name, str):

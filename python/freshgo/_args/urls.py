@@ -93,8 +93,10 @@ def check_outside(path: Path) -> None:
     """Refuse to write at an absolute path inside the directory of a store: it goes when that store is replaced.
 
     Raises:
-        InvalidArgumentError: the path is inside a store; the message names it.
+        InvalidArgumentError: the path is inside a store, which the message names, or holds a zero character.
     """
+    if "\0" in str(path):  # Python's error would be of no class of ours
+        raise InvalidArgumentError(f"a path must not hold a zero character, got {str(path)!r}")
     for above in path.parents:
         if is_store(above):
             raise InvalidArgumentError(f"{path} is inside the store {above}: write it elsewhere")

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.types import Types
+from freshgo._infer.dtypes import of_edges
 from freshgo._infer.layers import Key, Work, ends_of
 from freshgo._traced.levels import EDGES, ROWS, tensors
 from freshgo._traced.recording import call_model
@@ -57,7 +58,7 @@ class Whole:
                 for key in self.types.edge_types:
                     part = batch[key] if named else batch
                     if of.tensor in part:
-                        edges[key, str(of.tensor)] = part[of.tensor]
+                        edges[key, str(of.tensor)] = of_edges(part[of.tensor])
         rows = {(node_type, str(name)): of for (node_type, name), of in work.rows.items()}
         targets = {}
         for node_type in self.types.node_types:

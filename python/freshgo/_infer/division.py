@@ -100,6 +100,8 @@ class Sizes:
     """Bytes of weights that are in memory."""
     reading: int
     """Bytes without which the input cannot be read."""
+    opening: int
+    """Bytes without which the weights cannot be read."""
 
 
 class Part(NamedTuple):
@@ -123,7 +125,7 @@ def divide(layers: Sequence[Part], sizes: Sizes, device: str | torch.device | No
     normed = any(layer.parts.norm is not None for layer in layers)
     fixed = offset_bytes(sizes.edges) * (sizes.nodes + 1) + (8 * sizes.nodes if normed else 0) + sizes.weights
     free = sizes.memory - fixed
-    least = max(4 * FLOAT * sizes.nodes + READING, sizes.reading)
+    least = max(4 * FLOAT * sizes.nodes + READING, sizes.reading, sizes.opening)
     if free < least:
         raise BudgetError(too_small(sizes.memory, fixed + least), fixed + least)
     working = min(int(free * WORKING), MOST_WORKING)

@@ -1,4 +1,5 @@
-"""What is said where a layer fails because its rows have another dtype than its parameters.
+"""The dtype in which layers are given tensors of edges, and what is said where a layer fails because its rows have
+another dtype than its parameters.
 
 Nothing is refused before a layer was called: it may convert its rows, or run under autocast.
 """
@@ -9,11 +10,17 @@ import contextlib
 from collections.abc import Collection, Iterator
 
 import torch
+from torch import Tensor
 
 from freshgo.errors import DTypeError, FreshgoError
 
 _WORDS = ("dtype", "datatype", "scalar type")
 """One of them is in every error of PyTorch's that is about dtypes which differ."""
+
+
+def of_edges(rows: Tensor) -> Tensor:
+    """Return rows of edges as layers are given them: floats as float32, as what layers add up."""
+    return rows.float() if rows.is_floating_point() else rows
 
 
 @contextlib.contextmanager

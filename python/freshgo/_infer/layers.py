@@ -11,6 +11,7 @@ from torch import Tensor, fx
 
 from freshgo._args import checks
 from freshgo._args.types import UNNAMED, EdgeType, Types
+from freshgo._infer.dtypes import of_edges
 from freshgo._infer.hop import Hop
 from freshgo._infer.norm import Norm
 from freshgo._infer.program import Program
@@ -157,8 +158,7 @@ def hop_of(program: Program, batch: Any, types: Types, degrees: Mapping[Norm, Te
     ends = ends_of(batch, types)
 
     def read(of: Level, name: str) -> Tensor:
-        rows: Tensor = _part(batch, of.of, named)[name]
-        return rows.float() if rows.dtype in (torch.float16, torch.bfloat16) else rows
+        return of_edges(_part(batch, of.of, named)[name])
 
     return Hop(targets, ends, lambda node: program.edges(node, read), degrees)
 

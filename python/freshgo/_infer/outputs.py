@@ -222,6 +222,12 @@ def output_of(out: Any, store: Store, types: list[str], *, overwrite: bool) -> O
     if suffix not in _KINDS:
         known = f"expected .npy, .parquet, or none for .npy{did_you_mean(suffix, filter(None, _KINDS))}"
         raise InvalidArgumentError(f"out={str(out)!r} has the suffix {suffix!r}, {known}; {_TENSOR}")
+    for node_type in types:
+        if "/" in node_type or "\0" in node_type or len(node_type.encode()) > _LONGEST:
+            raise InvalidArgumentError(
+                f"out={str(out)!r} has a file for each node type, and {checks.shown(node_type)} cannot be the name of "
+                f"one; {_TENSOR}"
+            )
     if isinstance(target, Path) and (target / MANIFEST).exists():
         raise InvalidArgumentError(f"out={str(out)!r} is a store, which is not replaced by rows of a model; {_TENSOR}")
     return _KINDS[suffix](store, target, overwrite=overwrite)
@@ -229,6 +235,9 @@ def output_of(out: Any, store: Store, types: list[str], *, overwrite: bool) -> O
 
 _KINDS: dict[str, type[Output]] = {"": Output, ".npy": Output, ".parquet": Parquet}
 """What suffixes of paths and URLs mean."""
+
+_LONGEST = 255 - len(Parquet.suffix)
+"""Bytes of a node type that a file system takes as the name of a file."""
 
 _TENSOR = "a tensor of a store is written by out=(store, name)"
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from freshgo._infer.dtypes import of_edges
 from freshgo._traced.levels import EDGES, ROWS
 from freshgo._traced.sample import Sample, counts, random_ends, random_rows
 from freshgo.errors import BudgetError
@@ -44,7 +45,8 @@ def sample_of(
     for key in edge_types:
         for name, info in (store[key] if store.node_types else store).tensors.items():
             if info.level == "edge" and name in edge_names:
-                edges[key, name] = found.like(key, name, info, ends[key].size(1), generator).to(device)
+                made = found.like(key, name, info, ends[key].size(1), generator)
+                edges[key, name] = of_edges(made).to(device)
     return Sample(nodes, ends, rows, edges)
 
 

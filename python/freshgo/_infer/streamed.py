@@ -18,7 +18,7 @@ from freshgo._infer.division import FLOAT, Part, Sizes, divide
 from freshgo._infer.dtypes import one_dtype
 from freshgo._infer.files import Moved
 from freshgo._infer.input import Input
-from freshgo._infer.lists import Lists, lists_in, lists_of
+from freshgo._infer.lists import Lists, lists_in, lists_of, opening_bytes
 from freshgo._infer.order import order_of
 from freshgo._infer.outputs import Made
 from freshgo._infer.relaid import write_by_place
@@ -49,11 +49,12 @@ class Streamed:
         assert stream is not None  # else passes are epochs
         self._task, self._store, self._norm, self._weight = task, store, stream.norm, stream.weight
         self._total = Moved()
-        apart = stream.weight is not None and store.weight_attr != stream.weight
         dtype = stream.segments[0].start.meta["value"].dtype
         self._input = Input(store, task.tensor, task.device, task.memory, self._total, dtype)
-        weights = FLOAT * store.num_edges if apart else 0
-        sizes = Sizes(count, store.num_edges, task.memory, task.dtype.itemsize, weights, self._input.least())
+        weights = opening = 0
+        if stream.weight is not None and store.weight_attr != stream.weight:
+            weights, opening = FLOAT * store.num_edges, opening_bytes(store, stream.weight)
+        sizes = Sizes(count, store.num_edges, task.memory, task.dtype.itemsize, weights, self._input.least(), opening)
         direct = stream.direct()
         layers = [
             Part(parts, stream.widths[place], stream.segments[place + 1].columns, direct and place == 0)

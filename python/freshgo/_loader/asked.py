@@ -117,7 +117,7 @@ class Asked:
                 "holds": workers + 1,  # those that are being transformed, beside the loop's
                 "subgraph_type": subgraph_type(given("subgraph_type"), history),
             },
-            left={name: value for name, value in _CHOSEN.items() if may_be_left[name] == value},
+            left={name: value for name, value in _CHOSEN.items() if may_be_left[name] is value},
             input_nodes=given("input_nodes"),
             order=order,
             sampling=drawn,

@@ -101,7 +101,7 @@ class ArrayList:
         code, bits = _DTYPES[layout.dtype]
         ndim = len(layout.shape)
         raw = header.Array(
-            name=_c_string(name),
+            name=c_string(name),
             dtype=header.DataType(code, bits, 1),
             ndim=ndim,
             pipe=layout.pipe,
@@ -185,7 +185,8 @@ def _layout(name: str, array: Array) -> _Layout:
     return _Layout(dtype, tuple(array.shape), tuple(array.strides), interface["data"][0])
 
 
-def _c_string(name: str) -> bytes:
+def c_string(name: str) -> bytes:
+    """Return the name of a tensor as the library takes it."""
     try:
         encoded = name.encode()
     except UnicodeEncodeError:

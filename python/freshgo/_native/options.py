@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from freshgo._native import header
+from freshgo._native.dlpack import c_string
 from freshgo.errors import InvalidArgumentError
 
 Struct = TypeVar("Struct", bound=ctypes.Structure)
@@ -60,7 +61,7 @@ def _converted(kind: Any, value: Any) -> Any:
     if value is None:
         return header.AUTO if kind in (ctypes.c_int32, ctypes.c_int64) else None
     if kind is ctypes.c_char_p:
-        return os.fsencode(value) if isinstance(value, os.PathLike) else value.encode()
+        return os.fsencode(value) if isinstance(value, os.PathLike) else c_string(value)
     if element is None:
         return value
     if isinstance(value, torch.Tensor):

@@ -15,7 +15,7 @@ import numpy as np
 
 from freshgo._args.arrays import NpyFile
 from freshgo._sources.opening import Opening
-from freshgo.errors import FormatError, StoreNotFoundError, StorePermissionError
+from freshgo.errors import FormatError, ReadError, StoreNotFoundError, StorePermissionError
 
 _CHUNK_BYTES = 4 << 20
 """About how much text is read at a time. Arbitrary."""
@@ -38,7 +38,7 @@ def read_csv(path: Path, opening: Opening, *, columns: int | None = None, intege
 
     Raises:
         FormatError: other text than numbers, rows of several lengths, a truncated file; the message names file and row.
-        StoreNotFoundError, StorePermissionError: it cannot be read.
+        StoreNotFoundError, StorePermissionError, ReadError: it cannot be read.
     """
     try:
         return _numbers(path, opening, np.dtype(np.int64), columns)
@@ -65,7 +65,7 @@ def read_counts(path: Path) -> list[int]:
     """Return the only column of a small file of counts."""
     try:
         return [int(float(row[0])) for row in read_words(path)]
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise FormatError(f"{path}: expected counts: {error}") from None
 
 
@@ -81,6 +81,8 @@ def _lines(path: Path) -> Iterator[str]:
         raise FormatError(f"{path}: not a whole gzip file, or a truncated one: {error}") from error
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: expected numbers as text: {error}") from None
+    except OSError as error:
+        raise ReadError(error.errno, error.strerror, str(path)) from error
 
 
 def _numbers(path: Path, opening: Opening, dtype: np.dtype[Any], columns: int | None) -> NpyFile:

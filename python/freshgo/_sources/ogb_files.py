@@ -185,7 +185,7 @@ def _csv_of_types(raw: Path, opening: Opening) -> dict[Any, Any]:
     for node_type, column in sorted(read_header(counts).items()):
         try:
             nodes[node_type] = {"num_nodes": _one([int(float(count)) for count in column], counts)}
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise FormatError(f"{counts}: expected counts: {error}") from None
         _csv_tensors(raw / "node-feat" / node_type, nodes[node_type], None, opening)
     edges: dict[Any, dict[str, Any]] = {}

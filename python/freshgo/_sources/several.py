@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,15 @@ from freshgo._args.named import transposed_file
 from freshgo._args.npy_files import read_npy_header
 from freshgo._args.urls import is_url, local_path
 from freshgo._sources.opening import Opening
-from freshgo.errors import DTypeError, FormatError, InvalidArgumentError, LibraryError, StoreNotFoundError
+from freshgo.errors import (
+    DTypeError,
+    FormatError,
+    InvalidArgumentError,
+    LibraryError,
+    ReadError,
+    StoreNotFoundError,
+    StorePermissionError,
+)
 
 _PIECE = 1 << 20
 """Bytes of rows that are read at a time."""
@@ -71,6 +80,7 @@ def edges_in(paths: Sequence[str | os.PathLike[str]], name: str, opening: Openin
     files with two columns of integers, the sources and the targets, in a copy beside the store."""
     parquet = [_is_path(path, _PARQUET) for path in paths]
     if all(parquet):
+        _check_local(paths, name)
         return _parquet([Path(local_path(os.fspath(path))) for path in paths], opening)
     if any(parquet):
         raise InvalidArgumentError(f"{name} lists .npy and Parquet files, expected files of one kind")
@@ -100,9 +110,8 @@ def _of_edges(key: object) -> bool:
 def _files(paths: Sequence[Any], name: str) -> list[NpyFile]:
     """Return the headers of ``.npy`` files."""
     files = []
+    _check_local(paths, name)
     for path in paths:
-        if is_url(path):
-            raise InvalidArgumentError(f"{name} lists URLs, expected local files: copy them first")
         if not _is_path(path, (".npy",)):
             raise InvalidArgumentError(
                 f"{name} lists {os.fspath(path)!r}, expected .npy files: edges alone are read from Parquet, "
@@ -110,6 +119,12 @@ def _files(paths: Sequence[Any], name: str) -> list[NpyFile]:
             )
         files.append(read_npy_header(Path(local_path(os.fspath(path)))))
     return files
+
+
+def _check_local(paths: Sequence[Any], name: str) -> None:
+    """Refuse URLs."""
+    if any(map(is_url, paths)):
+        raise InvalidArgumentError(f"{name} lists URLs, expected local files: copy them first")
 
 
 def _check_alike(files: Sequence[NpyFile], name: str) -> None:
@@ -149,7 +164,10 @@ def _pieces(file: NpyFile) -> Iterator[np.ndarray[Any, Any]]:
         if columns is not None:
             yield np.ascontiguousarray(columns[first : first + n])
             continue
-        rows = np.fromfile(file.path, file.dtype, n * row, offset=file.offset + first * row * file.dtype.itemsize)
+        try:
+            rows = np.fromfile(file.path, file.dtype, n * row, offset=file.offset + first * row * file.dtype.itemsize)
+        except OSError as error:  # it was removed, or the disk fails
+            raise ReadError(error.errno or errno.EIO, error.strerror or str(error), file.path) from error
         if len(rows) < n * row:
             raise FormatError(f"{file.path}: truncated while it was being read")
         yield rows
@@ -158,29 +176,23 @@ def _pieces(file: NpyFile) -> Iterator[np.ndarray[Any, Any]]:
 def _parquet(paths: list[Path], opening: Opening) -> NpyFile:
     """Return the edges of Parquet files: a copy of their two columns."""
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import types
     except ImportError as error:
         raise LibraryError(f"a Parquet file needs pyarrow: pip install 'freshgo[tables]' ({error})") from error
     total, dtypes = 0, []
     for path in paths:
-        try:
-            with parquet.ParquetFile(path) as file:
-                fields = list(file.schema_arrow)
-                total += file.metadata.num_rows
-        except FileNotFoundError:
-            raise StoreNotFoundError(errno.ENOENT, "no such Parquet file", str(path)) from None
-        except (OSError, ArrowException) as error:
-            raise FormatError(f"{path}: not a whole Parquet file: {error}") from None
+        with _opened(path) as file:
+            fields = list(file.schema_arrow)
+            total += file.metadata.num_rows
         if len(fields) != 2:
             raise InvalidArgumentError(
                 f"{path} has the columns {', '.join(field.name for field in fields)}, expected two, the sources and "
                 "the targets: convert_tables takes any with Table(..., src=, dst=)"
             )
         for field in fields:
-            dtype = np.dtype(field.type.to_pandas_dtype())
-            if dtype.kind not in "iu":
+            if not types.is_integer(field.type):
                 raise DTypeError(f"{path} has {field.type} in the column {field.name}, expected integers")
-            dtypes.append(dtype)
+            dtypes.append(np.dtype(field.type.to_pandas_dtype()))
     dtype = np.result_type(*dtypes)
     if dtype.kind not in "iu":
         raise DTypeError(
@@ -191,16 +203,38 @@ def _parquet(paths: list[Path], opening: Opening) -> NpyFile:
     def rows() -> Iterator[np.ndarray[Any, Any]]:
         done = 0
         for path in paths:
-            with parquet.ParquetFile(path) as file:
-                for batch in file.iter_batches(_ROWS, use_threads=False):
-                    for column, values in zip(batch.schema.names, batch.columns, strict=True):
-                        if values.null_count:
-                            raise InvalidArgumentError(f"{path} has a null in the column {column}, expected an id")
-                    ends = [values.to_numpy(zero_copy_only=False) for values in batch.columns]
-                    done += len(batch)
-                    yield np.stack(ends, axis=1).astype(dtype, copy=False)
-                    opening.report("reading Parquet", done, total)
+            for batch in _batches(path):
+                for column, values in zip(batch.schema.names, batch.columns, strict=True):
+                    if values.null_count:
+                        raise InvalidArgumentError(f"{path} has a null in the column {column}, expected an id")
+                ends = [values.to_numpy(zero_copy_only=False) for values in batch.columns]
+                done += len(batch)
+                yield np.stack(ends, axis=1).astype(dtype, copy=False)
+                opening.report("reading Parquet", done, total)
 
     names = f"{paths[0]}" if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     kept = opening.keep_rows(names, rows(), dtype, (2,))
     return transposed_file(kept)
+
+
+def _batches(path: Path) -> Iterator[Any]:
+    """Yield the rows of a Parquet file in record batches."""
+    with _opened(path) as file:
+        yield from file.iter_batches(_ROWS, use_threads=False)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open a Parquet file, and name it where pyarrow cannot read it."""
+    from pyarrow import ArrowException, parquet
+
+    try:
+        # pyarrow otherwise reads the columns of a row group as a whole, and many files have one group.
+        with parquet.ParquetFile(path, buffer_size=_PIECE, pre_buffer=False) as file:
+            yield file
+    except FileNotFoundError:
+        raise StoreNotFoundError(errno.ENOENT, "no such Parquet file", str(path)) from None
+    except PermissionError as error:
+        raise StorePermissionError(error.errno, error.strerror, str(path)) from None
+    except (OSError, ArrowException) as error:
+        raise FormatError(f"{path}: not a whole Parquet file: {error}") from None

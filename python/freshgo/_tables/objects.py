@@ -16,7 +16,7 @@ from freshgo._args.checks import shown
 from freshgo._tables.database import Database
 from freshgo._tables.files import FILE, literal, quoted
 from freshgo._tables.table import Spec
-from freshgo.errors import DTypeError, InvalidArgumentError, ReadError, StoreNotFoundError
+from freshgo.errors import DTypeError, InvalidArgumentError, ReadError, StoreNotFoundError, WriteError
 
 _BATCH = 1 << 13
 """Rows that pass through memory at a time. Arbitrary: 4 MiB of rows of 128 floats."""
@@ -184,9 +184,11 @@ def _of_lazy_frame(db: Database, spec: Spec, given: Any) -> str:
         given.select(spec.columns).sink_parquet(file)
     except FileNotFoundError as error:
         raise StoreNotFoundError(error.errno or errno.ENOENT, f"{spec.label}: polars: {error}") from error
-    except OSError as error:
-        raise ReadError(error.errno or errno.EIO, f"{spec.label}: polars: {error}") from error
-    except polars.exceptions.PolarsError as error:
+    except (OSError, polars.exceptions.PolarsError) as error:
+        if "No space left" in str(error):  # for the file that it writes
+            raise WriteError(errno.ENOSPC, f"{spec.label}: polars: {error}", str(file)) from error
+        if isinstance(error, OSError):
+            raise ReadError(error.errno or errno.EIO, f"{spec.label}: polars: {error}") from error
         raise InvalidArgumentError(f"{spec.label}: polars: {error}") from error
     return f"SELECT * FROM read_parquet({literal(str(file))})"
 

@@ -7,12 +7,12 @@ import contextlib
 import gzip
 import io
 import lzma
-import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
+from freshgo._staging.workplace import written
 from freshgo._tables.table import Spec
 from freshgo.errors import (
     FreshgoError,
@@ -21,6 +21,9 @@ from freshgo.errors import (
     StoreNotFoundError,
     StorePermissionError,
 )
+
+_PIECE = 1 << 20
+"""Bytes of text that are decompressed at a time. Arbitrary."""
 
 
 @contextlib.contextmanager
@@ -58,6 +61,11 @@ def _opened(file: str) -> IO[bytes]:
 
 def unpacked(spec: Spec, file: str, copy: Path) -> str:
     """Decompress a file, and return the path of the copy."""
-    with opened(spec, file) as text, copy.open("wb") as out:
-        shutil.copyfileobj(text, out, 1 << 20)
+    with written(copy), copy.open("wb") as out:
+        out.writelines(_pieces(spec, file))
     return str(copy)
+
+
+def _pieces(spec: Spec, file: str) -> Iterator[bytes]:
+    with opened(spec, file) as text:
+        yield from iter(lambda: text.read(_PIECE), b"")

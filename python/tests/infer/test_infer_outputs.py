@@ -250,6 +250,28 @@ def test_bad_input(path: Path, model: Any, out: Any, error: type[Exception], wor
     assert not computed
 
 
+@pytest.mark.parametrize("name", ["a/b", "../../b", "/b", "ü" * 130])
+def test_node_types_become_no_paths(tmp_path: Path, name: str) -> None:
+    """Rows went to a path outside of the directory, or all of them were computed before the error."""
+    work = tmp_path / "below" / "work"
+    work.mkdir(parents=True)
+    x, ends = torch.ones(9, 2), torch.zeros(2, 0, dtype=torch.long)
+    convert({name: {"x": x}, "b": {"x": x}, (name, "to", "b"): ends}, work / "g", progress=False).close()
+
+    def layer(h: Any, batch: Any) -> Any:
+        return {of: h[of][: batch[of].batch_size] for of in h if "batch_size" in batch[of]}
+
+    how = {**HOW, "layers": [layer]}
+    for out in ("out", "out.parquet", "memory://bucket/out.npy"):
+        with pytest.raises(INVALID, match=r"cannot be the name of one; .* out=\(store, name\)$"):
+            infer(None, work / "g", work / out if "//" not in out else out, **how)
+    assert [of.relative_to(tmp_path).as_posix() for of in tmp_path.rglob("*") if of.suffix == ".npy"] == []
+    infer(None, work / "g", work / "b", nodes=("b", range(9)), **how)
+    assert [of.name for of in (work / "b").iterdir()] == ["b.npy"]
+    infer(None, work / "g", (work / "g", "emb"), **how)
+    assert sorted(of.name for of in work.iterdir()) == ["b", "g"]
+
+
 def test_no_rows_take_the_place_of_a_store(path: Path, model: Any, tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     shutil.copytree(path, plain)

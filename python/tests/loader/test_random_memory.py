@@ -1,4 +1,4 @@
-"""Random loaders keep to their memory: what is resident, over the opening and two epochs, whatever was asked for."""
+"""Random loaders, of nodes and of links, keep to their memory: what is resident, over the opening and two epochs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ RUN = """
 import json, random, sys, warnings
 warnings.simplefilter("ignore")
 from pathlib import Path
-from freshgo import Labor, Loader, errors
+import torch
+from freshgo import LinkLoader, Loader, errors
 
 def status(name):
     return int(Path("/proc/self/status").read_text().split(name)[1].split()[0]) << 10
@@ -46,11 +47,26 @@ for case in range(int(sys.argv[4])):
         options |= {"neighbor_sampler": "labor", "replace": False}
     if rng.random() < 0.2:
         options["disjoint"] = "neighbor_sampler" not in options
+    for name, value in (
+        ("pad", True), ("subgraph_type", "induced"), ("subgraph_type", "bidirectional"), ("weight_attr", "weight"),
+        ("time_attr", "time"), ("time_attr", "year"),
+    ):
+        if rng.random() < 0.1:
+            options[name] = value
+    kind, inputs = Loader, {"input_nodes": range(3000)}
+    if rng.random() < 0.3:
+        kind, inputs = LinkLoader, {"neg_sampling": rng.choice([None, "binary", "triplet"])}
+        inputs["strict_negatives"] = inputs["neg_sampling"] is not None and rng.random() < 0.7
+        if "time_attr" in options or rng.random() < 0.5:
+            inputs["edge_label_index"] = torch.arange(6000).view(2, 3000)
+    if "time_attr" in options:
+        times = "edge_label_time" if kind is LinkLoader else "input_time"
+        inputs[times] = torch.full((3000,), 700)
     data = rng.choice(stores)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before, outcome = status("VmRSS:"), "made"
     try:
-        with Loader(data, input_nodes=range(3000), memory=memory, **options) as loader:
+        with kind(data, memory=memory, **inputs, **options) as loader:
             for _ in range(2):
                 for i, batch in enumerate(loader):
                     del batch
@@ -58,8 +74,10 @@ for case in range(int(sys.argv[4])):
                         break
     except errors.BudgetError as error:
         outcome = str(error)
+    except errors.InvalidArgumentError as error:
+        outcome = f"refused: {error}"
     growth = status("VmHWM:") - before
-    print(json.dumps([growth, memory, outcome, f"{data} {options}"]), flush=True)
+    print(json.dumps([growth, memory, outcome, f"{kind.__name__} {data} {list(inputs)} {options}"]), flush=True)
 """
 
 
@@ -71,8 +89,10 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         skewed = (rng.random(edges) ** 3 * nodes).astype(np.int64)
         x = np.zeros((nodes, columns), np.float32)
         graph = {"edge_index": np.stack([skewed, rng.integers(nodes, size=edges)]), "x": x}
+        graph["weight"] = rng.random(edges, dtype=np.float32)
+        graph |= {"time": rng.integers(1000, size=edges), "year": rng.integers(1000, size=nodes)}
         paths.append(str(tmp_path_factory.mktemp("random") / "graph"))
-        convert(graph, paths[-1], progress=False).close()
+        convert(graph, paths[-1], weight_attr="weight", progress=False).close()
     return paths
 
 
@@ -81,5 +101,6 @@ def test_loaders_keep_to_their_memory(stores: list[str]) -> None:
     results = [json.loads(line) for line in out.splitlines()]
     assert len(results) == CASES
     assert any(outcome == "made" for _, _, outcome, _ in results)
+    assert 3 * sum(outcome.startswith("refused") for _, _, outcome, _ in results) < CASES
     for growth, memory, outcome, options in results:
         assert growth <= memory + (64 << 20), f"{growth >> 20} MiB with {memory >> 20} MiB ({outcome}): {options}"

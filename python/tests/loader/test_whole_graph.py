@@ -298,6 +298,7 @@ def test_times_are_asked_for() -> None:
     [
         ({"edge_level": "cost"}, TypeError, "edge_level must be a list of names of tensors, got 'cost'"),
         ({"edge_level": [3]}, TypeError, "edge_level must be a list of names"),
+        ({"edge_level": torch.tensor(3)}, errors.DTypeError, r"edge_level must be a list of names .*got tensor\(3\)"),
         (
             {"edge_level": ["cost"], "node_level": ["cost"]},
             ValueError,

@@ -16,7 +16,7 @@ import scipy.sparse
 import torch
 
 import freshgo
-from freshgo import History, LinkLoader, Loader, Store, convert, errors, ops, relayout, simulate
+from freshgo import History, LinkLoader, Loader, Store, convert, errors, infer, ops, relayout, simulate
 
 EDGES = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]])
 GRAPH = {"edge_index": EDGES, "x": torch.arange(10.0).view(5, 2), "feat": torch.ones(5, 1)}
@@ -141,6 +141,8 @@ def test_a_path_that_c_would_end(tmp_path: Path) -> None:
     convert(GRAPH, tmp_path / "g.freshgo", progress=False).close()
     with pytest.raises(errors.InvalidArgumentError, match="zero character"):
         Store(f"{tmp_path}/g.freshgo\0and more")
+    with pytest.raises(errors.InvalidArgumentError, match="must not hold a zero character"):
+        infer(None, tmp_path / "g.freshgo", f"{tmp_path}/out\0", layers=[lambda h, _: h], progress=False)
 
 
 def test_converting_a_store(tmp_path: Path) -> None:

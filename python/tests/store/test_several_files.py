@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import warm
 
 from freshgo import Loader, Store, convert, errors
 from freshgo.cli import main
@@ -98,6 +99,7 @@ def test_parquet_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ({"a": [1], "b": [2.5]}, errors.DTypeError, "has double in the column b, expected integers"),
         ({"a": [1, None], "b": [2, 3]}, errors.InvalidArgumentError, "has a null in the column a"),
         ({"a": [1, -1], "b": [2, 3]}, errors.InvalidArgumentError, r"edge_index\[0, 1\] in .*e\.parquet is -1"),
+        ({"a": [{"x": 1}], "b": [2]}, errors.DTypeError, r"has struct<.*> in the column a, expected integers"),
     ):
         parquet.write_table(pa.table(columns), path)
         with pytest.raises(error, match=reason):
@@ -113,6 +115,36 @@ def test_parquet_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         convert({"edge_index": path}, tmp_path / "g", progress=False)
     assert full.value.errno == errno.ENOSPC
     assert sorted(found.name for found in tmp_path.iterdir()) == ["e.parquet"]
+
+
+def test_damaged_parquet(tmp_path: Path) -> None:
+    """The footer is read before the copy begins; an error of pyarrow came from the rows."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "e.parquet"
+    source, target = edges()
+    parquet.write_table(pa.table({"src": source, "dst": target}), path)
+    content = path.read_bytes()
+    for offset in (4, len(content) // 3):
+        path.write_bytes(content[:offset] + b"\xff" * 40 + content[offset + 40 :])
+        with pytest.raises(errors.FormatError, match=r"e\.parquet: not a whole Parquet file: "):
+            convert({"edge_index": path}, tmp_path / "g", progress=False)
+    assert [found.name for found in tmp_path.iterdir()] == ["e.parquet"]
+
+
+LARGE = """
+import sys, pyarrow, freshgo
+freshgo.convert({"edge_index": sys.argv[1], "num_nodes": 1 << 20}, sys.argv[2], memory="32MiB", progress=False).close()
+print(pyarrow.default_memory_pool().max_memory())
+"""
+
+
+def test_a_row_group_is_read_in_pieces(tmp_path: Path) -> None:
+    """Two columns of 16 MB were read whole."""
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    ends = np.random.default_rng(2).integers(1 << 20, size=(2, 2_000_000))
+    how = {"row_group_size": 2_000_000, "use_dictionary": False, "compression": "none"}
+    parquet.write_table(pa.table({"src": ends[0], "dst": ends[1]}), tmp_path / "e.parquet", **how)
+    assert int(warm.run(LARGE, tmp_path / "e.parquet", tmp_path / "g")) < 12 << 20
 
 
 def test_files_that_do_not_follow_one_another(tmp_path: Path) -> None:
@@ -136,7 +168,27 @@ def test_files_that_do_not_follow_one_another(tmp_path: Path) -> None:
     refused(errors.InvalidArgumentError, "edges alone are read from Parquet", edge_index=["a.npy"], x=["x.parquet"])
     with pytest.raises(errors.InvalidArgumentError, match="lists URLs"):
         convert({"edge_index": ["s3://bucket/a.npy"]}, tmp_path / "g", progress=False)
+    with pytest.raises(errors.InvalidArgumentError, match="lists URLs"):
+        convert({"edge_index": ["s3://bucket/a.parquet"]}, tmp_path / "g", progress=False)
     assert not (tmp_path / "g").exists()
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy's error came from the thread that reads it."""
+    paths, read = [tmp_path / "0.npy", tmp_path / "1.npy"], np.fromfile
+    for path in paths:
+        np.save(path, np.zeros((200, 3), np.float32))
+
+    def failing(path: str, *given: Any, **how: Any) -> Any:
+        if path == str(paths[1]):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        return read(path, *given, **how)
+
+    monkeypatch.setattr(np, "fromfile", failing)
+    with pytest.raises(errors.ReadError, match=r"1\.npy: No such file") as removed:
+        convert({"edge_index": edges(), "x": paths}, tmp_path / "g", progress=False)
+    assert removed.value.errno == errno.ENOENT
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.npy", "1.npy"]
 
 
 def test_command_line(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

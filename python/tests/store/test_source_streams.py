@@ -116,6 +116,7 @@ def test_what_members_cannot_be(tmp_path: Path) -> None:
         ("node-feat", "0.5,2\n" * 299 + "0.5,two\n", r"node-feat\.csv\.gz: .*'two'.* at row 299, column 2"),
         ("num-node-list", "300\n7\n", r"num-node-list\.csv\.gz: 2 graphs, expected one"),
         ("num-edge-list", "many\n", r"num-edge-list\.csv\.gz: expected counts"),
+        ("num-edge-list", "1e999\n", r"num-edge-list\.csv\.gz: expected counts"),
         ("num-edge-list", None, r"num-edge-list\.csv\.gz"),
     ],
 )
@@ -138,6 +139,16 @@ def test_a_truncated_csv(tmp_path: Path) -> None:
     path = root / "raw" / "edge.csv.gz"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(errors.FormatError, match=r"edge\.csv\.gz: not a whole gzip file"):
+        convert(root, tmp_path / "g", **SMALL)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["ogbn_arxiv"]
+
+
+def test_a_csv_that_cannot_be_read(tmp_path: Path) -> None:
+    root = layouts.write_ogb_csv(tmp_path / "ogbn_arxiv", layouts.ogb_graph(seed_of(3)))
+    path = root / "raw" / "node-feat.csv.gz"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(errors.ReadError, match=r"node-feat\.csv\.gz: Is a directory"):
         convert(root, tmp_path / "g", **SMALL)
     assert [entry.name for entry in tmp_path.iterdir()] == ["ogbn_arxiv"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import datetime
+import errno
 import gzip
 import json
 import lzma
@@ -511,6 +512,17 @@ def test_damaged_files_and_wrong_objects(tmp_path: Path) -> None:
     (tmp_path / "e.xlsx").write_bytes(b"PK\x03\x04")
     with pytest.raises(errors.InvalidArgumentError, match=r"e\.xlsx does not say its format: .*read it with pandas"):
         convert_tables(NODES, Table(tmp_path / "e.xlsx", src="s", dst="d"), tmp_path / "g", **SMALL)
+
+
+def test_a_full_disk_below_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error was a ReadError of the file that is read, or of none."""
+    (tmp_path / "e.json.xz").write_bytes(lzma.compress(json.dumps([{"s": "a", "d": "b"}] * 9).encode()))
+    monkeypatch.setattr("freshgo._tables.database.Database.new_file", lambda _, word: Path("/dev/full"))
+    for source in (tmp_path / "e.json.xz", pytest.importorskip("polars").LazyFrame(EDGES)):
+        with pytest.raises(errors.WriteError, match=r"/dev/full: .*No space left") as full:
+            convert_tables(NODES, Table(source, src="s", dst="d"), tmp_path / "g", **SMALL)
+        assert full.value.errno == errno.ENOSPC
+    assert [path.name for path in tmp_path.iterdir()] == ["e.json.xz"]
 
 
 GROWTH = """
