@@ -6,6 +6,7 @@ import (
 
 	"freshgo/core/mem"
 	"freshgo/core/sample"
+	"freshgo/core/sizing"
 )
 
 // Batches that the consumer draws, as a device does: a batch of an epoch is its seeds, without edges, and the keys of
@@ -61,20 +62,17 @@ func undrawn(why string) error {
 }
 
 // CheckSeedsOnly returns an error unless the memory is divided so that all that the consumer needs is in memory.
-func CheckSeedsOnly(m *Sampling) error {
-	if !m.Options.SeedsOnly || m.Parts.Store == nil {
+func CheckSeedsOnly(m *Sampling, g *sizing.Graph) error {
+	switch split := &m.Split; {
+	case !m.Options.SeedsOnly:
 		return nil
-	}
-	numbered := slices.ContainsFunc(m.Parts.Schema.Relations, func(r Relation) bool {
-		return r.OnDisk.EdgeIDs != nil && !r.unnumbered
-	})
-	if !m.Split.Neighbors || numbered && !m.Split.EdgeIDs {
+	case !split.HoldsLists(g):
 		return undrawn("needs all neighbour lists, and the numbers of edges, in memory, and memory= has no room for them")
-	}
-	if m.Options.Weighted() && !m.Split.Weights {
+	case !split.HoldsWeights(g):
 		return undrawn("needs all weights in memory, and memory= has no room for them")
+	default:
+		return checkReadable(m, func(i int) bool { return split.HoldsTensor(g, i) })
 	}
-	return checkReadable(m, func(i int) bool { return m.Split.Resident[i] })
 }
 
 // CheckLocked returns an error unless the consumer reads the rows of all tensors.
