@@ -159,21 +159,25 @@ func fg_loader_list(h *C.fg_loader, relation, list C.int32_t, first, n C.int64_t
 	})
 }
 
-//export fg_loader_stored_list
-func fg_loader_stored_list(h *C.fg_loader, relation, list C.int32_t, out *C.fg_stored_list,
-	err *C.fg_error) C.int32_t {
+//export fg_loader_stored_lists
+func fg_loader_stored_lists(h *C.fg_loader, relation C.int32_t, out *C.fg_stored_lists, err *C.fg_error) C.int32_t {
 	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
-		data, bits, err := loader.StoredList(l.loader, int(relation), int(list))
-		if err == nil && bits == 0 {
-			return errEnd
-		}
-		// memory of the loader, never of Go
-		*out = C.fg_stored_list{n_bytes: C.int64_t(len(data)), bits: C.int32_t(bits)}
-		if len(data) > 0 {
-			out.data = unsafe.Pointer(unsafe.SliceData(data))
+		lists, err := loader.ListsOf(l.loader, int(relation))
+		*out = C.fg_stored_lists{
+			source: storedList(lists.Source), edge: storedList(lists.Edge),
+			weight: storedList(lists.Weight), sum: storedList(lists.Sum),
 		}
 		return err
 	})
+}
+
+// storedList passes a list on, whose memory is the loader's and never Go's.
+func storedList(list draw.StoredList) C.fg_stored_list {
+	out := C.fg_stored_list{n_bytes: C.int64_t(len(list.Data)), bits: C.int32_t(list.Bits)}
+	if len(list.Data) > 0 {
+		out.data = unsafe.Pointer(unsafe.SliceData(list.Data))
+	}
+	return out
 }
 
 //export fg_loader_lock_lists

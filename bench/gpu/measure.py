@@ -109,9 +109,3 @@ def limits(meter: Meter, journal: Journal) -> dict[str, float]:
     for name, rate in found.items():
         journal.write(limit=name, gb_s=round(rate / 1e9, 1))
     return found
-
-
-def skewed(nodes: int, edges: int, generator: torch.Generator) -> torch.Tensor:
-    """Sources whose popularity falls as a power: int64 [2, edges]."""
-    source = (nodes * torch.rand(edges, generator=generator, dtype=torch.float64) ** 3).long().clamp_(max=nodes - 1)
-    return torch.stack([source, torch.randint(nodes, (edges,), generator=generator)])

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import copy
 import importlib
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch_geometric.nn as pyg
-from measure import Journal, Meter, limits, skewed
+from measure import Journal, Meter, limits
 from torch import Tensor, nn
 from torch_geometric.utils import scatter
 
@@ -25,6 +27,9 @@ from freshgo import Loader, ops
 from freshgo._batch.structure import Known, remember
 from freshgo._device import rows as device_rows
 from freshgo.nn import accelerate
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
 
 Layer = Callable[[Tensor], Tensor]
 
@@ -62,7 +67,7 @@ def blocks() -> list[Graph]:
     """The largest block of a batch of 1024, which is small for a GPU, and of one of 16384; and a whole graph."""
     nodes, edges = (1_000_000, 15_000_000) if meter.real else (3000, 30_000)
     generator = torch.Generator().manual_seed(0)
-    edge_index = skewed(nodes, edges, generator)
+    edge_index = skewed.edges(nodes, edges, generator)
     found = []
     for size in (1024, 16_384) if meter.real else (64,):
         seeds = torch.randperm(nodes, generator=generator)[:size]
@@ -194,7 +199,7 @@ def layers_of_pyg(graph: Graph, copied: float) -> None:
 def numbering() -> None:
     n, ids_below = (8_000_000, 4_000_000) if meter.real else (20_000, 10_000)
     generator = torch.Generator().manual_seed(3)
-    ids = skewed(ids_below, n, generator)[0].to(meter.device)
+    ids = skewed.ids(ids_below, n, generator).to(meter.device)
     node, local, count = ops.number(ids)
     values = torch.unique(ids)
     assert int(count) == values.numel()

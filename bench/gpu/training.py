@@ -6,17 +6,22 @@ Three layers of 256, batches of 1024, [15, 10, 5], 128 float32 features, a milli
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn as pyg
-from measure import Journal, Meter, skewed
+from measure import Journal, Meter
 from torch_geometric.data import Data
 
 from freshgo.nn import record
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
 
 journal, meter = Journal(), Meter()
 NODES, EDGES, BATCHES, BATCH = (1_000_000, 15_000_000, 60, 1024) if meter.real else (2000, 12_000, 3, 64)
@@ -36,7 +41,7 @@ def make() -> Data:
     return Data(
         x=torch.randn(NODES, COLUMNS, generator=generator),
         y=torch.randint(CLASSES, (NODES,), generator=generator),
-        edge_index=skewed(NODES, EDGES, generator),
+        edge_index=skewed.edges(NODES, EDGES, generator),
     )
 
 

@@ -32,6 +32,9 @@ from torch_geometric.nn.models import GCN, GIN, GraphSAGE
 import freshgo
 from freshgo.nn import precomputed
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
+
 MODELS = {"sage": GraphSAGE, "gcn": GCN, "gin": GIN}
 
 
@@ -236,8 +239,7 @@ def disk(options: argparse.Namespace) -> None:
         for first in range(0, nodes, 100_000):
             table[first : first + 100_000] = rng.standard_normal(table[first : first + 100_000].shape, dtype=np.float32)
         del table
-        source = (nodes * rng.random(edges) ** 3).astype(np.int64)
-        graph = {"x": str(features), "edge_index": np.stack([source, rng.integers(nodes, size=edges)])}
+        graph = {"x": str(features), "edge_index": skewed.edges(nodes, edges, torch.Generator().manual_seed(0))}
         freshgo.convert(graph, options.path / "plain", progress=False).close()
         features.unlink()
     feature_bytes = nodes * columns * 4

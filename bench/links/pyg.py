@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import statistics
+import sys
 import time
 import warnings
+from pathlib import Path
 
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -23,14 +25,17 @@ from torch_geometric.loader import LinkNeighborLoader
 
 from freshgo import LinkLoader
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
+
 RATES = ("user", "rates", "item")
 
 
-def typed(nodes: int, source: torch.Tensor, target: torch.Tensor) -> HeteroData:
+def typed(nodes: int, edge_index: torch.Tensor) -> HeteroData:
     data = HeteroData()
     data["user"].x, data["item"].x = torch.randn(nodes, 32), torch.randn(nodes, 32)
-    data[RATES].edge_index = torch.stack([source, target])
-    data["item", "rev_rates", "user"].edge_index = torch.stack([target, source])
+    data[RATES].edge_index = edge_index
+    data["item", "rev_rates", "user"].edge_index = edge_index.flip(0).contiguous()
     return data
 
 
@@ -42,9 +47,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     gen = torch.Generator().manual_seed(0)
-    source = (args.nodes * torch.rand(args.edges, generator=gen, dtype=torch.float64) ** 2).long()
-    target = torch.randint(args.nodes, (args.edges,), generator=gen)
-    data = Data(x=torch.randn(args.nodes, 32, generator=gen), edge_index=torch.stack([source, target]))
+    edge_index = skewed.edges(args.nodes, args.edges, gen, power=2)
+    data = Data(x=torch.randn(args.nodes, 32, generator=gen), edge_index=edge_index)
     timed = {"x": data.x, "edge_index": data.edge_index, "time": torch.randint(1000, (args.edges,), generator=gen)}
     what = {"edge_label_index": data.edge_index, "neg_sampling": "binary", "batch_size": 1024, "shuffle": True}
     ours = {"num_workers": 1, "prefetch": 0}
@@ -56,7 +60,7 @@ def main() -> None:
         "freshgo, disjoint": LinkLoader(data, [10, 5], **what, **ours, disjoint=True),
         "freshgo, times": LinkLoader(timed, [10, 5], edge_label_time=timed["time"], time_attr="time", **what, **ours),
     }
-    hetero = typed(args.nodes, source, target)
+    hetero = typed(args.nodes, edge_index)
     what["edge_label_index"] = RATES
     contestants |= {
         "PyG, typed": LinkNeighborLoader(hetero, [10, 5], **what),

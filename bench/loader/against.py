@@ -28,6 +28,9 @@ from typing import Any
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
+
 NODES, EDGES, WIDTH, BATCH_SIZE, BATCHES = 1_000_000, 12_000_000, 128, 1024, 24
 PLANNED: dict[str, Any] = {"cache": "belady", "feature_cache": NODES * WIDTH * 4 // 10, "memory": "1GiB"}
 PAPER, CITES, CITED = "paper", ("paper", "cites", "paper"), ("paper", "cited", "paper")
@@ -51,11 +54,10 @@ TURNS: dict[str, tuple[str, dict[str, Any]]] = {
 def graph() -> dict[Any, Any]:
     """Skewed sources and uniform targets."""
     gen = torch.Generator().manual_seed(0)
-    source = (NODES * torch.rand(EDGES, generator=gen, dtype=torch.float64) ** 3).long()
-    target = torch.randint(NODES, (EDGES,), generator=gen)
+    edge_index = skewed.edges(NODES, EDGES, gen)
     return {
         "x": torch.empty(NODES, WIDTH).normal_(generator=gen),
-        "edge_index": torch.stack([source, target]),
+        "edge_index": edge_index,
         "weight": torch.rand(EDGES, generator=gen),
         "time": torch.randint(1000, (NODES,), generator=gen),
         "num_nodes": NODES,

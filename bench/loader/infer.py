@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,14 @@ from freshgo._infer.run import Task
 from freshgo._infer.streamed import Streamed
 from freshgo.errors import BudgetError
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
+
 
 def generated(nodes: int, edges: int, width: int, shuffled: bool = True) -> dict[str, Any]:
     gen = torch.Generator().manual_seed(0)
     target = torch.randint(nodes, (edges,), generator=gen)
-    far = (nodes * torch.rand(edges, generator=gen, dtype=torch.float64) ** 3).long().clamp_(max=nodes - 1)
+    far = skewed.ids(nodes, edges, gen)
     near = (target // 1000 * 1000 + torch.randint(1000, (edges,), generator=gen)).clamp_(max=nodes - 1)
     source = torch.where(torch.rand(edges, generator=gen) < 0.8, near, far)
     named = torch.randperm(nodes, generator=gen) if shuffled else torch.arange(nodes)

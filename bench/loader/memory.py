@@ -33,6 +33,7 @@ from freshgo import Loader
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "adapters"))
 import others
+import skewed
 from results import pyg, record
 
 GATHER_C = r"""
@@ -50,12 +51,9 @@ void gather(char *dst, const char *src, const int64_t *idx, int64_t n, int64_t r
 
 def make_graph(nodes: int, edges: int, width: int) -> Data:
     gen = torch.Generator().manual_seed(0)
-    source = (nodes * torch.rand(edges, generator=gen, dtype=torch.float64) ** 3).long().clamp_(max=nodes - 1)
-    target = torch.randint(nodes, (edges,), generator=gen)
+    edge_index = skewed.edges(nodes, edges, gen)
     x = torch.empty(nodes, width).normal_(generator=gen)
-    return Data(
-        x=x, edge_index=torch.stack([source, target]), y=torch.randint(10, (nodes,), generator=gen), num_nodes=nodes
-    )
+    return Data(x=x, edge_index=edge_index, y=torch.randint(10, (nodes,), generator=gen), num_nodes=nodes)
 
 
 def c_gather() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]:

@@ -24,6 +24,9 @@ import torch
 
 from freshgo import Loader, convert
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
+
 WIDTH, PIECE = 32, 10_000_000
 SUMS = ("packed", "misses", "filled", "bytes_read", "requests", "scratch_written", "neighbor_misses")
 
@@ -33,12 +36,11 @@ def make(directory: Path, nodes: int, edges: int) -> Path:
     path = directory / f"narrow-{nodes}-{edges}.freshgo"
     if path.exists():
         return path
-    rng = np.random.default_rng(0)
+    rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
     index = np.lib.format.open_memmap(directory / "edge_index.npy", mode="w+", dtype=np.int64, shape=(2, edges))
     for lo in range(0, edges, PIECE):
         count = min(PIECE, edges - lo)
-        index[0, lo : lo + count] = np.minimum((nodes * rng.random(count) ** 3).astype(np.int64), nodes - 1)
-        index[1, lo : lo + count] = rng.integers(nodes, size=count)
+        index[:, lo : lo + count] = skewed.edges(nodes, count, generator)
     x = np.lib.format.open_memmap(directory / "x.npy", mode="w+", dtype=np.float32, shape=(nodes, WIDTH))
     for lo in range(0, nodes, PIECE):
         x[lo : lo + PIECE] = rng.random((min(PIECE, nodes - lo), WIDTH), dtype=np.float32)

@@ -27,12 +27,14 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
 from freshgo import Belady, Disk, Loader, Ranks, convert, shard
 from freshgo.lab import hotness, simulate
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
 
 WIDTH, BATCH, FANOUTS, HOSTS = 128, 1024, [10, 5], 2
 WAYS = ("all_to_all", "rounds")
@@ -41,11 +43,11 @@ KINDS = (*WAYS, "whole", "alone")
 
 def generated(num_nodes: int) -> dict[str, object]:
     """A graph whose nodes are drawn with different frequencies."""
-    rng = np.random.default_rng(0)
-    source = (num_nodes * rng.random(num_nodes * 15) ** 1.5).astype(np.int64)
-    source = rng.permutation(num_nodes)[source]  # so that neither half is the hot one
-    x = np.arange(num_nodes, dtype=np.float32)[:, None] + np.zeros((1, WIDTH), np.float32)
-    return {"edge_index": np.stack([source, rng.integers(num_nodes, size=source.size)]), "x": x, "num_nodes": num_nodes}
+    generator = torch.Generator().manual_seed(0)
+    edge_index = skewed.edges(num_nodes, num_nodes * 15, generator, power=1.5)
+    edge_index[0] = torch.randperm(num_nodes, generator=generator)[edge_index[0]]  # so that neither half is the hot one
+    x = torch.arange(num_nodes, dtype=torch.float32).unsqueeze(1).repeat(1, WIDTH)
+    return {"edge_index": edge_index, "x": x, "num_nodes": num_nodes}
 
 
 def processor_seconds() -> float:

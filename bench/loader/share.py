@@ -16,6 +16,7 @@ import os
 import queue
 import resource
 import statistics
+import sys
 import tempfile
 import time
 from multiprocessing import get_context
@@ -28,15 +29,17 @@ import torch.distributed as dist
 
 from freshgo import Loader, Ranks, convert
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
+
 WIDTH, RANKS, EPOCHS = 128, 2, 2
 
 
 def generated(num_nodes: int) -> dict[str, object]:
     """A graph whose nodes are drawn with very different frequencies."""
-    rng = np.random.default_rng(0)
-    source = (num_nodes * rng.random(num_nodes * 15) ** 3).astype(np.int64)
-    x = np.arange(num_nodes, dtype=np.float32)[:, None] + np.zeros((1, WIDTH), np.float32)
-    return {"edge_index": np.stack([source, rng.integers(num_nodes, size=source.size)]), "x": x, "num_nodes": num_nodes}
+    edge_index = skewed.edges(num_nodes, num_nodes * 15, torch.Generator().manual_seed(0))
+    x = torch.arange(num_nodes, dtype=torch.float32).unsqueeze(1).repeat(1, WIDTH)
+    return {"edge_index": edge_index, "x": x, "num_nodes": num_nodes}
 
 
 def server_seconds() -> float:

@@ -26,6 +26,7 @@ from freshgo import Loader
 from freshgo.nn import accelerate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
 from results import pyg, record
 
 
@@ -54,13 +55,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     gen = torch.Generator().manual_seed(0)
-    source = (args.nodes * torch.rand(args.edges, generator=gen, dtype=torch.float64) ** 3).long()
     data = Data(
         x=torch.randn(args.nodes, 128, generator=gen),
         y=torch.randint(40, (args.nodes,), generator=gen),
-        edge_index=torch.stack(
-            [source.clamp_(max=args.nodes - 1), torch.randint(args.nodes, (args.edges,), generator=gen)]
-        ),
+        edge_index=skewed.edges(args.nodes, args.edges, gen),
     )
     options: dict[str, Any] = {
         "num_neighbors": [15, 10, 5],

@@ -38,21 +38,17 @@ from freshgo._ops import kernels
 from freshgo.nn import accelerate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
 from results import record
 
 Runs = dict[str, Callable[[], Any]]
 
 
-def synthetic(nodes: int, edges: int) -> dict[str, Any]:
-    gen = torch.Generator().manual_seed(0)
-    source = (nodes * torch.rand(edges, generator=gen, dtype=torch.float64) ** 3).long().clamp_(max=nodes - 1)
-    return {"edge_index": torch.stack([source, torch.randint(nodes, (edges,), generator=gen)]), "num_nodes": nodes}
-
-
 def graphs(args: argparse.Namespace) -> dict[str, tuple[Tensor, Tensor, int]]:
     """By name: edge_index, sorted by target, ptr, and the number of rows."""
     found = {}
-    data = synthetic(1_000_000, 12_000_000)
+    nodes = 1_000_000
+    data = {"edge_index": skewed.edges(nodes, 12_000_000, torch.Generator().manual_seed(0)), "num_nodes": nodes}
     with Loader(data, [15, 10, 5], torch.arange(0, 1_000_000, 900)[:1024], batch_size=1024) as loader:
         batch = next(iter(loader))
     for block in batch.blocks():

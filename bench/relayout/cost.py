@@ -11,6 +11,7 @@ import argparse
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from pathlib import Path
 import torch
 
 import freshgo
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
 
 
 def copy(source: Path, target: Path) -> None:
@@ -40,9 +44,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     gen = torch.Generator().manual_seed(0)
-    source = (args.nodes * torch.rand(args.edges, generator=gen, dtype=torch.float64) ** 3).long()
     data = {
-        "edge_index": torch.stack([source, torch.randint(args.nodes, (args.edges,), generator=gen)]),
+        "edge_index": skewed.edges(args.nodes, args.edges, gen),
         "x": torch.empty(args.nodes, args.width).normal_(generator=gen),
         "num_nodes": args.nodes,
     }

@@ -11,6 +11,7 @@ graphs, NAME/edge_index.npy each.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,14 +21,11 @@ import torch
 
 import freshgo
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
+
 ROWS_PER_PAGE = 8
 FANOUTS = [10, 10]
-
-
-def generated(nodes: int, edges: int) -> torch.Tensor:
-    gen = torch.Generator().manual_seed(0)
-    source = (nodes * torch.rand(edges, generator=gen, dtype=torch.float64) ** 3).long().clamp_(max=nodes - 1)
-    return torch.stack([source, torch.randint(nodes, (edges,), generator=gen)])
 
 
 def pages(rows: list[torch.Tensor], window: int) -> int:
@@ -89,7 +87,7 @@ def main() -> None:
                 measure(name, edges, Path(folder))
                 if name.startswith("ogbn"):
                     measure("ogbn-arxiv, both directions", torch.cat([edges, edges.flip(0)], 1), Path(folder))
-        measure("generated", generated(args.nodes, args.edges), Path(folder))
+        measure("generated", skewed.edges(args.nodes, args.edges, torch.Generator().manual_seed(0)), Path(folder))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import statistics
+import sys
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -23,6 +25,9 @@ from torch_geometric.data import HeteroData
 from torch_geometric.loader import NeighborLoader
 
 from freshgo import Loader
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import skewed
 
 
 def graph(papers: int) -> HeteroData:
@@ -35,7 +40,7 @@ def graph(papers: int) -> HeteroData:
     data["paper"].x = torch.randn(papers, 64, generator=gen)
     data["author"].x = torch.randn(count["author"], 32, generator=gen)
     for name, relation, edges in (("author", "writes", 5 * papers), ("venue", "prints", papers)):
-        source = (count[name] * torch.rand(edges, generator=gen, dtype=torch.float64) ** 2).long()
+        source = skewed.ids(count[name], edges, gen, power=2)
         edge_index = torch.stack([source, torch.randint(papers, (edges,), generator=gen)])
         data[name, relation, "paper"].edge_index = edge_index
         data["paper", f"rev_{relation}", name].edge_index = edge_index.flip(0).contiguous()

@@ -65,8 +65,8 @@ func (p *pack) add(name string, dtype manifest.DType, shape []int64) []byte {
 
 func aligned(n int64) int64 { return (n + packAlign - 1) / packAlign * packAlign }
 
-// Packs reports whether the rows of a tensor are in the pack: those of integers that narrow. Others stay apart, because
-// a tensor of the device that is a view of the pack keeps all of it alive.
+// Packs reports whether the rows of a tensor are in the pack: rows of integers that narrow. Other rows stay apart,
+// because a tensor of the device that is a view of the pack keeps all of it alive.
 func Packs(t *draw.Tensor) bool { return t.DType == manifest.DType_INT64 && t.Trained == nil }
 
 // packGaps bounds the bytes between the tensors of a pack: a type has up to 6 and a relation up to 8, and at most as

@@ -121,7 +121,7 @@ type CachedTypes struct {
 	Repeats bool     // a seed may be there twice
 }
 
-// NewCachedTypes returns the cachedTypes of the listed node types.
+// NewCachedTypes returns the CachedTypes of the listed node types.
 func (m *Sampling) NewCachedTypes(listed []bool) CachedTypes {
 	o := &m.Options
 	return CachedTypes{

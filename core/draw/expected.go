@@ -7,8 +7,8 @@ import (
 	"freshgo/core/sample"
 )
 
-// Expected visits (FGNN, section 6.2, by calculation): what core/cache makes of neighbours, fanouts
-// and weights, wherever these lie.
+// Expected visits (FGNN, section 6.2, by calculation): core/cache computes them from neighbours, fanouts and weights,
+// wherever these lie.
 
 // ExpectedVisits scores the nodes by the expected number of batches that have them within their first hops: all hops
 // for rows of features, hops-layer for rows of a hidden layer.

@@ -17,7 +17,7 @@ type HistoryOptions struct {
 	Outside bool `option:"outside"`
 	// Aggregates: entries are what a layer adds up, of hidden level 1 sums of rows of features.
 	Aggregates bool  `option:"aggregates"`
-	Levels     int64 `option:"levels"` // bit l-1 says that of hidden level l something is kept; 0: of all
+	Levels     int64 `option:"levels"` // bit l-1: entries of hidden level l are kept; 0: of all levels
 	Lag        int   `option:"lag"`    // pruning sees the cache of Lag iterations ago
 	// ProbeEvery: every ProbeEvery-th iteration is not pruned, and its embeddings are compared; 0: never
 	ProbeEvery int64 `option:"probe_every"`

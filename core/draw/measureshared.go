@@ -82,42 +82,24 @@ func readShared(
 	defer m.Budget.Release(mem.Trace, graph.TogetherBytes(atOnce))
 	room := new(atomic.Int64)
 	room.Store(free / 2)
+	wanted := make([]*graph.Wanted, len(batches))
 	for i := range batches {
-		batches[i].wanted = graph.NewWanted(m.Budget, room)
+		wanted[i] = graph.NewWanted(m.Budget, room)
+		batches[i].wanted = wanted[i]
 	}
 	var reading graph.Together
-	for range m.Parts.Schema.Hops {
-		asking, err := ask(ctx, batches, draw)
-		if len(asking) == 0 && err == nil {
-			return
-		}
-		if err == nil {
-			err = reading.Read(ctx, asking, atOnce)
-		}
-		if err != nil {
-			forgetShared(batches)
-			return
-		}
-	}
-}
-
-// ask draws batches as far as they go, and returns what those want that go on.
-func ask(
-	ctx context.Context, batches []measuredBatch, draw func(context.Context, *measuredBatch) error,
-) (asking []*graph.Wanted, err error) {
-	for i := range batches {
-		b := &batches[i]
-		if err := draw(b.with(ctx, false), b); !errors.Is(err, sample.ErrDeferred) {
-			if err != nil {
-				return nil, err
+	err := reading.ReadHops(ctx, wanted, m.Parts.Schema.Hops, atOnce, func(_ int, numbers []int) error {
+		for _, i := range numbers {
+			b := &batches[i]
+			if err := draw(b.with(ctx, false), b); err != nil && !errors.Is(err, sample.ErrDeferred) {
+				return err
 			}
-			continue
 		}
-		if b.wanted.Asks() {
-			asking = append(asking, b.wanted)
-		}
+		return nil
+	})
+	if err != nil {
+		forgetShared(batches)
 	}
-	return asking, nil
 }
 
 // forgetShared frees what was read for all batches, and reports whether anything was.

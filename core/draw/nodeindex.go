@@ -24,7 +24,7 @@ func (f *NodeIndex) Begin(nodes int) {
 	f.shift = 64 - bits.Len(uint(size-1))
 }
 
-// NodeIndexBytes returns the memory of a nodeIndex for a number of nodes.
+// NodeIndexBytes returns the memory of a NodeIndex for a number of nodes.
 func NodeIndexBytes(nodes int64) int64 { return 8 << bits.Len64(uint64(2*nodes)) }
 
 // Add returns the index that was given for a node before, or remembers this one. Nodes are below 2^32 and indices below

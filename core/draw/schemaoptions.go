@@ -109,7 +109,7 @@ func (a schemaOptions) findReached() {
 	for _, r := range s.Runs {
 		found[r.Type] = true
 	}
-	if k := o.Links; k != nil && k.Relation >= 0 && k.Relation < len(s.Relations) { // else see parts.linked
+	if k := o.Links; k != nil && k.Relation >= 0 && k.Relation < len(s.Relations) { // else see LinkedRelation
 		found[s.Relations[k.Relation].Source], found[s.Relations[k.Relation].Target] = true, true
 	}
 	s.reached = slices.Clone(found)

@@ -2,14 +2,14 @@ package draw
 
 import (
 	"fmt"
-	"slices"
 
 	"freshgo/core/mem"
 	"freshgo/core/sample"
+	"freshgo/core/sizing"
 )
 
 // Batches that the consumer draws, as a device does: a batch of an epoch is its seeds, without edges, and the keys of
-// its draws. The consumer has the neighbour lists (ReadList, StoredList), draws the batch that a Worker draws by these
+// its draws. The consumer has the neighbour lists (ReadList, ListsOf), draws the batch that a Worker draws by these
 // keys, pads it to the envelope, and reads all rows by id. Batches on demand and traces are drawn here.
 
 // KeyName is the tensor that Options.SeedsOnly adds to a batch: the bits of sample.Sampler.HopKeys and the number
@@ -61,20 +61,17 @@ func undrawn(why string) error {
 }
 
 // CheckSeedsOnly returns an error unless the memory is divided so that all that the consumer needs is in memory.
-func CheckSeedsOnly(m *Sampling) error {
-	if !m.Options.SeedsOnly || m.Parts.Store == nil {
+func CheckSeedsOnly(m *Sampling, g *sizing.Graph) error {
+	switch split := &m.Split; {
+	case !m.Options.SeedsOnly:
 		return nil
-	}
-	numbered := slices.ContainsFunc(m.Parts.Schema.Relations, func(r Relation) bool {
-		return r.OnDisk.EdgeIDs != nil && !r.unnumbered
-	})
-	if !m.Split.Neighbors || numbered && !m.Split.EdgeIDs {
+	case !split.HoldsLists(g):
 		return undrawn("needs all neighbour lists, and the numbers of edges, in memory, and memory= has no room for them")
-	}
-	if m.Options.Weighted() && !m.Split.Weights {
+	case !split.HoldsWeights(g):
 		return undrawn("needs all weights in memory, and memory= has no room for them")
+	default:
+		return checkReadable(m, func(i int) bool { return split.HoldsTensor(g, i) })
 	}
-	return checkReadable(m, func(i int) bool { return m.Split.Resident[i] })
 }
 
 // CheckLocked returns an error unless the consumer reads the rows of all tensors.
@@ -94,27 +91,36 @@ func checkReadable(m *Sampling, readable func(tensor int) bool) error {
 	return nil
 }
 
-// Lists of a relation, see ReadList and StoredList.
+// Lists that ReadList copies.
 const (
 	ListPtr = iota
-	ListSource
-	ListEdge
-	ListWeight
-	ListSum
 	ListPositive
 )
 
-// relationOf checks the arguments of ReadList and StoredList.
-func relationOf(m *Sampling, relation, list int, lists ...int) (*Relation, error) {
+// StoredList is a list in the memory of the sampling.
+type StoredList struct {
+	Data []byte
+	Bits int // of an element: 32 or 64, of ids also as many as core/packed gives them; 0 where there is no list
+}
+
+// StoredLists holds the stored lists of a relation.
+type StoredLists struct {
+	Source      StoredList
+	Edge        StoredList // none where edges have no numbers in a batch, or their positions for numbers
+	Weight, Sum StoredList // none where edges are drawn without weights
+}
+
+// All returns the lists, those that are none too.
+func (l *StoredLists) All() []StoredList { return []StoredList{l.Source, l.Edge, l.Weight, l.Sum} }
+
+// relationOf checks the number of a relation whose lists are read.
+func relationOf(m *Sampling, relation int) (*Relation, error) {
 	if !m.Options.SeedsOnly {
 		return nil, fmt.Errorf("%w: lists are for loaders with seeds_only", ErrOption)
 	}
 	relations := m.Parts.Schema.Relations
 	if relation < 0 || relation >= len(relations) {
 		return nil, fmt.Errorf("%w: relation %d, expected 0 to %d", ErrOption, relation, len(relations)-1)
-	}
-	if !slices.Contains(lists, list) {
-		return nil, fmt.Errorf("%w: list %d, expected one of %v", ErrOption, list, lists)
 	}
 	return &relations[relation], nil
 }
@@ -130,13 +136,17 @@ func weightsIn(m *Sampling, relation int) *sample.Weights {
 // ReadList copies a part of ListPtr or ListPositive of a relation. It returns false, and copies nothing, where edges
 // are drawn without weights, or all have weights above 0.
 func ReadList(m *Sampling, relation, list int, first int64, out []int64) (there bool, err error) {
-	r, err := relationOf(m, relation, list, ListPtr, ListPositive)
+	r, err := relationOf(m, relation)
 	if err != nil {
 		return false, err
 	}
 	nodes, size := r.Indptr.NumNodes(), r.Indptr.NumNodes()
-	if list == ListPtr {
+	switch list {
+	case ListPtr:
 		size++
+	case ListPositive:
+	default:
+		return false, fmt.Errorf("%w: list %d, expected %d or %d", ErrOption, list, ListPtr, ListPositive)
 	}
 	if first < 0 || first > size || int64(len(out)) > size-first {
 		return false, fmt.Errorf("%w: %d elements of list %d from %d on, expected a part of 0 to %d",
@@ -172,41 +182,25 @@ func countPositive(w *sample.Weights, r *Relation, first int64, out []int64) {
 	}
 }
 
-// StoredList returns another list of a relation in the memory of the sampling, and the bits of an element: 32 or 64, of
-// ids also as many as core/packed gives them. It returns no bits where edges have their positions for numbers, or are
-// drawn without weights.
-func StoredList(m *Sampling, relation, list int) (data []byte, bits int, err error) {
-	r, err := relationOf(m, relation, list, ListSource, ListEdge, ListWeight, ListSum)
+// ListsOf returns the stored lists of a relation.
+func ListsOf(m *Sampling, relation int) (of StoredLists, err error) {
+	r, err := relationOf(m, relation)
 	if err != nil {
-		return nil, 0, err
+		return of, err
 	}
-	w := weightsIn(m, relation)
-	switch {
-	case list == ListSource:
-		if data, bits = r.Neighbors.Memory(); bits == 0 { // no edges
-			bits = 32
-		}
-	case list == ListEdge:
-		data, bits = r.EdgeIDs.Memory()
-	case w == nil:
-	case list == ListSum:
-		data, bits = mem.Bytes(w.Sums), 64
-	case w.Narrow != nil:
-		data, bits = mem.Bytes(w.Narrow), 32
-	default:
-		data, bits = mem.Bytes(w.Wide), 64
+	if of.Source.Data, of.Source.Bits = r.Neighbors.Memory(); of.Source.Bits == 0 { // no edges
+		of.Source.Bits = 32
 	}
-	return data, bits, nil
-}
-
-// StoredLists returns all of them that are there.
-func StoredLists(m *Sampling) (lists [][]byte) {
-	for i := range m.Parts.Schema.Relations {
-		for _, list := range []int{ListSource, ListEdge, ListWeight, ListSum} {
-			if data, _, err := StoredList(m, i, list); err == nil && len(data) > 0 {
-				lists = append(lists, data)
-			}
+	if !r.unnumbered {
+		of.Edge.Data, of.Edge.Bits = r.EdgeIDs.Memory()
+	}
+	if w := weightsIn(m, relation); w != nil {
+		of.Sum = StoredList{mem.Bytes(w.Sums), 64}
+		if w.Narrow != nil {
+			of.Weight = StoredList{mem.Bytes(w.Narrow), 32}
+		} else {
+			of.Weight = StoredList{mem.Bytes(w.Wide), 64}
 		}
 	}
-	return lists
+	return of, nil
 }

@@ -335,7 +335,7 @@ func madeTimesBytes(m *Sampling, n int64) int64 {
 
 // allocSeedTimes makes room for the time of each seed.
 func allocSeedTimes(m *Sampling) error {
-	// Counted with indptr, see openIndptr.
+	// Counted with the offsets, see Topology.OpenIndptr.
 	block, err := mem.NewBudget(0).Alloc(mem.Topology, max(1, m.Seeds.Count())*8)
 	if err != nil {
 		return err

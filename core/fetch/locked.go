@@ -95,26 +95,38 @@ func (f *Features) lockResident(m *draw.Sampling, alloc mem.Allocator) {
 
 // LockLists locks the neighbour lists of m, whose memory is counted already, until m is closed. It returns false, and
 // locks none, where the system refuses one.
-func LockLists(m *draw.Sampling, alloc mem.Allocator) bool {
+func LockLists(m *draw.Sampling, alloc mem.Allocator) (locked bool, err error) {
 	locker, can := alloc.(Locker)
 	var unlocks []func()
-	for _, list := range draw.StoredLists(m) {
-		var unlock func()
-		if can {
-			unlock = locker.Lock(list)
-		}
-		if unlock == nil {
-			for _, undo := range unlocks {
-				undo()
+	defer func() {
+		for _, unlock := range unlocks {
+			if locked {
+				m.OnClose(unlock)
+			} else {
+				unlock()
 			}
-			return false
 		}
-		unlocks = append(unlocks, unlock)
+	}()
+	for i := range m.Parts.Schema.Relations {
+		lists, err := draw.ListsOf(m, i)
+		if err != nil {
+			return false, err
+		}
+		for _, list := range lists.All() {
+			if len(list.Data) == 0 {
+				continue
+			}
+			if !can {
+				return false, nil
+			}
+			unlock := locker.Lock(list.Data)
+			if unlock == nil {
+				return false, nil
+			}
+			unlocks = append(unlocks, unlock)
+		}
 	}
-	for _, unlock := range unlocks {
-		m.OnClose(unlock)
-	}
-	return true
+	return true, nil
 }
 
 // readable reports whether a consumer can read the rows of a tensor in memory itself: not rows that change or are

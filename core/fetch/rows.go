@@ -18,13 +18,13 @@ type Lookup struct {
 	HitRows, HitSlots []int32 // tensor rows that are cached, and their slots
 	Cold              []int32 // positions that are not
 	Delivered         []bool  // by column of the cache and position: found in a pack
-	hitsOfType        []int32 // the hitRows of one type, within its tensors
+	hitsOfType        []int32 // the HitRows of one type, within its tensors
 	Wanted            []int64 // rows to read
 	From              []int32 // by wanted row: a position, or ^index of an extra row
 }
 
-// LookupBytes returns the scratch of a preparer, per row looked up: the fields of
-// lookup, batchRows and step, and the read plan's sort keys, ranges and positions.
+// LookupBytes returns the scratch of a preparer for a number of rows: the fields of Lookup, draw.BatchRows and
+// plan.Step, and the read plan's sort keys, ranges and positions.
 func LookupBytes(rows int64) int64 { return rows * (4 + 4 + 4 + 1 + 8 + 4 + 4 + 4 + 8 + 2*16 + 12) }
 
 // LookUp splits the rows of a batch into rows in slots, by position, and cold rows, once for all tables.

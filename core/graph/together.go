@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -220,6 +221,30 @@ type Together struct {
 
 // TogetherBytes returns the memory of a Together that reads up to atOnce ids at a time.
 func TogetherBytes(atOnce int) int64 { return int64(atOnce) * (24 + 8 + 4 + 4) }
+
+// ReadHops reads the ids that batches request hop by hop, until none asks. ask draws the batches of the
+// given numbers as far as they go; it may free the requests of others.
+func (t *Together) ReadHops(
+	ctx context.Context, batches []*Wanted, hops, atOnce int, ask func(hop int, numbers []int) error,
+) error {
+	asking := make([]int, len(batches))
+	for i := range asking {
+		asking[i] = i
+	}
+	for hop := range hops {
+		if err := ask(hop, asking); err != nil {
+			return err
+		}
+		asking = slices.DeleteFunc(asking, func(i int) bool { return !batches[i].Asks() })
+		if len(asking) == 0 {
+			break
+		}
+		if err := t.Read(ctx, batches, atOnce); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Read reads the ids that the batches request, about atOnce at a time, in the order of the file.
 func (t *Together) Read(ctx context.Context, batches []*Wanted, atOnce int) error {

@@ -28,7 +28,7 @@ type Options struct {
 	Negatives float64 `option:"negatives"`
 	// Triplets have negatives that are targets for the source of each link, a whole number of them. Others are pairs.
 	Triplets bool `option:"triplets"`
-	// SourceWeights and TargetWeights are what negative nodes are drawn in proportion to, by node; nil: uniformly.
+	// SourceWeights and TargetWeights, by node, are the weights by which negative nodes are drawn; nil: uniformly.
 	SourceWeights []float64 `option:"src_weight"`
 	TargetWeights []float64 `option:"dst_weight"`
 	// Strict negatives are no edges of the relation, none of the links and no nodes with themselves.

@@ -19,8 +19,8 @@ type Places struct {
 	times     []int64 // of negatives: scratch
 }
 
-// Request makes r and p those of the batch of key, of these links; r.Times are theirs, if they have any. Strict
-// negatives, and links that are all edges, are looked up in edges, those of the relation.
+// Request fills r and p for a batch of links, whose negatives key draws. r.Times are the times of the links, if they
+// have any. edges, the relation's, tell strict negatives from edges, and the ends of links that are all its edges.
 //
 // In trees, with times or without, every end of a link or negative is a seed of its own, in the order of the ends
 // (PyG's edge_sample): of pairs all sources, links before negatives, then all targets; of triplets the sources of
@@ -91,7 +91,7 @@ func (k *Links) exclude(sources, targets []int64, r *sample.Request) {
 	}
 }
 
-// draw draws negatives, where nodes have times from what was there at those of their links.
+// draw draws negatives. Where nodes have times, it draws from the nodes that were there at the times of the links.
 func (k *Links) draw(
 	ctx context.Context, edges *sample.Relation, key sample.Key, times []int64, p *Places, sources, targets []int64,
 ) error {

@@ -67,9 +67,9 @@ func (k *Links) Tensors(p *Places, n int64) []Tensor {
 	}
 }
 
-// LinksOfTrees makes trees, the tensor of these, say with which link of n each goes: where the ends are of two types
-// too, those of the first type before those of the second, for either has a multiple of n or, of pairs, as many as the
-// other. So the trees of a link's ends are one to whoever pools by them.
+// LinksOfTrees replaces the number of each tree by the link, of n, that its seed is an end of, so that pooling by tree
+// pools by link. Ends of two types may be given one after the other: each type has a multiple of n ends or, of pairs,
+// as many as the other.
 func (k *Links) LinksOfTrees(trees []int64, n int64) {
 	for i, tree := range trees {
 		trees[i] = k.Options.LinkOf(tree, n)

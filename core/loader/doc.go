@@ -17,7 +17,7 @@
 //   - reorder: a preparer that draws a batch on request first finds which one is at its place (order.go). Package
 //     window orders planned batches.
 //   - Batches on demand (Loader.Sample) are made in a preparer without an epoch, with its own worker and scratch, over
-//     a source that only reads (ondemand.go).
+//     a source that only reads (ondemand.go; ondemandinputs.go checks the seeds).
 //
 // Around it: open.go opens a loader, costs.go gives package sizing the costs of batches; stats.go reports the work. The
 // comment of package window says what options add to planned batches.

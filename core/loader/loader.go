@@ -72,21 +72,21 @@ func ReadList(l *Loader, relation, list int, first int64, out []int64) (there bo
 	return draw.ReadList(&l.draw, relation, list, first, out)
 }
 
-// StoredList returns a neighbour list in the memory of a loader, see draw.StoredList.
-func StoredList(l *Loader, relation, list int) (data []byte, bits int, err error) {
+// ListsOf returns the neighbour lists of a relation in the memory of a loader, see draw.ListsOf.
+func ListsOf(l *Loader, relation int) (draw.StoredLists, error) {
 	if err := l.usable(); err != nil {
-		return nil, 0, err
+		return draw.StoredLists{}, err
 	}
-	return draw.StoredList(&l.draw, relation, list)
+	return draw.ListsOf(&l.draw, relation)
 }
 
-// LockLists locks the lists of StoredList for a device until the loader is closed. It returns false, and locks none,
-// where the system refuses one.
+// LockLists locks the lists of ListsOf for a device until the loader is closed. It returns false, and locks none, where
+// the system refuses one.
 func LockLists(l *Loader) (locked bool, err error) {
 	if err := l.usable(); err != nil {
 		return false, err
 	}
-	return fetch.LockLists(&l.draw, l.alloc), nil
+	return fetch.LockLists(&l.draw, l.alloc)
 }
 
 // Mode is the purpose of an epoch.

@@ -58,7 +58,6 @@ func (l *Loader) open(ctx context.Context) error {
 		{"", l.draw.OpenSeeds},
 		{"reading times", func(ctx context.Context) error { return draw.FindTimeSpans(ctx, &l.draw) }},
 		{"measuring batches", func(ctx context.Context) error { return divideBesideLocked(ctx, l) }},
-		{"", func(context.Context) error { return draw.CheckSeedsOnly(&l.draw) }},
 		{"reading neighbour lists", func(context.Context) error { return l.draw.OpenEngine() }},
 		{"", topology.OpenLists},
 		{"", draw.NewLists(&l.draw).Open},
@@ -91,6 +90,9 @@ func divideBesideLocked(ctx context.Context, l *Loader) error {
 		var small *mem.BudgetError
 		switch {
 		case err == nil && given.Lock():
+			if err := draw.CheckSeedsOnly(&l.draw, g); err != nil {
+				return err
+			}
 			return l.draw.ReserveFixed(g)
 		case err == nil: // batches have more rows than the division knows of
 			continue

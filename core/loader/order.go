@@ -75,8 +75,7 @@ func (o *blockOrder) number(p *preparer, place int64, worker *sample.Worker) (in
 	}
 }
 
-// join returns the order of a block, or else the work at hand, in which the caller takes part: this block's or that of
-// one before.
+// join returns the order of a block, or the work at hand, in which the caller takes part: on this block or one before.
 func (o *blockOrder) join(block int64) (*orderWork, []int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

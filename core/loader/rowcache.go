@@ -94,7 +94,7 @@ func addOrder(p *Plan, m *draw.Sampling) {
 	p.Reorder, p.ReorderRows = m.Split.Reorder, draw.OrderedCache(m).Capacity
 }
 
-// onlineDrawer is the drawer of an epoch whose batches change an onlineCache.
+// onlineDrawer is the drawer of an epoch whose batches change an online cache.
 type onlineDrawer struct {
 	drawer
 	cache *fetch.Online

@@ -104,21 +104,21 @@ func checkLists(t *testing.T, l *Loader, d *dataset, sourceBits, idBits int) {
 		require.True(t, there)
 		ptr = append(ptr, part...)
 	}
-	ids := func(list, want int) (out []int64) {
-		data, bits, err := StoredList(l, 0, list)
-		require.NoError(t, err)
-		require.Equal(t, want, bits)
+	ids := func(list draw.StoredList, want int) (out []int64) {
+		require.Equal(t, want, list.Bits)
 		for e := range int64(3000) {
 			id := int64(0)
-			for b := range int64(bits) {
-				at := e*int64(bits) + b
-				id |= int64(data[at/8]>>(at%8)&1) << b
+			for b := range int64(list.Bits) {
+				at := e*int64(list.Bits) + b
+				id |= int64(list.Data[at/8]>>(at%8)&1) << b
 			}
 			out = append(out, id)
 		}
 		return out
 	}
-	sources, edges := ids(draw.ListSource, sourceBits), ids(draw.ListEdge, idBits)
+	lists, err := ListsOf(l, 0)
+	require.NoError(t, err)
+	sources, edges := ids(lists.Source, sourceBits), ids(lists.Edge, idBits)
 	for v := range int64(500) {
 		begin, end := r.Indptr.Range(v)
 		require.Equal(t, []int64{begin, end}, ptr[v:v+2])
@@ -126,19 +126,16 @@ func checkLists(t *testing.T, l *Loader, d *dataset, sourceBits, idBits int) {
 			require.Equal(t, []int64{sources[e], v}, []int64{d.sources[edges[e]], d.targets[edges[e]]})
 		}
 	}
-	for _, list := range []int{draw.ListWeight, draw.ListSum} {
-		_, bits, err := StoredList(l, 0, list)
-		require.NoError(t, err)
-		require.Zero(t, bits)
-	}
-	for _, of := range [][2]int{{0, -1}, {0, 6}, {-1, draw.ListPtr}, {1, draw.ListPtr}, {0, draw.ListSource}} {
+	require.Zero(t, lists.Weight)
+	require.Zero(t, lists.Sum)
+	for _, of := range [][2]int{{0, -1}, {0, 2}, {-1, draw.ListPtr}, {1, draw.ListPtr}} {
 		_, err := ReadList(l, of[0], of[1], 0, make([]int64, 1))
 		require.ErrorIs(t, err, draw.ErrOption)
 	}
-	_, err := ReadList(l, 0, draw.ListPtr, 501, make([]int64, 1))
+	_, err = ReadList(l, 0, draw.ListPtr, 501, make([]int64, 1))
 	require.ErrorIs(t, err, draw.ErrOption)
-	for _, of := range [][2]int{{0, draw.ListPtr}, {0, 6}, {-1, draw.ListSource}, {1, draw.ListSource}} {
-		_, _, err := StoredList(l, of[0], of[1])
+	for _, relation := range []int{-1, 1} {
+		_, err := ListsOf(l, relation)
 		require.ErrorIs(t, err, draw.ErrOption)
 	}
 }
@@ -168,19 +165,15 @@ func TestWeightsOfSeedsOnly(t *testing.T) {
 			}
 			continue
 		}
-		data, bits, err := StoredList(l, 0, draw.ListWeight)
+		lists, err := ListsOf(l, 0)
 		require.NoError(t, err)
-		require.Equal(t, 64, bits)
+		require.Equal(t, 64, lists.Weight.Bits)
 		numbers := make([]int64, 30_000)
-		ids, _, err := StoredList(l, 0, draw.ListEdge)
-		require.NoError(t, err)
-		packed.Of(ids, 30_000, packed.Width(30_000)).Unpack(0, numbers)
-		for p, w := range mem.View[float64](data) {
+		packed.Of(lists.Edge.Data, 30_000, packed.Width(30_000)).Unpack(0, numbers)
+		for p, w := range mem.View[float64](lists.Weight.Data) {
 			require.InDelta(t, weights[numbers[p]], w, 0)
 		}
-		sums, bits, err := StoredList(l, 0, draw.ListSum)
-		require.NoError(t, err)
-		require.Equal(t, []int{64, 30_000 / 16 * 8}, []int{bits, len(sums)})
+		require.Equal(t, []int{64, 30_000 / 16 * 8}, []int{lists.Sum.Bits, len(lists.Sum.Data)})
 		require.NoError(t, l.Close())
 		break
 	}

@@ -88,7 +88,8 @@ func shortestOf(class int) int64 {
 	return int64(4+class%4) << (class/4 - 1)
 }
 
-// choose sets the length of the lists, and returns their number, that of their edges and the longest length.
+// choose sets the length of the lists, and returns the number of lists, the number of their edges and the longest
+// length.
 func (l *LongLists) choose(r *Relation, bytes int64) (lists, edges, widest int64) {
 	var counts, sums [256]int64
 	var degrees [1 << 10]int64

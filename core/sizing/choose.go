@@ -177,7 +177,7 @@ func (z *division) predict(s *Split) moved {
 	batches := float64(max(1, z.ask.EpochBatches))
 	var edges float64
 	for i := range z.graph.Tensors {
-		if t := &z.graph.Tensors[i]; t.ByEdge && t.Used && !s.Resident[i] {
+		if t := &z.graph.Tensors[i]; t.ByEdge && !s.HoldsTensor(&z.graph, i) {
 			edges += batches * readBytes(expected(z.costs.Edges), t, 1)
 		}
 	}

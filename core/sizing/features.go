@@ -132,7 +132,7 @@ func (g *Graph) types(s *Split) [][]int {
 // cached is the node tensors that are cached row by row, by falling width.
 func (g *Graph) cached(s *Split) (order []int) {
 	for i := range g.Tensors {
-		if t := &g.Tensors[i]; g.OnDisk && !t.ByEdge && t.Used && !s.Resident[i] {
+		if !g.Tensors[i].ByEdge && !s.HoldsTensor(g, i) {
 			order = append(order, i)
 		}
 	}

@@ -17,7 +17,7 @@ func Offers(r Request, g Graph, c Costs) (offers []Offer) {
 	for more, memory := int64(0), r.Memory; more <= steps; more++ {
 		r.Memory = memory + memory/steps*more
 		s, err := Divide(r, g, c)
-		if err != nil || s.Cache != "belady" && !allHeld(s, &g) {
+		if err != nil || s.Cache != "belady" && !s.HoldsRows(&g) {
 			return offers
 		}
 		offers = append(offers, Offer{r.Memory, s.EpochBytes})
@@ -29,14 +29,4 @@ func Offers(r Request, g Graph, c Costs) (offers []Offer) {
 		return nil
 	}
 	return offers
-}
-
-// allHeld reports whether every row that batches may have is in memory.
-func allHeld(s *Split, g *Graph) bool {
-	for i := range g.Tensors {
-		if t := &g.Tensors[i]; t.Used && !t.ByEdge && !s.Resident[i] {
-			return false
-		}
-	}
-	return true
 }

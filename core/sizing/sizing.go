@@ -272,17 +272,27 @@ func (z *division) with(s Split, c *candidate, rest int64) *Split {
 // HoldsRows reports whether the rows of all nodes that batches may have are held in memory.
 func (s *Split) HoldsRows(g *Graph) bool { return len(g.cached(s)) == 0 }
 
+// HoldsLists reports whether the neighbour lists and the edge numbers are in memory.
+func (s *Split) HoldsLists(g *Graph) bool {
+	return !g.OnDisk || s.Neighbors && (s.EdgeIDs || g.EdgeIDs == 0)
+}
+
+// HoldsWeights reports whether the weights or times that edges are drawn by are in memory.
+func (s *Split) HoldsWeights(g *Graph) bool { return !g.OnDisk || s.Weights || g.Weights == 0 }
+
+// HoldsTensor reports whether no batch reads rows of a tensor.
+func (s *Split) HoldsTensor(g *Graph, i int) bool {
+	return !g.OnDisk || !g.Tensors[i].Used || s.Resident[i]
+}
+
 // HoldsAll reports whether nothing of the graph is read while batches are made.
 func (s *Split) HoldsAll(g *Graph) bool {
-	if !g.OnDisk {
-		return true
-	}
 	for i := range g.Tensors {
-		if g.Tensors[i].Used && !s.Resident[i] {
+		if !s.HoldsTensor(g, i) {
 			return false
 		}
 	}
-	return s.Neighbors && (s.EdgeIDs || g.EdgeIDs == 0) && (s.Weights || g.Weights == 0)
+	return s.HoldsLists(g) && s.HoldsWeights(g)
 }
 
 // explicit returns the memory that the caller has reserved for caches by name, and the history.

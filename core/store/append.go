@@ -187,7 +187,7 @@ func matchTensors(have []Tensor, given []NamedSource, label string, rows int64, 
 	return matched, nil
 }
 
-// matches says why rows cannot come after those of a tensor.
+// matches returns an error if rows cannot follow the rows of a tensor.
 func (s NamedSource) matches(t *Tensor, label string) error {
 	dtype, shape := t.Values()
 	if !slices.Equal(s.Shape[1:], shape) {
@@ -223,7 +223,7 @@ func (c growthCheck) checkAttachments(given []NamedSource) (err error) {
 	return nil
 }
 
-// dropStale leaves out the tensors that were computed from what grows, and those of nodes that get more.
+// dropStale leaves out tensors that were computed from what grows, and computed tensors of nodes that get more.
 func (c growthCheck) dropStale() {
 	for i, node := range c.grower.m.NodeTypes {
 		node.Tensors = slices.DeleteFunc(node.Tensors, func(t *manifest.Tensor) bool {

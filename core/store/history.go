@@ -32,7 +32,7 @@ func addVersion(m *manifest.Manifest, action, details string) {
 		&manifest.Change{Action: action, Details: details, UnixNs: time.Now().UnixNano(), Generator: generator})
 }
 
-// renew makes the manifest of a store that of another, which has one version more.
+// renew turns the manifest of a store into the manifest of its next version.
 func renew(m *manifest.Manifest, action, details string) error {
 	addVersion(m, action, details)
 	return reissue(m)

@@ -92,8 +92,7 @@ func (r *relayouter) storeOrder(ctx context.Context, name string, ids []uint32) 
 	return w.finish(int64(len(ids)))
 }
 
-// compose replaces the new row of each node of a type by that of each row of the source, whose rows may be in an order
-// of their own already.
+// compose turns the new rows of a type, by node, into new rows by row of the source, which may have an order already.
 func (r *relayouter) compose(ctx context.Context, t *NodeType, rowOf []uint32) error {
 	order, err := t.LoadOrder(ctx, r.budget, mem.Convert)
 	if err != nil || order == nil {

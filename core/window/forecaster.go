@@ -145,7 +145,7 @@ func (k *forecasts) all() []EpochForecast {
 	return slices.Clone(k.epochs)
 }
 
-// forecastRows lists the planned rows of a batch, as positions in its batchRows before pruning.
+// forecastRows lists the planned rows of a batch, as positions in its BatchRows before pruning.
 type forecastRows struct {
 	block *mem.Block // nil: all
 	known bool       // whether the batch will read exactly these

@@ -29,7 +29,7 @@ type Outcome struct {
 	Early bool `json:"early"` // its prologue could run while the window before was executed
 	// The time from the first read to the last, including reads and writes meanwhile for the plan of the next window, but
 	// not by its prologue. The work of an early prologue is counted here, its time is not in WallSeconds.
-	MeasuredSeconds float64 `json:"measured_seconds"` // the engine was busy with rows, see moved.busy
+	MeasuredSeconds float64 `json:"measured_seconds"` // the engine was busy with rows
 	WallSeconds     float64 `json:"wall_seconds"`
 	WaitedSeconds   float64 `json:"waited_seconds"` // of WallSeconds: by the consumer, for batches
 	MeasuredRead    int64   `json:"measured_bytes_read"`

@@ -54,27 +54,24 @@ func (s *blocks) readShared(count int64, number func(i int64) int64) []*graph.Wa
 	if most < 2 {
 		return make([]*graph.Wanted, count)
 	}
-	wanted, pending, room := make([]*graph.Wanted, most), make([]int64, most), new(atomic.Int64)
+	wanted, room := make([]*graph.Wanted, most), new(atomic.Int64)
 	room.Store(c.draw.Split.WantedRoom())
 	for i := range wanted {
-		wanted[i], pending[i] = graph.NewWanted(c.draw.Budget, room), int64(i)
+		wanted[i] = graph.NewWanted(c.draw.Budget, room)
 	}
 	hops := c.draw.Parts.Schema.Hops + draw.RequestReads(c.draw)
-	for hop := range hops {
+	err := t.reading.ReadHops(s.inspector.ctx, wanted, hops, c.atOnce(), func(hop int, numbers []int) error {
 		s.inspector.progress.report(s.inspector, "reading neighbour lists", int64(hop), int64(hops))
-		s.ask(wanted, pending, number)
+		s.ask(wanted, numbers, number)
 		if full := slices.IndexFunc(wanted, (*graph.Wanted).Full); full >= 0 {
 			freeWanted(wanted[max(1, full):])
 			wanted = wanted[:max(1, full)]
 		}
-		pending = slices.DeleteFunc(pending, func(at int64) bool { return at >= int64(len(wanted)) || !wanted[at].Asks() })
-		if len(pending) == 0 {
-			break
-		}
-		if err := t.reading.Read(s.inspector.ctx, wanted, c.atOnce()); err != nil {
-			freeWanted(wanted)
-			return make([]*graph.Wanted, len(wanted))
-		}
+		return nil
+	})
+	if err != nil {
+		freeWanted(wanted)
+		return make([]*graph.Wanted, len(wanted))
 	}
 	total := int64(0)
 	for _, w := range wanted {
@@ -87,13 +84,13 @@ func (s *blocks) readShared(count int64, number func(i int64) int64) []*graph.Wa
 	return wanted
 }
 
-// ask draws batches as far as they go without their requests.
-func (s *blocks) ask(wanted []*graph.Wanted, pending []int64, number func(i int64) int64) {
-	work := guard.NewPieces(int64(len(pending)), 1)
-	_ = guard.All(min(len(s.scratch), len(pending)), func(i int) error { // see readShared
+// ask draws the batches of the given numbers as far as they go without their requests.
+func (s *blocks) ask(wanted []*graph.Wanted, numbers []int, number func(i int64) int64) {
+	work := guard.NewPieces(int64(len(numbers)), 1)
+	_ = guard.All(min(len(s.scratch), len(numbers)), func(i int) error { // see readShared
 		for k := range work.Each() {
-			at := pending[k]
-			giveBack, err := s.draw(number(at), wanted[at], false, &s.scratch[i])
+			at := numbers[k]
+			giveBack, err := s.draw(number(int64(at)), wanted[at], false, &s.scratch[i])
 			if err == nil {
 				giveBack()
 			} else if !errors.Is(err, sample.ErrDeferred) {

@@ -66,13 +66,27 @@ FGC_FN int64_t drawn_of(const fgc_draw &d, int64_t count) {
   return count == 0 ? 0 : d.fanout;
 }
 
-/* The in-edges of target i, the number that is drawn, and its first place among all; none where they have no room. */
-FGC_FN int64_t place_of(const fgc_draw &d, const Team &t, int64_t i, int64_t *first, int64_t *degree, int64_t *at) {
-  const int64_t k = drawn_of(d, list_of(d, i, false, first, degree));
-  *at = d.first[i];
-  if (*at >= 0 && *at + k <= d.drawn) return k;
-  if (t.lane == 0 && !d.padded) note(d.status, 3 /* FG_BAD_PTR */, i); /* not what fg_draw_first wrote */
-  return 0;
+/* A target that a team draws for: `count` of its `degree` in-edges, which begin at `start`, for the places from `at`
+ * on. */
+struct Target {
+  Team team;
+  int64_t node, start, degree, count, at;
+};
+
+/* The target of this team. No edges are drawn for teams behind the last target, and where edges have no room. */
+FGC_FN Target target_of(const fgc_draw &d, int lanes) {
+  Target of = {team_of(lanes), 0, 0, 0, 0, 0};
+  const int64_t i = team_index(lanes);
+  if (i >= d.targets) return of;
+  of.node = d.target[i];
+  of.at = d.first[i];
+  const int64_t k = drawn_of(d, list_of(d, i, false, &of.start, &of.degree));
+  if (of.at >= 0 && of.at + k <= d.drawn) {
+    of.count = k;
+  } else if (of.team.lane == 0 && !d.padded) {
+    note(d.status, 3 /* FG_BAD_PTR */, i); /* not what fg_draw_first wrote */
+  }
+  return of;
 }
 
 FGC_FN void draw_count(const fgc_draw &d) {
@@ -114,38 +128,41 @@ FGC_FN void put_edge(const fgc_draw &d, int64_t at, int64_t position) {
   if (d.edge_id != nullptr) d.edge_id[at] = id_at(d.edge, d.edge_bits, position);
 }
 
+/* Whether an edge is among the first n of a target, of which a lane looks at its own. */
+FGC_FN bool among(const fgc_draw &d, const Target &of, int64_t n, int64_t position) {
+  bool there = false;
+  for (int64_t b = of.team.lane; b < n; b += of.team.size) there = there || d.position[of.at + b] == position;
+  return there;
+}
+
 FGC_FN void draw(const fgc_draw &d) {
-  const Team t = team_of(d.lanes);
-  const int64_t i = team_index(d.lanes);
-  if (i >= d.targets) return;
-  int64_t start, degree, at;
-  const int64_t k = place_of(d, t, i, &start, &degree, &at);
-  if (k == 0) return;
-  uint64_t state = absorb(d.key, (uint64_t)d.target[i]);
-  if (d.fanout < 0 || (!d.replace && k == degree)) {
-    for (int64_t e = t.lane; e < k; e += t.size) put_edge(d, at + e, start + e);
+  const Target of = target_of(d, d.lanes);
+  if (of.count == 0) return;
+  const Team &t = of.team;
+  uint64_t state = absorb(d.key, (uint64_t)of.node);
+  if (d.fanout < 0 || (!d.replace && of.count == of.degree)) {
+    for (int64_t e = t.lane; e < of.count; e += t.size) put_edge(d, of.at + e, of.start + e);
     return;
   }
   if (d.replace) {
-    for (int64_t e = 0; e < k; e++) {
-      const int64_t p = (int64_t)below(&state, (uint64_t)degree);
-      if (e % t.size == t.lane) put_edge(d, at + e, start + p);
+    for (int64_t e = 0; e < of.count; e++) {
+      const int64_t p = (int64_t)below(&state, (uint64_t)of.degree);
+      if (e % t.size == t.lane) put_edge(d, of.at + e, of.start + p);
     }
     return;
   }
   /* Floyd's method: draw e is a number up to j, or j if that was drawn before. A lane holds one draw of a round; those
    * of the rounds before are in memory. */
-  for (int64_t round = 0; round < k; round += t.size) {
+  for (int64_t round = 0; round < of.count; round += t.size) {
     int64_t mine = -1;
-    for (int64_t e = round; e < round + t.size && e < k; e++) {
-      const int64_t j = degree - k + e;
+    for (int64_t e = round; e < round + t.size && e < of.count; e++) {
+      const int64_t j = of.degree - of.count + e;
       int64_t p = (int64_t)below(&state, (uint64_t)j + 1);
-      bool there = mine == p;
-      for (int64_t b = t.lane; b < round; b += t.size) there = there || d.position[at + b] == start + p;
+      const bool there = mine == p || among(d, of, round, of.start + p);
       if (ballot(t, there) != 0) p = j;
       if (e - round == t.lane) mine = p;
     }
-    if (mine >= 0) put_edge(d, at + round + t.lane, start + mine);
+    if (mine >= 0) put_edge(d, of.at + round + t.lane, of.start + mine);
     sync_team(t);
   }
 }

@@ -21,10 +21,10 @@ FGC_FN double weight_at(const fgc_draw &d, int64_t i) {
 }
 
 /* The running sum of the weights of a list, which the CPU computes edge after edge. */
-FGC_FN double sum_of(const fgc_draw &d, int64_t start, int64_t degree) {
-  const int64_t blocks = degree / FGC_SUM_BLOCK;
-  double sum = blocks > 0 ? d.sums[start / FGC_SUM_BLOCK + blocks - 1] : 0;
-  for (int64_t i = blocks * FGC_SUM_BLOCK; i < degree; i++) sum = plus(sum, weight_at(d, start + i));
+FGC_FN double sum_of(const fgc_draw &d, const Target &of) {
+  const int64_t blocks = of.degree / FGC_SUM_BLOCK;
+  double sum = blocks > 0 ? d.sums[of.start / FGC_SUM_BLOCK + blocks - 1] : 0;
+  for (int64_t i = blocks * FGC_SUM_BLOCK; i < of.degree; i++) sum = plus(sum, weight_at(d, of.start + i));
   return sum;
 }
 
@@ -38,20 +38,19 @@ FGC_FN uint64_t labor_key(const fgc_draw &d, int64_t start, int64_t i) {
 }
 
 /* The number of edges with a key up to a bound. */
-FGC_FN int64_t upto(const fgc_draw &d, const Team &t, int64_t start, int64_t degree, uint64_t bound) {
+FGC_FN int64_t upto(const fgc_draw &d, const Target &of, uint64_t bound) {
+  const Team &t = of.team;
   int64_t count = 0;
-  for (int64_t i = t.lane; i < degree; i += t.size) count += labor_key(d, start, i) <= bound;
+  for (int64_t i = t.lane; i < of.degree; i += t.size) count += labor_key(d, of.start, i) <= bound;
   for (int with = 1; with < t.size; with *= 2) count += shuffle_xor(t, count, with);
   return count;
 }
 
 FGC_FN void draw_labor(const fgc_draw &d) {
-  const Team t = team_of(d.lanes);
-  const int64_t target = team_index(d.lanes);
-  if (target >= d.targets) return;
-  int64_t start, degree, at;
-  const int64_t k = place_of(d, t, target, &start, &degree, &at);
-  if (k == 0) return;
+  const Target of = target_of(d, d.lanes);
+  if (of.count == 0) return;
+  const Team &t = of.team;
+  const int64_t start = of.start, degree = of.degree, k = of.count;
   /* Keys below the bound are drawn, and of those at the bound the first `equal`. */
   uint64_t bound = NEVER, most = NEVER;
   int64_t equal = 0;
@@ -60,7 +59,7 @@ FGC_FN void draw_labor(const fgc_draw &d) {
     uint64_t least = 0;
     while (least < bound) {
       const uint64_t middle = least + (bound - least) / 2;
-      const int64_t count = upto(d, t, start, degree, middle);
+      const int64_t count = upto(d, of, middle);
       if (count == k) {
         least = bound = middle + 1;
       } else if (count > k) {
@@ -69,11 +68,11 @@ FGC_FN void draw_labor(const fgc_draw &d) {
         least = middle + 1;
       }
     }
-    equal = k - (bound == 0 ? 0 : upto(d, t, start, degree, bound - 1));
+    equal = k - (bound == 0 ? 0 : upto(d, of, bound - 1));
   }
   double tau = 0, sum = 0;
   if (d.weight != nullptr) {
-    sum = sum_of(d, start, degree);
+    sum = sum_of(d, of);
     /* The first arrival that came too late: at the bound, or the earliest behind it. */
     int64_t there = 0;
     for (int64_t i = t.lane; i < degree && !all; i += t.size) {
@@ -99,7 +98,7 @@ FGC_FN void draw_labor(const fgc_draw &d) {
     const bool mine = i < degree && (x < bound || (x == bound && equals + count_ones(same & before) < equal));
     const unsigned chosen = ballot(t, mine);
     if (mine) {
-      const int64_t e = at + drawn + count_ones(chosen & before);
+      const int64_t e = of.at + drawn + count_ones(chosen & before);
       put_edge(d, e, start + i);
       if (d.edge_weight != nullptr) {
         float share = 1.0f / (float)k;

@@ -54,18 +54,18 @@ FGC_FN int under(const Team &t, const Short &s, uint64_t point) {
   return n;
 }
 
-FGC_FN void draw_short(const fgc_draw &d, const Team &t, uint64_t state, int64_t start, int64_t degree, int64_t k,
-                       int64_t at) {
+FGC_FN void draw_short(const fgc_draw &d, const Target &of, uint64_t state) {
+  const Team &t = of.team;
   Short s;
   FGC_UNROLL
   for (int j = 0; j < 2; j++) {
     const int64_t i = t.lane + j * FGC_WARP;
-    s.weight[j] = i < degree ? weight_at(d, start + i) : 0;
+    s.weight[j] = i < of.degree ? weight_at(d, of.start + i) : 0;
   }
   uint64_t total = measure(t, &s);
-  for (int64_t e = 0; e < k; e++) {
+  for (int64_t e = 0; e < of.count; e++) {
     const int i = under(t, s, multiply_high(mix(state += GOLDEN), total));
-    if (t.lane == 0) put_edge(d, at + e, start + i);
+    if (t.lane == 0) put_edge(d, of.at + e, of.start + i);
     if (d.replace) continue;
     const uint64_t unit = shuffle(t, i < FGC_WARP ? s.unit[0] : s.unit[1], i % FGC_WARP);
     total -= unit;
@@ -75,12 +75,13 @@ FGC_FN void draw_short(const fgc_draw &d, const Team &t, uint64_t state, int64_t
         s.weight[j] = 0;
         s.unit[j] = 0;
       }
-    if (total < 1ull << 52 && e + 1 < k) total = measure(t, &s);
+    if (total < 1ull << 52 && e + 1 < of.count) total = measure(t, &s);
   }
 }
 
 /* The first edge whose running sum exceeds u; the last one above 0 if there is none. Every lane finds it. */
-FGC_FN int64_t find(const fgc_draw &d, int64_t start, int64_t degree, double u) {
+FGC_FN int64_t find(const fgc_draw &d, const Target &of, double u) {
+  const int64_t start = of.start, degree = of.degree;
   const double *sums = d.sums + start / FGC_SUM_BLOCK;
   int64_t block = 0;
   for (int64_t n = degree / FGC_SUM_BLOCK; n > 0;) {
@@ -99,27 +100,21 @@ FGC_FN int64_t find(const fgc_draw &d, int64_t start, int64_t degree, double u) 
   return i;
 }
 
-/* Whether an edge is among the first n of a target. The lanes share the work. */
-FGC_FN bool is_drawn(const fgc_draw &d, const Team &t, int64_t at, int64_t n, int64_t position) {
-  bool there = false;
-  for (int64_t b = t.lane; b < n; b += t.size) there = there || d.position[at + b] == position;
-  return ballot(t, there) != 0;
-}
-
-/* Draws edges n to k, the rest of a target's, by an exponential race of those that are not drawn: time and again the
- * next one to arrive. */
-FGC_FN void race_on(const fgc_draw &d, const Team &t, uint64_t state, int64_t start, int64_t degree, int64_t n,
-                    int64_t k, int64_t at) {
+/* Draws the edges of a target behind the first n by an exponential race of the edges that are not drawn: time and again
+ * the next one to arrive. */
+FGC_FN void race_on(const fgc_draw &d, const Target &of, uint64_t state, int64_t n) {
+  const Team &t = of.team;
+  const int64_t start = of.start, degree = of.degree;
   uint64_t last = 0;
   int64_t last_at = -1;
-  for (int64_t e = n; e < k; e++) {
+  for (int64_t e = n; e < of.count; e++) {
     uint64_t best = NEVER;
     int64_t best_at = degree, number = 0; /* in the stream */
     for (int64_t from = 0; from < degree; from += t.size) {
       const int64_t i = from + t.lane;
       const double w = i < degree ? weight_at(d, start + i) : 0;
       bool runs = w > 0;
-      for (int64_t b = 0; runs && b < n; b++) runs = d.position[at + b] != start + i;
+      for (int64_t b = 0; runs && b < n; b++) runs = d.position[of.at + b] != start + i;
       const unsigned running = ballot(t, runs);
       if (runs) {
         const int64_t mine = number + count_ones(running & ((1u << t.lane) - 1));
@@ -140,51 +135,50 @@ FGC_FN void race_on(const fgc_draw &d, const Team &t, uint64_t state, int64_t st
         best_at = other_at;
       }
     }
-    if (t.lane == 0) put_edge(d, at + e, start + best_at);
+    if (t.lane == 0) put_edge(d, of.at + e, start + best_at);
     last = best;
     last_at = best_at;
   }
 }
 
-FGC_FN void draw_long(const fgc_draw &d, const Team &t, uint64_t state, int64_t start, int64_t degree, int64_t k,
-                      int64_t at) {
-  if (!d.replace && degree <= 2 * d.fanout) return race_on(d, t, state, start, degree, 0, k, at);
-  const double total = sum_of(d, start, degree);
+FGC_FN void draw_long(const fgc_draw &d, const Target &of, uint64_t state) {
+  if (!d.replace && of.degree <= 2 * d.fanout) return race_on(d, of, state, 0);
+  const Team &t = of.team;
+  const double total = sum_of(d, of);
   int64_t wasted = 0;
   for (int64_t n = 0; n < d.fanout;) {
     const uint64_t x = mix(state += GOLDEN);
-    const int64_t i = find(d, start, degree, times(times((double)(x >> 11), 0x1p-53), total));
-    if (d.replace || !is_drawn(d, t, at, n, start + i)) {
-      if (t.lane == 0) put_edge(d, at + n, start + i);
+    const int64_t position = of.start + find(d, of, times(times((double)(x >> 11), 0x1p-53), total));
+    if (d.replace || ballot(t, among(d, of, n, position)) == 0) {
+      if (t.lane == 0) put_edge(d, of.at + n, position);
       sync_team(t);
       n++;
     } else if (++wasted > 2 * d.fanout + 16) {
-      return race_on(d, t, state, start, degree, n, k, at);
+      return race_on(d, of, state, n);
     }
   }
 }
 
 FGC_FN void draw_weighted(const fgc_draw &d) {
-  const Team t = team_of(FGC_WARP);
-  const int64_t i = team_index(FGC_WARP);
-  if (i >= d.targets) return;
-  int64_t start, degree, at;
-  const int64_t k = place_of(d, t, i, &start, &degree, &at);
-  if (k == 0) return;
-  const uint64_t state = absorb(d.key, (uint64_t)d.target[i]);
-  const int64_t some = degree <= 64 && d.positive != nullptr ? d.positive[d.target[i]] : degree;
+  const Target of = target_of(d, FGC_WARP);
+  if (of.count == 0) return;
+  const Team &t = of.team;
+  const uint64_t state = absorb(d.key, (uint64_t)of.node);
+  const int64_t some = of.degree <= 64 && d.positive != nullptr ? d.positive[of.node] : of.degree;
   if (d.fanout < 0 || (!d.replace && some <= d.fanout)) {
     int64_t drawn = 0; /* all of a weight above 0 */
-    for (int64_t from = 0; from < degree; from += t.size) {
+    for (int64_t from = 0; from < of.degree; from += t.size) {
       const int64_t e = from + t.lane;
-      const unsigned there = ballot(t, e < degree && weight_at(d, start + e) > 0);
-      if (there >> t.lane & 1) put_edge(d, at + drawn + count_ones(there & ((1u << t.lane) - 1)), start + e);
+      const unsigned there = ballot(t, e < of.degree && weight_at(d, of.start + e) > 0);
+      if (there >> t.lane & 1) {
+        put_edge(d, of.at + drawn + count_ones(there & ((1u << t.lane) - 1)), of.start + e);
+      }
       drawn += count_ones(there);
     }
-  } else if (degree <= 64) {
-    draw_short(d, t, state, start, degree, k, at);
+  } else if (of.degree <= 64) {
+    draw_short(d, of, state);
   } else {
-    draw_long(d, t, state, start, degree, k, at);
+    draw_long(d, of, state);
   }
 }
 

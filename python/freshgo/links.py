@@ -12,7 +12,7 @@ from freshgo._args import checks
 from freshgo._args.entry import entry
 from freshgo._args.signatures import passes_on
 from freshgo._args.types import EdgeType
-from freshgo._loader import link_inputs, on_demand
+from freshgo._loader import link_inputs, links, on_demand
 from freshgo.errors import DTypeError, InvalidArgumentError
 from freshgo.loader import BatchType, Loader
 from freshgo.samplers import RandomWalk
@@ -127,7 +127,7 @@ class LinkLoader(Loader[BatchType]):
             if name in given:
                 raise DTypeError(f"LinkLoader() takes links in place of nodes: give {instead}, got {name}")
         strict = checks.flag("strict_negatives", strict_negatives)
-        self._links = link_inputs.links(
+        self._links = links.given(
             edge_label_index, edge_label, neg_sampling, neg_sampling_ratio, strict, exclude_seed_edges
         )
         times = link_inputs.edge_label_time(edge_label_time, self._links.index, options.get("time_attr"))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from freshgo._args.progress import Progress
     from freshgo._batch.pyg_batches import Data
     from freshgo._data.like import GraphLike
-    from freshgo._loader.link_inputs import Links
+    from freshgo._loader.links import Links
     from freshgo._row_exchange.source import ShardedSource
     from freshgo.history import History
     from freshgo.options import Embeddings, NumNeighbors

@@ -9,9 +9,10 @@ A graph is given by ``index``, the source row of every edge, grouped by target, 
 ``ptr[t]`` to ``ptr[t + 1]``. Partial sums stay in registers and source rows are streamed past them (FastGL, section
 4.2), in the forward and the backward pass; no tensor of edges by columns ever exists.
 
-All operators are differentiable and work under ``torch.compile``, ``torch.export``, autocast and fake tensors. Rows are
-float32, float64, bfloat16 or float16 (the last two are summed in float32); ``index`` is int64 or int32. The operators
-run on ``torch.get_num_threads()`` threads, and their results do not depend on this number.
+All operators are differentiable and work under ``torch.compile``, ``torch.export``, autocast and fake tensors; second
+derivatives, and derivatives by ``torch.func`` or in forward mode, raise an error. Rows are float32, float64, bfloat16
+or float16 (the last two are summed in float32); ``index`` is int64 or int32. The operators run on
+``torch.get_num_threads()`` threads, and their results do not depend on this number.
 
 Every index is checked as it is used, so no input makes an operator read outside of a tensor:
 :class:`~freshgo.errors.InvalidArgumentError` names the argument, the place and the value.

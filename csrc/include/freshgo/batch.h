@@ -83,16 +83,11 @@ int32_t fg_loader_next(fg_loader *loader, int32_t timeout_ms, fg_batch *batch, f
 int32_t fg_loader_tables(fg_loader *loader, fg_batch *tables, fg_error *err);
 
 enum {
-  FG_LIST_PTR = 0,    /* where the in-edges of each node begin, [num_nodes + 1] */
-  FG_LIST_SOURCE = 1, /* their sources, [num_edges], ids */
-  FG_LIST_EDGE = 2,   /* the caller's numbers of the edges, [num_edges], ids; none: their positions */
-  FG_LIST_WEIGHT = 3, /* the weights that edges are drawn by, [num_edges], floats; none: all alike */
-  FG_LIST_SUM = 4,    /* sums of blocks of weights, [num_edges / 16], floats; none: without weights */
-  FG_LIST_POSITIVE = 5 /* the number of in-edges of each node with a weight above 0, [num_nodes]; none: all have */
+  FG_LIST_PTR = 0,     /* where the in-edges of each node begin, [num_nodes + 1] */
+  FG_LIST_POSITIVE = 1 /* the number of in-edges of each node with a weight above 0, [num_nodes]; none: all have */
 };
 
-/* Copies n elements of FG_LIST_PTR or FG_LIST_POSITIVE of a relation, from `first` on, to out. The loader has
- * `seeds_only`.
+/* Copies n elements of a list of a relation, from `first` on, to out. The loader has `seeds_only`.
  * Blocks: no. Threads: any. Ownership: none passes.
  * Returns: FG_OK, FG_END (there is none, and nothing is copied), FG_CLOSED, FG_INVALID. */
 int32_t fg_loader_list(fg_loader *loader, int32_t relation, int32_t list, int64_t first, int64_t n, int64_t *out,
@@ -103,16 +98,24 @@ typedef struct fg_stored_list {
   FG_IN void *data; /* NULL without edges */
   int64_t n_bytes;
   int32_t bits;     /* of an element: 32 or 64; ids, which are not negative, may have fewer, one behind the other from
-                       the lowest bit on, in words of four bytes; two more words follow */
+                       the lowest bit on, in words of four bytes; two more words follow. 0: there is no list */
   int32_t reserved; /* zero */
 } fg_stored_list;
 
-/* The other lists of a relation, of a loader with `seeds_only`.
- * Blocks: no. Threads: any. Ownership: the memory is the loader's; nothing reads it after fg_loader_close.
- * Returns: FG_OK, FG_END (there is none), FG_CLOSED, FG_INVALID. */
-int32_t fg_loader_stored_list(fg_loader *loader, int32_t relation, int32_t list, fg_stored_list *out, fg_error *err);
+/* The stored lists of a relation. */
+typedef struct fg_stored_lists {
+  fg_stored_list source; /* the sources of the in-edges of each node, [num_edges], ids */
+  fg_stored_list edge;   /* the numbers of the edges, [num_edges], ids; none: their positions, or edges have none */
+  fg_stored_list weight; /* the weights that edges are drawn by, [num_edges], floats; none: all alike */
+  fg_stored_list sum;    /* sums of blocks of weights, [num_edges / 16], floats; none: without weights */
+} fg_stored_lists;
 
-/* Locks the memory of all of them for the device (fg_buffers_lock), until fg_loader_close. Ends an epoch that runs.
+/* Finds the stored lists of a relation, of a loader with `seeds_only`.
+ * Blocks: no. Threads: any. Ownership: the memory is the loader's; nothing reads it after fg_loader_close.
+ * Returns: FG_OK, FG_CLOSED, FG_INVALID. */
+int32_t fg_loader_stored_lists(fg_loader *loader, int32_t relation, fg_stored_lists *out, fg_error *err);
+
+/* Locks the stored lists of all relations for the device (fg_buffers_lock) until fg_loader_close. Ends a running epoch.
  * Blocks: for about 0.1 s per GB. Threads: any. Ownership: none passes.
  * Returns: FG_OK, FG_END (the system refuses some, and nothing is locked), FG_CLOSED, FG_INVALID. */
 int32_t fg_loader_lock_lists(fg_loader *loader, fg_error *err);

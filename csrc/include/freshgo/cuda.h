@@ -114,8 +114,8 @@ typedef struct fg_drawing {
   uint64_t key;          /* of the hop */
   int32_t replace;       /* draw with replacement; not with `keep` */
   int32_t weight_bytes;  /* 4 or 8: of weight */
-  FG_IN void *weight;    /* [num_edges], FG_LIST_WEIGHT; NULL: all alike */
-  FG_IN double *sums;    /* [num_edges / 16], FG_LIST_SUM; NULL without weight */
+  FG_IN void *weight;    /* [num_edges], fg_stored_lists.weight; NULL: all alike */
+  FG_IN double *sums;    /* [num_edges / 16], fg_stored_lists.sum; NULL without weight */
   FG_IN int32_t *positive; /* [num_nodes], FG_LIST_POSITIVE; NULL: all edges have a weight above 0 */
   int64_t keep;          /* layer by layer: batches for which a source keeps its variate; 0: not layer by layer */
   uint64_t batch;        /* layer by layer: the number of the batch in its epoch */
@@ -128,7 +128,7 @@ typedef struct fg_drawing {
   int32_t padded;        /* targets of -1 pad, and have no edges; num_drawn is room, so that nothing waits for *total.
                             Targets whose edges have no room are left out, and elements behind the edges as they are */
   int32_t edge_bits;     /* of a number in edge, see fg_stored_list */
-  FG_IN void *edge;      /* [num_edges], FG_LIST_EDGE; NULL without edge_id */
+  FG_IN void *edge;      /* [num_edges], fg_stored_lists.edge; NULL without edge_id */
   int64_t *edge_id;      /* out: [num_drawn]: edge[position]; NULL: none */
 } fg_drawing;
 

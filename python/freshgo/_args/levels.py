@@ -74,10 +74,18 @@ class Levels:
                     f"{level}_level names {name!r}, which the graph does not have: it has {among(name, sorted(known))}"
                 )
 
-    def check_lists(self, values: Mapping[str, Any], counts: Collection[int | None], label: str) -> None:
-        """Ask about lists with an entry for each node or edge, whose entries nothing can select."""
+    def check_whole(self, values: Mapping[str, Any], counts: Collection[int | None], label: str) -> None:
+        """Ask about values that have no rows: a number by a name of rows, and a list with an entry for each node or
+        edge, whose entries nothing can select."""
         for name, value in values.items():
-            if isinstance(value, list | tuple) and len(value) in counts and self.of.get(name) != "graph":
+            if self.of.get(name) == "graph":
+                continue
+            if holds_rows(name) and name != "y":  # which may be the label of the graph
+                raise InvalidArgumentError(
+                    f"{label}{name} is a single value, {checks.shown(value)}: expected a row for each node or edge"
+                    f"{self._or_whole(name)}"
+                )
+            if isinstance(value, list | tuple) and len(value) in counts:
                 raise InvalidArgumentError(
                     f"{label}{name} is a {type(value).__name__} with an entry for each node or edge: expected a tensor"
                     f"{self._or_whole(name)}"

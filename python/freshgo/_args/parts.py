@@ -202,7 +202,7 @@ def _types_of_homogeneous(data: object, levels: Levels) -> dict[Any, Any]:
     dims = _dims(data)
     nodes: dict[Any, Any] = {"num_nodes": num_nodes, "splits": given_splits, **frames}
     nodes[_WHOLE] = others
-    levels.check_lists(others, (num_nodes, num_edges), "")
+    levels.check_whole(others, (num_nodes, num_edges), "")
     for name, array in arrays.items():
         _check_ptr(name, array, num_nodes, "")
         dim = dims(name, items[name])
@@ -292,7 +292,7 @@ def node_parts(node_type: str, value: object, levels: Levels | None = None) -> N
     parts = NodeParts(_count_nodes(given, counted, label), {}, named_splits(splits, label), frames, whole | others)
     if parts.num_nodes is None:
         parts.num_nodes = _agreed(counted, label) if counted else _numbered(items)
-    levels.check_lists(others, (parts.num_nodes,), label)
+    levels.check_whole(others, (parts.num_nodes,), label)
     for name, array in arrays.items():
         _check_ptr(name, array, parts.num_nodes, label)
         whole_type = name == "ptr" or name not in counted
@@ -347,7 +347,7 @@ def edge_parts(edge_type: EdgeType, value: object, levels: Levels | None = None)
     if links is None:
         arrays, links = labelled.take(arrays, label)
     parts, levels = EdgeParts(edge_index, {}, others, links=links), levels or Levels()
-    levels.check_lists(others, (int(edge_index.shape[1]),), label)
+    levels.check_whole(others, (int(edge_index.shape[1]),), label)
     for name, array in arrays.items():
         _check_ptr(name, array, -1, label)
         if levels.typed(edge_type, name, array, int(edge_index.shape[1])) == "graph":

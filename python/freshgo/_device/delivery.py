@@ -309,9 +309,10 @@ def open_delivery(
         return _on_pinned() if pin_memory else OnHost()
     from freshgo._device import pinned_memory, row_cache, rows
     from freshgo._device.fitting import Fitting
-    from freshgo._device.mover import CudaStreams, Mover, on_host
+    from freshgo._device.mover import Mover, on_host
     from freshgo._device.packed import Unpacking, grouped_by
     from freshgo._device.rows import Rows
+    from freshgo._device.streams import CudaStreams
     from freshgo._native import cuda
 
     locks = pinned_memory.lock_buffers(device.index or 0)

@@ -26,15 +26,15 @@ from freshgo._data.source import Source
 from freshgo._device.hops import Envelope, Hops, PaddedHops
 from freshgo._device.packed import Unpacking
 from freshgo._native import cuda
-from freshgo._native.header import LIST_EDGE, LIST_POSITIVE, LIST_PTR, LIST_SOURCE, LIST_SUM, LIST_WEIGHT
+from freshgo._native.header import LIST_POSITIVE, LIST_PTR
 from freshgo._native.loader import Loader as NativeLoader
-from freshgo._native.loader import lock_lists, read_list, stored_list
+from freshgo._native.loader import lock_lists, read_list, stored_lists
 from freshgo._native.options import LoaderOptions
 from freshgo._observe.log import LOG
 from freshgo.errors import InvalidArgumentError
 
 KEY = "fg/key"
-_Stored = dict[int, tuple[Tensor, int]]  # the lists of an edge type that are there: memory, and the bits of an element
+_Stored = dict[str, tuple[Tensor, int]]  # as of stored_lists
 _MOST = 2**31 - 1
 _PIECE = 1 << 22
 """Elements of a list that are copied at a time. Arbitrary: 32 MiB."""
@@ -90,14 +90,7 @@ class Drawing:
         nodes = list(self._types.num_nodes.values())
         if max(nodes) > _MOST:
             raise InvalidArgumentError(f"sample_on='device' is for up to {_MOST} nodes of a type, got {max(nodes)}")
-        stored = [
-            {
-                which: found
-                for which in (LIST_SOURCE, *[LIST_EDGE] * numbered, LIST_WEIGHT, LIST_SUM)
-                if (found := stored_list(native, i, which)) is not None
-            }
-            for i, numbered in enumerate(self._numbered)
-        ]
+        stored = [stored_lists(native, i) for i in range(len(self._ends))]
         n_bytes = sum(memory.nbytes for of in stored for memory, _ in of.values())
         free = self._free()
         if self._place == "auto":
@@ -128,16 +121,16 @@ class Drawing:
         lists = []
         for i, (of, (_, target)) in enumerate(zip(stored, self._ends, strict=True)):
             if not on_host:
-                of = {which: (memory.to(self._device, copy=True), bits) for which, (memory, bits) in of.items()}
+                of = {name: (memory.to(self._device, copy=True), bits) for name, (memory, bits) in of.items()}
             ptr = self._copied(native, i, LIST_PTR, nodes[target] + 1, torch.int64)
             assert ptr is not None, "only numbers and weights may be missing"
-            weight, sums = of.get(LIST_WEIGHT), of.get(LIST_SUM)
+            weight, sums = of.get("weight"), of.get("sum")
             lists.append(
                 cuda.Lists(
                     ptr,
                     self._num_edges(self._types.edge_types[i]),
-                    cuda.Ids(*of[LIST_SOURCE]),
-                    cuda.Ids(*of[LIST_EDGE]) if LIST_EDGE in of else None,
+                    cuda.Ids(*of["source"]),
+                    cuda.Ids(*of["edge"]) if "edge" in of else None,
                     None if weight is None else weight[0].view(torch.float32 if weight[1] == 32 else torch.float64),
                     None if sums is None else sums[0].view(torch.float64),
                     self._copied(native, i, LIST_POSITIVE, nodes[target], torch.int32),

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import torch
 
 from freshgo._args.size import format_size
-from freshgo._device.mover import Streams
 from freshgo._device.row_cache import DeviceCache
 from freshgo._device.rows import Part
+from freshgo._device.streams import Streams
 from freshgo._observe.log import LOG
 from freshgo.errors import BudgetError
 

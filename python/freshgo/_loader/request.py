@@ -32,7 +32,7 @@ from freshgo.errors import InvalidArgumentError
 from freshgo.memory import MemoryBudget
 
 if TYPE_CHECKING:
-    from freshgo._loader.link_inputs import Links
+    from freshgo._loader.links import Links
 
 _OF_ALL = (
     *("num_workers", "prefetch", "memory", "feature_cache", "neighbor_cache", "feature_dtype", "transpose", "pad"),

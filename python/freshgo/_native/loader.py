@@ -24,7 +24,7 @@ from freshgo._native.options import LoaderOptions, filled, pointer_to, raw_optio
 from freshgo._native.store import Store
 from freshgo.errors import FreshgoError
 
-__all__ = ["Loader", "RawBatch", "hotness", "lock_lists", "read_list", "share_count", "simulate", "stored_list"]
+__all__ = ["Loader", "RawBatch", "hotness", "lock_lists", "read_list", "share_count", "simulate", "stored_lists"]
 
 
 @dataclass(frozen=True)
@@ -180,25 +180,28 @@ def _report_stage(loader: int, report: Progress) -> None:
 
 def read_list(loader: Loader, relation: int, number: int, first: int, out: torch.Tensor) -> bool:
     """Copy a part of LIST_PTR or LIST_POSITIVE of a relation to ``out`` (int64 on the CPU), of a loader with
-    ``seeds_only``. Returns False where there is no such list."""
+    ``seeds_only``. Return False where there is no such list."""
     to = pointer_to(out, ctypes.c_int64)
     return abi.call("fg_loader_list", loader._handle(), relation, number, first, out.numel(), to) == header.OK
 
 
-def stored_list(loader: Loader, relation: int, number: int) -> tuple[torch.Tensor, int] | None:
-    """Return another list of a relation, uint8 over the memory of the loader, which nothing reads once it is closed,
-    and the bits of an element. None where there is no such list."""
-    raw = header.StoredList()
-    if abi.call("fg_loader_stored_list", loader._handle(), relation, number, ctypes.byref(raw)) != header.OK:
-        return None
-    if not raw.n_bytes:
-        return torch.empty(0, dtype=torch.uint8), int(raw.bits)
-    memory = (ctypes.c_uint8 * raw.n_bytes).from_address(raw.data)
-    return torch.frombuffer(memory, dtype=torch.uint8), int(raw.bits)
+def stored_lists(loader: Loader, relation: int) -> dict[str, tuple[torch.Tensor, int]]:
+    """Return the stored lists that a relation has, by their names in ``fg_stored_lists``: uint8 over the memory of the
+    loader, which nothing reads once it is closed, and the bits of an element."""
+    raw = header.StoredLists()
+    abi.call("fg_loader_stored_lists", loader._handle(), relation, ctypes.byref(raw))
+    found = ((name, getattr(raw, name)) for name, _ in raw._fields_)
+    return {name: (_bytes_at(of.data, of.n_bytes), int(of.bits)) for name, of in found if of.bits}
+
+
+def _bytes_at(address: int | None, n_bytes: int) -> torch.Tensor:
+    if address is None:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer((ctypes.c_uint8 * n_bytes).from_address(address), dtype=torch.uint8)
 
 
 def lock_lists(loader: Loader) -> bool:
-    """Lock the memory of :func:`stored_list` for the device until the loader is closed. Returns False where the system
+    """Lock the memory of :func:`stored_lists` for the device until the loader is closed. Return False where the system
     refuses."""
     return abi.call("fg_loader_lock_lists", loader._handle()) == header.OK
 

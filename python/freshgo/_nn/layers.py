@@ -10,7 +10,6 @@ from typing import Any
 import torch
 import torch_geometric.nn as pyg
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.nn.modules import module as nn_module
 
 from freshgo import ops
@@ -54,21 +53,13 @@ def _usable(layer: Any, edge_index: Any, *rows: Tensor | None) -> bool:
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype not in kernels.INDEX_DTYPES:
         return False
     own = layer.__dict__
-    if layer.explain or any(map(own.get, _HOOKS)) or _carries_tangents():
+    if layer.explain or any(map(own.get, _HOOKS)) or registry.carries_tangents():
         return False
     device = edge_index.device
     for r in rows:
         if r is not None and (r.device != device or r.dtype not in kernels.DTYPES or r.dim() != 2):
             return False
     return True
-
-
-def _carries_tangents() -> bool:
-    """Whether a transform of ``torch.func`` or forward-mode differentiation runs, which our operators know nothing
-    of."""
-    return not torch.compiler.is_compiling() and (
-        torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-    )
 
 
 def _is_plain(lin: Any, x: Tensor) -> bool:

@@ -12,8 +12,9 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
-from freshgo.errors import InvalidArgumentError
+from freshgo.errors import FreshgoError, InvalidArgumentError
 
 _library: Any = torch.library.Library("freshgo", "DEF")  # type: ignore[no-untyped-call]
 
@@ -50,6 +51,8 @@ def _past_the_dispatcher(name: str, run: Any, setup: Any, backward: Any) -> Call
     derived: Any = type(name, (torch.autograd.Function,), members)
 
     def call(*args: Any) -> Any:
+        if carries_tangents():
+            return _transformed(registered, args)
         if _watched() or not all(map(_is_plain, args)):
             return registered(*args)
         if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in args):
@@ -71,6 +74,35 @@ def transformed() -> bool:
         or torch._C._are_functorch_transforms_active()
         or torch._C._get_tracing_state() is not None
     )
+
+
+def carries_tangents() -> bool:
+    """Whether a transform of ``torch.func`` or forward-mode differentiation runs, which our operators know nothing
+    of."""
+    return not torch.compiler.is_compiling() and (
+        torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    )
+
+
+def _transformed(registered: Any, args: tuple[Any, ...]) -> Any:
+    """Call an operator within a transform, which may map it, but not differentiate it. Without an error a tangent would
+    be lost."""
+    refused = InvalidArgumentError(
+        "the operators of freshgo.ops have no derivatives by transforms of torch.func and in forward mode: use "
+        "torch.autograd.grad or backward(), or PyG's own layers, as those of freshgo.nn.accelerate do there"
+    )
+    if forward_ad._current_level >= 0 and any(isinstance(a, Tensor) and _has_tangent(a) for a in args):
+        raise refused
+    try:
+        return registered(*args)
+    except RuntimeError as error:
+        if isinstance(error, FreshgoError):
+            raise
+        raise refused from error
+
+
+def _has_tangent(tensor: Tensor) -> bool:
+    return forward_ad.unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
 
 
 def _watched() -> bool:

@@ -39,9 +39,14 @@ def read_graphbolt(path: Path, opening: Opening) -> Graph:
     Raises:
         LibraryError: PyYAML is not installed.
         FormatError: metadata that are not as DGL has them.
-        InvalidArgumentError: an array in a pickle of torch.
+        InvalidArgumentError: an array in a pickle of torch, or a directory that DGL made of another.
     """
     metadata = _metadata(path / _METADATA)
+    if "graph_topology" in metadata:
+        raise InvalidArgumentError(
+            f"{path} is what DGL preprocessed, whose edges are in a pickle: expected the directory of the data set, "
+            f"with the metadata.yaml that names the edges: {path.parent}"
+        )
     graph = _mapping(metadata.get("graph"), path, "graph")
     nodes: dict[str, dict[str, Any]] = {}
     for entry in _list(graph.get("nodes"), path, "graph.nodes"):

@@ -15,11 +15,12 @@ from oracle import assert_batches_equal, assert_equal
 
 import freshgo
 from freshgo import LinkLoader, Loader
-from freshgo._device import fitting, mover, row_cache
+from freshgo._device import fitting, row_cache
+from freshgo._device import streams as device_streams
 from freshgo.errors import BudgetError
 
 CPU = torch.device("cpu")
-REAL = mover.CudaStreams
+REAL = device_streams.CudaStreams
 GIVEN: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 16, "shuffle": True, "seed": 3}
 ROW = 115
 """The bytes of a row of all tensors of the nodes of a graph with one node type."""

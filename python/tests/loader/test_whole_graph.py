@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Data
 
 import freshgo
 from freshgo import Batch, HeteroBatch, LinkLoader, Loader, Store, convert, errors, update, with_levels
@@ -335,6 +336,22 @@ def test_lists_with_an_entry_for_each_node_are_refused(tmp_path: Path) -> None:
         convert(data, tmp_path / "g", **QUIET)
     with Loader(with_levels(data, graph_level=["names"]), [2]) as loader:
         assert next(iter(loader)).names[29] == "n29"
+
+
+@pytest.mark.parametrize("name", ["x", "pos", "batch", "train_mask", "edge_weight"])
+@pytest.mark.parametrize("value", [torch.tensor(1.5), np.array(2), np.float32(2), 3], ids=repr)
+def test_a_single_value_by_a_name_of_rows_is_refused(name: str, value: Any, tmp_path: Path) -> None:
+    data = {**graph(), name: value}
+    paper, cites = {"num_nodes": 30}, {"edge_index": data["edge_index"]}
+    (cites if name == "edge_weight" else paper)[name] = value
+    said = rf"{name} is a single value, .* row for each node or edge, or graph_level=\['{name}'\]"
+    for given in (data, Data.from_dict(data), {"paper": paper, ("paper", "cites", "paper"): cites}):
+        with pytest.raises(errors.InvalidArgumentError, match=said):
+            Loader(given, [2])
+        with pytest.raises(errors.InvalidArgumentError, match=said):
+            convert(given, tmp_path / "g", **QUIET)
+    with Loader(with_levels(data, graph_level=[name]), [2]) as loader:
+        assert next(iter(loader))[name] == value
 
 
 def test_columns_for_nodes_or_edges_are_asked_for() -> None:

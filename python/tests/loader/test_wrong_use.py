@@ -156,22 +156,9 @@ def test_converting_a_store(tmp_path: Path) -> None:
                 read()
 
 
-def test_what_is_taken_and_the_store_there(tmp_path: Path) -> None:
-    convert(GRAPH, tmp_path / "g.freshgo", progress=False).close()
-    with pytest.raises(errors.StoreExistsError, match="already exists; pass overwrite=True to replace it"):
-        convert(GRAPH, tmp_path / "g.freshgo", progress=False)
+def test_a_progress_that_nobody_can_call(tmp_path: Path) -> None:
     with pytest.raises(errors.DTypeError, match="progress must be True, False or a callable, got 'no'"):
         convert(GRAPH, tmp_path / "h.freshgo", progress="no")  # type: ignore[arg-type]
-
-
-def test_a_list_is_no_tensor(tmp_path: Path) -> None:
-    with pytest.raises(errors.InvalidArgumentError, match="price is a list with an entry for each node"):
-        convert({**GRAPH, "price": [1, 2, 3, 4, 5]}, tmp_path / "g", progress=False)
-    with (
-        pytest.warns(UserWarning, match=r"ignores attributes that a store cannot hold: thing \(object\)"),
-        convert({**GRAPH, "thing": object(), "name": "g"}, tmp_path / "g", progress=False) as store,
-    ):
-        assert list(store.tensors) == ["x", "feat"] and store.attributes() == {"name": "g"}
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ SELDOM = (
     "_device.mover",
     "_device.packed",
     "_device.row_cache",
+    "_device.streams",
     "_ops",
     "_plots.plan",
     "_plots.timeline",

@@ -8,9 +8,10 @@ import pytest
 import torch
 from seeds import seed as seed_of
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.library import opcheck
 
-from freshgo import ops
+from freshgo import errors, ops
 
 INDEX = torch.tensor([0, 5, 2, 2, 1, 4, 0])
 PTR = torch.tensor([0, 1, 1, 4, 7])
@@ -98,3 +99,50 @@ def test_fake_tensors() -> None:
         out = ops.attention(x, torch.empty(6, 2), None, index, ptr)
         assert out.shape == (4, 2, 4)
         assert out.dtype == torch.bfloat16
+
+
+OPERATORS: dict[str, Any] = {
+    "sum": lambda x: ops.aggregate(x, INDEX, PTR),
+    "weighted": lambda x: ops.aggregate(torch.ones(6, 4), INDEX, PTR, x[:, 0].repeat(2)[:7]),
+    "mean": lambda x: ops.aggregate(x, INDEX, PTR, reduce="mean"),
+    "max": lambda x: ops.aggregate(x, INDEX, PTR, reduce="max"),
+    "gcn": lambda x: ops.gcn(x, INDEX, PTR),
+    "attention": lambda x: ops.attention(x.view(-1, 2, 2), x[:, :2], None, INDEX, PTR),
+}
+
+
+def forward_mode(f: Any, x: Tensor) -> None:
+    with forward_ad.dual_level():
+        f(forward_ad.make_dual(x, x))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f, x: torch.func.grad(lambda x: f(x).sum())(x),
+        lambda f, x: torch.func.vjp(f, x),
+        lambda f, x: torch.func.jvp(f, (x,), (x,)),
+        lambda f, x: torch.func.jacrev(f)(x),
+        lambda f, x: torch.func.jacfwd(f)(x),
+        lambda f, x: torch.func.hessian(lambda x: f(x).sum())(x),
+        lambda f, x: torch.func.vmap(torch.func.grad(lambda x: f(x).sum()))(torch.stack([x, x])),
+        lambda f, x: torch.func.grad(lambda x: torch.func.vmap(f)(torch.stack([x, x])).sum())(x),
+        forward_mode,
+    ],
+    ids=["grad", "vjp", "jvp", "jacrev", "jacfwd", "hessian", "vmap of grad", "grad of vmap", "forward mode"],
+)
+def test_derivatives_by_transforms_are_refused(name: str, transform: Any) -> None:
+    """Some raised, and forward mode lost the tangents."""
+    with pytest.raises(errors.InvalidArgumentError, match=r"torch\.func and in forward mode: use torch\.autograd"):
+        transform(OPERATORS[name], torch.randn(6, 4))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_within_transforms_that_differentiate_something_else(name: str) -> None:
+    torch.manual_seed(seed_of(0))
+    x = torch.randn(6, 4)
+    expected = OPERATORS[name](x)
+    scale = torch.tensor(2.0)
+    assert torch.func.grad(lambda s: (s * OPERATORS[name](x)).sum())(scale).equal(expected.sum())
+    assert torch.func.jvp(lambda s: s * OPERATORS[name](x), (scale,), (scale,))[1].equal(2 * expected)

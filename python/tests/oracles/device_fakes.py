@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from freshgo._device import delivery, mover, rows
+from freshgo._device import delivery, rows, streams
 from freshgo._native import abi, cuda, header
 
 
@@ -286,7 +286,7 @@ def take_the_place_of_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give loaders that ask for CUDA streams over memory of the host, until the test ends."""
     host = torch.device("cpu")
     monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else host)
-    monkeypatch.setattr(mover, "CudaStreams", LateStreams)
+    monkeypatch.setattr(streams, "CudaStreams", LateStreams)
     monkeypatch.setattr(rows, "assembler", lambda device: LateStreams.last.assemble)
     yield
     LateStreams.last = None  # type: ignore[assignment]

@@ -20,7 +20,7 @@ import pytest
 import torch
 from device_fakes import LateStreams
 
-from freshgo._device import delivery, mover, rows
+from freshgo._device import delivery, rows, streams
 from freshgo._native import abi, cuda
 
 SOURCES = Path(__file__).resolve().parents[3] / "csrc" / "cuda" / "emulator"
@@ -64,22 +64,22 @@ class Emulator:
     @contextmanager
     def loading(self) -> Iterator[str]:
         """With streams that copy as late as CUDA may."""
-        kept = delivery.resolve, mover.CudaStreams, rows.assembler
+        kept = delivery.resolve, streams.CudaStreams, rows.assembler
 
         class Streams(LateStreams):
-            def put_together(streams, *given: Any) -> torch.Tensor:  # noqa: N805
+            def put_together(late, *given: Any) -> torch.Tensor:  # noqa: N805
                 return self.run(lambda: rows.by_kernel(*given))
 
-            def compute(streams, work: Callable[[], Any]) -> Any:  # noqa: N805
+            def compute(late, work: Callable[[], Any]) -> Any:  # noqa: N805
                 return self.run(work)
 
         delivery.resolve = lambda device: None if device is None else self.device
-        mover.CudaStreams = Streams  # type: ignore[misc, assignment]
+        streams.CudaStreams = Streams  # type: ignore[misc, assignment]
         rows.assembler = lambda device: Streams.last.assemble
         try:
             yield "cuda"
         finally:
-            delivery.resolve, mover.CudaStreams, rows.assembler = kept  # type: ignore[misc]
+            delivery.resolve, streams.CudaStreams, rows.assembler = kept  # type: ignore[misc]
 
 
 def emulated_driver(folder: Path) -> Path | None:

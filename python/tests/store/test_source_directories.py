@@ -287,6 +287,17 @@ def test_what_graphbolt_cannot_be(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["bolt"]
 
 
+def test_what_dgl_made_of_a_graphbolt_directory(tmp_path: Path) -> None:
+    root = graphbolt(tmp_path / "bolt", layouts.ogb_graph(seed_of(5)), [], "csv")
+    made = root / "preprocessed"
+    made.mkdir()
+    topology = {"type": "FusedCSCSamplingGraph", "path": "preprocessed/fused_csc_sampling_graph.pt"}
+    (made / "metadata.yaml").write_text(yaml.safe_dump({"dataset_name": "test", "graph_topology": topology}))
+    with pytest.raises(errors.InvalidArgumentError, match=rf"preprocessed.* expected .*: {root}$"):
+        convert(made, tmp_path / "g", **SMALL)
+    convert(root, tmp_path / "g", **SMALL).close()
+
+
 def test_an_archive(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     graph = layouts.ogb_graph(seed_of(6))
     arrays = {"edge_index": graph["", "", ""]["edge_index"].T, "x": np.asfortranarray(graph[""]["x"]), "num_nodes": 300}
