@@ -59,7 +59,7 @@ func fg_history_update(h *C.fg_loader, iteration, rowBytes C.int64_t, layers *C.
 		if t.err != nil {
 			return t.err
 		}
-		return l.within(int32(timeoutMS), func(ctx context.Context) error {
+		return l.within(l.step, int32(timeoutMS), func(ctx context.Context) error {
 			if len(norms) == 0 {
 				return l.loader.SkipHistory(ctx, int64(iteration))
 			}
@@ -80,6 +80,20 @@ func fg_history_update(h *C.fg_loader, iteration, rowBytes C.int64_t, layers *C.
 	})
 }
 
+//export fg_history_begin
+func fg_history_begin(h *C.fg_loader, err *C.fg_error) C.int32_t {
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
+		return l.within(l.step, -1, func(context.Context) error { return loader.BeginStep(l.loader) })
+	})
+}
+
+//export fg_history_end
+func fg_history_end(h *C.fg_loader, timeoutMS C.int32_t, err *C.fg_error) C.int32_t {
+	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
+		return l.within(l.step, int32(timeoutMS), func(ctx context.Context) error { return loader.EndStep(ctx, l.loader) })
+	})
+}
+
 //export fg_history_stats
 func fg_history_stats(h *C.fg_loader, out *C.char, capacity C.int64_t, nBytes *C.int64_t, err *C.fg_error) C.int32_t {
 	return writing(unsafe.Pointer(h), out, capacity, nBytes, err, func(l *loaderHandle) (any, error) {
@@ -96,7 +110,7 @@ func fg_history_forecast(h *C.fg_loader, epoch, firstBatch C.int64_t, numLayers,
 		if t.err != nil {
 			return t.err
 		}
-		return l.within(int32(timeoutMS), func(ctx context.Context) error {
+		return l.within(l.turn, int32(timeoutMS), func(ctx context.Context) error {
 			found, err := l.loader.ForecastHistory(ctx, int64(epoch), int64(firstBatch))
 			if err != nil {
 				return err

@@ -152,7 +152,7 @@ func fg_loader_settle(h *C.fg_loader, out **C.fg_job, err *C.fg_error) C.int32_t
 func fg_loader_flush(h *C.fg_loader, out **C.fg_job, err *C.fg_error) C.int32_t {
 	return with(unsafe.Pointer(h), err, func(l *loaderHandle) error {
 		beginJob(out, func(context.Context, report) (result, error) {
-			return result{}, l.within(-1, func(context.Context) error { return loader.Flush(l.loader) })
+			return result{}, l.within(l.turn, -1, func(context.Context) error { return loader.Flush(l.loader) })
 		})
 		return nil
 	})
@@ -170,6 +170,8 @@ func fg_loader_put(
 		if of.err != nil {
 			return of.err
 		}
-		return l.within(-1, func(context.Context) error { return loader.PutRows(l.loader, int(table), numbers, bytes) })
+		return l.within(l.turn, -1, func(context.Context) error {
+			return loader.PutRows(l.loader, int(table), numbers, bytes)
+		})
 	})
 }

@@ -31,6 +31,7 @@ type loaderHandle struct {
 	pool       int64         // the bytes that it lets the pool of buffers keep
 	reserved   int64         // and of that which its batches leave unused
 	turn       chan struct{} // holds one token; whoever has taken it may call the loader
+	step       chan struct{} // holds another one, for the calls of training steps, which wait for no batch
 
 	mu       sync.Mutex // guards what follows
 	waits    context.Context
@@ -53,7 +54,7 @@ func (*sampledHandle) kind() string { return "sampled batch" }
 func openLoader(
 	ctx context.Context, from opened, o draw.Options, buffers csrc.Allocator, report report,
 ) (*loaderHandle, error) {
-	h := &loaderHandle{source: from.shared, buffers: buffers, turn: make(chan struct{}, 1)}
+	h := &loaderHandle{source: from.shared, buffers: buffers, turn: make(chan struct{}, 1), step: make(chan struct{}, 1)}
 	o.Progress = func(stage string, done, total int64) {
 		report(stage, done, total)
 		h.mu.Lock()
@@ -78,6 +79,7 @@ func openLoader(
 	buffers.GrowPool(h.pool, h.reserved)
 	h.waits, h.cancel = context.WithCancel(context.Background())
 	h.turn <- struct{}{}
+	h.step <- struct{}{}
 	return h, nil
 }
 
@@ -105,7 +107,7 @@ func (h *loaderHandle) tables() (*batch.Batch, error) {
 
 // next waits for the next batch, at most timeoutMS (negative: for ever).
 func (h *loaderHandle) next(timeoutMS int32) (b *batch.Batch, err error) {
-	err = h.within(timeoutMS, func(ctx context.Context) error {
+	err = h.within(h.turn, timeoutMS, func(ctx context.Context) error {
 		b, err = h.loader.Next(ctx)
 		return err
 	})
@@ -115,9 +117,9 @@ func (h *loaderHandle) next(timeoutMS int32) (b *batch.Batch, err error) {
 	return b, err
 }
 
-// within runs fn, which may use the loader and returns when ctx ends: after timeoutMS (negative: never). It fails with
-// loader.ErrNoEpoch where another thread ends the epoch meanwhile.
-func (h *loaderHandle) within(timeoutMS int32, fn func(ctx context.Context) error) error {
+// within runs fn in turn, which may use the loader and returns when ctx ends: after timeoutMS (negative: never). It
+// fails with loader.ErrNoEpoch where another thread ends the epoch meanwhile.
+func (h *loaderHandle) within(turn chan struct{}, timeoutMS int32, fn func(ctx context.Context) error) error {
 	h.mu.Lock()
 	waits := h.waits
 	h.mu.Unlock()
@@ -129,9 +131,9 @@ func (h *loaderHandle) within(timeoutMS int32, fn func(ctx context.Context) erro
 
 	err := context.Cause(waits)
 	if err == nil {
-		if err = h.takeTurn(ctx); err == nil {
+		if err = take(ctx, turn); err == nil {
 			err = fn(ctx)
-			h.turn <- struct{}{}
+			turn <- struct{}{}
 		}
 	}
 	switch {
@@ -143,16 +145,16 @@ func (h *loaderHandle) within(timeoutMS int32, fn func(ctx context.Context) erro
 	return err
 }
 
-// takeTurn waits until nobody else calls the loader. A free turn is taken even if ctx has ended, so that a call without
-// a timeout returns a batch that is ready.
-func (h *loaderHandle) takeTurn(ctx context.Context) error {
+// take waits for a turn. A free one is taken even if ctx has ended, so that a call without a timeout returns a batch
+// that is ready.
+func take(ctx context.Context, turn chan struct{}) error {
 	select {
-	case <-h.turn:
+	case <-turn:
 		return nil
 	default:
 	}
 	select {
-	case <-h.turn:
+	case <-turn:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -165,7 +167,8 @@ func (h *loaderHandle) alone(fn func() error) error {
 	h.cancel()
 	h.mu.Unlock()
 	<-h.turn
-	defer func() { h.turn <- struct{}{} }()
+	<-h.step
+	defer func() { h.turn <- struct{}{}; h.step <- struct{}{} }()
 	h.mu.Lock()
 	h.waits, h.cancel = context.WithCancel(context.Background())
 	h.mu.Unlock()

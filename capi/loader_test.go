@@ -185,6 +185,7 @@ func TestNextTimesOutAndLosesNothing(t *testing.T) {
 		_, err := h.next(timeout)
 		require.ErrorIs(t, err, errTimeout)
 	}
+	require.NoError(t, h.within(h.step, 0, func(context.Context) error { return nil }), "steps wait for no batch")
 	h.turn <- struct{}{}
 	require.NoError(t, h.alone(func() error { return h.loader.Start(0, 0, loader.Train) }))
 	for i := int64(0); i < h.loader.NumBatches(); {

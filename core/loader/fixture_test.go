@@ -152,10 +152,22 @@ func rest(t *testing.T, l *Loader) []*seen {
 	return all
 }
 
+// step ends the training step of the batch before, waits for the next batch and begins its step.
+func step(ctx context.Context, l *Loader) (*batch.Batch, error) {
+	if err := EndStep(ctx, l); err != nil {
+		return nil, err
+	}
+	b, err := l.Next(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return b, BeginStep(l)
+}
+
 // left returns the batches that are left of the running epoch, or the error that ends it.
 func left(l *Loader) (all []*seen, err error) {
 	for {
-		b, err := l.Next(context.Background())
+		b, err := step(context.Background(), l)
 		if errors.Is(err, io.EOF) {
 			return all, nil
 		}

@@ -167,6 +167,26 @@ func hasLoops(ctx context.Context, edges *graph.Edges) (bool, error) {
 	return false, err
 }
 
+// BeginStep begins the training step of the next batch that Next has returned: the next update is of this batch. It may
+// run beside Next, as EndStep and updates may.
+func BeginStep(l *Loader) error {
+	e, err := current(l)
+	if err == nil {
+		e.pruner.HandOver()
+	}
+	return err
+}
+
+// EndStep ends the training step of the newest batch, of which nothing is kept without an update. It comes before the
+// caller waits for another batch, which may have to be pruned after it.
+func EndStep(ctx context.Context, l *Loader) error {
+	e, err := current(l)
+	if err != nil {
+		return err
+	}
+	return e.pruner.Skip(ctx)
+}
+
 // UpdateHistory is prune.Pruner.Update.
 func (l *Loader) UpdateHistory(
 	ctx context.Context, i, rowBytes int64, norms []prune.Norms,

@@ -83,6 +83,36 @@ func TestUpdatesThatDoNotCome(t *testing.T) {
 	require.Equal(t, skipped, stats.Skipped)
 }
 
+// TestBatchesTakenAhead holds that batches do not depend on when they are taken, up to the lag before their steps.
+func TestBatchesTakenAhead(t *testing.T) {
+	f := someDataset().form("")
+	g := f.graph(t)
+	var want []*seen
+	for ahead := range 3 {
+		r := f.train(t, open(t, g, f.withHistory(plain(), history.Gradient)))
+		var got []*seen
+		for epoch := range int64(2) {
+			require.NoError(t, r.l.Start(epoch, 0, Train))
+			var taken []*seen
+			for n := range int(r.l.NumBatches()) {
+				for len(taken) <= ahead && n+len(taken) < int(r.l.NumBatches()) {
+					taken = append(taken, r.take())
+				}
+				require.NoError(t, BeginStep(r.l))
+				r.update(taken[0])
+				require.NoError(t, EndStep(context.Background(), r.l))
+				got, taken = append(got, taken[0]), taken[1:]
+			}
+			require.Nil(t, r.take())
+		}
+		require.Positive(t, r.hits)
+		if ahead == 0 {
+			want = got
+		}
+		require.Equal(t, want, got, "%d batches ahead", ahead)
+	}
+}
+
 func TestHistoryWithRepeatedSeeds(t *testing.T) {
 	f := newDataset(500, 6000).form("")
 	seeds := make([]int64, 300)
@@ -166,7 +196,7 @@ func TestHistoryFailsWithItsLoader(t *testing.T) {
 		require.NoError(t, r.l.Start(0, 0, Train))
 		failed := errors.New("nothing failed")
 		for n := range int64(someBatchs) {
-			b, err := r.l.Next(context.Background())
+			b, err := step(context.Background(), r.l)
 			if err != nil {
 				failed = err
 				break

@@ -69,8 +69,18 @@ func norm(i int64, layer int, node int64) float32 {
 	return float32(h>>60) + 0.5
 }
 
-// next takes a batch, or nil at the end of the epoch.
+// next ends a training step and begins the one of the next batch, or returns nil at the end of the epoch.
 func (r *trainer) next() *seen {
+	require.NoError(r, EndStep(context.Background(), r.l))
+	s := r.take()
+	if s != nil {
+		require.NoError(r, BeginStep(r.l))
+	}
+	return s
+}
+
+// take takes a batch, or nil at the end of the epoch.
+func (r *trainer) take() *seen {
 	b, err := r.l.Next(context.Background())
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -120,25 +120,18 @@ func (l *Loader) Start(epochIndex, firstBatch int64, mode Mode) error {
 // who owns its buffers from then on. It returns io.EOF after the last one, and
 // ctx's error when that comes first; the batch then waits for the next call.
 // Any other error ends the epoch and is returned again until Start.
+//
+// With a history, BeginStep and EndStep say when the caller trains on a batch, which may be later.
 func (l *Loader) Next(ctx context.Context) (*batch.Batch, error) {
-	if err := l.usable(); err != nil {
+	e, err := current(l)
+	if err != nil {
 		return nil, err
-	}
-	l.mu.Lock()
-	e := l.running
-	l.mu.Unlock()
-	if e == nil {
-		return nil, ErrNoEpoch
 	}
 	start := time.Now()
-	if err := e.pruner.Skip(ctx); err != nil {
-		return nil, err
-	}
 	b, err := e.next(ctx)
 	l.counters.Waiting.Since(start)
 	if err == nil {
 		l.counters.Batches.Add(1)
-		e.pruner.HandOver()
 	} else if !errors.Is(err, io.EOF) {
 		if p := (*guard.PanicError)(nil); errors.As(err, &p) {
 			l.fail(p)
@@ -148,6 +141,19 @@ func (l *Loader) Next(ctx context.Context) (*batch.Batch, error) {
 		}
 	}
 	return b, err
+}
+
+// current returns the running epoch of a loader.
+func current(l *Loader) (*epoch, error) {
+	if err := l.usable(); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.running == nil {
+		return nil, ErrNoEpoch
+	}
+	return l.running, nil
 }
 
 // Stop ends the running epoch and frees its prepared batches. Idempotent.

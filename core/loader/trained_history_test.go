@@ -89,7 +89,7 @@ func TestTrainedRowsOfTypes(t *testing.T) {
 		for epoch := range int64(2) {
 			require.NoError(t, l.Start(epoch, 0, Train))
 			for {
-				b, err := l.Next(context.Background())
+				b, err := step(context.Background(), l)
 				if errors.Is(err, io.EOF) {
 					break
 				}
@@ -154,7 +154,7 @@ func TestUpdatesOfTrainedRowsGoOn(t *testing.T) {
 					defer cancel()
 					require.NoError(t, l.Start(0, 0, Train))
 					for range 25 { // the epoch is left with batches that are pruned
-						b, err := l.Next(ctx)
+						b, err := step(ctx, l)
 						require.NoError(t, err)
 						s := r.trainTables(t, rng, b, []*tableModel{m})
 						b.Release()

@@ -95,7 +95,7 @@ func eachBatch(t *testing.T, l *Loader, epoch int64, use func(b *batch.Batch)) {
 	t.Helper()
 	require.NoError(t, l.Start(epoch, 0, Train))
 	for {
-		b, err := l.Next(context.Background())
+		b, err := step(context.Background(), l)
 		if errors.Is(err, io.EOF) {
 			return
 		}
@@ -201,7 +201,7 @@ func trainSome(t *testing.T, l *Loader, m *tableModel, rng *rand.Rand) {
 		first, take := someOf(rng, someBatchs)
 		require.NoError(t, l.Start(epoch, first, Train))
 		for range take {
-			b, err := l.Next(context.Background())
+			b, err := step(context.Background(), l)
 			if errors.Is(err, io.EOF) {
 				break
 			}
@@ -257,7 +257,7 @@ func TestTrainedRowsSurviveErrors(t *testing.T) {
 		require.NoError(t, l.Start(0, 0, Train))
 		fs.Arm(faultfs.Fault{Op: faultfs.Read, Nth: nth, Times: faultfs.Forever, Errno: syscall.EIO})
 		for {
-			b, err := l.Next(context.Background())
+			b, err := step(context.Background(), l)
 			if err != nil {
 				require.ErrorIs(t, err, syscall.EIO)
 				break
@@ -295,7 +295,7 @@ func TestTrainedRowsAreLostWithTheScratchFile(t *testing.T) {
 	for epoch := int64(0); epoch < 4 && failed == nil; epoch++ {
 		require.NoError(t, l.Start(epoch, 0, Train))
 		for failed == nil {
-			b, err := l.Next(context.Background())
+			b, err := step(context.Background(), l)
 			if errors.Is(err, io.EOF) {
 				break
 			}

@@ -12,7 +12,7 @@ import (
 // tables. Without norms of hits, hits are not judged. A layer without kept rows has none.
 type Norms struct{ Computed, Hits []float32 }
 
-// HandOver counts a batch that the consumer takes, and its lookups.
+// HandOver counts a batch that the consumer trains on now, and its lookups.
 func (h *Pruner) HandOver() {
 	h.turns.mu.Lock()
 	defer h.turns.mu.Unlock()

@@ -337,7 +337,8 @@ def gat(
     ``att_src``.
 
     The logits of the targets are products of the first rows with ``att_dst``, or are given as ``alpha_dst``. ``cut`` is
-    the number of targets of a larger graph, which ``transposed`` is of, that have their edges here; -1: not known.
+    the number of targets of a larger graph, which ``transposed`` is of, that have their edges here; -1: not known. The
+    caller has checked the tensors.
     """
     heads, targets = att_src.size(-2), ptr.size(0) - 1
     if x.dtype not in (torch.float32, torch.float64) or att_src.dtype != x.dtype:
@@ -356,7 +357,6 @@ def gat(
             transposed=transposed,
         )
         return out.flatten(1)
-    ptr = _arguments.check_graph(index, ptr, x, transposed)
     self_rows = min(x.size(0), targets) if add_self_loops else 0
     keep = None
     if dropout > 0:

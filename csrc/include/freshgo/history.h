@@ -26,8 +26,9 @@
  *       their slots and their ages
  * Tensors of an edge type are named like its other tensors: see batch.h.
  *
- * Iterations are batches handed over in FG_TRAIN epochs, from 0 on. The caller updates each pruned batch once, before
- * it takes the next one; from a batch without an update nothing is kept. */
+ * Iterations are training steps on the batches of FG_TRAIN epochs, from 0 on, in the order of the batches:
+ * fg_history_end, fg_loader_next unless the batch was taken before, fg_history_begin, fg_history_update. The caller
+ * updates each pruned batch once; from a batch without an update nothing is kept. */
 #ifndef FRESHGO_API_HISTORY_H
 #define FRESHGO_API_HISTORY_H
 
@@ -58,6 +59,16 @@ typedef struct fg_history_options {
  * FG_CLOSED, FG_INVALID (no history). */
 int32_t fg_history_buffer(fg_loader *loader, int32_t versioned, fg_tensor *out, fg_error *err);
 
+/* Begins the step of the next batch that fg_loader_next has returned.
+ * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED, FG_INVALID (no epoch). */
+int32_t fg_history_begin(fg_loader *loader, fg_error *err);
+
+/* Ends the step of the newest batch, with nothing kept if it has no update. Comes before the caller waits for the next
+ * batch, which may have to be pruned by the updated history.
+ * Blocks: up to timeout_ms, as fg_history_update. Threads: any. Ownership: none passes.
+ * Returns: FG_OK, FG_TIMEOUT, FG_CLOSED, FG_INVALID (no epoch). */
+int32_t fg_history_end(fg_loader *loader, int32_t timeout_ms, fg_error *err);
+
 /* The update of a hidden layer. Without norms (num_computed and num_hits are 0) none of its rows are kept. */
 typedef struct fg_history_layer {
   FG_IN float *computed; /* gradient norms of the rows in history_computed, in that order */
@@ -65,11 +76,11 @@ typedef struct fg_history_layer {
   int64_t num_computed;
   int64_t num_hits;
   int64_t *rows;         /* out, [num_computed]: computed rows to keep, and ... */
-  int64_t *slots;        /* out, [num_computed]: ... their slots; the caller fills them before taking the next batch */
+  int64_t *slots;        /* out, [num_computed]: ... their slots; the caller fills them within the step */
   int64_t num_admitted;  /* out: the number of rows to keep */
 } fg_history_layer;
 
-/* Updates the history after the backward pass of the newest batch, whose iteration is given. `layers` are the hidden
+/* Updates the history after the backward pass of a step, whose iteration is given. `layers` are the hidden
  * layers in order; row_bytes is the size of an embedding of the widest layer, equal in all calls. Without layers,
  * nothing is kept.
  * Blocks: up to timeout_ms, until batches that must not see this update are sampled. Threads: any.

@@ -327,7 +327,7 @@ def open_delivery(
         and pinned_memory.reads_host(device.index or 0)
     )
     parts = rows.parts_of(source)
-    look = options["prefetch"] != 0 and options["history"] is None  # whose update comes before the next batch
+    look = options["prefetch"] != 0
     stay = on_host(source.types, options["num_relations"])
     unpack = Unpacking(grouped_by(drawn) if options["transpose"] and options["history"] is None else {})
     drawing, edge_tensors = None, {}

@@ -173,6 +173,8 @@ class Engine:
         left = share.count(native.num_batches, done)
         if mode != "trace":
             batches = self._tables.batches(self.delivery.batches(self._batch_maker.batches(native, left), left))
+            if self._history is not None:
+                batches = Stepped(batches, native)
             if self._workers is not None:  # not on a device, the only place where next() always waits
                 batches = self._workers.batches(cast(NativeBatches, batches), self.assembler.arranged)
         count = share.count(native.num_batches)
@@ -346,6 +348,21 @@ def _refit(
     if not go_on():
         openings.change(**device.unfit()).take(share.members())
         go_on()
+
+
+class Stepped:
+    """The batches of an epoch whose training steps a history follows. A batch may be taken before its step begins."""
+
+    def __init__(self, batches: Batches, native: NativeLoader) -> None:
+        self._batches = batches
+        self._native = native
+
+    def next(self) -> RawBatch | None:
+        self._native.history_end()
+        raw = self._batches.next()
+        if raw is not None:
+            self._native.history_begin()
+        return raw
 
 
 class Driven(Protocol):

@@ -187,8 +187,8 @@ def _plain(edge_index: Any) -> Tensor:
 
 def _sources(edge_index: Tensor) -> Tensor:
     """Row 0 over the same memory, not as a view: that would keep edge_index alive, which keeps what is made of it."""
-    row = edge_index[0]
-    return row.new_empty(0).set_(row.untyped_storage(), row.storage_offset(), row.size(), row.stride())
+    size, stride = edge_index.size(1), edge_index.stride(1)
+    return edge_index.new_empty(0).set_(edge_index.untyped_storage(), edge_index.storage_offset(), (size,), (stride,))
 
 
 def _group(edge_index: Tensor, targets: int) -> Adjacency:
@@ -228,14 +228,14 @@ def _prefix(edge_index: Tensor, whole: Tensor, known: Known, sources: int, targe
     elif targets < end:
         return _group(_plain(edge_index), targets)
     else:
-        ptr = known.ptr if known.ptr.size(0) == end + 1 else known.ptr[: end + 1]
+        ptr = known.ptr if known.ptr.size(0) == end + 1 else known.ptr.narrow(0, 0, end + 1)
     transposed = known.transposed
     # It holds for a graph that ends with all edges of some target, over rows that it knows.
     if transposed is not None and (sources >= transposed.ptr.size(0) or (end is None and not _ends(known.ptr, edges))):
         transposed = None
     if known.index is None:
         known.index = _sources(_plain(whole))
-    index = known.index if known.index.size(0) == edges else known.index[:edges]
+    index = known.index if known.index.size(0) == edges else known.index.narrow(0, 0, edges)
     made = Adjacency(index, ptr, targets, None, transposed)
     if end is not None:
         made.cut, made.whole, made.roots = end, known.ptr, known.roots

@@ -64,13 +64,15 @@ def _usable(layer: Any, edge_index: Any, *rows: Tensor | None) -> bool:
 
 def _is_plain(lin: Any, x: Tensor) -> bool:
     """Whether ``lin(x)`` is a product with its weight and nothing else, which nobody watches."""
+    return _plain_product(lin, x) is not None
+
+
+def _plain_product(lin: Any, x: Tensor) -> tuple[Tensor, Tensor | None] | None:
+    """The weight and the bias of ``lin`` where it is a product with them and nothing else, which nobody watches."""
     # the operator is on these devices; inductor fuses what follows
-    return (
-        (x.is_cpu or x.is_cuda)
-        and not torch.compiler.is_compiling()
-        and _is_unwatched(x)
-        and _weight(lin, x.dtype) is not None
-    )
+    if not (x.is_cpu or x.is_cuda) or torch.compiler.is_compiling() or not _is_unwatched(x):
+        return None
+    return _product(lin, x.dtype)
 
 
 def _is_unwatched(x: Tensor) -> bool:
@@ -78,23 +80,27 @@ def _is_unwatched(x: Tensor) -> bool:
     return not any(_GLOBAL_HOOKS) and not torch.is_autocast_enabled("cuda" if x.is_cuda else "cpu")
 
 
-def _weight(lin: Any, dtype: torch.dtype) -> Tensor | None:
-    """The weight of a layer that multiplies rows of ``dtype`` and has no hooks; None of any other."""
+def _product(lin: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor | None] | None:
+    """The weight and the bias of a layer that multiplies rows of ``dtype`` and has no hooks; None of any other."""
     if type(lin) not in _LINEAR:
         return None
     own = lin.__dict__  # nn.Module looks parameters up more slowly
     if own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]:
         return None
-    weight: Tensor | None = own["_parameters"].get("weight")
-    return weight if weight is not None and type(weight) in _PLAIN and weight.dtype == dtype else None
+    parameters = own["_parameters"]
+    weight = parameters.get("weight")
+    if weight is None or type(weight) not in _PLAIN or weight.dtype != dtype or "bias" not in parameters:
+        return None
+    return weight, parameters["bias"]
 
 
 def _applied(lin: Any, x: Tensor) -> Tensor:
     """``lin(x)``, in memory of earlier results."""
-    if not _is_plain(lin, x):
+    product = _plain_product(lin, x)
+    if product is None:
         out: Tensor = lin(x)
         return out
-    return ops.linear(x, lin.weight, lin.bias)
+    return ops.linear(x, *product)
 
 
 def _plus(out: Tensor, more: Tensor | None) -> Tensor:
@@ -176,19 +182,19 @@ class SAGEConv(_Reducing, pyg.SAGEConv):  # type: ignore[misc]  # PyG has no typ
 
     def _in_one_step(self, edge_index: Any, source: Tensor, target: Tensor | None) -> Tensor | None:
         parts, dtype = self.__dict__["_modules"], source.dtype
-        lin, lin_r = parts["lin_l"], parts.get("lin_r")
-        weight = _weight(lin, dtype)
-        root = _weight(lin_r, dtype) if self.root_weight else None  # DirGNNConv clears it in layers that have lin_r
-        if weight is None or root is None or lin_r.bias is not None or not _at_once(self, edge_index, source, target):
+        product = _product(parts["lin_l"], dtype)
+        root = _product(parts.get("lin_r"), dtype) if self.root_weight else None  # DirGNNConv clears it beside lin_r
+        if product is None or root is None or root[1] is not None or not _at_once(self, edge_index, source, target):
             return None
         assert target is not None
+        weight, bias = product
         graph = adjacency(edge_index, source.size(0), target.size(0))
         # A layer of a trimmed model has fewer targets with edges than sources: the product costs less after the sums.
         narrow = graph.ends.size(0) - 1 == source.size(0) and _narrows(source, weight.size(0))
         by_source = graph.for_gradient(source) if source.requires_grad else None
         edges = conv.Edges(graph.index, graph.ends, by_source or _NOT_GROUPED, graph.cut, self.aggr == "mean")
         own = None if target is source else target
-        return conv.Conv.apply(source, own, weight, root, lin.bias, edges, graph.targets, narrow)  # type: ignore[no-any-return]
+        return conv.Conv.apply(source, own, weight, root[0], bias, edges, graph.targets, narrow)  # type: ignore[no-any-return]
 
     def _in_parts(self, edge_index: Any, pair: tuple[Tensor, Tensor | None], size: Any) -> Tensor:
         if self.project and hasattr(self, "lin"):
@@ -231,10 +237,10 @@ class GCNConv(pyg.GCNConv):  # type: ignore[misc]
         return _plus(self._propagated(_applied(self.lin, x), graph, weight), self.bias)
 
     def _in_one_step(self, x: Tensor, edge_index: Tensor) -> Tensor | None:
-        lin = self.__dict__["_modules"]["lin"]
-        weight = _weight(lin, x.dtype)
-        if weight is None or lin.bias is not None or not _at_once(self, edge_index, x, x):
+        product = _product(self.__dict__["_modules"]["lin"], x.dtype)
+        if product is None or product[1] is not None or not _at_once(self, edge_index, x, x):
             return None
+        weight = product[0]
         graph = adjacency(edge_index, x.size(0), x.size(0))
         by_source = graph.for_gradient(x) if x.requires_grad else None
         scale = graph.gcn_scale(x.size(0), kernels.real(x.dtype), self.add_self_loops) if self.normalize else None

@@ -7,7 +7,6 @@ added within the product that makes it.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -62,7 +61,7 @@ def _aggregated(x: Tensor, edges: Edges) -> tuple[Tensor, _Optional]:
     if mean:
         made: tuple[Tensor, Tensor] = operators.mean.within(x, index, ptr, None, None, None, None)
         return made
-    of_targets = scale if scale is None else scale[: ptr.size(0) - 1]
+    of_targets = scale if scale is None else scale.narrow(0, 0, ptr.size(0) - 1)
     out: Tensor = operators.sum.within(x, index, ptr, None, own, of_targets, scale, own is not None, None, None, None)
     return out, scale
 
@@ -70,7 +69,7 @@ def _aggregated(x: Tensor, edges: Edges) -> tuple[Tensor, _Optional]:
 def _spread(grad: Tensor, edges: Edges, scale: _Optional, sources: int) -> Tensor:
     """The derivative of the aggregation."""
     index, ptr, transposed, cut, mean, _, own = edges
-    of_targets = scale if mean or scale is None else scale[: ptr.size(0) - 1]
+    of_targets = scale if mean or scale is None else scale.narrow(0, 0, ptr.size(0) - 1)
     of_sources = None if mean else scale
     out: Tensor = operators.sum_back.within(
         grad, index, ptr, None, own, of_targets, of_sources, own is not None, *transposed, sources, cut
@@ -100,7 +99,7 @@ class Conv(torch.autograd.Function):
         if root is not None:
             out = _mapped(x if target is None else target, root, bias)
             targets = summed.size(0)
-            part = out if targets == rows else out[:targets]
+            part = out if targets == rows else out.narrow(0, 0, targets)
             if narrow:
                 part.add_(summed)
             else:
@@ -109,7 +108,8 @@ class Conv(torch.autograd.Function):
             out = summed if bias is None else summed.add_(bias)
         else:
             out = _mapped(summed, weight, bias)
-        by_x, by_target, by_weight, by_root, *_ = ctx.needs_input_grad
+        need = ctx.needs_input_grad
+        by_x, by_target, by_weight, by_root, *_ = need
         reads_x = (narrow and by_weight) or (by_root and target is None)
         ctx.save_for_backward(
             x if reads_x else None,
@@ -119,24 +119,17 @@ class Conv(torch.autograd.Function):
             summed if by_weight and not narrow else None,
             scale,
         )
-        ctx.how = edges, x.size(0), rows, narrow, target is None, ctx.needs_input_grad
+        ctx.how = edges, x.size(0), rows, narrow, target is None, need
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        run: Any = functools.partial(_back, *ctx.how)
-        if torch.is_grad_enabled():  # somebody will ask for second derivatives
-            return *_Last.apply(run, grad, *ctx.saved_tensors), None, None, None
-        return *run(grad, *ctx.saved_tensors), None, None, None
+        back: Any = _Last.apply if torch.is_grad_enabled() else _back  # somebody will ask for second derivatives
+        return *back(ctx.how, grad, *ctx.saved_tensors), None, None, None
 
 
 def _back(
-    edges: Edges,
-    sources: int,
-    rows: int,
-    narrow: bool,
-    alone: bool,
-    need: tuple[bool, ...],
+    how: tuple[Edges, int, int, bool, bool, tuple[bool, ...]],
     grad: Tensor,
     x: _Optional,
     target: _Optional,
@@ -145,10 +138,11 @@ def _back(
     summed: _Optional,
     scale: _Optional,
 ) -> _Derivatives:
+    edges, sources, rows, narrow, alone, need = how
     by_x, by_target, by_weight, by_root, by_bias, *_ = need
     of_x = of_target = of_weight = of_root = None
     targets = edges.ptr.size(0) - 1
-    part = grad if targets == rows else grad[:targets]
+    part = grad if targets == rows else grad.narrow(0, 0, targets)
     if narrow and (by_x or by_weight):
         of_product = _spread(part, edges, scale, sources)
         of_weight = of_product.t().mm(x) if by_weight and x is not None else None
@@ -170,8 +164,8 @@ class _Last(torch.autograd.Function):
     """Derivatives that have none themselves."""
 
     @staticmethod
-    def forward(ctx: Any, run: Any, *tensors: _Optional) -> Any:
-        return run(*tensors)
+    def forward(ctx: Any, how: Any, *tensors: Any) -> Any:
+        return _back(how, *tensors)
 
     @staticmethod
     def backward(ctx: Any, *grads: _Optional) -> Any:

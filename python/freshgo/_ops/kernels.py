@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import threading
 
 import torch
@@ -20,17 +21,27 @@ from freshgo._native.header import DOT, ROW_DOT, SPREAD
 
 _FLOAT, _BFLOAT = 2, 4
 _DTYPES = {
-    torch.float32: (_FLOAT, 32),
-    torch.float64: (_FLOAT, 64),
-    torch.float16: (_FLOAT, 16),
-    torch.bfloat16: (_BFLOAT, 16),
+    torch.float32: (_FLOAT, 32, 1),
+    torch.float64: (_FLOAT, 64, 1),
+    torch.float16: (_FLOAT, 16, 1),
+    torch.bfloat16: (_BFLOAT, 16, 1),
 }
 DTYPES = tuple(_DTYPES)
 """What rows may consist of."""
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 
-_AGGREGATION_BYTES = ctypes.sizeof(header.Aggregation)
+
+def _packing(kind: type[ctypes.Structure]) -> struct.Struct:
+    """What writes all members of a struct at once, in its order. By name, ctypes takes several times as long."""
+    code = {ctypes.c_uint32: "I", ctypes.c_int32: "i", ctypes.c_int64: "q", ctypes.c_double: "d", ctypes.c_void_p: "P"}
+    members = (code.get(member[1], "BBH") for member in kind._fields_)  # a dtype has three
+    packing = struct.Struct("".join(members))
+    assert packing.size == ctypes.sizeof(kind)
+    return packing
+
+
+_AGGREGATION, _ATTENTION, _HEADS = map(_packing, (header.Aggregation, header.Attention, header.Heads))
 
 _ready = False
 _in_child = False
@@ -75,11 +86,10 @@ def reused(on: Tensor, rows: int, columns: int, dtype: torch.dtype) -> bool:
 def empty(on: Tensor, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
     """A result ``[rows, columns]`` with undefined contents where ``on`` is."""
     if not reused(on, rows, columns, dtype):
-        return torch.empty(rows, columns, dtype=dtype, device=on.device)
-    code, bits = _DTYPES[dtype]
+        return on.new_empty((rows, columns), dtype=dtype)
     versioned = use_versioned()
     out = (header.Tensor * 1)()
-    abi.operate("fg_result", (ctypes.c_int64 * 2)(rows, columns), 2, header.DataType(code, bits, 1), versioned, out)
+    abi.operate("fg_result", (ctypes.c_int64 * 2)(rows, columns), 2, header.DataType(*_DTYPES[dtype]), versioned, out)
     return from_dlpack(abi.new_capsules(out, 1, versioned)[0])
 
 
@@ -92,8 +102,12 @@ def _run(function: str, raw: ctypes.Structure, on: Tensor, *, scratch: bool = Fa
         abi.operate(function, ctypes.byref(raw))
 
 
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
+def _address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
+def _whole(tensor: Tensor | None) -> Tensor | None:
+    return tensor if tensor is None else tensor.contiguous()
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -131,83 +145,98 @@ def aggregate(
         x, y = x.contiguous(), y.contiguous()  # one layout for both
     else:
         x = _rows(x)
-    index, ptr = index.contiguous(), ptr.contiguous()
+    own = None if own is None else _rows(own)
+    index, ptr, edge, weight = index.contiguous(), ptr.contiguous(), _whole(edge), _whole(weight)
+    row_scale, col_scale, self_weight = _whole(row_scale), _whole(col_scale), _whole(self_weight)
+    self_rows, self_heads = (0, 1) if self_weight is None else self_weight.shape
     rows, columns = x.shape
-    code, bits = _DTYPES[x.dtype]
-    # What is not named is absent, and zero.
-    raw = header.Aggregation(
-        _AGGREGATION_BYTES,
+    raw = header.Aggregation()
+    _AGGREGATION.pack_into(
+        raw,
+        0,
+        _AGGREGATION.size,
         kind,
         torch.get_num_threads(),
         index.element_size(),
-        (code, bits, 1),
+        *_DTYPES[x.dtype],
         skip_self,
-        x=x.data_ptr(),
-        x_rows=rows,
-        x_stride=x.stride(0),
-        columns=columns,
-        heads=heads,
-        ptr=ptr.data_ptr(),
-        rows=ptr.size(0) - 1,
-        index=index.data_ptr(),
-        num_index=index.size(0),
-        self_heads=1,
-        out=out.data_ptr(),
+        cut if isinstance(cut, int) else -1,
+        0 if isinstance(cut, int) else cut.data_ptr(),
+        columns,
+        heads,
+        x.data_ptr(),
+        rows,
+        x.stride(0),
+        _address(y),
+        _address(own),
+        0 if own is None else own.stride(0),
+        ptr.data_ptr(),
+        ptr.size(0) - 1,
+        index.data_ptr(),
+        index.size(0),
+        _address(edge),
+        _address(weight),
+        0 if weight is None else weight.size(0),
+        _address(row_scale),
+        _address(col_scale),
+        _address(self_weight),
+        self_rows,
+        self_heads,
+        out.data_ptr(),
+        _address(count),
+        _address(dot),
     )
-    if isinstance(cut, int):
-        raw.cut = cut
-    else:
-        raw.cut, raw.cut_at = -1, cut.data_ptr()
-    if row_scale is not None:
-        row_scale = row_scale.contiguous()
-        raw.row_scale = row_scale.data_ptr()
-    if col_scale is not None:
-        col_scale = col_scale.contiguous()
-        raw.col_scale = col_scale.data_ptr()
-    if self_weight is not None:
-        self_weight = self_weight.contiguous()
-        raw.self_weight, (raw.self_rows, raw.self_heads) = self_weight.data_ptr(), self_weight.shape
-    if weight is not None:
-        weight = weight.contiguous()
-        raw.weight, raw.num_weights = weight.data_ptr(), weight.size(0)
-    if edge is not None:
-        edge = edge.contiguous()
-        raw.edge = edge.data_ptr()
-    if own is not None:
-        own = _rows(own)
-        raw.own, raw.own_stride = own.data_ptr(), own.stride(0)
-    if y is not None:
-        raw.y = y.data_ptr()
-    if count is not None:
-        raw.count = count.data_ptr()
-    if dot is not None:
-        raw.dot = dot.data_ptr()
     _run("fg_aggregate", raw, x, scratch=True)
 
 
-def attention(function: str, index: Tensor, ptr: Tensor, slope: float, **tensors: Tensor | None) -> None:
-    """``function`` is fg_attention_forward or fg_attention_back; tensors by the names of the struct."""
+def attention(
+    function: str,
+    index: Tensor,
+    ptr: Tensor,
+    slope: float,
+    src: Tensor,
+    dst: Tensor | None,
+    edge: Tensor | None,
+    alpha: Tensor,
+    alpha_self: Tensor,
+    grad: Tensor | None = None,
+    grad_self: Tensor | None = None,
+    grad_edge: Tensor | None = None,
+    grad_edge_self: Tensor | None = None,
+    grad_dst: Tensor | None = None,
+) -> None:
+    """``function`` is fg_attention_forward or fg_attention_back; tensors have the names of the struct. What it writes
+    is contiguous."""
     if not _ready:
         prepare()
-    kept = {name: None if t is None else t.contiguous() for name, t in tensors.items()}
-    index, ptr = index.contiguous(), ptr.contiguous()
-    src, own = kept["src"], kept["alpha_self"]
-    assert src is not None
-    assert own is not None
-    raw = header.Attention(
-        struct_size=ctypes.sizeof(header.Attention),
-        threads=torch.get_num_threads(),
-        index_bytes=index.element_size(),
-        is_double=src.dtype == torch.float64,
-        heads=src.size(1),
-        src_rows=src.size(0),
-        ptr=ptr.data_ptr(),
-        rows=ptr.numel() - 1,
-        index=index.data_ptr(),
-        num_index=index.numel(),
-        self_rows=own.size(0),
-        slope=slope,
-        **{name: _address(t) for name, t in kept.items()},
+    index, ptr, src, dst, edge = index.contiguous(), ptr.contiguous(), src.contiguous(), _whole(dst), _whole(edge)
+    alpha, alpha_self, grad, grad_self = alpha.contiguous(), alpha_self.contiguous(), _whole(grad), _whole(grad_self)
+    raw = header.Attention()
+    _ATTENTION.pack_into(
+        raw,
+        0,
+        _ATTENTION.size,
+        torch.get_num_threads(),
+        index.element_size(),
+        src.dtype == torch.float64,
+        src.size(1),
+        src.data_ptr(),
+        src.size(0),
+        _address(dst),
+        _address(edge),
+        ptr.data_ptr(),
+        ptr.size(0) - 1,
+        index.data_ptr(),
+        index.size(0),
+        alpha_self.size(0),
+        slope,
+        alpha.data_ptr(),
+        alpha_self.data_ptr(),
+        _address(grad),
+        _address(grad_self),
+        _address(grad_edge),
+        _address(grad_edge_self),
+        _address(grad_dst),
     )
     _run(function, raw, src)
 
@@ -221,21 +250,26 @@ def heads(kind: int, x: Tensor, y: Tensor | None, d: Tensor, out: Tensor | None 
         prepare()
     x = _rows(x)
     y = None if y is None else _rows(y)
-    code, bits = _DTYPES[x.dtype]
-    raw = header.Heads(
-        struct_size=ctypes.sizeof(header.Heads),
-        kind=kind,
-        threads=torch.get_num_threads(),
-        dtype=header.DataType(code, bits, 1),
-        rows=d.size(0),
-        columns=x.size(1),
-        heads=d.size(1),
-        x=x.data_ptr(),
-        x_stride=x.stride(0),
-        y=_address(y),
-        y_stride=0 if y is None or y.size(0) == 1 else y.stride(0),
-        d=d.data_ptr(),
-        out=_address(out),
+    rows, count = d.shape
+    raw = header.Heads()
+    _HEADS.pack_into(
+        raw,
+        0,
+        _HEADS.size,
+        kind,
+        torch.get_num_threads(),
+        0,
+        *_DTYPES[x.dtype],
+        0,
+        rows,
+        x.size(1),
+        count,
+        x.data_ptr(),
+        x.stride(0),
+        _address(y),
+        0 if y is None or y.size(0) == 1 else y.stride(0),
+        d.data_ptr(),
+        _address(out),
     )
     abi.operate("fg_heads_run", ctypes.byref(raw))
 

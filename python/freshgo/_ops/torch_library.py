@@ -56,7 +56,7 @@ def _grouped_by_source(
     source_ptr, target, edge = by_source
     if source_ptr is None or target is None or edge is None:
         return kernels.transpose(index, ptr, sources)
-    return source_ptr[: sources + 1] if source_ptr.size(0) > sources + 1 else source_ptr, target, edge
+    return source_ptr.narrow(0, 0, sources + 1) if source_ptr.size(0) > sources + 1 else source_ptr, target, edge
 
 
 def _cut(index: Tensor, ptr: Tensor, target: Tensor, known: int = -1) -> int | Tensor:
@@ -257,7 +257,7 @@ def _mean(x: Tensor, index: Tensor, ptr: Tensor, weight: _Optional, *by_source: 
     """Means, and what the sums were multiplied by, which is made of ``ptr`` on the way."""
     rows = ptr.size(0) - 1
     out = kernels.empty(x, rows, x.size(1), x.dtype)
-    scale = torch.empty(rows, dtype=kernels.real(x.dtype), device=x.device)
+    scale = x.new_empty(rows, dtype=kernels.real(x.dtype))
     kernels.aggregate(header.MEAN, x, index, ptr, out, heads=_heads(weight), weight=weight, count=scale)
     return out, scale
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from device_fakes import LateStreams
+from device_fakes import LateStreams, until
 
 from freshgo import errors
 from freshgo._device.ahead import Ahead
@@ -140,14 +140,6 @@ class Source:
             return None
         self.given += 1
         return RawBatch(self.given - 1, 1, tensors(self.given - 1))
-
-
-def until(done: Callable[[], bool]) -> None:
-    """Wait for the thread that sends batches ahead."""
-    end = time.monotonic() + 20
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def test_a_loop_slower_than_the_loader_sees_no_copy() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -155,6 +156,14 @@ class LateStreams:
             while self.done < to:
                 self.queue[self.done]()
                 self.done += 1
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Wait for the thread that sends batches ahead."""
+    end = time.monotonic() + 20
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 class HostKernels:
