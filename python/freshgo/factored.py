@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
 import os
 from collections import deque
@@ -13,11 +15,16 @@ import torch
 from freshgo._args import checks, host
 from freshgo._args.entry import entry
 from freshgo._args.size import format_size, least_size
+from freshgo._data.narrow import Delivered
 from freshgo._data.source import StoreSource
+from freshgo._device import row_cache
+from freshgo._device.delivery import packed
 from freshgo._factored.executor import Graph
+from freshgo._factored.held_rows import HeldRows
 from freshgo._factored.job import Job, Span
 from freshgo._factored.schedule import Schedule
-from freshgo._loader.engine import engine_of
+from freshgo._loader.asked import device_cache_of
+from freshgo._loader.engine import Engine, engine_of
 from freshgo._plots.executors import figure
 from freshgo.errors import BudgetError, DTypeError, InvalidArgumentError
 from freshgo.loader import Loader
@@ -34,8 +41,8 @@ class Training:
         losses: its losses, in the order of its batches.
     """
 
-    def __init__(self, schedule: Schedule, spans: deque[Span]) -> None:
-        self._schedule, self._spans = schedule, spans
+    def __init__(self, schedule: Schedule, spans: deque[Span], figures: Mapping[str, int]) -> None:
+        self._schedule, self._spans, self._figures = schedule, spans, figures
         self.epoch = -1
         self.losses: list[float] = []
 
@@ -51,8 +58,10 @@ class Training:
         - ``"sampled_by"`` and ``"trained_by"``: batches by executor. ``"updates"``: steps of the optimizer.
         - ``"staleness"``: the ``"bound"``, and how many ``"batches"`` were computed with parameters that were 0, 1, ...
           updates old.
+        - ``"queued_bytes"``: of all batches that samplers have made. ``"device_cache_rows"`` and
+          ``"device_cache_bytes"``: what each device holds.
         """
-        return self._schedule.stats()
+        return {**self._schedule.stats(), **self._figures}
 
     def plot(self) -> Any:
         """Return a matplotlib figure of what each executor did when."""
@@ -81,6 +90,7 @@ def train(
     queue: int | None = None,
     switching: bool = True,
     devices: Sequence[str | torch.device] | None = None,
+    device_cache: int | str | None = "auto",
     after_epoch: Callable[[Training], None] | None = None,
 ) -> Training:
     """Train a model with processes that sample and processes that train (FGNN, 5).
@@ -133,7 +143,12 @@ def train(
             the same time. The last update of an epoch may have fewer.
         queue: at least 2; batches that may wait for a trainer. None: twice as many as executors, at least 8.
         switching: whether samplers stand in as trainers.
-        devices: the device of each executor, such as ``["cuda:0", "cuda:1"]``. None: the CPU.
+        devices: the device of each executor, such as ``["cuda:0", "cuda:1"]``. None: the CPU. If all executors that may
+            train have CUDA devices, batches come packed, and are unpacked there.
+        device_cache: the bytes of the hottest rows that each of these devices holds, as ``device_cache`` of a
+            :class:`Loader`. Batches leave these rows out, and the device puts them in. ``"auto"``: once an epoch of at
+            least 8 batches is trained, half of what the device with the least free memory has, less a thirty-second of
+            the device. None: no cache.
         after_epoch: called after each epoch in this process.
 
     Returns:
@@ -173,11 +188,20 @@ def train(
         most_samplers=max(1, min(memory // max(1, smallest), served, count if switches else count - 1)),
     )
     places = _devices(devices, count)
+    may_train = range(0 if switches or samplers is None else samplers, count)
+    packs = all(torch.device(places[number]).type == "cuda" for number in may_train)
     engine = engine_of(loader)
+    rows = HeldRows(engine.source, engine.request, _cache_size(device_cache, engine, packs))
+    if packs:
+        graph = _packed(graph, engine)
     epoch, done, end = engine.hand_out()
-    job = Job(graph, step, model, optimizer, schedule, places, memory)
-    training = Training(schedule, job.spans)
+    held = rows.given()
+    job = Job(graph, step, model, optimizer, schedule, places, may_train, packs, memory)
+    training = Training(schedule, job.spans, job.figures)
     try:
+        if held is not None:
+            job.hold(held, may_drop=False)
+            job.figures |= rows.figures(held)
         for left in reversed(range(updates)):
             try:
                 training.losses = job.epoch(epoch, done, end, int(graph.options["seed"]))
@@ -188,6 +212,9 @@ def train(
                 after_epoch(training)
             if left:
                 epoch, done, end = engine.hand_out()
+                if rows.due(sum(schedule.trained_by)) and (held := rows.fitted(job.room())) is not None:
+                    job.hold(held, may_drop=True)
+                    job.figures |= rows.figures(held)
     finally:
         job.close()
     return training
@@ -227,6 +254,29 @@ def _checked(step: object, loader: Loader[Any], model: object, optimizer: object
     return Graph(path, source.store.uuid, engine.options, engine.assembler)
 
 
+def _cache_size(given: object, engine: Engine, packs: bool) -> int | Literal["auto"] | None:
+    """Return the bytes of the rows that each device holds. ``packs``: all that may train have CUDA devices."""
+    size, pad = device_cache_of(given), engine.options["pad"]
+    if size == "auto":
+        return "auto" if packs and not pad and row_cache.obstacle(engine.source) is None else None
+    if size is not None and not packs:
+        raise InvalidArgumentError(
+            f"device_cache={given!r} needs devices= with a CUDA device for every executor that may train; samplers do "
+            "unless switching=False"
+        )
+    if size is not None and pad:
+        raise InvalidArgumentError("pad=True of the loader and device_cache cannot be used together: give one of them")
+    return size
+
+
+def _packed(graph: Graph, engine: Engine) -> Graph:
+    """Let batches come packed, and be widened where they are unpacked."""
+    options, source = packed(graph.options, narrow=bool(engine.source.narrow)), engine.source
+    assembler = copy.copy(graph.assembler)
+    assembler.narrow = Delivered(source.narrow, engine.request.options["feature_dtype"], options["feature_dtype"])
+    return dataclasses.replace(graph, options=options, assembler=assembler)
+
+
 def _samplers(roles: object, executors: int) -> int | None:
     """Return how many are to sample; None: as is measured."""
     if isinstance(roles, str) and roles == "auto":
@@ -244,10 +294,10 @@ def _samplers(roles: object, executors: int) -> int | None:
     return samplers
 
 
-def _devices(devices: object, executors: int) -> list[str] | None:
+def _devices(devices: object, executors: int) -> list[str]:
     """Return the names of the devices of the executors."""
     if devices is None:
-        return None
+        return ["cpu"] * executors
     if isinstance(devices, str) or not isinstance(devices, Sequence):
         raise DTypeError(f"devices must be a list of devices, got {checks.shown(devices)}")
     if len(devices) != executors:

@@ -193,11 +193,9 @@ class OnDevice:
         from freshgo._device.mover import HELD
 
         held = None if self._cache is None else self._cache.row_of_node
-        adapted = {**options, "holds": HELD, "held": held, "lock_memory": True, "packed": True}
+        adapted = {**packed(options, narrow=self._narrow), "holds": HELD, "held": held, "lock_memory": True}
         adapted["rows_by_id"], adapted["seeds_only"] = self._reads, self._drawing is not None
-        if options["history"] is None:  # whose levels the library groups
-            adapted["transpose"] = False
-        return {**adapted, "feature_dtype": "stored"} if self._narrow else adapted
+        return adapted
 
     def opened(self, native: NativeLoader) -> None:
         tables = native.tables() if self._reads else {}
@@ -357,11 +355,17 @@ def open_delivery(
         try:
             delivery.hold(make(cache))
         except torch.cuda.OutOfMemoryError as error:
-            raise InvalidArgumentError(
-                f"device_cache of {format_size(cache)} does not fit into the free memory of {device}: give less, and "
-                f"leave room for the model and its batches ({error})"
-            ) from error
+            raise row_cache.no_room(cache, device, error) from error
     return delivery
+
+
+def packed(options: LoaderOptions, *, narrow: bool) -> LoaderOptions:
+    """Return options with which batches are packed for a device. ``narrow``: some rows are stored in fewer bytes, and
+    are widened there."""
+    adapted = {**options, "packed": True}
+    if options["history"] is None:  # whose levels the library groups
+        adapted["transpose"] = False
+    return {**adapted, "feature_dtype": "stored"} if narrow else adapted
 
 
 def delivered(attributes: Attributes, device: torch.device | None, pin_memory: bool) -> Attributes:

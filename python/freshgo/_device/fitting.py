@@ -30,14 +30,25 @@ _MARGIN = 32
 _lock = threading.Lock()  # of several loaders, one after the other takes half of what is left
 
 
+def room(streams: Streams) -> int:
+    """Return the bytes that a cache may take of a device now."""
+    free, total = streams.memory()
+    return free // 2 - total // _MARGIN
+
+
+def bounds(parts: list[Part]) -> tuple[int, int]:
+    """Return the bytes of the smallest cache of these rows that is worth having, and of one that holds all rows."""
+    most = sum(part.num_nodes * part.width for part in parts)
+    return max(most // _LEAST, *(part.width for part in parts)), most
+
+
 class Fitting:
     """Makes the cache of a loader, of the size that the device has room for."""
 
     def __init__(self, make: Callable[[int], DeviceCache], streams: Streams, parts: list[Part], device: object) -> None:
         """``make`` returns a filled cache of the given bytes; ``parts`` are the node types of the graph."""
         self._make, self._streams, self._device = make, streams, device
-        self._most = sum(part.num_nodes * part.width for part in parts)
-        self._least = max(self._most // _LEAST, *(part.width for part in parts))
+        self._least, self._most = bounds(parts)
         self._n_bytes: int | None = None  # not decided
         self._failures = 0  # of the device, when it was
 
@@ -69,8 +80,7 @@ class Fitting:
         return made
 
     def _room(self) -> int:
-        free, total = self._streams.memory()
-        return min(free // 2 - total // _MARGIN, self._most)
+        return min(room(self._streams), self._most)
 
     def _made(self, n_bytes: int) -> DeviceCache | None:
         if n_bytes < self._least:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from freshgo._args.choices import METRICS
+from freshgo._args.size import format_size
 from freshgo._data.source import Source
 from freshgo._device.rows import PLACE, Part, parts_of
 from freshgo._native import loader as native_loader
@@ -78,6 +79,20 @@ def obstacle(source: Source) -> str | None:
     if any(part.prefix + PLACE in part.widths for part in parts_of(source)):
         return f"device_cache uses the name {PLACE!r} itself: rename this tensor"
     return None
+
+
+def bytes_of(row_of_node: Tensor, parts: list[Part]) -> int:
+    """Return the bytes of the rows of a cache."""
+    of_parts = torch.split(row_of_node, [part.num_nodes for part in parts])
+    return sum(int((of >= 0).sum()) * part.width for of, part in zip(of_parts, parts, strict=True))
+
+
+def no_room(n_bytes: int, device: torch.device, error: Exception) -> InvalidArgumentError:
+    """Return the error for a size that a device has no memory for."""
+    return InvalidArgumentError(
+        f"device_cache of {format_size(n_bytes)} does not fit into the free memory of {device}: give less, and leave "
+        f"room for the model and its batches ({error})"
+    )
 
 
 def filled(source: Source, policy: Resolved, options: LoaderOptions, n_bytes: int, device: torch.device) -> DeviceCache:

@@ -7,6 +7,8 @@ that has started it.
 from __future__ import annotations
 
 import hashlib
+import math
+import mmap
 import os
 import pickle
 import select
@@ -23,6 +25,7 @@ import torch
 from torch import nn
 
 from freshgo._factored.parameters import Parameters
+from freshgo._factored.receiver import OnDevice, Receiver, Unpacked
 from freshgo._factored.schedule import Sample, Train
 from freshgo._host import wire
 from freshgo._host_loader.server import SPACE, open_native
@@ -31,8 +34,9 @@ from freshgo._loader.ranks import Share
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
 from freshgo._native.options import LoaderOptions
-from freshgo._native.shared import Lent, Place, SharedBatches, SharedMapping
-from freshgo.errors import DTypeError
+from freshgo._native.shared import Lent, Place, SharedBatches, SharedMapping, dtype_of
+from freshgo._observe.log import LOG
+from freshgo.errors import BudgetError, DTypeError
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,11 @@ class Work:
     graph: Graph
     model: nn.Module
     step: Callable[[nn.Module, Any], torch.Tensor]
-    devices: list[str] | None
+    devices: list[str]
+    training: range
+    """Who may train."""
+    packed: bool
+    """Batches come packed, for CUDA devices."""
     versions: int
     slots: int
     threads: int
@@ -66,18 +74,31 @@ class Made:
     num_seeds: int
     places: list[Place]
 
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of its tensors."""
+        return sum(math.prod(place.shape) * dtype_of(place.dtype).itemsize for place in self.places)
+
 
 class Executor:
     """The answers of a process to what it is told."""
 
     def __init__(self, connection: socket.socket, number: int, work: Work) -> None:
         self._connection, self._work = connection, work
-        self._device = torch.device(work.devices[number] if work.devices else "cpu")
-        self._model = work.model.to(self._device)
+        graph, trains = work.graph, number in work.training
+        device = torch.device(work.devices[number] if trains else "cpu")  # which a device's memory is not spent on
+        self._receiver: Receiver = (
+            Unpacked(graph.assembler, device, graph.store, graph.uuid)
+            if work.packed and trains
+            else OnDevice(graph.assembler, device)
+        )
+        self._model = work.model.to(self._receiver.device)
         self._parameters: Parameters | None = None
         self._memory: SharedBatches | None = None
         self._native: NativeLoader | None = None
         self._opened: LoaderOptions = {}  # with this part of the memory and the threads
+        self._held: torch.Tensor | None = None  # the rows that devices hold, by node
+        self._may_drop = False  # where the memory does not suffice to leave them out
         self._part: Any = None  # the epoch, the first batch and the share of the batches that come next
         self._sent: Lent
         self._mappings: dict[int, SharedMapping] = {}
@@ -98,6 +119,18 @@ class Executor:
     def _memory_of(self, sampler: int, fd: int) -> None:
         self._mappings[sampler] = SharedMapping(fd)
         os.close(fd)
+
+    def _room(self) -> tuple[Any, ...]:
+        self._close()  # its memory is for ranking the rows
+        return "room", self._receiver.room()
+
+    def _hold(self, may_drop: bool, fd: int) -> None:
+        self._held = torch.frombuffer(mmap.mmap(fd, 0), dtype=torch.int32)
+        os.close(fd)
+        self._may_drop = may_drop
+        self._close()
+        self._share()  # before there is a loader that reads the rows
+        self._receiver.hold(self._held)
 
     def _sample(self, task: Sample, epoch: int, of_all: LoaderOptions) -> tuple[Any, ...]:
         began = time.monotonic()
@@ -120,33 +153,44 @@ class Executor:
             wire.send(self._connection, ("memory",), self._memory.fd)
 
     def _loader(self, of_all: LoaderOptions) -> NativeLoader:
-        if self._native is not None and self._opened != of_all:
-            self._native.close()
-            self._native = self._part = None
+        if self._opened != of_all:
+            self._close()
         if self._native is None:
-            graph = self._work.graph
-            self._native = open_native(graph.store, graph.uuid, {**graph.options, **of_all})
+            try:
+                self._native = self._open({**of_all, "held": self._held})
+            except BudgetError as error:
+                if self._held is None or not self._may_drop:
+                    raise
+                LOG.info("batches bring all their rows: %s", error)
+                self._native = self._open(of_all)
             self._opened = of_all
         return self._native
+
+    def _open(self, options: LoaderOptions) -> NativeLoader:
+        graph = self._work.graph
+        return open_native(graph.store, graph.uuid, {**graph.options, **options})
+
+    def _close(self) -> None:
+        if self._native is not None:
+            self._native.close()
+            self._native = self._part = None
 
     def _train(self, task: Train, made: Made, slot: int, seed: tuple[int, int]) -> tuple[Any, ...]:
         assert self._parameters is not None, "they are sent first"
         began = time.monotonic()
         self._parameters.fetch(task.version)
         torch.manual_seed(drawn(*seed, task.number))
-        batch = self._batch(self._mappings[task.sampler].tensors(made.places), made.num_seeds)
+        raw = RawBatch(0, made.num_seeds, self._mappings[task.sampler].tensors(made.places))
+        batch = self._receiver.batch(raw)
         self._model.zero_grad(set_to_none=True)
         loss = self._work.step(self._model, batch)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise DTypeError(f"step must return the loss, a tensor of one number, got {loss!r}")
         loss.backward()  # type: ignore[no-untyped-call]
         present = self._parameters.deposit(slot)
-        return "trained", began, time.monotonic(), loss.item(), present
-
-    def _batch(self, tensors: dict[str, torch.Tensor], num_seeds: int) -> Any:
-        assembler = self._work.graph.assembler
-        batch = assembler.arranged(RawBatch(0, num_seeds, tensors))
-        return assembler.transformed(batch if self._device.type == "cpu" else batch.to(self._device))
+        number = loss.item()
+        self._receiver.settle()
+        return "trained", began, time.monotonic(), number, present
 
 
 def drawn(*of: int) -> int:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import mmap
 import multiprocessing
 import os
 import pickle
 import select
 import socket
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 import torch
@@ -46,7 +47,9 @@ class Job:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         schedule: Schedule,
-        devices: list[str] | None,
+        devices: list[str],
+        training: range,
+        packed: bool,
         memory: int,
     ) -> None:
         self.schedule = schedule
@@ -57,7 +60,10 @@ class Job:
         self._parameters = Parameters(model, versions, slots)
         threads = max(1, torch.get_num_threads() // schedule.executors)
         model_of_executors = copy.deepcopy(model).to("cpu")
-        work = Work(graph, model_of_executors, step, devices, versions, slots, threads)
+        work = Work(graph, model_of_executors, step, devices, training, packed, versions, slots, threads)
+        self._rooms: list[int | None] = []
+        used = Counter(torch.device(devices[number]).index or 0 for number in training)
+        self._most_on_device = max(used.values(), default=1)
         self._processes: list[Any] = []
         self._connections: list[socket.socket] = []
         self._fds: dict[int, int] = {}  # the memory of each sampler
@@ -68,6 +74,8 @@ class Job:
         self._losses: dict[int, float] = {}
         self.began = time.monotonic()
         self.spans: deque[Span] = deque(maxlen=_SPANS)
+        self.figures = {"queued_bytes": 0, "device_cache_rows": 0, "device_cache_bytes": 0}
+        self._watch = select.poll()
         try:
             self._start(_pickled(work))
         except BaseException:
@@ -88,7 +96,30 @@ class Job:
                 )
                 process.start()
                 self._processes.append(process)
+            self._watch.register(ours, select.POLLIN)
             self._send(number, ("parameters_at",), self._parameters.fd)
+
+    def room(self) -> int:
+        """Return the bytes that a cache of rows may take of each device, between epochs. The samplers' memory is free
+        after this, until they make batches again."""
+        self._rooms.clear()
+        for number in range(len(self._connections)):
+            self._send(number, ("room",))
+        while len(self._rooms) < len(self._connections):
+            self._receive_all()
+        return min(room for room in self._rooms if room is not None) // self._most_on_device
+
+    def hold(self, row_of_node: torch.Tensor, *, may_drop: bool) -> None:
+        """Let the devices hold these rows, which batches leave out from now on. With ``may_drop`` those of a sampler
+        bring them where its memory is too small to say where rows are."""
+        fd = os.memfd_create("freshgo-held", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(fd, row_of_node.nbytes)
+            torch.frombuffer(mmap.mmap(fd, 0), dtype=torch.int32).copy_(row_of_node)
+            for number in range(len(self._connections)):
+                self._send(number, ("hold", may_drop), fd)
+        finally:
+            os.close(fd)
 
     def epoch(self, epoch: int, first: int, end: int, seed: int) -> list[float]:
         """Train on the batches ``first`` to ``end`` of an epoch. Returns their losses."""
@@ -97,10 +128,6 @@ class Job:
         self._parameters.publish(schedule.version)  # with what the caller has changed since the last epoch
         self._made.clear()
         self._losses.clear()
-        watch = select.poll()
-        for connection in self._connections:
-            watch.register(connection, select.POLLIN)
-        numbers = {connection.fileno(): number for number, connection in enumerate(self._connections)}
         while True:
             while (batches := schedule.update()) is not None:
                 self._apply(batches)
@@ -108,8 +135,7 @@ class Job:
                 return [self._losses[number] for number in range(first, end)]
             for number, task in schedule.decide():
                 self._order(number, task, epoch, seed)
-            for fd, _ in watch.poll():
-                self._receive(numbers[fd])
+            self._receive_all()
 
     def _order(self, number: int, task: Task, epoch: int, seed: int) -> None:
         self._tasks[number] = task
@@ -135,6 +161,12 @@ class Job:
         self._optimizer.step()
         self._parameters.publish(self.schedule.version)
 
+    def _receive_all(self) -> None:
+        """Wait for messages, and take one of each executor that has sent some."""
+        numbers = {connection.fileno(): number for number, connection in enumerate(self._connections)}
+        for fd, _ in self._watch.poll():
+            self._receive(numbers[fd])
+
     def _receive(self, number: int) -> None:
         """Take one message of an executor."""
         try:
@@ -150,6 +182,9 @@ class Job:
         if what == "ready":
             self.schedule.away.discard(number)
             return
+        if what == "room":
+            self._rooms.append(content[0])
+            return
         if what == "memory":
             assert fd is not None, "it comes with the message"
             self._fds[number] = fd
@@ -158,6 +193,7 @@ class Job:
         began, ended, *rest = content
         if what == "sampled":
             kind, self._made[task.number] = "sampling", rest[0]
+            self.figures["queued_bytes"] += rest[0].n_bytes
             self.schedule.sampled(number, task.number, ended)
         else:
             kind = "standing in" if number < self.schedule.samplers else "training"

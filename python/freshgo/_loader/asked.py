@@ -129,7 +129,7 @@ class Asked:
             device=device,
             draws=place.sample_on,
             lists_on=place.lists_on,
-            device_cache=_device_cache(given("device_cache")),
+            device_cache=device_cache_of(given("device_cache")),
             edge_index=checks.choice("edge_index", given("edge_index"), choices.EdgeIndexForm),
             transform=given("transform"),
             transform_workers=workers,
@@ -293,7 +293,7 @@ def _given(name: str, value: object, kind: type[Given]) -> Given:
     return kind() if value is None else value
 
 
-def _device_cache(given: Any) -> int | Literal["auto"] | None:
+def device_cache_of(given: Any) -> int | Literal["auto"] | None:
     """Return the bytes of a cache on the device, None for no cache."""
     if isinstance(given, str) and given == "auto":
         return "auto"

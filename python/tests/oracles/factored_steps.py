@@ -78,7 +78,7 @@ def typed_loss(model: nn.Module, batch: Any) -> torch.Tensor:
 def summed(batch: Any) -> dict[str, torch.Tensor]:
     """The features of each node type, summed, and the edges of each edge type, counted."""
     sums = [batch[name].x.double().sum() for name in batch.node_types if "x" in batch[name]]
-    counts = [torch.tensor(float(batch[name].edge_index.size(1))) for name in batch.edge_types]
+    counts = [sums[0].new_tensor(float(batch[name].edge_index.size(1))) for name in batch.edge_types]
     return {"sums": torch.stack([torch.stack(sums).sum(), torch.stack(counts).sum()]).float() / 1000}
 
 

@@ -194,3 +194,7 @@ def test_chosen_roles_are_near_the_best_fixed_ones(ratio: float, staleness: int,
     # Subgraphs in the queue, whose rows the trainers gather, would gain nothing.
     gathered = GATHERED * ratio
     assert chosen <= 1.05 * replayed(ratio - gathered, 1 + gathered, None, staleness, per_update, True)
+    # Rows that the trainers' devices hold are gathered by nobody.
+    held = replayed(ratio - gathered, 1, None, staleness, per_update, True)
+    assert held <= 1.01 * chosen
+    assert held < 0.75 * chosen or ratio < 1
