@@ -13,7 +13,7 @@
 #endif
 
 /* Raised whenever a struct or a function changes in a way that breaks callers. */
-#define FG_ABI_VERSION 5
+#define FG_ABI_VERSION 6
 
 enum {
   FG_OK = 0,
