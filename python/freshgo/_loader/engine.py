@@ -26,6 +26,7 @@ from freshgo._loader.position import Mode, Position
 from freshgo._loader.ranks import Agreement, Share, check_same
 from freshgo._loader.request import Request
 from freshgo._loader.transforming import Workers
+from freshgo._native.history import begin_step, end_step
 from freshgo._native.loader import Batches as NativeBatches
 from freshgo._native.loader import Loader as NativeLoader
 from freshgo._native.loader import RawBatch
@@ -358,10 +359,10 @@ class Stepped:
         self._native = native
 
     def next(self) -> RawBatch | None:
-        self._native.history_end()
+        end_step(self._native)
         raw = self._batches.next()
         if raw is not None:
-            self._native.history_begin()
+            begin_step(self._native)
         return raw
 
 

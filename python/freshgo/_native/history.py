@@ -25,15 +25,6 @@ class HistoryCalls:
         """The buffer (uint8), or None where it is on another device."""
         return _tensor("fg_history_buffer", self._handle())
 
-    def history_begin(self) -> None:
-        """Begin the training step of the next batch that was taken."""
-        abi.call("fg_history_begin", self._handle())
-
-    def history_end(self) -> None:
-        """End the step of the newest batch, before the next one is waited for. Nothing is kept without an update."""
-        while abi.call("fg_history_end", self._handle(), POLL_MS) == header.TIMEOUT:
-            pass
-
     def history_update(
         self, iteration: int, row_bytes: int, norms: Sequence[tuple[torch.Tensor, torch.Tensor]]
     ) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -117,3 +108,14 @@ def _tensor(function: str, handle: int) -> torch.Tensor | None:
         dlpack.discard(slots, 1, versioned)
         raise
     return tensor
+
+
+def begin_step(loader: HistoryCalls) -> None:
+    """Begin the training step of the next batch that was taken."""
+    abi.call("fg_history_begin", loader._handle())
+
+
+def end_step(loader: HistoryCalls) -> None:
+    """End the step of the newest batch, before the next one is waited for. Nothing is kept without an update."""
+    while abi.call("fg_history_end", loader._handle(), POLL_MS) == header.TIMEOUT:
+        pass
