@@ -26,7 +26,7 @@ type pruner interface {
 	TakeBack(*prune.Cut)
 	Fail(index int64)
 
-	HandOver()
+	HandOver() error
 	Skip(ctx context.Context) error
 	Update(ctx context.Context, i, rowBytes int64, norms []prune.Norms) ([]history.Admitted, error)
 	SkipUpdate(ctx context.Context, i int64) error
@@ -171,10 +171,10 @@ func hasLoops(ctx context.Context, edges *graph.Edges) (bool, error) {
 // run beside Next, as EndStep and updates may.
 func BeginStep(l *Loader) error {
 	e, err := current(l)
-	if err == nil {
-		e.pruner.HandOver()
+	if err != nil {
+		return err
 	}
-	return err
+	return e.pruner.HandOver()
 }
 
 // EndStep ends the training step of the newest batch, of which nothing is kept without an update. It comes before the

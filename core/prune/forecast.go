@@ -212,7 +212,9 @@ func (f *Forecaster) Next(
 // update makes the update of training for the oldest batch without one.
 func (f *Forecaster) update(ctx context.Context) error {
 	h := f.copied
-	h.HandOver()
+	if err := h.HandOver(); err != nil {
+		return err
+	}
 	i := h.turns.given - 1
 	d := h.decided.waiting[i]
 	if d == nil {
@@ -238,7 +240,9 @@ func (f *Forecaster) update(ctx context.Context) error {
 func (f *Forecaster) Found() Forecast {
 	h, found := f.copied, f.found
 	for h.turns.given-h.turns.first < f.at {
-		h.HandOver()
+		if h.HandOver() != nil {
+			break // never: all have been pruned
+		}
 	}
 	for l, s := range h.decided.state.Stats().Layers {
 		found.Hits = append(found.Hits, s.Hits-f.before[l].Hits)

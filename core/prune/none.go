@@ -26,7 +26,7 @@ func (None) Begin(_, _ int64, _ bool)   {}
 func (None) Stop()                      {}
 func (None) Abandon()                   {}
 func (None) Fail(int64)                 {}
-func (None) HandOver()                  {}
+func (None) HandOver() error            { return nil }
 func (None) Skip(context.Context) error { return nil }
 
 // Calls that are about a history return ErrCall.

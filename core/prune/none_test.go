@@ -20,7 +20,7 @@ func TestNoneDoesNothing(t *testing.T) {
 	none.TakeBack(c)
 	none.SetSpans(1, 2)
 	none.Begin(0, 3, false)
-	none.HandOver()
+	require.NoError(t, none.HandOver())
 	none.Fail(1)
 	none.Abandon()
 	none.Stop()

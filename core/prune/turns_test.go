@@ -380,6 +380,7 @@ func TestCallsOutOfOrder(t *testing.T) {
 	ctx := context.Background()
 	require.ErrorIs(t, r.h.SkipUpdate(ctx, 0), ErrCall)
 	r.begin(0, 8)
+	require.ErrorIs(t, r.h.HandOver(), ErrCall, "before it is pruned")
 	for index := range int64(3) {
 		r.prune(0, index)
 	}

@@ -12,17 +12,22 @@ import (
 // tables. Without norms of hits, hits are not judged. A layer without kept rows has none.
 type Norms struct{ Computed, Hits []float32 }
 
-// HandOver counts a batch that the consumer trains on now, and its lookups.
-func (h *Pruner) HandOver() {
+// HandOver counts a batch that the consumer trains on now, and its lookups. It returns ErrCall where no batch has been
+// pruned that was not handed over.
+func (h *Pruner) HandOver() error {
 	h.turns.mu.Lock()
 	defer h.turns.mu.Unlock()
-	if h.turns.plain {
-		return
+	switch {
+	case h.turns.plain:
+		return nil
+	case h.turns.given >= h.turns.first+h.turns.next:
+		return fmt.Errorf("%w: iteration %d begins before its batch was taken", ErrCall, h.turns.given)
 	}
 	if d := h.decided.waiting[h.turns.given]; d != nil {
 		h.decided.state.Count(d.lookups)
 	}
 	h.turns.given++
+	return nil
 }
 
 // Update judges the embeddings of the newest batch, of iteration i, and returns the computed rows to keep, and their

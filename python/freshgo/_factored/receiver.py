@@ -12,9 +12,8 @@ import torch
 
 from freshgo._args.size import format_size
 from freshgo._data.source import open_source
-from freshgo._device import delivery, fitting, mover, row_cache, rows
+from freshgo._device import delivery, fitting, mover, row_cache, rows, streams
 from freshgo._device.packed import Unpacking, grouped_by
-from freshgo._device.streams import CudaStreams
 from freshgo._loader.arrange import Assembler
 from freshgo._native.loader import RawBatch
 from freshgo.errors import InvalidArgumentError
@@ -74,7 +73,7 @@ class Unpacked:
         assembler.request = dataclasses.replace(request, attributes=attributes)
         self._assembler = assembler
         self._options = options = request.options
-        self._streams = CudaStreams(device)
+        self._streams = streams.CudaStreams(device)
         self._parts = rows.parts_of(self._source)
         self._rows = rows.Rows(self._parts, rows.assembler(device), device)
         stay = mover.on_host(self._source.types, options["num_relations"])
