@@ -60,7 +60,8 @@ typedef struct fg_history_options {
 int32_t fg_history_buffer(fg_loader *loader, int32_t versioned, fg_tensor *out, fg_error *err);
 
 /* Begins the step of the next batch that fg_loader_next has returned.
- * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED, FG_INVALID (no epoch). */
+ * Blocks: no. Threads: any. Ownership: none passes. Returns: FG_OK, FG_CLOSED,
+ * FG_INVALID (no epoch, or no batch whose step has not begun). */
 int32_t fg_history_begin(fg_loader *loader, fg_error *err);
 
 /* Ends the step of the newest batch, with nothing kept if it has no update. Comes before the caller waits for the next
