@@ -16,7 +16,7 @@ CASES = int(os.environ.get("FRESHGO_TEST_MEMORY_CASES", "8"))
 """``make memory`` tries more."""
 
 RUN = """
-import json, random, sys, warnings
+import itertools, json, random, sys, warnings
 warnings.simplefilter("ignore")
 from pathlib import Path
 import torch
@@ -29,7 +29,8 @@ stores, rng = sys.argv[1:3], random.Random(int(sys.argv[3]))
 for store in stores:
     with Loader(store, [2], range(100), batch_size=10, memory="48MiB") as loader:  # imports what a batch needs
         list(loader)
-for case in range(int(sys.argv[4])):
+left = int(sys.argv[4])
+for case in itertools.count():
     memory = int(2 ** rng.uniform(23, 27))
     options = {
         "num_neighbors": [rng.choice([-1, 1, 5, 20, 200]) for _ in range(rng.randint(1, 3))],
@@ -74,10 +75,13 @@ for case in range(int(sys.argv[4])):
                         break
     except errors.BudgetError as error:
         outcome = str(error)
-    except errors.InvalidArgumentError as error:
-        outcome = f"refused: {error}"
+    except errors.InvalidArgumentError:  # the options exclude each other
+        continue
     growth = status("VmHWM:") - before
     print(json.dumps([growth, memory, outcome, f"{kind.__name__} {data} {list(inputs)} {options}"]), flush=True)
+    left -= 1
+    if left == 0:
+        break
 """
 
 
@@ -101,6 +105,5 @@ def test_loaders_keep_to_their_memory(stores: list[str]) -> None:
     results = [json.loads(line) for line in out.splitlines()]
     assert len(results) == CASES
     assert any(outcome == "made" for _, _, outcome, _ in results)
-    assert 3 * sum(outcome.startswith("refused") for _, _, outcome, _ in results) < CASES
     for growth, memory, outcome, options in results:
         assert growth <= memory + (64 << 20), f"{growth >> 20} MiB with {memory >> 20} MiB ({outcome}): {options}"
