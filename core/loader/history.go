@@ -177,8 +177,8 @@ func BeginStep(l *Loader) error {
 	return e.pruner.HandOver()
 }
 
-// EndStep ends the training step of the newest batch, of which nothing is kept without an update. It comes before the
-// caller waits for another batch, which may have to be pruned after it.
+// EndStep ends the training step of the newest batch. Without an update, nothing of the batch is kept. The caller calls
+// it before it waits for another batch, which may have to be pruned after it.
 func EndStep(ctx context.Context, l *Loader) error {
 	e, err := current(l)
 	if err != nil {

@@ -128,7 +128,7 @@ FGC_FN void put_edge(const fgc_draw &d, int64_t at, int64_t position) {
   if (d.edge_id != nullptr) d.edge_id[at] = id_at(d.edge, d.edge_bits, position);
 }
 
-/* Whether an edge is among the first n of a target, of which a lane looks at its own. */
+/* Reports whether an edge is among the first n of a target. Each lane looks at its own ones. */
 FGC_FN bool among(const fgc_draw &d, const Target &of, int64_t n, int64_t position) {
   bool there = false;
   for (int64_t b = of.team.lane; b < n; b += of.team.size) there = there || d.position[of.at + b] == position;

@@ -98,7 +98,7 @@ class Executor:
         self._native: NativeLoader | None = None
         self._opened: LoaderOptions = {}  # with this part of the memory and the threads
         self._held: torch.Tensor | None = None  # the rows that devices hold, by node
-        self._may_drop = False  # where the memory does not suffice to leave them out
+        self._may_drop = False  # batches may bring these rows if memory is too small
         self._part: Any = None  # the epoch, the first batch and the share of the batches that come next
         self._sent: Lent
         self._mappings: dict[int, SharedMapping] = {}

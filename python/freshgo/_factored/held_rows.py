@@ -27,7 +27,7 @@ class HeldRows:
         return self._chosen(self._size) if isinstance(self._size, int) else None
 
     def due(self, trained: int) -> bool:
-        """Whether :meth:`fitted` chooses a size, after so many batches."""
+        """Return whether :meth:`fitted` is to choose a size once ``trained`` batches are trained."""
         return self._size == "auto" and trained >= fitting.STEPS
 
     def fitted(self, room: int) -> torch.Tensor | None:
