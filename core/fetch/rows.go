@@ -8,6 +8,7 @@ import (
 
 	"freshgo/core/batch"
 	"freshgo/core/draw"
+	"freshgo/core/internal/asm"
 	"freshgo/core/internal/guard"
 	"freshgo/core/internal/invariants"
 	"freshgo/core/rows"
@@ -247,8 +248,15 @@ func (f *Filler) EnterRows(tensors [][]byte) {
 		}
 		f.Features.ToSlots(t, k.HitSlots, tensors[t.Index], k.HitRows)
 	}
-	for _, in := range f.Step.In {
-		f.Features.Resident.Set(in.Slot, f.Drawn.BatchRows.Rows[in.Pos])
+	for moves := range slices.Chunk(f.Step.In, 128) {
+		var slots [128]int32 // prefetched together: slots lie anywhere
+		for i, in := range moves {
+			slots[i] = in.Slot
+		}
+		asm.Prefetch(f.Features.Resident.Rows, slots[:len(moves)])
+		for _, in := range moves {
+			f.Features.Resident.Set(in.Slot, f.Drawn.BatchRows.Rows[in.Pos])
+		}
 	}
 }
 

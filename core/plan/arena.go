@@ -42,10 +42,10 @@ func (a *arena) release() {
 
 // buffers is memory for one batch at a time, for the widest of a horizon.
 type buffers struct {
-	block                       *mem.Block
-	next, misses, queued, freed []uint32
-	slots                       []int32
-	moves                       []cache.Move
+	block                     *mem.Block
+	next, misses, then, freed []uint32
+	slots                     []int32
+	moves                     []cache.Move
 }
 
 // bufferBytes is the size of the buffers for each row of the widest batch.
@@ -69,7 +69,7 @@ func (s *buffers) fit(budget *mem.Budget, widest int) error {
 		data = data[widest*each:]
 		return part
 	}
-	for _, part := range []*[]uint32{&s.next, &s.misses, &s.queued, &s.freed} {
+	for _, part := range []*[]uint32{&s.next, &s.misses, &s.then, &s.freed} {
 		*part = mem.View[uint32](take(4))
 	}
 	s.slots = mem.View[int32](take(4))

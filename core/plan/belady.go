@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	"freshgo/core/cache"
 	"freshgo/core/internal/asm"
 	"freshgo/core/internal/bitset"
@@ -22,13 +24,13 @@ type belady struct {
 	rows   Batch
 	next   []uint32     // of each row the next access, with packedBit, or none
 	misses []uint32     // positions that are not cached, rising
-	queued []uint32     // by position: the next entrant of the same bucket; rejected
+	then   []uint32     // of each of these the batch that needs it next, or none
 	freed  []uint32     // slots evicted, with touchedBit
 	moves  []cache.Move // into the cache
-}
 
-// rejected marks, in belady.queued, an entrant that is needed later than all that is cached.
-const rejected = none - 1
+	// misses that are needed and do not enter, by the batch that needs them; in the memory of moves
+	rejected []uint32
+}
 
 // missLeft, in place of cache.Miss while a step is planned, is a row that left the cache and can be set aside for the
 // batch.
@@ -99,7 +101,7 @@ func (l *leavers) note(now, then, use uint32, from int32) (word uint32) {
 // each lies in memory that no processor cache holds.
 type leaving struct {
 	n         int
-	then, use [block]uint32 // the batch that needs each next, and its access there, which add has of slots alone
+	then, use [block]uint32 // the batch that needs each next, and its access there
 	from      [block]int32
 }
 
@@ -114,31 +116,28 @@ func (l *leaving) add(p *belady, b, then, use uint32, from int32) {
 // note notes the rows, and empties the block. The table of the residency then has the first access of batches ahead to
 // rows that only these need, as to rows that no batch of the superbatch needs (see eachAhead).
 func (l *leaving) note(p *belady, b uint32) {
-	var slots, positions, rows, words, buffer [block]uint32
+	var slots, rows, words, buffer [block]uint32
+	n := 0
 	for k, from := range l.from[:l.n] {
-		if from < 0 {
-			positions[k] = uint32(^from)
-		} else {
-			slots[k] = uint32(from)
-		}
-	}
-	asm.Prefetch(p.cached.held, slots[:l.n])
-	asm.Prefetch(p.next, positions[:l.n])
-	asm.Prefetch(p.rows, positions[:l.n])
-	for k, from := range l.from[:l.n] {
-		if from < 0 {
-			rows[k], l.use[k] = p.rows[^from], p.next[^from]
-		} else {
-			rows[k] = p.cached.held[from] - 1
+		if from >= 0 {
+			slots[n] = uint32(from)
+			n++
 		}
 		p.leave.ask(b, l.then[k], l.use[k])
 	}
-	n := 0
+	asm.Prefetch(p.cached.held, slots[:n])
+	n = 0
 	for k, from := range l.from[:l.n] {
-		if word := p.leave.note(b, l.then[k], l.use[k], from); word != 0 {
-			rows[n], words[n] = rows[k], word
-			n++
+		word := p.leave.note(b, l.then[k], l.use[k], from)
+		if word == 0 {
+			continue
 		}
+		if words[n] = word; from < 0 {
+			rows[n] = p.rows[^from]
+		} else {
+			rows[n] = p.cached.held[from] - 1
+		}
+		n++
 	}
 	at := p.cached.places(rows[:n], buffer[:])
 	asm.Prefetch(p.cached.words, at)
@@ -155,8 +154,9 @@ func (p *belady) step(b uint32, rows Batch, next []uint32, slots []int32) []cach
 	wanting := p.gather(b, slots)
 	free := p.cached.freeSlots
 	p.freed, p.leave.events = p.freed[:0], p.leave.events[:0]
-	p.evict(b, wanting-free)
-	return p.admit(wanting, free)
+	p.rejected = mem.View[uint32](mem.Bytes(p.moves[:cap(p.moves)]))[:0]
+	contested := p.evict(b, wanting-free)
+	return p.admit(b, max(free-wanting, 0), int64(len(p.misses))-wanting, contested)
 }
 
 // gather finds the slots of the rows of a batch, gives hits their next use, and collects misses. It returns the number
@@ -171,37 +171,42 @@ func (p *belady) gather(b uint32, slots []int32) (wanting int64) {
 			slots[e.use&accessMask-base] = int32(e.slot)
 		}
 	})
-	p.misses = p.misses[:0]
+	p.misses, p.then = p.misses[:0], p.then[:0]
 	for i, slot := range slots {
 		use := p.next[i]
+		then := none
+		if use != none {
+			then = p.batchOf(use & accessMask)
+		}
 		if slot >= 0 {
-			p.use(uint32(slot), use)
+			p.use(uint32(slot), use, then)
 			continue
 		}
 		if p.leave.left != nil && p.leave.left.Has(int64(base)+int64(i)) {
 			slots[i] = missLeft
 		}
-		p.misses = append(p.misses, uint32(i))
 		if use != none {
 			wanting++
 		}
+		p.misses, p.then = append(p.misses, uint32(i)), append(p.then, then)
 	}
 	p.missed += int64(len(p.misses))
 	return wanting
 }
 
-// use files a slot that the current batch touches by the next use of its row.
-func (p *belady) use(slot, use uint32) {
+// use files a slot that the current batch touches by the next use of its row, in batch then.
+func (p *belady) use(slot, use, then uint32) {
 	if use == none {
 		p.cached.queue.push(slot)
 	} else {
-		p.push(entry{slot, use | touchedBit}, p.batchOf(use&accessMask))
+		p.push(entry{slot, use | touchedBit}, then)
 	}
 }
 
 // evict finds slots for the misses of the batch that have a next use, as far as they are worth it: slots without a
-// known use first, then the rows with the farthest next use, including the misses themselves.
-func (p *belady) evict(b uint32, excess int64) {
+// known use first, then the rows with the farthest next use, including the misses themselves. It reports whether misses
+// are entrants: then these are, by the batch that needs them, the number that enters.
+func (p *belady) evict(b uint32, excess int64) (contested bool) {
 	for excess > 0 && p.cached.queue.n > 0 {
 		some := p.cached.queue.popSome(int(excess))
 		for _, slot := range some {
@@ -213,55 +218,74 @@ func (p *belady) evict(b uint32, excess int64) {
 		excess -= int64(len(some))
 	}
 	if excess <= 0 {
-		return
+		return false
 	}
-	for _, i := range p.misses {
-		if use := p.next[i]; use != none {
-			then := p.batchOf(use & accessMask)
-			p.queued[i] = p.entrants[then]
-			p.entrants[then] = i
-			p.used.set(then)
+	for _, then := range p.then {
+		if then != none {
+			if p.entrants[then] == 0 {
+				p.used.set(then)
+			}
+			p.entrants[then]++
 		}
 	}
 	var out leaving
-	for ; excess > 0; excess-- {
+	for excess > 0 {
 		then := p.used.max()
-		if i := p.entrants[then]; i != none {
-			p.entrants[then] = p.queued[i]
-			p.queued[i] = rejected
-			out.add(p, b, then, none, ^int32(i))
-		} else {
+		rejected := min(p.entrants[then], uint32(excess))
+		p.entrants[then] -= rejected
+		p.place[then] = uint32(len(p.rejected))
+		p.rejected = p.rejected[:len(p.rejected)+int(rejected)]
+		for excess -= int64(rejected); excess > 0 && p.filled[then] > 0; excess-- {
 			e := p.pop(then)
 			p.freed = append(p.freed, e.slot|e.use&touchedBit)
 			out.add(p, b, then, e.use, int32(e.slot))
 		}
-		if p.filled[then] == 0 && p.entrants[then] == none {
+		if p.filled[then] == 0 && p.entrants[then] == 0 {
 			p.used.clear(then)
+		}
+	}
+	out.note(p, b)
+	return true
+}
+
+// reject notes the misses that do not enter, those of one batch that needs them after the other.
+func (p *belady) reject(b uint32) {
+	var out leaving
+	for rejected := range slices.Chunk(p.rejected, block) {
+		asm.Prefetch(p.next, rejected)
+		asm.Prefetch(p.rows, rejected)
+		for _, i := range rejected {
+			use := p.next[i]
+			out.add(p, b, p.batchOf(use&accessMask), use, ^int32(i))
 		}
 	}
 	out.note(p, b)
 }
 
-// admit lets in those misses that were not rejected, and others as far as slots were free to begin with.
-func (p *belady) admit(wanting, free int64) []cache.Move {
-	others := min(max(free-wanting, 0), int64(len(p.misses))-wanting)
-	contested := wanting > free
-	entering := p.misses[:0]
-	for _, i := range p.misses {
-		if use := p.next[i]; use == none {
+// admit lets in those misses that are worth it, the first of a batch that needs them, and as many of the others, which
+// no batch needs, as there is room for.
+func (p *belady) admit(b uint32, room, others int64, contested bool) []cache.Move {
+	others = min(room, others)
+	entering, thens := p.misses[:0], p.then[:0]
+	for k, i := range p.misses {
+		then := p.then[k]
+		switch {
+		case then == none:
 			if others == 0 {
 				continue
 			}
 			others--
-		} else if contested {
-			p.entrants[p.batchOf(use&accessMask)] = none
-			if p.queued[i] == rejected {
-				p.queued[i] = none
-				continue
-			}
+		case !contested:
+		case p.entrants[then] == 0:
+			p.rejected[p.place[then]] = i
+			p.place[then]++
+			continue
+		default:
+			p.entrants[then]--
 		}
-		entering = append(entering, i)
+		entering, thens = append(entering, i), append(thens, then)
 	}
+	p.reject(b)
 	moves := p.moves[:0]
 	var slots [block]uint32
 	for lo := 0; lo < len(entering); lo += block {
@@ -278,7 +302,7 @@ func (p *belady) admit(wanting, free int64) []cache.Move {
 		for k, i := range some {
 			s := slots[k]
 			p.cached.held[s] = p.rows[i] + 1
-			p.use(s, p.next[i])
+			p.use(s, p.next[i], thens[lo+k])
 			to := int32(s)
 			if at := lo + k; (at >= len(p.freed) || p.freed[at]&touchedBit == 0) && p.fills(i) {
 				to = ^to

@@ -31,17 +31,19 @@ type buckets struct {
 	chunks   []chunk  // of the residency
 	top      uint32   // chunks from here on were never used
 	free     uint32   // a chunk that is free, linked by below; or none
-	entrants []uint32 // by batch: a position of the current batch whose row wants to enter, or none
+	entrants []uint32 // by batch: the misses of the current batch that it needs next and that may enter
+	place    []uint32 // by batch: where the next of those that do not enter is listed
 	used     maxset   // batches with either
 }
 
 func newBuckets(batches int, chunks []chunk) *buckets {
 	k := &buckets{
 		first: make([]chunk, batches), filled: make([]uint32, batches), deepest: make([]uint32, batches),
-		chunks: chunks, free: none, entrants: make([]uint32, batches), used: newMaxset(batches),
+		chunks: chunks, free: none, used: newMaxset(batches),
+		entrants: make([]uint32, batches), place: make([]uint32, batches),
 	}
 	for i := range k.first {
-		k.first[i].below, k.first[i].beyond, k.entrants[i] = none, none, none
+		k.first[i].below, k.first[i].beyond = none, none
 	}
 	return k
 }

@@ -171,7 +171,12 @@ func (e *executor) step(s *wholePlan, i int64, sizes map[int32]int32, batch func
 		e.put(s, now, sizes, x.Dest, x.Row, batch)
 		e.extras++
 	}
-	for _, f := range step.Forward {
+	runs := map[int32]int{}
+	for i, f := range step.Forward {
+		if i == 0 || step.Forward[i-1].Batch != f.Batch {
+			runs[f.Batch]++
+		}
+		require.LessOrEqual(e.t, runs[f.Batch], 2, "rows of a pack follow each other, of slots and of the batch")
 		row := int64(-1)
 		if f.From >= 0 {
 			row = e.slots[f.From]

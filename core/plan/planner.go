@@ -188,9 +188,8 @@ func (p *Planner) residency(ctx context.Context, h *horizon, s *Superplan, w *wi
 	}
 	run := belady{
 		cached: p.cached, index: &h.index, buckets: known.buckets, leave: &w.cold.leave, fills: w.cold.mayFill,
-		misses: p.buffers.misses, queued: p.buffers.queued, freed: p.buffers.freed, moves: p.buffers.moves,
+		misses: p.buffers.misses, then: p.buffers.then, freed: p.buffers.freed, moves: p.buffers.moves,
 	}
-	clear(run.queued)
 	run.untouched = p.cached.queue.n
 	s.steps = make(records, h.current)
 	trace, uses := h.loadRows(ctx, 0, h.current), h.next[:h.current].load(ctx, h.storage, loadsAhead(h.widest()))

@@ -7,6 +7,7 @@ import (
 	"freshgo/core/draw"
 	"freshgo/core/embed"
 	"freshgo/core/fetch"
+	"freshgo/core/internal/asm"
 	"freshgo/core/internal/reuse"
 	"freshgo/core/plan"
 	"freshgo/core/scratch"
@@ -101,14 +102,22 @@ func (w *Batch) readPacks(f *fetch.Filler, tensors [][]byte) error {
 // takeFrom copies the rows of a pack, of the given width, into the tensors of the batch, except for delivered ones.
 func (w *Batch) takeFrom(f *fetch.Filler, column, width int, tensors [][]byte, delivered []bool,
 	pos scratch.Positions, data []byte) {
-	var to, from [256]int32 // on the stack; a chunk of wide rows has fewer
+	var places, to, from [256]int32 // on the stack; a chunk of wide rows has fewer
 	var t *fetch.Table
 	n := 0
 	for i := range pos.Len() {
-		at := pos.At(i)
-		if w.moved {
-			at = w.now[at]
+		if i%len(places) == 0 { // prefetched together: a pack has rows in the order in which they were put in
+			here := places[:min(len(places), pos.Len()-i)]
+			for k := range here {
+				here[k] = pos.At(i + k)
+			}
+			if w.moved {
+				moveTo(w.now, here)
+			}
+			asm.Prefetch(delivered, here)
+			asm.Prefetch(f.Drawn.BatchRows.Rows, here)
 		}
+		at := places[i%len(places)]
 		if delivered[at] { // by the plan before; one that came to be after a failure did not count on that
 			continue
 		}
@@ -134,6 +143,14 @@ func (w *Batch) takeFrom(f *fetch.Filler, column, width int, tensors [][]byte, d
 	}
 	if n > 0 {
 		f.DeliverAll(t, tensors[t.Index], to[:n], data, from[:n], width)
+	}
+}
+
+// moveTo moves positions of a plan to those of the batch.
+func moveTo(now, positions []int32) {
+	asm.Prefetch(now, positions)
+	for k, pos := range positions {
+		positions[k] = now[pos]
 	}
 }
 
@@ -207,7 +224,7 @@ func (w *Batch) setAside(f *fetch.Filler, tensors [][]byte) {
 	fetch.Among(f.Features.Movers, len(leave), func(lo, hi int) {
 		var slots, own rowCopies
 		for leave := leave[lo:hi]; len(leave) > 0; {
-			n := 1 // rows of one pack follow each other: a plan evicts the rows with the farthest next use first
+			n := 1 // rows of one pack follow each other
 			for n < len(leave) && leave[n].Batch == leave[0].Batch {
 				n++
 			}

@@ -273,7 +273,10 @@ func unpackedSteps(dst []int64, count int64, packed []byte) ([]int64, []byte) {
 	dst = dst[:0]
 	v := int64(0)
 	for range count {
-		step, n := binary.Varint(packed)
+		n, step := 1, int64(packed[0]>>1)^-int64(packed[0]&1)
+		if packed[0] >= 1<<7 {
+			step, n = binary.Varint(packed)
+		}
 		v, packed = v+step, packed[n:]
 		dst = append(dst, v)
 	}
