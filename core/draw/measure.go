@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"freshgo/core/graph"
+	"freshgo/core/internal/guard"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 	"freshgo/core/sizing"
@@ -31,10 +32,16 @@ type Measured struct {
 // memory: a batch that finds no room beside neighbours or times in memory is sampled from disk, and where it still has
 // no room its demand is estimated. It frees all that it allocates, except for the neighbours: where they fit into most
 // of the memory they are loaded first, for a batch costs thousands of reads. Sampling.loaded has them then, for
-// Topology.OpenLists, or for Lists.Open to choose from.
+// Topology.OpenLists, or for Lists.Open to choose from. It loads the offsets, beside the neighbours where there is
+// memory for both.
 func Measure(ctx context.Context, m *Sampling, r *sizing.Request, g *sizing.Graph) (of Measured, err error) {
 	split := sizing.Measuring(r, g)
 	limit := max(r.Memory-g.Fixed, leastTrial)
+	if split.Neighbors && g.Loading+indptrLoading(m) > limit/4 { // Measuring leaves a quarter beside neighbours
+		if err := NewTopology(m).OpenIndptr(ctx); err != nil {
+			return of, err
+		}
+	}
 	for _, held := range []*bool{&split.Neighbors, &split.Weights} {
 		if *held {
 			if of, err = tryMeasure(ctx, m, split, limit, false); !errors.Is(err, mem.ErrBudget) {
@@ -61,10 +68,13 @@ func tryMeasure(
 	trial.Parts.Schema.atOnce = max(sample.FetchedEdges, limit/trialFetches/fetchedEdge)
 	a := gauge{m: trial, of: &of, share: 1, observer: newObserver(trial)}
 	if estimate {
+		if err := NewTopology(m).OpenIndptr(ctx); err != nil {
+			return of, err
+		}
 		most := MaxDemand(m)
 		a.most = &most
 	}
-	err = openTrial(ctx, trial)
+	err = openTrial(ctx, m, trial)
 	if err == nil {
 		err = a.measureBatches(ctx)
 	}
@@ -83,15 +93,30 @@ func tryMeasure(
 	return of, nil
 }
 
-// openTrial opens what batches are drawn from.
-func openTrial(ctx context.Context, m *Sampling) error {
-	if err := m.OpenEngine(); err != nil {
+// openTrial opens what the batches of a trial of m are drawn from. Offsets are read beside neighbour lists: the one
+// keeps the disk busy while the other computes.
+func openTrial(ctx context.Context, m, trial *Sampling) error {
+	if err := trial.OpenEngine(); err != nil {
 		return err
 	}
-	if err := NewTopology(m).OpenLists(ctx); err != nil {
+	opens := []func(context.Context) error{NewTopology(trial).OpenLists, NewTopology(m).OpenIndptr}
+	if err := guard.Each(ctx, len(opens), func(ctx context.Context, i int) error { return opens[i](ctx) }); err != nil {
 		return err
 	}
-	return m.OpenSampler(ctx)
+	for i := range m.Parts.Schema.Relations {
+		trial.Parts.Schema.Relations[i].Indptr = m.Parts.Schema.Relations[i].Indptr
+	}
+	return trial.OpenSampler(ctx)
+}
+
+// indptrLoading returns the memory of loading offsets beside the offsets themselves.
+func indptrLoading(m *Sampling) (most int64) {
+	for _, r := range m.Parts.Schema.stored() {
+		if r.Indptr == nil {
+			most = max(most, r.OnDisk.Indptr.LoadBytes())
+		}
+	}
+	return most
 }
 
 // gauge samples batches for a trial.
@@ -280,53 +305,6 @@ func SamplerOnDisk(m *Sampling) (*sample.Sampler, error) {
 		weights = append(weights, w)
 	}
 	return other.newSampler(&m.Options, weights, timesOnDisk(m))
-}
-
-const (
-	// trialFetches is the part of its limit, as a divisor, that fetching takes of a trial. No budget counts it, and
-	// twice as much may be garbage.
-	trialFetches = 16
-	// fetchedEdge is the memory of fetching an edge, beside the result.
-	fetchedEdge = 44
-)
-
-// InPieces makes an Adjacency fetch up to atOnce edges at a time; 0: all.
-func InPieces(a sample.Adjacency, atOnce int64) sample.Adjacency {
-	if atOnce == 0 {
-		return a
-	}
-	return pieces{a, atOnce}
-}
-
-// pieces is an Adjacency that fetches the edges of a hop in pieces.
-type pieces struct {
-	whole sample.Adjacency
-	most  int64
-}
-
-// Fetch implements sample.Adjacency.
-func (p pieces) Fetch(ctx context.Context, d sample.Drawn, out []int64) error {
-	first := d.Ptr[0]
-	for t := 0; t < len(d.Targets); {
-		begin, end := d.Ptr[t], t+1
-		for end < len(d.Targets) && d.Ptr[end+1]-begin <= p.most {
-			end++
-		}
-		for at := begin; at < d.Ptr[end]; { // the list of a single target may be longer
-			stop := min(at+p.most, d.Ptr[end])
-			ptr := d.Ptr[t : end+1]
-			if end == t+1 {
-				ptr = []int64{at, stop}
-			}
-			of := sample.Drawn{Targets: d.Targets[t:end], Ptr: ptr, Pos: d.Pos[at-first : stop-first]}
-			if err := p.whole.Fetch(ctx, of, out[at-first:stop-first]); err != nil {
-				return err
-			}
-			at = stop
-		}
-		t = end
-	}
-	return nil
 }
 
 // again returns the schema for another loader of the same options, which shares the offsets.

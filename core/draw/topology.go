@@ -16,11 +16,15 @@ type Topology struct{ sampling *Sampling }
 
 func NewTopology(m *Sampling) Topology { return Topology{m} }
 
-// OpenIndptr loads or finds the offsets of all relations, which always stay in memory. They are counted apart from the
-// budget until the size of the working set is known, so that a budget too small is answered with the one that works.
+// OpenIndptr loads the offsets of all relations that are not loaded yet. They always stay in memory, and are counted
+// apart from the budget until the size of the working set is known, so that a budget too small is answered with the one
+// that works.
 func (g Topology) OpenIndptr(ctx context.Context) error {
 	m, s := g.sampling, g.sampling.Parts.Schema
 	for _, r := range s.stored() {
+		if r.Indptr != nil {
+			continue
+		}
 		indptr, err := r.OnDisk.LoadIndptr(ctx, mem.NewBudget(0), mem.Topology)
 		if err != nil {
 			return err
@@ -29,6 +33,15 @@ func (g Topology) OpenIndptr(ctx context.Context) error {
 		r.Indptr = indptr
 	}
 	return nil
+}
+
+// OpenIndptrFirst is OpenIndptr for links, which are opened by the offsets, and for times, whose memory depends on
+// them. Else Measure loads them.
+func (g Topology) OpenIndptrFirst(ctx context.Context) error {
+	if o := &g.sampling.Options; o.TimeAttr == "" && o.Links == nil {
+		return nil
+	}
+	return g.OpenIndptr(ctx)
 }
 
 // OpenLists finds neighbours and edge numbers of all relations where the split puts them.

@@ -14,8 +14,8 @@ import (
 	"freshgo/core/store"
 )
 
-// Open makes a loader: it loads indptr, samples a few batches to learn their size, divides the memory, loads or opens
-// the rest and fills the cache. It may take long and stops promptly when ctx ends.
+// Open makes a loader: it samples a few batches to learn their size, divides the memory, loads or opens the rest and
+// fills the cache. It may take long and stops promptly when ctx ends.
 //
 // It returns ErrOption, sample.ErrSeed and sample.ErrFanout for arguments, *mem.BudgetError with the smallest memory
 // that works, and errors of the store and the read engine.
@@ -54,11 +54,12 @@ func (l *Loader) open(ctx context.Context) error {
 		run   func(context.Context) error
 	}{
 		{"reading offsets", func(context.Context) error { return draw.UseTrained(&l.draw) }},
-		{"", topology.OpenIndptr},
+		{"", topology.OpenIndptrFirst},
 		{"", l.draw.OpenSeeds},
 		{"reading times", func(ctx context.Context) error { return draw.FindTimeSpans(ctx, &l.draw) }},
 		{"measuring batches", func(ctx context.Context) error { return divideBesideLocked(ctx, l) }},
 		{"reading neighbour lists", func(context.Context) error { return l.draw.OpenEngine() }},
+		{"", topology.OpenIndptr},
 		{"", topology.OpenLists},
 		{"", draw.NewLists(&l.draw).Open},
 		{"", topology.OpenOrder},

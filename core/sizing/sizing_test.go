@@ -422,9 +422,9 @@ func TestTrials(t *testing.T) {
 	for memory, want := range map[int64]Split{
 		24008 + 213336 - 1: {Working: Working{1, 1, false, 8}, Slot: MinSlot},
 		24008 + 213336:     {Working: Working{1, 1, false, 8}, Slot: MinSlot, Neighbors: true},
-		64 << 20:           {Working: Working{1, 1, false, 128}, Slot: MinSlot, Neighbors: true},
+		64 << 20:           {Working: Working{3, 1, false, 128}, Slot: MinSlot, Neighbors: true},
 	} {
-		require.Equal(t, want, Measuring(&Request{Memory: memory}, &g), memory)
+		require.Equal(t, want, Measuring(&Request{Memory: memory, Workers: 3}, &g), memory)
 	}
 	g.TimesOfNodes, g.Weights, g.UserWeights = true, 300, 200
 	for memory, want := range map[int64][2]bool{ // times, neighbours

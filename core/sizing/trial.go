@@ -13,7 +13,7 @@ func Reading() Split {
 func Measuring(r *Request, g *Graph) Split {
 	s := Reading()
 	if fullDepth*MinSlot <= r.Memory/modest {
-		s.Depth = fullDepth
+		s.Depth, s.Workers = fullDepth, max(1, r.Workers)
 	}
 	room := (r.Memory - g.Fixed) / 4 * 3
 	if g.TimesOfNodes && g.Weights+g.UserWeights <= room {

@@ -52,8 +52,9 @@ type Calibration struct {
 }
 
 const (
-	// DefaultCalibration leaves room for requests in flight at the end of bursts, within two seconds.
-	DefaultCalibration = 1400 * time.Millisecond
+	// DefaultCalibration takes a second with the requests in flight at the end of bursts. Of a volume with limits half of
+	// it finds other rates of writes each time (docs/decisions/reading.md).
+	DefaultCalibration = 700 * time.Millisecond
 
 	rounds      = 3                // of all kinds of bursts, which spreads the load of others over them
 	fastestPage = PageBytes / 1e12 // seconds; faster than any disk

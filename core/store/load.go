@@ -48,7 +48,7 @@ type indptrCheck struct {
 }
 
 func newIndptrCheck(a *Array, numEdges int64) *indptrCheck {
-	return &indptrCheck{array: a, numEdges: numEdges, ends: make([][2]int64, (a.Bytes+scanBytes-1)/scanBytes)}
+	return &indptrCheck{array: a, numEdges: numEdges, ends: make([][2]int64, (a.Bytes+scanPiece-1)/scanPiece)}
 }
 
 // rows returns the offsets in a piece, without the padding of the last page.
@@ -65,7 +65,7 @@ func (c *indptrCheck) visit(off int64, piece []byte) error {
 		}
 		last = v
 	}
-	c.ends[off/scanBytes] = [2]int64{rows[0], last}
+	c.ends[off/scanPiece] = [2]int64{rows[0], last}
 	return nil
 }
 
@@ -73,7 +73,7 @@ func (c *indptrCheck) finish() error {
 	last := int64(0)
 	for i, end := range c.ends {
 		if end[0] < last || i == 0 && end[0] != 0 {
-			return badValue(c.array, int64(i)*scanBytes/8, end[0], last, last)
+			return badValue(c.array, int64(i)*scanPiece/8, end[0], last, last)
 		}
 		last = end[1]
 	}
@@ -251,9 +251,13 @@ func idCheck(a *Array, limit int64) func(off int64, piece []byte) error {
 	return func(off int64, piece []byte) error {
 		var at int
 		var value int64
-		switch a.DType {
-		case manifest.DType_UINT40:
+		switch width := a.DType.Size(); {
+		case a.DType == manifest.DType_UINT40:
 			return a.eachUint40(off, piece, limit, nil)
+		case width == 4 && pairsBelow(mem.View[uint64](piece), limit):
+			return nil
+		}
+		switch a.DType {
 		case manifest.DType_INT32:
 			at, value = outside(mem.View[int32](piece), limit)
 		case manifest.DType_UINT32:
@@ -267,6 +271,23 @@ func idCheck(a *Array, limit int64) func(off int64, piece []byte) error {
 		}
 		return nil
 	}
+}
+
+// pairsBelow reports whether all numbers of four bytes are in [0, limit), two in each word, for a limit of up to 2^31:
+// then no sum reaches the number above it. It takes 0.2 ns a number, and outside 0.6.
+func pairsBelow(pairs []uint64, limit int64) bool {
+	const signs = 1<<63 | 1<<31
+	beyond := uint64(1<<31 - limit)
+	if limit < 0 || limit > 1<<31 || len(pairs)%4 != 0 {
+		return false
+	}
+	beyond |= beyond << 32
+	found := uint64(0)
+	for ; len(pairs) > 0; pairs = pairs[4:] {
+		of := (*[4]uint64)(pairs)
+		found |= of[0] | (of[0] + beyond) | of[1] | (of[1] + beyond) | of[2] | (of[2] + beyond) | of[3] | (of[3] + beyond)
+	}
+	return found&signs == 0
 }
 
 // outside returns the first value that is not in [0, limit) and its position, which is -1 where there is none.

@@ -67,8 +67,8 @@ func (c *Cache) calibrate(ctx context.Context) (device ssd.Device, err error) {
 	return device, nil
 }
 
-// calibrationTime returns the time to measure a device: as long as some twenty readings of a small table, at most the
-// time that gives rates within a tenth.
+// calibrationTime returns the time to measure a device: as long as some twenty readings of a small table, up to
+// DefaultCalibration.
 func calibrationTime(nBytes int64) time.Duration {
 	const each = time.Second / (50 << 20) // a slow disk's time for a byte, times twenty
 	return max(150*time.Millisecond, min(time.Duration(nBytes)*each, ssd.DefaultCalibration))
