@@ -144,7 +144,8 @@ def train(
         queue: at least 2; batches that may wait for a trainer. None: twice as many as executors, at least 8.
         switching: whether samplers stand in as trainers.
         devices: the device of each executor, such as ``["cuda:0", "cuda:1"]``. None: the CPU. If all executors that may
-            train have CUDA devices, batches come packed, and are unpacked there.
+            train have CUDA devices, batches come packed, and are unpacked there; with ``staleness=0`` a trainer's next
+            batch is sent while its device computes.
         device_cache: the bytes of the hottest rows that each of these devices holds, as ``device_cache`` of a
             :class:`Loader`. Batches leave these rows out, and the device puts them in. ``"auto"``: once an epoch of at
             least 8 batches is trained, half of what the device with the least free memory has, less a thirty-second of
@@ -178,6 +179,9 @@ def train(
         raise InvalidArgumentError("without trainers the samplers must be switching, got switching=False")
     if after_epoch is not None and not callable(after_epoch):
         raise DTypeError(f"after_epoch must be callable, got {checks.shown(after_epoch)}")
+    places = _devices(devices, count)
+    may_train = range(0 if switches or samplers is None else samplers, count)
+    packs = all(torch.device(places[number]).type == "cuda" for number in may_train)
     schedule = Schedule(
         count,
         samplers,
@@ -186,10 +190,8 @@ def train(
         per_update=together,
         switching=switches,
         most_samplers=max(1, min(memory // max(1, smallest), served, count if switches else count - 1)),
+        ahead=packs,
     )
-    places = _devices(devices, count)
-    may_train = range(0 if switches or samplers is None else samplers, count)
-    packs = all(torch.device(places[number]).type == "cuda" for number in may_train)
     engine = engine_of(loader)
     rows = HeldRows(engine.source, engine.request, _cache_size(device_cache, engine, packs))
     if packs:

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from freshgo._factored.parameters import Parameters
-from freshgo._factored.receiver import OnDevice, Receiver, Unpacked
+from freshgo._factored.receiver import OnDevice, Receiver, Sent, Unpacked
 from freshgo._factored.schedule import Sample, Train
 from freshgo._host import wire
 from freshgo._host_loader.server import SPACE, open_native
@@ -71,6 +71,7 @@ class Work:
 class Made:
     """A batch in the memory of a sampler."""
 
+    sampler: int
     num_seeds: int
     places: list[Place]
 
@@ -84,7 +85,7 @@ class Executor:
     """The answers of a process to what it is told."""
 
     def __init__(self, connection: socket.socket, number: int, work: Work) -> None:
-        self._connection, self._work = connection, work
+        self._connection, self._number, self._work = connection, number, work
         graph, trains = work.graph, number in work.training
         device = torch.device(work.devices[number] if trains else "cpu")  # which a device's memory is not spent on
         self._receiver: Receiver = (
@@ -102,6 +103,7 @@ class Executor:
         self._part: Any = None  # the epoch, the first batch and the share of the batches that come next
         self._sent: Lent
         self._mappings: dict[int, SharedMapping] = {}
+        self._ahead: dict[int, Sent] = {}  # batches that were sent to the device while another one was trained
 
     def run(self) -> None:
         """Do as told until the other end is gone."""
@@ -128,7 +130,7 @@ class Executor:
         self._held = torch.frombuffer(mmap.mmap(fd, 0), dtype=torch.int32)
         os.close(fd)
         self._may_drop = may_drop
-        self._close()
+        assert self._native is None, "_room() has closed it"
         self._share()  # before there is a loader that reads the rows
         self._receiver.hold(self._held)
 
@@ -144,7 +146,7 @@ class Executor:
             self._part = part
         raw = native.next()
         assert raw is not None, "the schedule knows how many batches there are"
-        return "sampled", began, time.monotonic(), Made(raw.num_seeds, self._sent.send(raw.tensors))
+        return "sampled", began, time.monotonic(), Made(self._number, raw.num_seeds, self._sent.send(raw.tensors))
 
     def _share(self) -> None:
         if self._memory is None:
@@ -175,22 +177,28 @@ class Executor:
             self._native.close()
             self._native = self._part = None
 
-    def _train(self, task: Train, made: Made, slot: int, seed: tuple[int, int]) -> tuple[Any, ...]:
+    def _train(
+        self, task: Train, made: Made | None, ahead: Made | None, slot: int, seed: tuple[int, int]
+    ) -> tuple[Any, ...]:
         assert self._parameters is not None, "they are sent first"
         began = time.monotonic()
         self._parameters.fetch(task.version)
         torch.manual_seed(drawn(*seed, task.number))
-        raw = RawBatch(0, made.num_seeds, self._mappings[task.sampler].tensors(made.places))
-        batch = self._receiver.batch(raw)
+        batch = self._receiver.batch(self._ahead.pop(task.number) if made is None else self._send(made))
         self._model.zero_grad(set_to_none=True)
         loss = self._work.step(self._model, batch)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise DTypeError(f"step must return the loss, a tensor of one number, got {loss!r}")
         loss.backward()  # type: ignore[no-untyped-call]
+        if task.ahead is not None and ahead is not None:
+            self._ahead[task.ahead] = self._send(ahead)  # while the device computes: deposit() waits for it
         present = self._parameters.deposit(slot)
         number = loss.item()
         self._receiver.settle()
         return "trained", began, time.monotonic(), number, present
+
+    def _send(self, made: Made) -> Sent:
+        return self._receiver.send(RawBatch(0, made.num_seeds, self._mappings[made.sampler].tensors(made.places)))
 
 
 def drawn(*of: int) -> int:

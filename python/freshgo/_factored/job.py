@@ -142,12 +142,13 @@ class Job:
         if isinstance(task, Sample):
             self._send(number, ("sample", task, epoch, self._sampler_options()))
             return
-        sampler = task.sampler
-        if (number, sampler) not in self._has_memory:
-            self._send(number, ("memory_of", sampler), self._fds[sampler])
-            self._has_memory.add((number, sampler))
-        made = self._made.pop(task.number)
-        self._send(number, ("train", task, made, self.schedule.slot(task.number), (seed, epoch)))
+        made = self._made.pop(task.number, None)  # None: the executor was given it with another one
+        ahead = None if task.ahead is None else self._made.pop(task.ahead)
+        for given in (made, ahead):
+            if given is not None and (number, given.sampler) not in self._has_memory:
+                self._send(number, ("memory_of", given.sampler), self._fds[given.sampler])
+                self._has_memory.add((number, given.sampler))
+        self._send(number, ("train", task, made, ahead, self.schedule.slot(task.number), (seed, epoch)))
 
     def _sampler_options(self) -> LoaderOptions:
         """What a sampler has of the loader's memory and of the cores."""

@@ -6,7 +6,7 @@ Batches come whole, or packed and without the rows that the devices hold (``_dev
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -17,6 +17,14 @@ from freshgo._device.packed import Unpacking, grouped_by
 from freshgo._loader.arrange import Assembler
 from freshgo._native.loader import RawBatch
 from freshgo.errors import InvalidArgumentError
+
+
+class Sent(NamedTuple):
+    """A batch on its way to a device."""
+
+    raw: RawBatch
+    moving: mover.Moving | None
+    """Its tensors; None: ``raw`` has them, on the host."""
 
 
 class Receiver(Protocol):
@@ -30,7 +38,10 @@ class Receiver(Protocol):
     def hold(self, row_of_node: torch.Tensor) -> None:
         """Bring the rows to the device that batches leave out from now on: those of the nodes with a number."""
 
-    def batch(self, raw: RawBatch) -> Any:
+    def send(self, raw: RawBatch) -> Sent:
+        """Queue the copies of a batch."""
+
+    def batch(self, sent: Sent) -> Any:
         """Return a batch on the device, for PyTorch's current stream."""
 
     def settle(self) -> None:
@@ -49,8 +60,11 @@ class OnDevice:
     def hold(self, row_of_node: torch.Tensor) -> None:
         pass
 
-    def batch(self, raw: RawBatch) -> Any:
-        batch = self._assembler.arranged(raw)
+    def send(self, raw: RawBatch) -> Sent:
+        return Sent(raw, None)
+
+    def batch(self, sent: Sent) -> Any:
+        batch = self._assembler.arranged(sent.raw)
         return self._assembler.transformed(batch if self.device.type == "cpu" else batch.to(self.device))
 
     def settle(self) -> None:
@@ -96,9 +110,14 @@ class Unpacked:
         size = format_size(cache.n_bytes)
         self._mover.beside = f"device_cache= holds {size} of rows there: give a smaller one, or None"
 
-    def batch(self, raw: RawBatch) -> Any:
-        tensors = self._mover.receive(self._mover.send(raw.tensors))
-        return self._assembler.transformed(self._assembler.arranged(dataclasses.replace(raw, tensors=tensors)))
+    def send(self, raw: RawBatch) -> Sent:
+        self._mover.make_room(wait=True)
+        return Sent(dataclasses.replace(raw, tensors={}), self._mover.send(raw.tensors))
+
+    def batch(self, sent: Sent) -> Any:
+        assert sent.moving is not None, "as send() has made it"
+        raw = dataclasses.replace(sent.raw, tensors=self._mover.receive(sent.moving))
+        return self._assembler.transformed(self._assembler.arranged(raw))
 
     def settle(self) -> None:
-        self._mover.close()
+        self._mover.make_room(wait=False)  # the step has waited for its copies, and the next batch's may still run

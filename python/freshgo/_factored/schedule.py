@@ -5,7 +5,8 @@ drive it through any order of events.
 
 Samplers 0 to n - 1 divide the batches in turn: a planned cache must know its batches ahead. Trainers take whatever is
 ready, the lowest number first. A batch may be made while fewer than ``queue`` batches before it wait for a trainer, and
-trained once the parameters are at most ``staleness`` updates older than those that its update is applied to.
+trained once the parameters are at most ``staleness`` updates older than those that its update is applied to. A trainer
+with a device gets the batch after its present one ahead, if nobody may train that one yet.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Train:
 
     number: int
     version: int
-    sampler: int
-    """Who has made it."""
+    ahead: int | None = None
+    """A batch of a later update that the executor receives with this one. No other executor trains it."""
 
 
 Task = Sample | Train
@@ -86,9 +87,11 @@ class Schedule:
         per_update: int,
         switching: bool = True,
         most_samplers: int | None = None,
+        ahead: bool = False,
     ) -> None:
         self.executors, self.queue, self.staleness, self.per_update = executors, queue, staleness, per_update
         self.switching = switching
+        self.ahead = ahead and staleness == 0  # stale updates leave few batches that nobody may train yet
         self.most_samplers = executors if most_samplers is None else min(executors, most_samplers)
         self.measuring = samplers is None and self.most_samplers > 1
         self.samplers = samplers or 1
@@ -114,8 +117,9 @@ class Schedule:
         """Begin an epoch of the batches ``first`` to ``end``, once the one before is done."""
         self._first, self._end, self._base = first, end, self.version
         self._first_waiting = first  # that no trainer has taken
-        self._ready: dict[int, int] = {}  # and who has made it
+        self._ready: set[int] = set()
         self._taken: set[int] = set()  # above the lowest
+        self._ahead: dict[int, int] = {}  # the batch that an executor has, and has not begun
         self._computed: set[int] = set()  # whose gradients are in no update yet
         self._divide(first)
 
@@ -171,11 +175,12 @@ class Schedule:
                 self._run.pop(executor, None)
                 standby.append(executor)
         for executor in [executor for executor in idle if executor >= self.samplers] + standby:
-            waiting = self._trainable()
+            waiting = self._trainable(executor)
             if not waiting:
-                break
+                continue
             if executor < self.samplers:
-                queued = len(self._ready)  # also batches of later updates, which trainers cannot begin yet
+                # Also batches of later updates, which trainers cannot begin yet.
+                queued = len(self._ready) + len(self._ahead)
                 profit = self.profit(executor, queued)
                 if profit <= 0:
                     continue
@@ -200,7 +205,7 @@ class Schedule:
     def sampled(self, executor: int, number: int, end: float) -> None:
         """Note that a batch is made, and when."""
         del self._running[executor]
-        self._ready[number] = executor
+        self._ready.add(number)
         self.made[executor] += 1
         last = self._run.get(executor)
         if last is not None:
@@ -252,22 +257,45 @@ class Schedule:
         self.samplers = min(wanted, self.most_samplers)
         self._divide(self._next[0])
 
-    def _trainable(self) -> list[int]:
-        """The batches that wait for a trainer and that may be trained with the parameters of now."""
-        end = self._first + (self.version - self._base + self.staleness + 1) * self.per_update
-        return [number for number in self._ready if number < end]
+    @property
+    def _end_trainable(self) -> int:
+        """The number after the last batch that may be trained with the parameters of now."""
+        return self._first + (self.version - self._base + self.staleness + 1) * self.per_update
+
+    def _trainable(self, executor: int) -> list[int]:
+        """The batches that wait for a trainer or that this one has, and that may be trained now."""
+        waiting = [*self._ready, *([self._ahead[executor]] if executor in self._ahead else [])]
+        return [number for number in waiting if number < self._end_trainable]
 
     def _take(self, executor: int, number: int) -> Train:
-        sampler = self._ready.pop(number)
+        if self._ahead.get(executor) == number:
+            del self._ahead[executor]
+        else:
+            self._claim(number)
+        of = self._base + (number - self._first) // self.per_update
+        self.stale[of - self.version] += 1
+        task = Train(number, self.version, self._take_ahead(executor))
+        self._running[executor] = self._previous[executor] = task
+        return task
+
+    def _take_ahead(self, executor: int) -> int | None:
+        """Claim a batch for an executor that begins to train another one. A sampler may sample next, and so claims
+        none."""
+        if not self.ahead or self.measuring or executor < self.samplers or executor in self._ahead:
+            return None
+        number = min((number for number in self._ready if number >= self._end_trainable), default=None)
+        if number is not None:
+            self._claim(number)
+            self._ahead[executor] = number
+        return number
+
+    def _claim(self, number: int) -> None:
+        """Take a batch from those that wait."""
+        self._ready.remove(number)
         self._taken.add(number)
         while self._first_waiting in self._taken:
             self._taken.remove(self._first_waiting)
             self._first_waiting += 1
-        of = self._base + (number - self._first) // self.per_update
-        self.stale[of - self.version] += 1
-        task = Train(number, self.version, sampler)
-        self._running[executor] = self._previous[executor] = task
-        return task
 
     def stats(self) -> dict[str, Any]:
         """Return what was decided, and from what."""

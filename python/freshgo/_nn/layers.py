@@ -217,7 +217,22 @@ class SAGEConv(_Reducing, pyg.SAGEConv):  # type: ignore[misc]  # PyG has no typ
 
 
 class GINConv(_Reducing, pyg.GINConv):  # type: ignore[misc]
-    pass
+    def forward(self, x: Any, edge_index: Any, size: Any = None) -> Tensor:
+        summed = self._in_one_step(x, edge_index) if size is None and self.aggr in ("add", "sum") else None
+        out: Tensor = super().forward(x, edge_index, size) if summed is None else self.nn(summed)
+        return out
+
+    def _in_one_step(self, x: Any, edge_index: Any) -> Tensor | None:
+        """The sums with the rows of the targets themselves."""
+        eps = self.eps
+        known = not eps.requires_grad and eps.dtype in (torch.float32, torch.float64)
+        if not known or not _at_once(self, edge_index, x, x) or x.dtype != eps.dtype:
+            return None
+        graph = adjacency(edge_index, x.size(0), x.size(0))
+        by_source = graph.for_gradient(x) or _NOT_GROUPED
+        own = (1 + eps).expand(graph.targets, 1).contiguous()
+        edges = conv.Edges(graph.index, graph.ptr, by_source, graph.cut, False, None, own, replaces=False)
+        return conv.Conv.apply(x, None, None, None, None, edges, graph.targets, True)  # type: ignore[no-any-return]
 
 
 class GCNConv(pyg.GCNConv):  # type: ignore[misc]

@@ -35,7 +35,9 @@ class Edges(NamedTuple):
     scale: _Optional = None
     """Of GCN: of each row, as source and as target."""
     self_weight: _Optional = None
-    """Of GCN: of the loop of each target, which replaces any in ``source``."""
+    """Of the loop of each target."""
+    replaces: bool = True
+    """That loop replaces any in ``source``, as in GCN."""
 
 
 def _mapped(x: Tensor, weight: Tensor, bias: _Optional) -> Tensor:
@@ -57,22 +59,23 @@ def _mapped_back(grad: Tensor, weight: Tensor) -> Tensor:
 
 def _aggregated(x: Tensor, edges: Edges) -> tuple[Tensor, _Optional]:
     """Sums or means, and what turned sums into means."""
-    index, ptr, _, _, mean, scale, own = edges
+    index, ptr, _, _, mean, scale, own, replaces = edges
     if mean:
         made: tuple[Tensor, Tensor] = operators.mean.within(x, index, ptr, None, None, None, None)
         return made
     of_targets = scale if scale is None else scale.narrow(0, 0, ptr.size(0) - 1)
-    out: Tensor = operators.sum.within(x, index, ptr, None, own, of_targets, scale, own is not None, None, None, None)
+    skips = replaces and own is not None
+    out: Tensor = operators.sum.within(x, index, ptr, None, own, of_targets, scale, skips, None, None, None)
     return out, scale
 
 
 def _spread(grad: Tensor, edges: Edges, scale: _Optional, sources: int) -> Tensor:
     """The derivative of the aggregation."""
-    index, ptr, transposed, cut, mean, _, own = edges
+    index, ptr, transposed, cut, mean, _, own, replaces = edges
     of_targets = scale if mean or scale is None else scale.narrow(0, 0, ptr.size(0) - 1)
     of_sources = None if mean else scale
     out: Tensor = operators.sum_back.within(
-        grad, index, ptr, None, own, of_targets, of_sources, own is not None, *transposed, sources, cut
+        grad, index, ptr, None, own, of_targets, of_sources, replaces and own is not None, *transposed, sources, cut
     )
     return out
 
@@ -80,7 +83,8 @@ def _spread(grad: Tensor, edges: Edges, scale: _Optional, sources: int) -> Tenso
 class Conv(torch.autograd.Function):
     """``aggregate(x) @ weight.T + target @ root.T + bias``, or with ``narrow`` the product before the aggregate.
 
-    Without ``target`` it is ``x`` itself. The result has ``rows`` rows.
+    Without ``target`` it is ``x`` itself. Without ``weight``, which goes with ``narrow``, there is no product. The
+    result has ``rows`` rows.
     """
 
     @staticmethod
@@ -88,23 +92,23 @@ class Conv(torch.autograd.Function):
         ctx: Any,
         x: Tensor,
         target: _Optional,
-        weight: Tensor,
+        weight: _Optional,
         root: _Optional,
         bias: _Optional,
         edges: Edges,
         rows: int,
         narrow: bool,
     ) -> Tensor:
-        summed, scale = _aggregated(_mapped(x, weight, None) if narrow else x, edges)
+        summed, scale = _aggregated(_mapped(x, weight, None) if narrow and weight is not None else x, edges)
         if root is not None:
             out = _mapped(x if target is None else target, root, bias)
             targets = summed.size(0)
             part = out if targets == rows else out.narrow(0, 0, targets)
-            if narrow:
+            if narrow or weight is None:
                 part.add_(summed)
             else:
                 part.addmm_(summed, weight.t())
-        elif narrow:
+        elif narrow or weight is None:
             out = summed if bias is None else summed.add_(bias)
         else:
             out = _mapped(summed, weight, bias)
@@ -146,7 +150,7 @@ def _back(
     if narrow and (by_x or by_weight):
         of_product = _spread(part, edges, scale, sources)
         of_weight = of_product.t().mm(x) if by_weight and x is not None else None
-        of_x = _mapped_back(of_product, weight) if by_x and weight is not None else None
+        of_x = (of_product if weight is None else _mapped_back(of_product, weight)) if by_x else None
     elif not narrow:
         of_weight = part.t().mm(summed) if by_weight and summed is not None else None
         of_x = _spread(_mapped_back(part, weight), edges, scale, sources) if by_x and weight is not None else None

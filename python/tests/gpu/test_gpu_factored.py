@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,7 @@ def check(
     model: torch.nn.Module | None = None,
     left: int = 0,
     refuse: bool = False,
+    journal: Path | None = None,
     epochs: int = 2,
     devices: Sequence[str] = ("cuda:0",),
     **options: Any,
@@ -79,7 +81,7 @@ def check(
         figures.append(training.stats())
 
     given = {"executors": len(devices), "devices": devices, "batches_per_update": 1, "epochs": epochs, **options}
-    on_device = DeviceStep(step, driver, left, refuse)
+    on_device = DeviceStep(step, driver, left, refuse, journal)
     train(on_device, loader, model, optimizer_of(model), after_epoch=after_epoch, **given)
     loader.set_epoch(0)
     plain_optimizer = optimizer_of(plain)
@@ -166,6 +168,36 @@ def test_narrow_rows_types_and_padding(machine: Any, driver: Path | None, tmp_pa
         step, model = factored_steps.typed_loss, torch.nn.Linear(2, 1)
         figures = check(machine, driver, loader, step=step, model=model, device_cache="1GiB", epochs=1)
         assert figures[-1]["device_cache_rows"] > 0
+
+
+def slow_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+    time.sleep(0.05)  # so that batches wait
+    return factored_steps.loss(model, batch)
+
+
+def test_the_next_batch_is_sent_while_one_is_trained(
+    machine: Any, driver: Path | None, path: Path, tmp_path: Path
+) -> None:
+    """That is between a step and the copy of its gradients, which waits for the device. Each batch is sent once."""
+    journal = tmp_path / "journal"
+    with open_loader(path) as loader:
+        check(machine, driver, loader, step=slow_loss, journal=journal, device_cache=ALL // 4, **FIXED)
+        steps = 2 * len(loader)
+    lines = [line.split() for line in journal.read_text().splitlines()]
+    assert len({pid for pid, _ in lines}) == 1  # one trains
+    words = [word for _, word in lines]
+    assert [words.count(word) for word in ("sends", "step", "deposits")] == [steps] * 3
+    parts = " ".join(words).split("deposits")
+    ahead = sum("step sends" in part for part in parts)
+    assert ahead > 3
+    assert sum(part.strip() in ("step", "step sends") for part in parts) == ahead  # steps of batches that were there
+
+
+def test_batches_of_several_samplers_for_several_trainers(machine: Any, driver: Path | None, path: Path) -> None:
+    roles, devices = {"samplers": 2, "trainers": 2}, ["cpu", "cpu", "cuda:0", "cuda:0"]
+    with open_loader(path) as loader:
+        options: dict[str, Any] = {"roles": roles, "devices": devices, "switching": False}
+        check(machine, driver, loader, step=slow_loss, device_cache=ALL // 4, **options)
 
 
 def test_wrong_caches(machine: Any, driver: Path | None, path: Path) -> None:

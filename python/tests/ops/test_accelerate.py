@@ -41,6 +41,7 @@ LAYERS: dict[str, Callable[[], Any]] = {
     "sage-max": lambda: pyg.SAGEConv(16, 8, aggr="max"),
     "sage-min": lambda: pyg.SAGEConv(16, 8, aggr="min", project=True),
     "gin": lambda: pyg.GINConv(nn.Linear(16, 8), train_eps=True),
+    "gin-fixed": lambda: pyg.GINConv(nn.Linear(16, 8), eps=0.3),
     "gcn": lambda: pyg.GCNConv(16, 8),
     "gcn-improved": lambda: pyg.GCNConv(16, 8, improved=True),
     "gcn-plain": lambda: pyg.GCNConv(16, 8, normalize=False),

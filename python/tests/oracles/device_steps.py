@@ -14,7 +14,9 @@ import torch
 from device_fakes import LateStreams
 
 from freshgo import errors
+from freshgo._device.mover import Mover
 from freshgo._factored import executor
+from freshgo._factored.parameters import Parameters
 
 _emulating = contextlib.ExitStack()
 
@@ -30,17 +32,23 @@ class DeviceStep:
     """Bytes that an emulated device has free."""
     refuse: bool = False
     """Samplers have no memory to say which rows devices hold."""
+    journal: Path | None = None
+    """Where executors write what they do, in lines of an executor and one of ``sends``, ``step`` and ``deposits``."""
 
     def __call__(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        if self.journal is not None:
+            _note(self.journal, "step")
         if not isinstance(batch, dict):  # of a transform
             assert batch.n_id.device == next(model.parameters()).device
         return self.step(model, batch)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (self.step, self.driver, self.left, self.refuse)
+        return _arrived, (self.step, self.driver, self.left, self.refuse, self.journal)
 
 
-def _arrived(step: Callable[[Any, Any], torch.Tensor], driver: Path | None, left: int, refuse: bool) -> DeviceStep:
+def _arrived(
+    step: Callable[[Any, Any], torch.Tensor], driver: Path | None, left: int, refuse: bool, journal: Path | None
+) -> DeviceStep:
     if driver is not None:
         os.environ |= {"FRESHGO_TEST_GPU": "emulator", "FRESHGO_EMULATED_DRIVER": str(driver)}
         machine = machines.find(driver.parent)
@@ -56,4 +64,23 @@ def _arrived(step: Callable[[Any, Any], torch.Tensor], driver: Path | None, left
             return opened(store, uuid, options)
 
         executor.open_native = refused
-    return DeviceStep(step, driver, left, refuse)
+    if journal is not None:
+        _noting(journal, Mover, "send", "sends")
+        _noting(journal, Parameters, "deposit", "deposits")
+    return DeviceStep(step, driver, left, refuse, journal)
+
+
+def _noting(journal: Path, of: type, method: str, word: str) -> None:
+    """Note each call of a method."""
+    called = getattr(of, method)
+
+    def noted(self: Any, *given: Any) -> Any:
+        _note(journal, word)
+        return called(self, *given)
+
+    setattr(of, method, noted)
+
+
+def _note(journal: Path, word: str) -> None:
+    with journal.open("a") as file:
+        file.write(f"{os.getpid()} {word}\n")
