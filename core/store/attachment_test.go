@@ -29,7 +29,7 @@ func attached(t *testing.T) (*randomGraph, map[string][]byte) {
 		"padded": {manifest.DType_UINT8, []int64{90, 1000}}, "packed": {manifest.DType_UINT8, []int64{40, 1500}},
 		"large": {manifest.DType_UINT8, []int64{2100, 1000}}, // more than is read at a time, as the next
 		"long":  {manifest.DType_UINT8, []int64{700, 1500}},
-		"none": {manifest.DType_INT64, []int64{0}},
+		"none":  {manifest.DType_INT64, []int64{0}},
 	} {
 		n := int64(a.dtype.Size())
 		for _, d := range a.shape {
