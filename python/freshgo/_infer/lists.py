@@ -14,7 +14,7 @@ from torch import Tensor
 
 from freshgo._args.arrays import read_uint40, stored_dtype
 from freshgo._infer.columns import ranges
-from freshgo._infer.division import FLOAT, offset_bytes
+from freshgo._infer.division import offset_bytes
 from freshgo._infer.files import Moved, Rows, read_at
 from freshgo.errors import InvalidArgumentError
 from freshgo.store import Store
