@@ -62,7 +62,11 @@ func (h *storeHandle) reader(kind, place int32, name string) (reader, error) {
 			if err != nil {
 				return result{}, err
 			}
-			return copied(split.Name, manifest.DType_INT64, []int64{int64(len(ids))}, bytesOf(ids), versioned)
+			shape := []int64{int64(len(ids))}
+			return made(split.Name, manifest.DType_INT64, shape, shape[0]*8, versioned, func(to []byte) error {
+				copy(to, bytesOf(ids))
+				return nil
+			})
 		}, nil
 	case nodeTensor:
 		return h.tensorReader(nodes[place].Tensors, "node tensor", name)
@@ -78,19 +82,17 @@ func (h *storeHandle) tensorReader(list []store.Tensor, word, name string) (read
 		return nil, err
 	}
 	return func(ctx context.Context, versioned bool) (result, error) {
-		block, err := h.store.ReadTensor(ctx, &t.Array, mem.NewBudget(0), mem.Staging)
-		if err != nil {
-			return result{}, err
-		}
-		defer block.Free()
 		dtype, shape := t.Values()
-		dense := block.Bytes()[:t.Rows*int64(t.Layout.RowBytes)]
-		bytes := t.Rows * int64(t.ValueBytes())
-		return made(t.Name, dtype, append([]int64{t.Rows}, shape...), bytes, versioned, func(to []byte) {
-			copy(to[len(to)-len(dense):], dense)
+		n := t.Rows * int64(t.ValueBytes())
+		return made(t.Name, dtype, append([]int64{t.Rows}, shape...), n, versioned, func(to []byte) error {
+			dense := to[n-t.Rows*int64(t.Layout.RowBytes):]
+			if err := h.store.ReadTensor(ctx, &t.Array, dense, mem.NewBudget(0)); err != nil {
+				return err
+			}
 			if t.Narrow != nil {
 				t.Narrow.Widen(to)
 			}
+			return nil
 		})
 	}, nil
 }
@@ -101,12 +103,14 @@ func (h *storeHandle) rowReader(name string, first, n int64) (reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := t.CheckRows(first, n); err != nil {
+		return nil, err
+	}
 	return func(ctx context.Context, versioned bool) (result, error) {
-		rows, err := t.LoadRows(ctx, first, n, mem.NewBudget(0))
-		if err != nil {
-			return result{}, err
-		}
-		return copied(t.Name, t.DType, append([]int64{n}, t.RowShape...), rows, versioned)
+		shape, bytes := append([]int64{n}, t.RowShape...), n*int64(t.Layout.RowBytes)
+		return made(t.Name, t.DType, shape, bytes, versioned, func(to []byte) error {
+			return t.ReadRows(ctx, first, to, mem.NewBudget(0))
+		})
 	}, nil
 }
 
@@ -123,21 +127,18 @@ func named(list []store.Tensor, word, name string) (*store.Tensor, error) {
 	return &list[i], nil
 }
 
-// copied makes a tensor with a copy of the data: what core loaded lies in memory that C cannot free.
-func copied(name string, dtype manifest.DType, shape []int64, data []byte, versioned bool) (result, error) {
-	return made(name, dtype, shape, int64(len(data)), versioned, func(to []byte) { copy(to, data) })
-}
-
-// made makes a tensor of the given size, which fill fills.
+// made makes a tensor of n bytes in C memory, which fill fills.
 func made(
-	name string, dtype manifest.DType, shape []int64, bytes int64, versioned bool, fill func([]byte),
+	name string, dtype manifest.DType, shape []int64, n int64, versioned bool, fill func([]byte) error,
 ) (result, error) {
-	buffer, err := csrc.Allocator{}.Acquire(bytes)
+	buffer, err := csrc.Allocator{}.Acquire(n)
 	if err != nil {
 		return result{}, err
 	}
 	defer buffer.Release()
-	fill(buffer.Bytes())
+	if err := fill(buffer.Bytes()); err != nil {
+		return result{}, err
+	}
 	t, err := buffer.(*csrc.Buffer).Tensor(name, dtypes[dtype], shape, versioned)
 	if err != nil {
 		return result{}, err

@@ -83,19 +83,23 @@ func TestLinksThatDoNotFitAreRefused(t *testing.T) {
 
 // The times of input nodes are found before the memory is divided, too.
 func TestTimesOfInputNodesThatDoNotFitAreRefused(t *testing.T) {
-	const nodes = 100_000_000
-	open := func(memory int64, given []int64) error {
+	const nodes, small, smaller = 100_000_000, 1_000_000, 500_000
+	open := func(nodes, memory int64, given []int64) error {
 		m := &Sampling{Options: Options{Memory: memory, TimeAttr: "time", SeedTimes: given}}
 		m.Parts.NumNodes = nodes
 		m.Parts.Schema = &Schema{First: []int64{0, nodes}}
 		return m.OpenSeeds(t.Context())
 	}
-	require.NoError(t, open(0, nil))
-	require.NoError(t, open(8*nodes, nil))
-	require.NoError(t, open(1<<20, []int64{1}))
-	var budget *mem.BudgetError
-	require.ErrorAs(t, open(8*nodes-1, nil), &budget)
-	require.EqualValues(t, 8*nodes, budget.Minimum())
+	require.NoError(t, open(nodes, 0, nil))
+	require.NoError(t, open(nodes, 8*nodes, nil))
+	require.NoError(t, open(nodes, 1<<20, []int64{1}))
+	require.NoError(t, open(small, 8*small, nil))
+	require.NoError(t, open(smaller, 1, nil)) // the division says how much more it takes
+	for _, nodes := range []int64{nodes, small} {
+		var budget *mem.BudgetError
+		require.ErrorAs(t, open(nodes, 8*nodes-1, nil), &budget)
+		require.EqualValues(t, 8*nodes, budget.Minimum())
+	}
 }
 
 // A shuffled order of very many links takes no memory.

@@ -9,8 +9,8 @@ import (
 // The memory of what is opened before the memory of the loader is divided: links, and times of inputs.
 
 // leastRefused is the memory below which links and times are opened whatever the memory of the loader is: then the
-// division fails, with the smallest memory that works. Arbitrary.
-const leastRefused = 64 << 20
+// division fails, with the smallest memory that works. It is what reading an array of a store takes beside memory=.
+const leastRefused = 4 << 20
 
 // fitOpened returns a BudgetError if what is opened before the memory is divided takes more than offsets leave. Its
 // minimum is a bound: the rest is not known yet.

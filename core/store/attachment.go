@@ -38,43 +38,25 @@ func (c *checker) attachments(list []*manifest.Tensor) []Tensor {
 	return out
 }
 
-// LoadRows returns n rows from first on dense and checked. It reads the pages that they lie in and the
-// checksums of those, no more. Rows that the array does not have are ErrInvalid.
-func (a *Array) LoadRows(ctx context.Context, first, n int64, budget *mem.Budget) ([]byte, error) {
+// CheckRows returns ErrInvalid if the array does not have n rows from first on.
+func (a *Array) CheckRows(first, n int64) error {
 	if first < 0 || n < 0 || first > a.Rows || n > a.Rows-first {
-		return nil, invalid("%d rows from row %d on of %s, which has %d", n, first, a.Path, a.Rows)
+		return invalid("%d rows from row %d on of %s, which has %d", n, first, a.Path, a.Rows)
 	}
-	if n == 0 {
-		return nil, a.in.CheckCurrent()
-	}
-	l := a.Layout
-	from := l.Offset(first) / ssd.PageBytes * ssd.PageBytes
-	to := roundUp(l.Offset(first+n-1)+int64(l.RowBytes), ssd.PageBytes)
-	block, err := budget.Alloc(mem.Staging, to-from)
-	if err != nil {
-		return nil, err
-	}
-	defer block.Free()
-	pages := block.Bytes()
-	if err := a.readPages(ctx, from, pages); err != nil {
-		return nil, err
-	}
-	rows := make([]byte, 0, n*int64(l.RowBytes))
-	if l.RowsPerPage == 0 {
-		at := l.Offset(first) - from
-		return append(rows, pages[at:at+n*int64(l.RowBytes)]...), nil
-	}
-	for row := first; row < first+n; {
-		here := min(int64(l.RowsPerPage)-row%int64(l.RowsPerPage), first+n-row) // rows of this page
-		at := l.Offset(row) - from
-		rows = append(rows, pages[at:at+here*int64(l.RowBytes)]...)
-		row += here
-	}
-	return rows, nil
+	return nil
 }
 
-// readPages fills a buffer with pages from byte off on and checks them.
-func (a *Array) readPages(ctx context.Context, off int64, pages []byte) error {
+// ReadRows fills dense with the rows from first on, back to back and checked. It reads the pages that they lie in and
+// the checksums of these pages, no more, through up to scanBytes of the budget.
+func (a *Array) ReadRows(ctx context.Context, first int64, dense []byte, budget *mem.Budget) error {
+	l := a.Layout
+	n := int64(len(dense) / l.RowBytes)
+	if err := a.CheckRows(first, n); err != nil {
+		return err
+	}
+	if n == 0 {
+		return a.in.CheckCurrent()
+	}
 	file, err := ssd.OpenDirect(a.in.fs, a.Path, syscall.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return access(err)
@@ -88,6 +70,40 @@ func (a *Array) readPages(ctx context.Context, off int64, pages []byte) error {
 	if err := a.in.CheckCurrent(); err != nil {
 		return err
 	}
+	from := l.Offset(first) / ssd.PageBytes * ssd.PageBytes
+	to := roundUp(l.Offset(first+n-1)+int64(l.RowBytes), ssd.PageBytes)
+	block, err := budget.Alloc(mem.Staging, min(to-from, scanBytes))
+	if err != nil {
+		return err
+	}
+	defer block.Free()
+	for off := from; off < to; off += scanBytes {
+		pages := block.Bytes()[:min(to-off, scanBytes)]
+		if err := a.readPages(ctx, file, sums, off, pages); err != nil {
+			return err
+		}
+		copyRows(dense, first*int64(l.RowBytes), l, off, pages)
+	}
+	return nil
+}
+
+// copyRows copies rows in whole pages of a file, from byte off on, to dense, which holds rows back to back from byte
+// begin of all rows on.
+func copyRows(dense []byte, begin int64, l ssd.Layout, off int64, pages []byte) {
+	used := int64(ssd.PageBytes)
+	if l.RowsPerPage > 0 {
+		used = int64(l.RowsPerPage * l.RowBytes)
+	}
+	for at := off/ssd.PageBytes*used - begin; len(pages) > 0; at, pages = at+used, pages[ssd.PageBytes:] {
+		skip := min(max(-at, 0), used)
+		if at+skip < int64(len(dense)) {
+			copy(dense[at+skip:], pages[skip:used])
+		}
+	}
+}
+
+// readPages fills a buffer with pages from byte off on and checks them by the file of their checksums.
+func (a *Array) readPages(ctx context.Context, file, sums ssd.File, off int64, pages []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"math/rand/v2"
 	"os"
@@ -26,7 +27,9 @@ func attached(t *testing.T) (*randomGraph, map[string][]byte) {
 	}{
 		"ids/ends": {manifest.DType_INT64, []int64{3000}}, "ids/text": {manifest.DType_UINT8, []int64{70_000}},
 		"padded": {manifest.DType_UINT8, []int64{90, 1000}}, "packed": {manifest.DType_UINT8, []int64{40, 1500}},
-		"none": {manifest.DType_INT64, []int64{0}},
+		"large": {manifest.DType_UINT8, []int64{2100, 1000}}, // more than is read at a time, as the next
+		"long":  {manifest.DType_UINT8, []int64{700, 1500}},
+		"none":  {manifest.DType_INT64, []int64{0}},
 	} {
 		n := int64(a.dtype.Size())
 		for _, d := range a.shape {
@@ -49,16 +52,16 @@ func requireAttached(t *testing.T, s *Store, data map[string][]byte) {
 		for range 50 {
 			first := rng.Int64N(a.Rows + 1)
 			n := rng.Int64N(a.Rows - first + 1)
-			rows, err := a.LoadRows(context.Background(), first, n, budget)
-			require.NoError(t, err)
-			require.Equal(t, want[first*rowBytes:(first+n)*rowBytes], append([]byte{}, rows...), a.Name)
+			rows := make([]byte, n*rowBytes)
+			require.NoError(t, a.ReadRows(context.Background(), first, rows, budget))
+			require.True(t, bytes.Equal(want[first*rowBytes:(first+n)*rowBytes], rows), a.Name)
 		}
 		for _, bad := range [][2]int64{{-1, 1}, {0, -1}, {0, a.Rows + 1}, {a.Rows + 1, 0}, {a.Rows, 1}} {
-			_, err := a.LoadRows(context.Background(), bad[0], bad[1], budget)
-			require.ErrorIs(t, err, ErrInvalid)
+			require.ErrorIs(t, a.CheckRows(bad[0], bad[1]), ErrInvalid)
 		}
 	}
 	require.Zero(t, budget.Used())
+	require.LessOrEqual(t, budget.Peak(), int64(scanBytes))
 }
 
 func TestAttachmentsStayWithTheStore(t *testing.T) {
@@ -111,10 +114,8 @@ func TestADamagedAttachmentIsNoticed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, file.Close())
 	budget := mem.NewBudget(0)
-	_, err = a.LoadRows(t.Context(), 0, 3*ssd.PageBytes, budget)
-	require.NoError(t, err)
-	_, err = a.LoadRows(t.Context(), 3*ssd.PageBytes+100, 1, budget)
-	require.ErrorIs(t, err, ErrCorrupt)
+	require.NoError(t, a.ReadRows(t.Context(), 0, make([]byte, 3*ssd.PageBytes), budget))
+	require.ErrorIs(t, a.ReadRows(t.Context(), 3*ssd.PageBytes+100, make([]byte, 1), budget), ErrCorrupt)
 	require.ErrorIs(t, s.Verify(t.Context(), nil), ErrCorrupt)
 }
 

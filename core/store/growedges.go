@@ -219,11 +219,11 @@ func (p *edgeGrowth) numbered(ctx context.Context, s *edgeSorter, budget *mem.Bu
 	if s.first < 0 || s.first >= p.stored.NumNodes {
 		return false, nil
 	}
-	row, err := p.stored.Indptr.LoadRows(ctx, s.first+1, 1, budget)
-	if err != nil {
+	end := make([]int64, 1)
+	if err := p.stored.Indptr.ReadRows(ctx, s.first+1, mem.Bytes(end), budget); err != nil {
 		return false, err
 	}
-	return mem.View[int64](aligned(row))[0] != p.stored.NumEdges, nil
+	return end[0] != p.stored.NumEdges, nil
 }
 
 // writeWeights merges the weights of new edges with those that are stored, and sums them. The topology is written.

@@ -110,28 +110,27 @@ func notPermutation(a *Array, row, id uint32) error {
 	}
 }
 
-// ReadTensor returns the rows of a node, edge or split array of this store back to back in the user's order. Beside the
-// rows, which are counted under p, a tensor of nodes with an Order needs what LoadOrder takes.
-func (s *Store) ReadTensor(ctx context.Context, a *Array, budget *mem.Budget, p mem.Purpose) (*mem.Block, error) {
+// ReadTensor fills dense with all rows of a node, edge or split array of this store, back to back in the user's order.
+// While it runs it needs LoadBytes of the array, and for a tensor of nodes with an Order what LoadOrder takes.
+func (s *Store) ReadTensor(ctx context.Context, a *Array, dense []byte, budget *mem.Budget) error {
 	owns := func(t NodeType) bool {
 		return t.Order != nil && slices.ContainsFunc(t.Tensors, func(of Tensor) bool { return of.File == a.File })
 	}
 	i := slices.IndexFunc(s.nodeTypes, owns)
 	if i < 0 {
-		return a.Load(ctx, budget, p)
+		return a.scan(ctx, nil, budget, func(off int64, piece []byte) error {
+			copyRows(dense, 0, a.Layout, off, piece)
+			return nil
+		})
 	}
 	order, err := s.nodeTypes[i].LoadOrder(ctx, budget, mem.Staging)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer order.Free()
-	block, err := budget.Alloc(p, a.Rows*int64(a.Layout.RowBytes))
-	if err != nil {
-		return nil, err
-	}
 	// As the order is a permutation, the goroutines of the scan write to rows of their own.
-	put := &scatter{array: a, order: mem.Slice[uint32](order), dense: block.Bytes()}
-	return a.scanInto(ctx, block, nil, budget, put.visit)
+	put := &scatter{array: a, order: mem.Slice[uint32](order), dense: dense}
+	return a.scan(ctx, nil, budget, put.visit)
 }
 
 // scatter copies the rows in pieces of a file to the places of their nodes.

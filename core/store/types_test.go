@@ -112,10 +112,8 @@ func requireHetero(t *testing.T, g *heteroGraph, s *Store) {
 			require.Equal(t, want[i].Name, have[i].Name)
 			require.Equal(t, want[i].DType, have[i].DType)
 			require.Equal(t, want[i].Shape, append([]int64{have[i].Rows}, have[i].RowShape...))
-			block, err := s.ReadTensor(ctx, &have[i].Array, budget, mem.FeatureCache)
-			require.NoError(t, err)
-			require.True(t, bytes.Equal(g.rows[label+have[i].Name], block.Bytes()), label+have[i].Name)
-			block.Free()
+			rows := tensorRows(t, s, &have[i].Array, budget)
+			require.True(t, bytes.Equal(g.rows[label+have[i].Name], rows), label+have[i].Name)
 		}
 	}
 	for i, want := range g.NodeTypes {
@@ -430,9 +428,7 @@ func TestOrderOfAType(t *testing.T) {
 	s := mustOpen(t, path)
 	require.NoError(t, s.Verify(ctx, nil))
 	for i, want := range [][]int64{{10, 11, 12, 13}, {11, 13, 10, 12}} {
-		block, err := s.ReadTensor(ctx, &s.NodeTypes()[i].Tensors[0].Array, budget, mem.Staging)
-		require.NoError(t, err)
-		require.Equal(t, want, mem.Slice[int64](block))
-		block.Free()
+		rows := tensorRows(t, s, &s.NodeTypes()[i].Tensors[0].Array, budget)
+		require.Equal(t, mem.Bytes(want), rows)
 	}
 }

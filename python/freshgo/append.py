@@ -66,8 +66,9 @@ def append(
         edges: the new ``edge_index`` (integers, ``[2, num_edges]``), with ids of old and new nodes; or a mapping with
             ``edge_index`` and every tensor that the edges of ``store`` have. In a heterogeneous graph by edge type;
             edges of a reverse type, ``("item", "rev_buys", "user")``, are given too.
-        keys: if nodes have keys (:meth:`freshgo.Store.ids`), those of the new ones, which ascend and come after all
-            keys of the store; in a heterogeneous graph by node type.
+        keys: if nodes have keys (:meth:`freshgo.Store.ids`), the keys of the new nodes, which ascend and come after all
+            keys of the store; in a heterogeneous graph by node type. Beside ``memory`` they take eight bytes each, and
+            strings their length.
         clip: clip values that overflow the dtype in which they are stored; by default they are an error.
         memory: bytes, or a string such as ``"8GiB"``.
         overwrite: replace a store that is at ``path``; it stays valid until the new one is complete.

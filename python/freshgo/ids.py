@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -112,28 +112,42 @@ class Ids:
             InvalidArgumentError: their number is wrong, or they do not ascend behind the keys of the store.
             DTypeError: they are not of the kind that the nodes have.
         """
-        given = _listed(keys, label)
-        if len(given) != count:
-            raise InvalidArgumentError(f"{label} has {len(given)} keys, expected one for each of {count} new nodes")
-        wanted = [self._as_key(place, key, label) for place, key in enumerate(given)]
-        last = list(self._read(self._count - 1, self._count)) if self._count else []
-        for place, (before, key) in enumerate(itertools.pairwise([*last, *wanted]), 1 - len(last)):
-            if not before < key:
+        number, pieces = _pieces(keys, label)
+        if number != count:
+            raise InvalidArgumentError(f"{label} has {number} keys, expected one for each of {count} new nodes")
+        before = self._read(self._count - 1, self._count)[0] if self._count else None
+        rows, text, first = np.empty(count, self._dtype), bytearray(), 0
+        for given in pieces:
+            wanted = self._ascending(given, first, before, label)
+            rows[first : first + len(wanted)] = wanted if self._numbers else [len(key) for key in wanted]
+            if not self._numbers:
+                text += b"".join(wanted)
+            before, first = wanted[-1], first + len(wanted)
+        if self._numbers:
+            return {self._name: rows}
+        if count and self._count:
+            rows[0] += int(self._native.read_rows(f"{self._name}/ends", self._count - 1, 1))
+        np.cumsum(rows, out=rows)
+        return {f"{self._name}/ends": rows, f"{self._name}/text": np.frombuffer(text, np.uint8)}
+
+    def _ascending(self, given: list[Any], first: int, before: Any, label: str) -> list[Any]:
+        """Return a piece of new keys as they are compared; ``first`` is the place of its first key, and ``before`` the
+        key in front of this one, None if there is none."""
+        wanted = [self._as_key(place, key, label) for place, key in enumerate(given, first)]
+        for place, key in enumerate(wanted):
+            if before is not None and not before < key:
                 shown_before = before if self._numbers else before.decode()
                 raise InvalidArgumentError(
-                    f"{label}[{place}] is {given[place]!r}, which does not come after {shown_before!r}: nodes have "
-                    "ascending keys; with others, convert all tables"
+                    f"{label}[{first + place}] is {given[place]!r}, which does not come after {shown_before!r}: nodes "
+                    "have ascending keys; with others, convert all tables"
                 )
+            before = key
         if self._numbers:
             bounds = np.iinfo(self._dtype)
-            for place, key in enumerate(wanted):
+            for place, key in enumerate(wanted, first):
                 if not bounds.min <= key <= bounds.max:
                     raise InvalidArgumentError(f"{label}[{place}] is {key}, expected {self._dtype} as the nodes have")
-            return {self._name: np.array(wanted, self._dtype)}
-        ends = self._native.read_rows(f"{self._name}/ends", self._count - 1, 1).tolist() if self._count else [0]
-        sizes = np.array([len(key) for key in wanted], np.int64)
-        text = np.frombuffer(b"".join(wanted), np.uint8)
-        return {f"{self._name}/ends": ends[0] + np.cumsum(sizes, dtype=np.int64), f"{self._name}/text": text}
+        return wanted
 
     def _as_key(self, place: int, key: object, label: str = "keys") -> Any:
         """Return a key as it is compared: an int, or the bytes of a string."""
@@ -183,3 +197,12 @@ def _listed(keys: object, label: str) -> list[Any]:
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise DTypeError(f"{label} must be a list or an array of keys, got {shown(keys)}")
     return [key.item() if isinstance(key, Tensor) and key.dim() == 0 else key for key in given]
+
+
+def _pieces(keys: object, label: str) -> tuple[int, Iterator[list[Any]]]:
+    """Return the number of keys, and the keys in pieces."""
+    sliced = isinstance(keys, list | tuple | range) or (hasattr(keys, "tolist") and getattr(keys, "shape", None) != ())
+    given: Any = keys if sliced else _listed(keys, label)
+    by_place = getattr(given, "iloc", given)
+    starts = range(0, len(given), _BLOCK)
+    return len(given), (_listed(by_place[start : start + _BLOCK], label) for start in starts)

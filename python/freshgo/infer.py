@@ -129,7 +129,7 @@ def infer(
         memory: bytes, or a string such as ``"8GiB"``, for loading and for writing. The activations of a batch and the
             model come on top. Where rows are only added up, 4 bytes a node are needed, 8 more for GCN, and for an
             ``edge_weight`` that the store does not have by target (``weight_attr`` of :func:`convert`) 4 an edge, and
-            while it is read twice its bytes.
+            while it is read its bytes too if it is not float32.
         batch_size: nodes per batch. Layers that only add rows up compute more at a time where rows are short.
         device: where the model is; batches go there. None is the device of its first parameter, or the CPU.
         dtype: ``torch.float32`` or ``torch.float16``: the type of the rows of all layers on disk.

@@ -219,8 +219,8 @@ class Loader(StatefulLoader, Generic[BatchType]):
 
     Raises:
         InvalidArgumentError, DTypeError: an argument is invalid; the message says what was expected.
-        BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works, or, where a
-            batch is too large to be measured within ``memory``, an estimate that is enough.
+        BudgetError: ``memory`` is too small; the message and ``minimum`` name the smallest that works, an estimate that
+            is enough where ``memory`` is too small to measure a batch, or what links or times need without batches.
         StoreNotFoundError, FormatError, CorruptError, ReadError: the store cannot be opened or read.
         LibraryError: ``edge_index="EdgeIndex"`` without PyG.
         RankError: when an epoch begins, if the ranks have different graphs, options or positions; in an epoch, if the

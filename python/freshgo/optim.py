@@ -39,7 +39,9 @@ class _TableOptimizer(Optimizer):
     ) -> None:
         for name, value in defaults.items():
             for number in value if isinstance(value, tuple) else (value,):
-                if not isinstance(number, int | float | Tensor) or not number >= 0:
+                if not isinstance(number, Tensor):
+                    checks.number(name, number)
+                if not number >= 0:
                     raise InvalidArgumentError(f"{name} must not be negative, got {checks.shown(value)}")
         self._check_nan = checks.flag("check_nan", check_nan)
         self._reset, self._fill = checks.flag("reset_state", reset_state), fill

@@ -392,7 +392,7 @@ func readAll(fs ssd.FS, dir string) error {
 			return err
 		}
 		ids := s.Attachments()[0].Array
-		if _, err := ids.LoadRows(ctx, 4000, 2000, budget); err != nil {
+		if err := ids.ReadRows(ctx, 4000, make([]byte, 2000*ids.Layout.RowBytes), budget); err != nil {
 			return err
 		}
 		block, err := s.NodeTypes()[0].Tensors[0].Load(ctx, budget, mem.Topology)

@@ -81,6 +81,9 @@ class Pipe:
 ArrayLike = Tensor | np.ndarray[Any, Any]
 Array = ArrayLike | NpyFile | EdgeFiles | Stream | Pipe
 
+_NO_NUMBERS = {"U": "text", "S": "bytes", "O": "objects", "M": "dates", "m": "spans of time", "V": "records"}
+"""What arrays of these kinds of NumPy hold."""
+
 _PIECE = 1 << 20  # numbers that are compared at a time, so that what they are compared with is small; arbitrary
 
 
@@ -120,6 +123,8 @@ def as_tensor(value: object) -> Tensor:
             raise DTypeError(f"expected a dense tensor that holds values, got a {kind} one on {value.device}")
         return value
     array = np.asarray(value)
+    if array.dtype.kind in _NO_NUMBERS:
+        raise DTypeError(f"it holds {_NO_NUMBERS[array.dtype.kind]}, not numbers")
     if not array.dtype.isnative:
         raise DTypeError(f"got big-endian numbers{in_native_order('array')}")
     if any(stride < 0 for stride in array.strides):  # PyTorch has none: of edges[::-1], of argsort()[::-1]

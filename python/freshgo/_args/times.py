@@ -81,12 +81,7 @@ class Trees:
 
 def trees(disjoint: object, time_attr: object, strategy: object, window: object, input_time: object) -> Trees:
     """Check what a loader was given; what the graph has to do with it is checked by the library."""
-    if time_attr is not None and not isinstance(time_attr, str):
-        came = checks.shown(time_attr)
-        raise DTypeError(f"time_attr must be the name of an edge-level or node-level tensor, got {came}")
-    if time_attr == "":
-        raise InvalidArgumentError("time_attr must be the name of an edge-level or node-level tensor, got ''")
-    by_type = None
+    time_attr, by_type = time_name(time_attr), None
     if time_attr is not None and isinstance(input_time, Mapping):
         by_type = {key: times_of(f"input_time[{key!r}]", value, "input node") for key, value in input_time.items()}
         input_time = None
@@ -103,6 +98,16 @@ def trees(disjoint: object, time_attr: object, strategy: object, window: object,
         input_time=None if input_time is None else times_of("input_time", input_time, "input node"),
         by_type=by_type,
     )
+
+
+def time_name(value: object) -> str | None:
+    """Check ``time_attr``, which is None or the name of a tensor."""
+    if value is not None and not isinstance(value, str):
+        came = checks.shown(value)
+        raise DTypeError(f"time_attr must be the name of an edge-level or node-level tensor, got {came}")
+    if value == "":
+        raise InvalidArgumentError("time_attr must be the name of an edge-level or node-level tensor, got ''")
+    return value
 
 
 def times_of(name: str, value: object, each: str) -> Tensor:

@@ -150,18 +150,21 @@ class Types:
         return self._inputs_of_types(given, split)
 
     def _inputs_of_types(self, given: Mapping[object, object], split: Callable[[str, str], Tensor]) -> Inputs:
-        ids, first, masked, config, counts = [], 0, set(), {}, {}
+        nodes, config, counts = {}, {}, {}
         for node_type, count in self.num_nodes.items():
             if node_type in given:
-                nodes = given[node_type]
-                local = _nodes(node_type, nodes, count, split)
-                ids.append(local + first)
-                counts[node_type] = local.numel()
-                config[node_type] = "all" if nodes is None else tensor_digest(local)
-                if checks.is_mask(nodes):
-                    masked.add(node_type)
+                nodes[node_type] = ids = _nodes(node_type, given[node_type], count, split)
+                counts[node_type] = count if ids is None else ids.numel()
+                config[node_type] = "all" if ids is None else tensor_digest(ids)
+        seeds, first, at = torch.empty(sum(counts.values()), dtype=torch.int64, device="cpu"), 0, 0
+        for node_type, count in self.num_nodes.items():
+            if node_type in nodes:
+                ids, part = nodes[node_type], seeds[at : at + counts[node_type]]
+                at += part.numel()
+                torch.arange(first, first + count, out=part) if ids is None else torch.add(ids, first, out=part)
             first += count
-        return Inputs(torch.cat(ids), config, frozenset(masked), counts)
+        masked = frozenset(node_type for node_type in nodes if checks.is_mask(given[node_type]))
+        return Inputs(seeds, config, masked, counts)
 
     def one_way(self) -> list[EdgeType]:
         """Return the edge types without a reverse: the one that is named after it, or the only one that leads back.
@@ -249,8 +252,8 @@ def by_relation(value: Mapping[Any, Any]) -> ByRelation:
     return result
 
 
-def _nodes(node_type: str, value: object, count: int, split: Callable[[str, str], Tensor]) -> Tensor:
-    """Return the ids of nodes of one type."""
+def _nodes(node_type: str, value: object, count: int, split: Callable[[str, str], Tensor]) -> Tensor | None:
+    """Return the ids of nodes of one type; None: all of them."""
     try:
         ids = checks.input_nodes(value, count, lambda name: split(name, node_type))
     except FreshgoError as error:
@@ -260,7 +263,7 @@ def _nodes(node_type: str, value: object, count: int, split: Callable[[str, str]
     if ids is None:
         if count == 0:
             raise InvalidArgumentError(f"input_nodes are all nodes of type {node_type!r}, which has none")
-        return torch.arange(count, device="cpu")
+        return None
     bad = (ids < 0) | (ids >= count)
     if bad.any():
         at = int(bad.nonzero()[0])

@@ -146,7 +146,7 @@ class Epochs:
             inputs,
             batch_size=self._task.batch_size,
             return_edge_id=False,
-            memory=int(self._task.memory * LOADED),
+            memory=max(1, int(self._task.memory * LOADED)),
             disk=Disk(checksums=True),
             device=self._task.device,
             device_cache=None,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from freshgo._args.arrays import read_uint40, stored_dtype
 from freshgo._infer.columns import ranges
-from freshgo._infer.division import FLOAT, offset_bytes
+from freshgo._infer.division import offset_bytes
 from freshgo._infer.files import Moved, Rows, read_at
 from freshgo.errors import InvalidArgumentError
 from freshgo.store import Store
@@ -147,10 +147,10 @@ def lists_of(store: Store, edge_weight: str | None, piece: int, moved: Moved) ->
 
 
 def opening_bytes(store: Store, edge_weight: str) -> int:
-    """Return the memory that :func:`lists_of` takes beside weights that it puts into memory."""
-    kept = FLOAT * store.num_edges
-    read = store.tensors[edge_weight].dtype.itemsize * store.num_edges
-    return max(2 * read, read + kept) - kept  # a store has a tensor twice when it hands it over
+    """Return the memory that :func:`lists_of` takes beside weights that it puts into memory: the tensor of the store
+    where it is of another dtype."""
+    dtype = store.tensors[edge_weight].dtype
+    return 0 if dtype == torch.float32 else dtype.itemsize * store.num_edges
 
 
 def lists_in(files: dict[str, Rows], piece: int, moved: Moved) -> Lists:

@@ -14,8 +14,8 @@ from torch import Tensor
 from freshgo._args import checks
 from freshgo._args.arrays import as_tensor
 from freshgo._args.choices import NegativeMode
-from freshgo._args.hints import did_you_mean
-from freshgo._args.times import times_of
+from freshgo._args.hints import did_you_mean, listed
+from freshgo._args.times import time_name, times_of
 from freshgo._loader import link_types
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -54,6 +54,7 @@ def edge_label(value: object, index: Tensor | None) -> Tensor:
 def edge_label_time(value: object, index: Tensor | None, time_attr: object) -> Tensor | None:
     """Return times of links as int64; None for those of the edges, where every edge is a link. The library checks what
     depends on the graph."""
+    time_attr = time_name(time_attr)
     if time_attr is None:
         if value is not None:
             raise InvalidArgumentError("edge_label_time needs time_attr, the name of the graph's tensor of times")
@@ -118,7 +119,7 @@ def negatives(value: Any) -> tuple[str | None, float, object, object]:
     if unknown or "mode" not in given:
         hint = did_you_mean(unknown[0], names) if unknown else ""
         raise InvalidArgumentError(
-            f"neg_sampling takes {', '.join(names)} and always needs mode, got {', '.join(map(str, given))}{hint}"
+            f"neg_sampling takes {', '.join(names)} and always needs mode, got {listed(given)}{hint}"
         )
     mode = checks.choice("the mode of neg_sampling", getattr(given["mode"], "value", given["mode"]), MODES)
     amount = given.get("amount", 1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from freshgo._args import checks, choices
-from freshgo._args.hints import among
+from freshgo._args.hints import among, did_you_mean
 from freshgo._args.types import ByRelation, EdgeType, Types, by_relation
 from freshgo._loader import walks as random_walks
 from freshgo._loader.walks import Walks
@@ -125,7 +125,8 @@ def _sampler(value: object) -> Labor | None:
     if isinstance(value, str) and value in NAMED:
         return NAMED[value]()
     known = ", ".join(f"{name!r}, a freshgo.{kind.__name__}" for name, kind in NAMED.items())
-    raise DTypeError(f"neighbor_sampler must be {known} or None, got {value!r}")
+    error = InvalidArgumentError if isinstance(value, str) else DTypeError
+    raise error(f"neighbor_sampler must be {known} or None, got {value!r}{did_you_mean(value, NAMED)}")
 
 
 def _weights(value: object) -> tuple[str | None, dict[EdgeType, str] | None]:

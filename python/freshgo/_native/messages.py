@@ -53,7 +53,9 @@ _PURPOSES = {
     "history": "the history",
 }
 """What memory is for, in statistics and in messages."""
-_LEFT = re.compile(r"(.*) needs (\d+) bytes, (\d+) of the budget's (\d+) are left$")
+_LEFT = re.compile(
+    r"(.*) needs (\d+) bytes, (\d+) of the budget's (\d+) are left(?:: give memory of at least (\d+) bytes)?$"
+)
 _NOTHING = re.compile(r"not found: \w+ .*: (no such file or directory|not a directory)")
 _AGAIN = re.compile(r": not found: stat [^:]*: (?:no such file or directory|not a directory)$")
 """What follows a message that says so itself."""
@@ -72,6 +74,11 @@ _BYTES = re.compile(r"\b(\d{7,}) bytes")
 
 
 def spoken(message: str) -> str:
+    """Return a message without packages and classes of errors, with whole MiB as such."""
+    return _BYTES.sub(lambda found: least_size(n) if (n := int(found[1])) % _MIB == 0 else found[0], _plain(message))
+
+
+def _plain(message: str) -> str:
     """Return a message without packages and classes of errors."""
     short = _PREFIX.sub(r"\1", message)
     while (again := _PREFIX.sub(r"\1", short)) != short:
@@ -86,11 +93,10 @@ def spoken(message: str) -> str:
 
 
 def _in_python(text: str) -> str:
-    """Return a message with names, lists and shapes as Python writes them, and whole MiB as such."""
+    """Return a message with names, lists and shapes as Python writes them."""
     text = _TEXTS.sub(lambda found: ", ".join(re.findall(_TEXT, found[1])), _NO_TEXTS.sub(r"\1 none at all", text))
     text = re.sub(rf"(?<![=\w]){_TEXT}", lambda found: repr(ast.literal_eval(found[0])), text)
-    text = _SHAPE.sub(lambda found: f"[{found[1].replace(' ', ', ')}]", text)
-    return _BYTES.sub(lambda found: least_size(n) if (n := int(found[1])) % _MIB == 0 else found[0], text)
+    return _SHAPE.sub(lambda found: f"[{found[1].replace(' ', ', ')}]", text)
 
 
 def _suggesting(text: str) -> str:
@@ -105,7 +111,7 @@ def _suggesting(text: str) -> str:
 
 def of_budget(message: str) -> str:
     """Return the message of a budget that is too small, with sizes for people."""
-    short = spoken(message)
+    short = _plain(message)
     least = _LEAST.match(short)
     if least:
         return too_small(int(least[3]), int(least[2]), f"{least[1]} needs")
@@ -114,5 +120,6 @@ def of_budget(message: str) -> str:
         what, _, purpose = left[1].rpartition(": ")
         needing = f"{what}: {_PURPOSES.get(purpose, purpose)}" if what else _PURPOSES.get(purpose, purpose)
         budget, lacks = as_option(int(left[4])), f"{needing} needs {least_size(int(left[2]))}"
-        return f"memory={budget} is too small: {lacks}, {format_size(int(left[3]))} are left"
+        rest = f"give at least {least_size(int(left[5]))}" if left[5] else f"{format_size(int(left[3]))} are left"
+        return f"memory={budget} is too small: {lacks}, {rest}"
     return re.sub(r"(\d{4,}) bytes", lambda found: least_size(int(found[1])), short)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,9 @@ from freshgo._staging.raw import Files, RawFile
 from freshgo._staging.workplace import written
 
 Rows = np.ndarray[Any, Any]
+
+_RANGES = 64
+"""Ranges whose starts are read at a time, half a KiB for each call. Arbitrary."""
 
 
 class Placed:
@@ -34,8 +38,8 @@ class Placed:
         self._whole: list[Rows] = []
         self._spills: list[RawFile] = []
         """Places and rows of each array, in the order in which they came."""
-        self._starts: list[Rows] = []
-        """Where in these each range begins and the last one ends, for each call."""
+        self._starts: RawFile | None = None
+        """Where in these each range begins and the last one ends, for each call: too many for memory."""
 
     def put(self, places: Rows, arrays: Sequence[Rows]) -> None:
         """Take the rows of some places (int64), some of each array."""
@@ -47,8 +51,9 @@ class Placed:
         else:
             ranges = places // self._range
             order = np.argsort(ranges, kind="stable")
-            bounds = np.arange(-(-self.count // self._range) + 1)
-            self._starts.append(self.num_placed + np.searchsorted(ranges[order], bounds))
+            assert self._starts is not None  # as there are spills
+            bounds = np.arange(self._num_ranges() + 1)
+            self._starts.append((self.num_placed + np.searchsorted(ranges[order], bounds))[None])
             for spill, rows in zip(self._spills, (places, *arrays), strict=True):
                 spill.append(rows[order])
         self.num_placed += len(places)
@@ -59,30 +64,45 @@ class Placed:
         if self.count <= self._range:
             self._whole = [np.zeros((self.count, *rows.shape[1:]), rows.dtype) for rows in arrays]
         else:
-            self._spills = [self._files.new() for _ in (None, *arrays)]
+            self._spills, self._starts = [self._files.new() for _ in (None, *arrays)], self._files.new()
+
+    def _num_ranges(self) -> int:
+        return -(-self.count // self._range)
 
     def finish(self, outs: Sequence[RawFile]) -> None:
         """Write each array in the order of its places. Nothing is written if no rows came."""
         for out, whole in zip(outs, self._whole, strict=False):
             out.append(whole)
-        if not self._spills:
+        if self._starts is None:
             return
+        starts = self._starts.finish(np.int64)
         places, *spills = [spill.finish(np.int64) for spill in self._spills]
         for out, spill in zip(outs, spills, strict=True):
-            for number in range(len(self._starts[0]) - 1):
-                out.append(self._ordered(number, places, spill))
+            for first in range(0, self._num_ranges(), _RANGES):
+                of_calls = _columns(starts, first, first + _RANGES + 1)
+                for number, bounds in enumerate(itertools.pairwise(of_calls.T), first):
+                    out.append(self._ordered(number, bounds, places, spill))
             Path(spill.path).unlink()  # room for what comes
-        Path(places.path).unlink()
+        for of in (places, starts):
+            Path(of.path).unlink()
 
-    def _ordered(self, number: int, places: NpyFile, spill: NpyFile) -> Rows:
-        """The rows of a range, in the order of their places."""
+    def _ordered(self, number: int, bounds: tuple[Rows, Rows], places: NpyFile, spill: NpyFile) -> Rows:
+        """Return the rows of a range in the order of their places; they lie between the bounds of each call."""
         first = number * self._range
         rows = np.empty((min(self._range, self.count - first), *spill.shape[1:]), spill.dtype)
         with Path(places.path).open("rb", buffering=0) as of, Path(spill.path).open("rb", buffering=0) as file:
-            for starts in self._starts:
-                lo, hi = int(starts[number]), int(starts[number + 1])
+            for lo, hi in zip(*(ends.tolist() for ends in bounds), strict=True):
                 rows[read_rows(places, lo, hi, of) - first] = read_rows(spill, lo, hi, file)
         return rows
+
+
+def _columns(table: NpyFile, first: int, end: int) -> Rows:
+    """Read some columns of a file of two dimensions."""
+    count, width = table.shape
+    flat = NpyFile(table.path, table.offset, table.dtype, (count * width,))
+    with Path(table.path).open("rb", buffering=0) as file:
+        at = range(0, count * width, width)
+        return np.stack([read_rows(flat, row + first, row + min(end, width), file) for row in at])
 
 
 def read_rows(array: NpyFile, first: int, end: int, file: Any) -> Rows:

@@ -364,6 +364,8 @@ def test_the_smallest_memory_that_is_named_works(path: Path, flat: dict[str, Any
         infer(model, path, tmp_path / "out.npy", **{**HOW, "memory": "1KiB"})
     named = re.fullmatch(r'memory="1KiB" is too small: these options need at least ([\d.]+) ([KM])iB', str(error.value))
     assert named is not None and f"{named[1]}{named[2]}iB" == least_size(error.value.minimum).replace(" ", "")
+    with pytest.raises(errors.BudgetError, match="memory=1 is too small: these options need at least"):
+        infer(model, path, tmp_path / "out.npy", **{**HOW, "memory": 1})
     for memory in (error.value.minimum, f"{named[1]}{named[2]}iB"):
         out = infer(model, path, tmp_path / "out.npy", **{**HOW, "memory": memory}, overwrite=True)
         assert_near(out, forward(model, flat))

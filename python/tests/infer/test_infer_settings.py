@@ -133,7 +133,7 @@ print(status("VmHWM:") - before, least)
 
 
 def test_weights_are_read_within_the_memory(tmp_path: Path) -> None:
-    """64 MB of float64 are in memory twice while they are read, and 32 MB as float32 from then on."""
+    """64 MB of float64 are in memory while they are read, and 32 MB as float32 from then on."""
     rng, nodes, edges = np.random.default_rng(seed_of(5)), 50_000, 8_000_000
     graph = {"x": np.zeros((nodes, 4), np.float32), "edge_index": rng.integers(nodes, size=(2, edges))}
     convert({**graph, "w": rng.random(edges)}, tmp_path / "g", progress=False).close()

@@ -389,6 +389,7 @@ def check_seeds(form: Form, of: EdgeType, mode: str | None, amount: float, attr:
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"edge_label_time": TIMES}, ValueError, "edge_label_time needs time_attr"),
     ({"time_attr": "when"}, ValueError, f"needs edge_label_time, a time for each of {LINKS} links"),
+    ({"time_attr": 3}, TypeError, "time_attr must be the name of an edge-level or node-level tensor, got 3"),
     (
         {"time_attr": "born", "edge_label_index": None},
         ValueError,

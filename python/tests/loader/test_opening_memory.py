@@ -138,3 +138,26 @@ def test_a_store_has_half_of_what_is_available(tmp_path: Path, monkeypatch: pyte
                 stats = loader.stats()
                 assert stats["memory_peak"] <= stats["memory_limit"] == megabytes << 20
                 assert megabytes > 16 or stats["memory_smallest"] > 0  # batches were measured
+
+
+ALL_OF_A_TYPE = """
+from pathlib import Path
+import torch
+from freshgo._args.types import Types
+
+def status(name):
+    return int(Path("/proc/self/status").read_text().split(name)[1].split()[0]) << 10
+
+types = Types({"a": 10, "b": 8_000_000}, [("a", "to", "b")])
+none = lambda *_: ()
+types.inputs("a", none, none)
+Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+before = status("VmRSS:")
+seeds = types.inputs("b", none, none).seeds
+assert int(seeds[0]) == 10 and int(seeds[-1]) == 8_000_009
+print(status("VmHWM:") - before - seeds.nbytes)
+"""
+
+
+def test_all_nodes_of_a_type_are_listed_once() -> None:
+    assert int(run(ALL_OF_A_TYPE)) < 24 << 20

@@ -189,6 +189,9 @@ def test_only_parameters_of_tables_are_taken(emb: nn.Embedding) -> None:
     for options in ({"lr": -1.0}, {"betas": (0.9, 1.0)}, {"eps": float("nan")}):
         with pytest.raises(InvalidArgumentError, match=next(iter(options))):
             optim.SparseAdam(emb.tables(), **options)  # type: ignore[arg-type]
+    for wrong in ("0.1", None):
+        with pytest.raises(DTypeError, match="lr must be a number"):
+            optim.SGD(emb.tables(), lr=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["Adam", "SGD", "Adagrad"])

@@ -74,6 +74,9 @@ def test_every_package_that_writes_messages_is_left_out() -> None:
 def test_a_budget_is_said_as_it_is_given() -> None:
     tail = "mem: batch needs 30404475 bytes, 25165824 of the budget's 25165824 are left: memory budget exceeded"
     assert of_budget(tail) == 'memory="24MiB" is too small: a batch needs 29 MiB, 24.0 MiB are left'
+    more = "mem: staging needs 8388608 bytes, 320 of the budget's 1024 are left: give memory of at least 8389312"
+    small = 'memory="1KiB" is too small: reading from disk needs 8 MiB, give at least 8.1 MiB'
+    assert of_budget(f"{more} bytes: memory budget exceeded") == small
     relayout = f"store: this relayout needs a memory budget of at least 524288 bytes: {tail}"
     assert of_budget(relayout) == 'memory="24MiB" is too small: this relayout needs at least 512 KiB'
     assert of_budget("mem: trace needs 12 bytes") == "trace needs 12 bytes"

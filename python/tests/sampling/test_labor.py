@@ -118,7 +118,12 @@ def test_names_that_clash() -> None:
     [
         (lambda: Labor(batch_dependency=0), errors.InvalidArgumentError, "batch_dependency must be at least 1, got 0"),
         (lambda: Labor(layer_dependency=2), errors.DTypeError, "layer_dependency"),
-        (lambda: Loader({}, [2], neighbor_sampler="layer"), errors.DTypeError, "neighbor_sampler must be 'labor'"),
+        (lambda: Loader({}, [2], neighbor_sampler=Labor), errors.DTypeError, "neighbor_sampler must be 'labor'"),
+        (
+            lambda: Loader({}, [2], neighbor_sampler="labour"),
+            errors.InvalidArgumentError,
+            "neighbor_sampler must be 'labor', .*did you mean 'labor'",
+        ),
         (
             lambda: Loader(random_graph(20, 40), [2], neighbor_sampler="labor", replace=True),
             errors.InvalidArgumentError,

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import subprocess
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,36 @@ def test_keys_of_new_nodes(tmp_path: Path) -> None:
         ):
             with pytest.raises(error, match=words):
                 append(tmp_path / "s", tmp_path / "u", keys=keys_given, **given, **QUIET)
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_keys_are_taken_in_pieces(tmp_path: Path, text: bool) -> None:
+    """No more than a piece of the new keys is held as Python objects."""
+    import pandas as pd
+    import pyarrow as pa
+
+    old, count = ["0"] if text else [0], 100_000
+    nodes = pa.table({"key": old, "age": [1]})
+    edges = pa.table({"a": old, "b": old})
+    tables = Table(nodes, id="key", features=["age"]), Table(edges, src="a", dst="b")
+    convert_tables(*tables, tmp_path / "s", progress=False).close()
+    keys = np.arange(10**8, 10**8 + count).astype("S9") if text else np.arange(1, count + 1)
+    if text:
+        keys = pd.Series(pa.array(keys.astype(object)).cast(pa.string()), dtype=pd.ArrowDtype(pa.string()), index=keys)
+    given: dict[str, Any] = {"nodes": {"x": np.ones((count, 1), np.float32)}, "keys": keys}
+    tracemalloc.start()
+    with append(tmp_path / "s", tmp_path / "t", **given, **QUIET) as store:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < count * (8 + 9 * text) * 2 + (2 << 20)
+        ids = torch.arange(0, count + 1, 500)
+        came = store.ids().keys(ids)
+        assert list(came) == [old[0], *keys.take(ids[1:].numpy() - 1)] if text else ids.equal(came)
+        store.verify()
+    bad = keys.to_list() if text else keys.tolist()
+    bad[20_000] = bad[19_999]
+    with pytest.raises(InvalidArgumentError, match=rf"keys\[20000\] is {bad[19_999]!r}, which does not come after"):
+        append(tmp_path / "s", tmp_path / "u", **{**given, "keys": bad}, **QUIET)
 
 
 def test_versions(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,20 @@ def test_rows_by_their_places(tmp_path: Path, memory: int) -> None:
         with Path(made.path).open("rb") as file:
             assert (read_rows(made, 0, count, file) == rows).all()
     assert len(list(tmp_path.iterdir())) == len(arrays)  # what was in between is gone
+
+
+def test_calls_and_ranges_take_no_memory_together(tmp_path: Path) -> None:
+    """Where the ranges of each call begin waits on disk: of 1,000 calls and 2,500 ranges it is 20 MB."""
+    files, calls = Files(tmp_path), 1000
+    placed = Placed(files, calls * 5, 16)
+    rows = np.arange(5)
+    tracemalloc.start()
+    for call in range(calls):
+        placed.put(rows * calls + call, [rows])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    files.close()
+    assert peak < 8 << 20
 
 
 def test_no_rows_at_all(tmp_path: Path) -> None:
