@@ -64,7 +64,7 @@ func TestTopIsTheRanking(t *testing.T) {
 			}
 			require.Equal(t, expected, rows, "%s, k = %d", name, k)
 			require.EqualValues(t, len(rows), s.Len())
-			require.Equal(t, s.Bytes(), budget.Used())
+			require.Equal(t, PolicyBytes("static", int64(len(h)), int64(k)), budget.Used())
 			s.Close()
 			require.Zero(t, budget.Used())
 		}
