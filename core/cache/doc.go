@@ -5,8 +5,8 @@
 // section 6.1: a Hotness for each row and a capacity) and the online ones of New: LRU, CLOCK, SIEVE, S3-FIFO and Match
 // (FastGL, section 4.2). Belady's MIN, which knows the future, is core/plan.
 //
-// Hotness comes from the graph (OutDegree, InDegree), from sampled batches (Counter: FGNN's PreSC#K and its optimal
-// static cache), from expected visits (Expected), from random numbers (Random) or from the user (Check).
+// Hotness is counted (Counted: degrees in the graph; in sampled batches FGNN's PreSC#K and its optimal static cache),
+// or comes from expected visits (Expected), from random numbers (Random) or from the user (Check).
 //
 // It guarantees that every answer is a function of the arguments and the batches so far: ties go to the lowest row. All
 // memory in proportion to the graph or the capacity is off the heap and counted in a mem.Budget.

@@ -6,6 +6,7 @@ import (
 
 	"freshgo/core/internal/asm"
 	"freshgo/core/mem"
+	"freshgo/core/offsets"
 )
 
 // Sampling holds the parameters of draws, as in sample.Config.
@@ -23,6 +24,18 @@ type Relation struct {
 	NumSources     int64
 	Fanouts        []int64 // nearest the seeds first, the same number for all relations; -1 takes all in-edges, 0 none
 	Weights        Weights // nil: draws are uniform
+}
+
+// Adjacency gives the metrics the in-edges of every node, as sample.Graph has them, in an order that a disk can
+// deliver. Sampling reads the row of the source of an in-edge.
+type Adjacency interface {
+	NumNodes() int64
+	// Indptr delimits the in-edges of each node; it is not changed.
+	Indptr() *offsets.Table
+	// Scan calls visit with all elements of the index array in order, in pieces of any size that begin at position
+	// first. The sources are in [0, NumNodes), which the implementation checks, and valid only during the call. It
+	// stops at an error of visit, which it returns, and when ctx ends.
+	Scan(ctx context.Context, visit func(first int64, sources []int64) error) error
 }
 
 // ExpectedBytes returns the memory that Expected takes from the budget while it runs; its result keeps a fifth.

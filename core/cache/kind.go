@@ -38,8 +38,7 @@ func RankTrace[B ~[]uint32](
 ) (*Vector, error) {
 	switch name {
 	case Given:
-		_, err := Check(given, numRows)
-		return &Vector{Hotness: given}, err
+		return &Vector{Hotness: given}, Check(given, numRows)
 	case "random":
 		return Random(budget, numRows, seed)
 	case "oracle":

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sort"
 	"strings"
 
@@ -45,8 +44,6 @@ type Policy interface {
 	// Step sets step for the batch with these rows, which are distinct and below the policy's number of rows. It reuses
 	// the memory of step and allocates nothing once that is large enough.
 	Step(rows []uint32, step *Step)
-	// Bytes returns the memory of the policy, all of it off the heap.
-	Bytes() int64
 	// Close frees it. No other call may be running or follow.
 	Close()
 }
@@ -132,6 +129,3 @@ func Capacity(name string, nBytes, numRows int64, widths []int) int64 {
 	})
 	return int64(over)
 }
-
-// grow returns s with length n, in the same memory where it is large enough.
-func grow[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }

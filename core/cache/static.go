@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"freshgo/core/internal/asm"
+	"freshgo/core/internal/reuse"
 	"freshgo/core/mem"
 )
 
@@ -73,12 +74,9 @@ func (s *Static) Rows() iter.Seq2[int32, uint32] {
 // Step implements Policy; nothing ever enters.
 func (s *Static) Step(rows []uint32, step *Step) {
 	step.In = step.In[:0]
-	step.Slots = grow(step.Slots, len(rows))
+	step.Slots = reuse.Slice(step.Slots, len(rows))
 	lookUp(s.slots, rows, step.Slots)
 }
-
-// Bytes implements Policy.
-func (s *Static) Bytes() int64 { return int64(len(s.slots)) * addressBytes }
 
 // Close implements Policy.
 func (s *Static) Close() {

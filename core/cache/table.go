@@ -6,6 +6,7 @@ import (
 
 	"freshgo/core/internal/asm"
 	"freshgo/core/internal/invariants"
+	"freshgo/core/internal/reuse"
 	"freshgo/core/mem"
 )
 
@@ -100,14 +101,6 @@ func tableBytes(numRows, capacity, slotBytes int64) int64 {
 func (t *table) arrange(entries int) {
 	n := min(int64(entries)*int64(t.capacity)*orderBytes, int64(len(t.extra)))
 	t.order, t.extra = mem.View[int32](t.extra[:n]), t.extra[n:]
-}
-
-// Bytes implements Policy.
-func (t *table) Bytes() int64 {
-	if t.block == nil {
-		return 0
-	}
-	return int64(len(t.block.Bytes()))
 }
 
 // Close implements Policy.
@@ -215,7 +208,7 @@ func (t *table) run(q queue, rows []uint32, step *Step) {
 func (t *table) begin(rows []uint32, step *Step) {
 	t.step = step
 	step.In = step.In[:0]
-	step.Slots = grow(step.Slots, len(rows))
+	step.Slots = reuse.Slice(step.Slots, len(rows))
 	lookUp(t.addresses, rows, step.Slots)
 }
 

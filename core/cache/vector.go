@@ -58,19 +58,18 @@ func (v *Vector) Close() {
 	v.Hotness, v.block = nil, nil
 }
 
-// Check returns a user's scores as a Hotness. It does not copy. The error wraps
-// ErrHotness and names the first score that is negative or not finite, or the
-// number of scores if that is wrong.
-func Check(scores []float32, numRows int64) (Hotness, error) {
+// Check checks a user's scores. The error wraps ErrHotness and names the first score that is negative or not finite, or
+// the number of scores if that is wrong.
+func Check(scores Hotness, numRows int64) error {
 	if int64(len(scores)) != numRows {
-		return nil, fmt.Errorf("cache: hotness has %d scores, expected one for each of %d nodes: %w",
+		return fmt.Errorf("cache: hotness has %d scores, expected one for each of %d nodes: %w",
 			len(scores), numRows, ErrHotness)
 	}
 	for i, s := range scores {
 		if !(s >= 0 && s <= math.MaxFloat32) { // NaN fails both
-			return nil, fmt.Errorf("cache: hotness of node %d is %v, expected a finite number that is not negative: %w",
-				i, s, ErrHotness)
+			return fmt.Errorf("cache: hotness of node %d is %v, expected a finite number that is not negative: %w", i, s,
+				ErrHotness)
 		}
 	}
-	return scores, nil
+	return nil
 }

@@ -102,7 +102,7 @@ type BatchRows struct {
 	Rows      []uint32
 	At        []int32   // the tensor row of each position; nil: the position itself
 	Copies    []repeat  // tensor rows that repeat another
-	nodeIndex NodeIndex // of the nodes that may repeat: scratch
+	nodeIndex nodeIndex // of the nodes that may repeat: scratch
 
 	typeOffsets TypeOffsets // of a batch as it was drawn: scratch
 
@@ -180,11 +180,11 @@ func (r *BatchRows) Fill(l *CachedTypes, nodes []int64, c *TypeOffsets) {
 
 // list adds nodes[from:to], each with its tensor row. The first `repeating` nodes may repeat.
 func (r *BatchRows) list(l *CachedTypes, nodes []int64, from, to, repeating int64) {
-	r.nodeIndex.Begin(int(repeating))
+	r.nodeIndex.begin(int(repeating))
 	for i := from; i < to; i++ {
 		v, at := nodes[i], int32(i)
 		if i-from < repeating {
-			if of, found := r.nodeIndex.Add(v, at); found {
+			if of, found := r.nodeIndex.add(v, at); found {
 				r.Copies = append(r.Copies, repeat{at, of})
 				continue
 			}

@@ -101,7 +101,7 @@ func (r *BatchRows) fillMissed(l *CachedTypes, nodes []int64, c *TypeOffsets) {
 	for t, cached := range l.Listed {
 		mine, base := nodes[c.Nodes[t]:c.Nodes[t+1]], m.bases[t]
 		repeating := l.mayRepeat(mine, c.Seeds[t])
-		r.nodeIndex.Begin(repeating)
+		r.nodeIndex.begin(repeating)
 		for i, v := range mine {
 			at := l.held[v]
 			if at >= 0 {
@@ -111,7 +111,7 @@ func (r *BatchRows) fillMissed(l *CachedTypes, nodes []int64, c *TypeOffsets) {
 			}
 			of, found := int32(int64(len(m.ids))-base), false
 			if i < repeating {
-				of, found = r.nodeIndex.Add(v, of)
+				of, found = r.nodeIndex.add(v, of)
 			}
 			m.Place = append(m.Place, ^of)
 			if found {

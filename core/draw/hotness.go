@@ -55,10 +55,7 @@ var hotnesses = []hotness{
 			copy(v.Hotness, m.Options.Hotness)
 		}
 		return v, err
-	}, byNode: true, check: func(o *Options, numNodes int64) error {
-		_, err := cache.Check(o.Hotness, numNodes)
-		return err
-	}},
+	}, byNode: true, check: func(o *Options, numNodes int64) error { return cache.Check(o.Hotness, numNodes) }},
 }
 
 // preSamplingSeed separates the epochs of PreSC from the training epochs. Arbitrary.

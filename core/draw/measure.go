@@ -19,6 +19,10 @@ const measuredBatches = 8
 // a few nodes are then measured as they are, so that an error names the smallest memory that works. Arbitrary.
 const leastTrial = 16 << 20
 
+// trialFetches is the part of its limit, as a divisor, that fetching takes of a trial. No budget counts it, and twice
+// as much may be garbage.
+const trialFetches = 16
+
 // Measured holds the demand of sampled batches, what they drew, and their sampler.
 type Measured struct {
 	Demand   sizing.Demand

@@ -6,18 +6,11 @@ import (
 	"freshgo/core/sample"
 )
 
-// A trial fetches the edges of a hop in pieces, since no budget counts what fetching takes.
+// fetchedEdge is the memory of fetching an edge, beside the result.
+const fetchedEdge = 44
 
-const (
-	// trialFetches is the part of its limit, as a divisor, that fetching takes of a trial. No budget counts it, and
-	// twice as much may be garbage.
-	trialFetches = 16
-	// fetchedEdge is the memory of fetching an edge, beside the result.
-	fetchedEdge = 44
-)
-
-// InPieces makes an Adjacency fetch up to atOnce edges at a time; 0: all.
-func InPieces(a sample.Adjacency, atOnce int64) sample.Adjacency {
+// inPieces makes an Adjacency fetch up to atOnce edges at a time; 0: all.
+func inPieces(a sample.Adjacency, atOnce int64) sample.Adjacency {
 	if atOnce == 0 {
 		return a
 	}

@@ -69,7 +69,7 @@ func (m *Sampling) Check() error {
 	if err := o.validate(m.Parts.NumNodes); err != nil {
 		return err
 	}
-	if err := m.Parts.CheckRows(cache.KindOf(o.Cache)); err != nil {
+	if err := m.Parts.checkRows(cache.KindOf(o.Cache)); err != nil {
 		return err
 	}
 	if err := checkTypes(m); err != nil {
@@ -217,7 +217,7 @@ func (s *Schema) newSampler(o *Options, weights []*sample.Weights, times []*samp
 		of := sample.Relation{Source: r.Source, Target: r.Target, Indptr: r.Indptr}
 		r.Neighbors.SetIndices(&of)
 		if r.Neighbors.OnDisk() {
-			of.Adjacency = InPieces(r.Neighbors.Adjacency(scratch), s.atOnce)
+			of.Adjacency = inPieces(r.Neighbors.Adjacency(scratch), s.atOnce)
 		}
 		g.Relations = append(g.Relations, of)
 	}

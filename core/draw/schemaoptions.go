@@ -91,7 +91,7 @@ func (a schemaOptions) validate() error {
 	}
 	s.Subgraph = o.Subgraph
 	if s.Subgraph == sample.Bidirectional {
-		s.reverse = s.Reverses()
+		s.reverse = s.reverses()
 	}
 	if o.Links == nil {
 		if err := a.findRuns(); err != nil {

@@ -96,9 +96,9 @@ func (p *Parts) Choose(aggregate string) error {
 	return nil
 }
 
-// CheckRows returns an error for rows on disk whose numbers exceed 32 bits, or the rows of a plan. Rows of types are
+// checkRows returns an error for rows on disk whose numbers exceed 32 bits, or the rows of a plan. Rows of types are
 // numbered consecutively.
-func (p *Parts) CheckRows(kind cache.Kind) error {
+func (p *Parts) checkRows(kind cache.Kind) error {
 	read := slices.ContainsFunc(p.Tensors, func(t Tensor) bool { return t.OnDisk != nil && !t.ByEdge })
 	if read && p.NumNodes > cache.MaxRows {
 		return fmt.Errorf("%w: the graph has %d nodes, expected at most %d where rows are read from a store",

@@ -24,10 +24,10 @@ func (o *Options) Complete(d *sizing.Demand) {
 // reversed is the prefix that PyG gives to the name of a reverse relation.
 const reversed = "rev_"
 
-// Reverses finds the reverse of each relation, like PyG's to_bidirectional: the one named after it, "rev_x" for "x" and
+// reverses finds the reverse of each relation, like PyG's to_bidirectional: the one named after it, "rev_x" for "x" and
 // conversely; else itself, if its edges begin and end at the same type; else the only one in the opposite direction;
 // else none, -1.
-func (s *Schema) Reverses() []int {
+func (s *Schema) reverses() []int {
 	of := make([]int, len(s.Relations))
 	for i := range s.Relations {
 		r := &s.Relations[i]

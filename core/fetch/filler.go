@@ -54,7 +54,7 @@ type Filler struct {
 
 	// Of a batch whose rows training changes, until Forget: the stored rows of all tables, and their memory. Tables that
 	// training changes have them in the batch, whose tensors the consumer may drop earlier. Other tables on disk have
-	// copies of the rows that stay (KeepRow): the consumer may write to its tensors, and Fill widens narrow rows.
+	// copies of the rows that stay: the consumer may write to its tensors, and Fill widens narrow rows.
 	Tensors [][]byte
 	kept    []mem.Buffer // of tables that training changes
 	copies  []mem.Buffer // of the other tables

@@ -21,7 +21,7 @@ func NewTurnstile(first int64) *Turnstile {
 	return t
 }
 
-// Enter waits until every batch before i has left. It returns errStopped if i must not enter any more.
+// Enter waits until every batch before i has left. It returns draw.ErrStopped if i must not enter any more.
 func (t *Turnstile) Enter(i int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"freshgo/core/internal/reuse"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 )
@@ -99,10 +100,10 @@ func (o *Pruned) lay(budget *mem.Budget, h hops) error {
 	o.Graph = sample.Subgraph{
 		Nodes: take[int64](a, nodes), Ptr: take[int64](a, h.nodesTo(layers-1)+1),
 		Pos: take[int64](a, edges), Row: take[uint32](a, edges),
-		NodesPerHop: zeros(o.Graph.NodesPerHop, layers+1), EdgesPerHop: zeros(o.Graph.EdgesPerHop, layers),
+		NodesPerHop: reuse.Zeros(o.Graph.NodesPerHop, layers+1), EdgesPerHop: reuse.Zeros(o.Graph.EdgesPerHop, layers),
 	}
 	o.Degree, o.Kept, o.Loaded = take[int32](a, nodes), take[int32](a, nodes), take[int32](a, nodes)
-	o.Levels, o.Layers = zeros(o.Levels, layers), zeros(o.Layers, layers)
+	o.Levels, o.Layers = reuse.Zeros(o.Levels, layers), reuse.Zeros(o.Layers, layers)
 	for l := range layers {
 		rows, drawn := h.nodesTo(layers-l), h.edgesTo(layers-l-1)
 		level, layer := &o.Levels[l], &o.Layers[l]
@@ -115,15 +116,6 @@ func (o *Pruned) lay(budget *mem.Budget, h hops) error {
 	}
 	o.PlainNodes, o.PlainEdges = nodes, edges
 	return nil
-}
-
-// zeros returns n zeros, in the memory of old where it has the room.
-func zeros[T any](old []T, n int) []T {
-	if cap(old) < n {
-		return make([]T, n)
-	}
-	clear(old[:n])
-	return old[:n]
 }
 
 // PrunedBytes returns the memory of a Pruner and a Pruned for batches up to these sizes in each hop.

@@ -107,7 +107,7 @@ func (b *Batch) Merged() *sample.Subgraph { return b.merged }
 func (b *Batch) mergeNodes() {
 	g, w, n := b.drawn, &b.whole, len(b.drawn.Nodes)
 	b.flat, b.place, b.types = reuse.Slice(b.flat, n), reuse.Slice(b.place, n), reuse.Slice(b.types, n)
-	w.Nodes, w.NodesPerHop = reuse.Slice(w.Nodes, n), zeros(w.NodesPerHop, b.hops+1)
+	w.Nodes, w.NodesPerHop = reuse.Slice(w.Nodes, n), reuse.Zeros(w.NodesPerHop, b.hops+1)
 	from := append(b.next[:0], b.plain.nodes...) // the first node of each type in the current hop
 	v := int32(0)
 	for hop := range b.hops + 1 {
@@ -128,9 +128,9 @@ func (b *Batch) mergeNodes() {
 func (b *Batch) mergeEdges() {
 	g, w := b.drawn, &b.whole
 	w.Row, w.Pos = reuse.Slice(w.Row, len(g.Row)), reuse.Slice(w.Pos, len(g.Row))
-	w.EdgesPerHop = zeros(w.EdgesPerHop, b.hops)
+	w.EdgesPerHop = reuse.Zeros(w.EdgesPerHop, b.hops)
 	inner := len(g.Nodes) - int(w.NodesPerHop[b.hops])
-	w.Ptr = zeros(w.Ptr, inner+1)
+	w.Ptr = reuse.Zeros(w.Ptr, inner+1)
 	for i, r := range b.shape.Relations {
 		for hop := range b.hops {
 			w.EdgesPerHop[hop] += g.EdgesPerHop[i*b.hops+hop]
@@ -177,7 +177,7 @@ func (b *Batch) Decide(numSeeds int64, lookup Lookup) error {
 func (b *Batch) arrange(l int, typ []int32) {
 	t, level, targets := &b.Tables[l], &b.out.Levels[l], b.out.Layers[l].NumDst
 	types := b.shape.Types()
-	t.First, t.Targets = zeros(t.First, types+1), zeros(t.Targets, types)
+	t.First, t.Targets = reuse.Zeros(t.First, types+1), reuse.Zeros(t.Targets, types)
 	if b.shape.Single() {
 		t.Level, t.First[1], t.Targets[0] = *level, int64(len(level.Nodes)), targets
 		return

@@ -101,7 +101,7 @@ func sortedEdges(edges []flatEdge) []flatEdge {
 	return slices.SortedFunc(slices.Values(edges), func(a, b flatEdge) int { return cmp.Compare(a.position, b.position) })
 }
 
-// hopsOf are the nodes of a hop of a flat batch, type after type.
+// hopOf returns the nodes of a hop of a flat batch, type after type.
 func hopOf(s *Shape, g *sample.Subgraph, hop int) (nodes []int64) {
 	var at layout
 	at.setNodes(s, g)

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"freshgo/core/internal/asm"
+	"freshgo/core/internal/reuse"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 )
@@ -86,7 +87,7 @@ func (p *Pruner) lay(g *sample.Subgraph, h hops) error {
 	inner, leaves := h.nodesTo(layers-1), h.nodes[layers]
 	p.rank, p.leaves = take[uint32](a, inner+leaves), take[int32](a, leaves)
 	p.needed, p.id, p.places = take[byte](a, inner), take[int32](a, inner), take[place](a, inner+1)
-	p.rows = zeros(p.rows, layers)
+	p.rows = reuse.Zeros(p.rows, layers)
 	for l := 1; l <= layers; l++ {
 		p.rows[l-1] = newCSR2(g, take[int64](a, h.nodesTo(layers-l)))
 	}

@@ -38,7 +38,7 @@ func (b *Batch) splitNodes() {
 	from, to := &b.out.Graph, &b.part
 	n := len(from.Nodes)
 	b.number, b.of, b.leftTypes = reuse.Slice(b.number, n), reuse.Slice(b.of, n), reuse.Slice(b.leftTypes, n)
-	to.Nodes, to.NodesPerHop = reuse.Slice(to.Nodes, n), zeros(to.NodesPerHop, b.shape.Types()*(b.hops+1))
+	to.Nodes, to.NodesPerHop = reuse.Slice(to.Nodes, n), reuse.Zeros(to.NodesPerHop, b.shape.Types()*(b.hops+1))
 	first := 0
 	for hop, count := range from.NodesPerHop {
 		for k := range int(count) {
@@ -67,7 +67,7 @@ func (b *Batch) splitNodes() {
 func (b *Batch) splitEdges() {
 	from, to := &b.out.Graph, &b.part
 	to.Ptr, to.Row, to.Pos = to.Ptr[:0], to.Row[:0], to.Pos[:0]
-	to.EdgesPerHop = zeros(to.EdgesPerHop, len(b.shape.Relations)*b.hops)
+	to.EdgesPerHop = reuse.Zeros(to.EdgesPerHop, len(b.shape.Relations)*b.hops)
 	b.left.setNodes(&b.shape, to)
 	b.edge = reuse.Slice(b.edge, len(from.Row))
 	b.next = append(b.next[:0], from.Ptr[:len(from.Ptr)-1]...)
@@ -96,7 +96,7 @@ func (b *Batch) splitEdges() {
 
 // listLoaded lists the nodes whose features are read.
 func (b *Batch) listLoaded() {
-	b.reads = zeros(b.reads, len(b.number))
+	b.reads = reuse.Zeros(b.reads, len(b.number))
 	for _, n := range b.out.Loaded {
 		b.reads[b.number[n]] = true
 	}
@@ -198,7 +198,7 @@ func (b *Batch) Degrees() (degrees, loops []int32, ok bool) {
 
 func (b *Batch) countLoops() []int32 {
 	g := b.drawn
-	b.loops = zeros(b.loops, len(b.out.Graph.Nodes))
+	b.loops = reuse.Zeros(b.loops, len(b.out.Graph.Nodes))
 	none := true
 	for at, node := range b.out.Kept {
 		if int(node) >= len(g.Ptr)-1 {

@@ -3,8 +3,8 @@ package links
 import (
 	"context"
 	"math"
-	"slices"
 
+	"freshgo/core/internal/reuse"
 	"freshgo/core/mem"
 	"freshgo/core/sample"
 )
@@ -93,7 +93,7 @@ func (e *everyEdge) position(link int64) int64 {
 func (e *everyEdge) ends(
 	ctx context.Context, edges *sample.Relation, links []int64, positions *[]int64, sources, targets []int64,
 ) error {
-	at := slices.Grow((*positions)[:0], len(links))[:len(links)]
+	at := reuse.Slice(*positions, len(links))
 	*positions = at
 	for i, link := range links {
 		at[i] = e.position(link)

@@ -18,7 +18,7 @@ import (
 	"freshgo/core/sample"
 )
 
-// Options are the links and what is drawn for them. Tags are as those of loader.Options.
+// Options are the links and what is drawn for them. A tag is the name of the option for callers.
 type Options struct {
 	// Sources and Targets are the nodes of each link, by ids within their types; nil: every edge of the relation, in
 	// the user's order (see EveryEdgeBytes). The caller's memory until Close.

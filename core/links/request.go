@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"freshgo/core/internal/reuse"
 	"freshgo/core/sample"
 )
 
@@ -33,7 +34,7 @@ func (k *Links) Request(
 	if k.negatives != nil {
 		negatives = int(k.Options.NumNegatives(int64(n)))
 	}
-	p.Ends = slices.Grow(p.Ends[:0], 2*(n+negatives))[:k.Options.NumEnds(int64(n))]
+	p.Ends = reuse.Slice(p.Ends, 2*(n+negatives))[:k.Options.NumEnds(int64(n))]
 	sources, targets := p.Ends[:n], p.Ends[len(p.Ends)-n-negatives:]
 	if k.every != nil {
 		if err := k.every.ends(ctx, edges, links, &p.positions, sources, targets[:n]); err != nil {
@@ -48,7 +49,7 @@ func (k *Links) Request(
 	if negatives > 0 {
 		drawn := p.Ends[n : n+negatives]
 		if k.Options.Triplets {
-			p.sources = slices.Grow(p.sources[:0], negatives)[:negatives]
+			p.sources = reuse.Slice(p.sources, negatives)
 			for j := range p.sources {
 				if p.sources[j] = sources[j/(negatives/n)]; k.disjoint {
 					p.sources[j] = sources[j%n]
@@ -98,7 +99,7 @@ func (k *Links) draw(
 	if !k.timed() {
 		return k.negatives.Draw(ctx, edges, key, sources, targets)
 	}
-	p.times = slices.Grow(p.times[:0], len(targets))[:len(targets)]
+	p.times = reuse.Slice(p.times, len(targets))
 	for j := range p.times {
 		p.times[j] = times[j%len(times)]
 	}
@@ -178,8 +179,7 @@ func (p *Places) unique(r *sample.Request, numNodes int64) {
 		}
 		return
 	}
-	p.local = slices.Grow(p.local[:0], int(numNodes))[:numNodes]
-	clear(p.local)
+	p.local = reuse.Zeros(p.local, int(numNodes))
 	for _, v := range p.Ends {
 		p.local[v] = 1
 	}

@@ -33,8 +33,8 @@ func newGate(budget *mem.Budget, limit, first int64) *gate {
 	return g
 }
 
-// acquire waits for batch i's turn and for n bytes. It returns errStopped after shutdown, and a *mem.BudgetError where
-// no consumption can make room for n bytes.
+// acquire waits for batch i's turn and for n bytes. It returns draw.ErrStopped after shutdown, and a *mem.BudgetError
+// where no consumption can make room for n bytes.
 func (g *gate) acquire(i, n int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -68,8 +68,7 @@ func (p *preparer) prepare() (int64, *batch.Batch, error) {
 func (p *preparer) takeWhole(g *sample.Subgraph) error {
 	p.drawn.Take(g)
 	return p.loader.draw.Compute(p.epoch.ctx, func() {
-		p.drawn.BatchRows.Fill(p.drawn.CachedTypes, g.Nodes,
-			&p.drawn.TypeOffsets)
+		p.drawn.BatchRows.Fill(p.drawn.CachedTypes, g.Nodes, &p.drawn.TypeOffsets)
 		p.drawn.Padding.Pad(&p.drawn)
 	})
 }

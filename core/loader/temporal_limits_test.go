@@ -2,8 +2,6 @@ package loader
 
 import (
 	"context"
-	"math"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -216,24 +214,5 @@ func TestWrongTimesOfTypes(t *testing.T) {
 		_, err := Open(context.Background(), g, o, mem.NewAllocator())
 		require.ErrorIs(t, err, draw.ErrOption)
 		require.ErrorContains(t, err, message)
-	}
-}
-
-func TestFirsts(t *testing.T) {
-	var f draw.NodeIndex
-	rng := rand.New(rand.NewPCG(5, 5))
-	for _, n := range []int{0, 1, 2, 3, 100, 5000, 7} {
-		f.Begin(n)
-		seen := map[int64]int32{}
-		for i := range int32(n) {
-			node := rng.Int64N(int64(n)) * (math.MaxUint32 / int64(n))
-			want, found := seen[node]
-			if !found {
-				want, seen[node] = i, i
-			}
-			first, again := f.Add(node, i)
-			require.Equal(t, want, first)
-			require.Equal(t, found, again)
-		}
 	}
 }

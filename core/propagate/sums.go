@@ -177,7 +177,7 @@ type adder struct {
 	result  *spill   // where they go; nil: they stay, or
 	emitter *emitter // writes them with the other columns of their rows
 
-	out    []byte // results: rows of outStride bytes from outFirst on, these columns at outAt
+	out    []byte // results: rows of stride bytes from row first on, these columns at offset
 	first  int64
 	stride int64
 	offset int64

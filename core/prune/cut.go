@@ -3,9 +3,9 @@ package prune
 import (
 	"context"
 	"iter"
-	"slices"
 
 	"freshgo/core/history"
+	"freshgo/core/internal/reuse"
 	"freshgo/core/sample"
 )
 
@@ -132,7 +132,7 @@ func (c *Cut) Build(drawn *sample.Subgraph) (left *sample.Subgraph, places []int
 		return drawn, nil
 	}
 	c.Batch.Build()
-	c.places = slices.Grow(c.places[:0], len(drawn.Nodes))[:len(drawn.Nodes)]
+	c.places = reuse.Slice(c.places, len(drawn.Nodes))
 	c.Batch.Places(c.places)
 	return c.Batch.Graph(), c.places
 }
@@ -192,7 +192,7 @@ func (c *Cut) Estimate(cost func(node int64) float32) error {
 	c.saves = c.saves[:0]
 	for l := range d.layers {
 		o := &d.layers[l]
-		o.Saves = slices.Grow(o.Saves[:0], len(o.Nodes))[:len(o.Nodes)]
+		o.Saves = reuse.Slice(o.Saves, len(o.Nodes))
 		c.saves = append(c.saves, o.Saves)
 	}
 	return c.Batch.Saves(cost, c.saves)

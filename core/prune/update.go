@@ -3,9 +3,9 @@ package prune
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"freshgo/core/history"
+	"freshgo/core/internal/reuse"
 )
 
 // Norms are the gradient norms of a hidden layer of a batch: of computed rows and of hits, in the order of the level
@@ -50,7 +50,7 @@ func (h *Pruner) Update(ctx context.Context, i, rowBytes int64, norms []Norms) (
 	if err := h.turns.awaitPruned(ctx, i); err != nil {
 		return nil, err
 	}
-	h.admitted = slices.Grow(h.admitted[:0], len(d.layers))[:len(d.layers)]
+	h.admitted = reuse.Slice(h.admitted, len(d.layers))
 	err := h.decided.state.Update(i, d.layers, h.admitted)
 	h.decided.forget(i)
 	h.turns.done(i)

@@ -35,8 +35,8 @@ const (
 	endCapability
 )
 
-// AllCapabilities returns the single capabilities, in order.
-func AllCapabilities() (all []Capability) {
+// allCapabilities returns the single capabilities, in order.
+func allCapabilities() (all []Capability) {
 	for c := Capability(1); c < endCapability; c <<= 1 {
 		all = append(all, c)
 	}
@@ -59,7 +59,7 @@ var options = map[Capability]string{
 
 func (c Capability) String() string {
 	var names []string
-	for _, one := range AllCapabilities() {
+	for _, one := range allCapabilities() {
 		if c.Has(one) {
 			names = append(names, options[one])
 		}

@@ -257,7 +257,7 @@ func TestCapabilities(t *testing.T) {
 	g := newTimedGraph(300, explore.Seed(t, 5))
 	times := g.timeForms(t)["narrow"]
 	for _, k := range kinds {
-		for _, c := range AllCapabilities() {
+		for _, c := range allCapabilities() {
 			one := ofKind(g, k, times)
 			if !one.ask(c, times) {
 				continue
@@ -291,7 +291,7 @@ func TestCapabilities(t *testing.T) {
 // TestRefusalsSayWhatToUse: an option that no sampler has beside another one's option is refused with a reason.
 func TestRefusalsSayWhatToUse(t *testing.T) {
 	for _, k := range kinds {
-		for _, one := range AllCapabilities() {
+		for _, one := range allCapabilities() {
 			if k.For == 0 || k.Key != "" || k.Can.Has(one) || one == CanMetapaths { // which are of walks
 				continue
 			}
@@ -303,8 +303,8 @@ func TestRefusalsSayWhatToUse(t *testing.T) {
 
 func TestCapabilitiesThatGoTogether(t *testing.T) {
 	for _, pair := range apart {
-		for _, one := range AllCapabilities() {
-			for _, other := range AllCapabilities() {
+		for _, one := range allCapabilities() {
+			for _, other := range allCapabilities() {
 				if one&pair.one == 0 || other&pair.other == 0 {
 					continue
 				}
@@ -316,7 +316,7 @@ func TestCapabilitiesThatGoTogether(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range AllCapabilities() {
+	for _, c := range allCapabilities() {
 		require.NotEmpty(t, c.String())
 		require.True(t, slices.ContainsFunc(kinds, func(k *Kind) bool { return k.Can.Has(c) }), "%v: nobody can", c)
 	}

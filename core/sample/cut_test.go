@@ -81,7 +81,7 @@ func (w cutWorker) SampleTimed(ctx context.Context, key Key, seeds [][]int64, ti
 func (s *Sampler) flat(seeds [][]int64) (all []int64) {
 	for t, of := range seeds {
 		for _, v := range of {
-			all = append(all, s.First()[t]+v)
+			all = append(all, s.first[t]+v)
 		}
 	}
 	return all

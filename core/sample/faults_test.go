@@ -81,7 +81,7 @@ func TestBadSeeds(t *testing.T) {
 	for _, g := range testForms(500, 3) {
 		cfg := Config{Fanouts: g.fanouts([]int64{3, 3}, nil)}
 		w := newTypesWorker(t, g.form(0), cfg, true, 2)
-		first := w.sampler.First()
+		first := w.sampler.first
 		total := first[len(first)-1]
 		for _, bad := range []int64{-1, total, math.MinInt64, math.MaxInt64} {
 			out := Subgraph{Nodes: []int64{42}}

@@ -26,7 +26,7 @@ func TestMixedSeeds(t *testing.T) {
 			{Fanouts: fanouts([]int64{5, 3}, nil), Sampler: &Labor{BatchDependency: 1}},
 		} {
 			w := newTypesWorker(t, g.form(form), cfg, true, 2)
-			require.Equal(t, first, w.sampler.First())
+			require.Equal(t, first, w.sampler.first)
 			for batch := range uint64(4) {
 				var flat Subgraph
 				require.NoError(t, w.Draw(context.Background(), Key{Batch: batch}, Request{Seeds: mixed}, &flat))

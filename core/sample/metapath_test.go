@@ -46,19 +46,7 @@ func referenceMetapath(g *testTypes, path []int, w Walk, key Key, hop int, v, k 
 			}
 		}
 	}
-	for node, n := range times {
-		edges = append(edges, referenceEdge{source: node, weight: float32(n)})
-	}
-	slices.SortFunc(edges, func(a, b referenceEdge) int {
-		if a.weight != b.weight {
-			return int(b.weight - a.weight)
-		}
-		return int(a.source - b.source)
-	})
-	if k != All {
-		edges = edges[:min(int(k), len(edges))]
-	}
-	return edges
+	return mostVisited(times, k)
 }
 
 // referencePaths draws a batch whose metapath numbers the nodes of its source type.
@@ -301,7 +289,7 @@ func TestGoldenMetapaths(t *testing.T) {
 	for name, cfg := range pathConfigs() {
 		t.Run(name, func(t *testing.T) {
 			w := newTypesWorker(t, g.form(0), cfg, true, 2)
-			first := w.sampler.First()[g.relations[cfg.Metapaths[0].Path[0]].target]
+			first := w.sampler.first[g.relations[cfg.Metapaths[0].Path[0]].target]
 			var sub Subgraph
 			require.NoError(t, w.Draw(context.Background(), Key{1, 2, 3},
 				Request{Seeds: []int64{first + 5, first + 3, first + 11, first + 19, first + 3}}, &sub))
@@ -382,7 +370,7 @@ func TestMetapathsStayWithinWorkerBytes(t *testing.T) {
 				s, err := New(g.form(form), cfg)
 				require.NoError(t, err)
 				first := newTypesWorker(t, g.form(form), cfg, true, 1)
-				from := s.First()[g.relations[cfg.Metapaths[0].Path[0]].target]
+				from := s.first[g.relations[cfg.Metapaths[0].Path[0]].target]
 				request := Request{Seeds: []int64{from, from + 1, from + 2, from + 3, from + 4, from + 5, from + 6}}
 				var sub Subgraph
 				require.NoError(t, first.Draw(context.Background(), Key{}, request, &sub))

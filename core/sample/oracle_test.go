@@ -153,6 +153,11 @@ func referenceWalks(indptr, indices []int64, w Walk, key Key, hop int, v, k int6
 			times[at]++
 		}
 	}
+	return mostVisited(times, k)
+}
+
+// mostVisited returns the k nodes with the most visits, or all, of equal numbers the lower ones first.
+func mostVisited(times map[int64]int, k int64) (edges []referenceEdge) {
 	for node, n := range times {
 		edges = append(edges, referenceEdge{source: node, weight: float32(n)})
 	}
@@ -162,7 +167,7 @@ func referenceWalks(indptr, indices []int64, w Walk, key Key, hop int, v, k int6
 		}
 		return int(a.source - b.source)
 	})
-	if k != -1 {
+	if k != All {
 		edges = edges[:min(int(k), len(edges))]
 	}
 	return edges

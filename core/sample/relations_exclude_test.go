@@ -38,7 +38,7 @@ func TestExcludedEdgesOfTreesWithTypes(t *testing.T) {
 		}
 		leftTimes = append(leftTimes, kept)
 	}
-	first := newTypesWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.First()
+	first := newTypesWorker(t, g.form(0), Config{Fanouts: fanouts([]int64{1}, nil)}, true, 1).sampler.first
 	var flat, at []int64
 	for typ, of := range seeds {
 		for i, v := range of {

@@ -160,7 +160,7 @@ func TestFlatTrees(t *testing.T) {
 	times := heteroTimes(g)
 	cfg := Config{Fanouts: fanouts([]int64{5, 3}, nil), Temporal: g.temporal(t, times, 0, Temporal{})}
 	w := newTypesWorker(t, g.form(0), cfg, true, 2)
-	first := w.sampler.First()
+	first := w.sampler.first
 	request := Request{Seeds: []int64{first[4] + 3, 97, first[1] + 4, 1, first[1] + 5, 97},
 		Times: []int64{1, 2, 3, 4, 5, 6}}
 	seeds, seedTimes := [][]int64{{97, 1, 97}, {4, 5}, nil, nil, {3}}, []int64{2, 4, 6, 3, 5, 1}

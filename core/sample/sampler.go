@@ -127,7 +127,7 @@ type Config struct {
 
 // Sampler is a validated Graph and Config. It is immutable and safe for concurrent use.
 type Sampler struct {
-	first     []int64 // see First
+	first     []int64 // of each type the global number of its first node, and the number of all nodes
 	relations []relation
 	groups    [][]int // for each node type, the relations that number its nodes, in order
 	moved     []bool  // by node type: whether nodes may move while edges are drawn from them
@@ -273,10 +273,6 @@ func (s *Sampler) checkFanouts(relation int, fanouts []int64) error {
 	}
 	return nil
 }
-
-// First returns the global number of the first node of each type, and the total number of nodes: node v of type t has
-// the number First[t]+v. In a homogeneous graph these are the node ids.
-func (s *Sampler) First() []int64 { return slices.Clone(s.first) }
 
 // Relation returns the edges that are drawn along.
 func (s *Sampler) Relation(i int) *Relation { return &s.relations[i].Relation }

@@ -1,9 +1,9 @@
 package sample
 
-// Subgraph is one batch. The nodes of all types have one numbering (see Sampler.First), so caches, plans and histories
-// need not know types. Every list of nodes has the nodes of the first type, then the nodes of the second, and so on;
-// every list of edges is in the order of the relations; only the counts by hop are by type. With one node type and one
-// relation this is a batch of a homogeneous graph.
+// Subgraph is one batch. The nodes of all types have one numbering, the global one, in which the nodes of a type follow
+// those of the type before it, so caches, plans and histories need not know types. Every list of nodes has the nodes of
+// the first type, then the nodes of the second, and so on; every list of edges is in the order of the relations; only
+// the counts by hop are by type. With one node type and one relation this is a batch of a homogeneous graph.
 //
 // Its slices are views of the Worker that made it, valid until that Worker's next Sample or Close. Local ids count
 // within a node type. Every list is in the order of the hops.
@@ -87,7 +87,8 @@ func (w *Worker) splitSeeds(r *Request) ([][]int64, error) {
 	return f.seeds, nil
 }
 
-// TypeOf returns the type of the node with this global number, which must exist; first is as in Sampler.First.
+// TypeOf returns the type of the node with this global number, which must exist. first has for each type the number of
+// its first node, and then the number of all nodes.
 func TypeOf(first []int64, v int64) int {
 	lo, hi := 0, len(first)-1
 	for lo < hi { // the first type that ends behind v

@@ -34,7 +34,7 @@ const minGroupEdges = 4096
 
 // Request holds the seeds of a batch, and the edges that it excludes.
 type Request struct {
-	Seeds []int64 // global numbers of nodes, of all types, in any order; see Sampler.First
+	Seeds []int64 // global numbers of nodes, of all types, in any order
 	Times []int64 // with Temporal, by seed, else nil
 	// Exclude lists for each relation the edges that are not drawn although their targets are seeds, with all copies: ids
 	// within their types, by target, then by source. Empty: none.

@@ -25,8 +25,8 @@ const (
 	prefetched = 256
 )
 
-// PackBytes returns the memory of a pack, and its size in the file up to a chunk and some per cent of gaps.
-func PackBytes(rows, rowBytes int) int64 { return int64(rows) * (posBytes + int64(rowBytes)) }
+// packBytes returns the memory of a pack, and its size in the file up to a chunk and some per cent of gaps.
+func packBytes(rows, rowBytes int) int64 { return int64(rows) * (posBytes + int64(rowBytes)) }
 
 // Pack is a bag of rows, each with a position. It is filled by Add and AddRows, then sealed, then read. All methods are
 // safe for concurrent use.
@@ -69,7 +69,7 @@ func (p *Pool) NewPack(count, rowBytes int) (*Pack, error) {
 		panic(fmt.Sprintf("scratch: a pack of %d rows of %d bytes", count, rowBytes))
 	}
 	k := &Pack{pool: p, rows: int32(count), rowBytes: rowBytes}
-	block, inMemory := p.alloc(PackBytes(count, rowBytes), true)
+	block, inMemory := p.alloc(packBytes(count, rowBytes), true)
 	if inMemory == nil {
 		k.block = block
 		if err := p.enter(k); err != nil {

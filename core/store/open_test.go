@@ -296,7 +296,6 @@ func TestHostileIDs(t *testing.T) {
 	require.Zero(t, budget.Used())
 }
 
-// TestChecksumBudgetAndCancelOfLoads: what fails leaves no memory behind.
 func TestFailedLoadsLeaveNothing(t *testing.T) {
 	path := sampleStore(t)
 	s := mustOpen(t, path)

@@ -143,8 +143,7 @@ func keepConstant(f *fetch.Filler, tensors [][]byte, staying bitset.Set) {
 
 // staying returns the cold positions whose rows enter slots or go to packs.
 func (w *Batch) staying(f *fetch.Filler) bitset.Set {
-	w.stays = reuse.Slice(w.stays, int(bitset.Words(int64(len(f.Drawn.BatchRows.Rows)))))
-	clear(w.stays)
+	w.stays = reuse.Zeros(w.stays, int(bitset.Words(int64(len(f.Drawn.BatchRows.Rows)))))
 	for _, in := range f.Step.In {
 		w.stays.Add(int64(in.Pos))
 	}

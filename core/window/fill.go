@@ -67,8 +67,7 @@ func (w *Batch) read(f *fetch.Filler, tensors [][]byte) error {
 // readPacks copies the rows of a batch's packs into its tensors. If a pack fails, its rows are read from the store.
 func (w *Batch) readPacks(f *fetch.Filler, tensors [][]byte) error {
 	k, rows := &f.Lookup, len(f.Drawn.BatchRows.Rows)
-	k.Delivered = reuse.Slice(k.Delivered, len(f.Features.Columns)*rows)
-	clear(k.Delivered)
+	k.Delivered = reuse.Zeros(k.Delivered, len(f.Features.Columns)*rows)
 	w.lacks.Store(false)
 	w.takeFromHand(f, tensors)
 	for _, packs := range w.super.packsFor(w.number) {

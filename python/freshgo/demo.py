@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from freshgo._args.size import format_size
-from freshgo._plots.canvas import new_figure
+from freshgo._plots.canvas import new_figure, open_frame
 from freshgo._plots.stats import draw_cache, draw_memory, draw_time, text
 from freshgo.convert import convert
 from freshgo.errors import BudgetError, LibraryError
@@ -198,7 +198,7 @@ def draw(disk: Run, memory: Run, path: Path) -> None:
     loss.plot(memory.losses, color="0.75", linewidth=5, label=f"in memory: test accuracy {memory.accuracy:.1%}")
     loss.plot(disk.losses, color="C0", linewidth=1, label=f"out of core: test accuracy {disk.accuracy:.1%}")
     loss.set(title="the same batches, the same losses", xlabel="batch", ylabel="training loss", ylim=(0, None))
-    loss.spines[["top", "right"]].set_visible(False)
+    open_frame(loss)
     loss.legend(frameon=False)
     draw_time(times, disk.stats)
     draw_cache(rows, disk.stats)

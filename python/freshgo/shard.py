@@ -22,8 +22,7 @@ from freshgo._args.progress import Progress, finish, progress_of
 from freshgo._args.size import parse_size
 from freshgo._args.types import UNNAMED, EdgeType
 from freshgo._args.urls import place_of
-from freshgo._native.loader import Loader as NativeLoader
-from freshgo._native.options import loader_options
+from freshgo._native.loader import stored_rows
 from freshgo._row_exchange.division import NAME, DividedNodes, Division, Rows, ranges
 from freshgo._row_exchange.rows import as_bytes
 from freshgo._sources.opening import Opening
@@ -177,20 +176,8 @@ def _batches(store: Store, node_type: str, first: int, end: int, rows: int) -> I
     counts = store._contents.types.num_nodes
     before = sum(list(counts.values())[: list(counts).index(node_type)])
     for begin in range(first, end, _CHUNK_NODES):
-        options = loader_options(
-            seeds=torch.arange(before + begin, before + min(end, begin + _CHUNK_NODES)),
-            batch_size=rows,
-            prefetch=2,
-            cache="none",
-            feature_cache=0,
-            neighbor_cache=0,
-            feature_dtype="stored",
-            checksums=True,
-        )
-        with contextlib.closing(NativeLoader(store._contents.native, options)) as loader:
-            loader.start(0, 0)
-            while (batch := loader.next()) is not None:
-                yield batch.tensors
+        seeds = torch.arange(before + begin, before + min(end, begin + _CHUNK_NODES))
+        yield from stored_rows(store._contents.native, seeds, rows, checksums=True)
 
 
 def _by_type(store: Store, scores: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:

@@ -9,3 +9,10 @@ func Slice[T any](s []T, n int) []T {
 	}
 	return s[:n]
 }
+
+// Zeros returns a slice of n zeros, of s where it is long enough.
+func Zeros[T any](s []T, n int) []T {
+	s = Slice(s, n)
+	clear(s)
+	return s
+}

@@ -1,4 +1,4 @@
-"""Names that there are, and suggestions for misspelled ones."""
+"""Values and names as messages show them, and suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ def did_you_mean(word: object, known: Iterable[object]) -> str:
 def listed(names: Iterable[object]) -> str:
     """Return names as a message lists them."""
     return ", ".join(map(repr, names)) or "none at all"
+
+
+def shortened(value: object) -> str:
+    """Return the repr of a value, or its class and the beginning where that is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{type(value).__name__} {text[:60]}..."
 
 
 def among(word: object, names: Iterable[object]) -> str:

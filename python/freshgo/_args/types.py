@@ -15,7 +15,7 @@ from torch import Tensor
 
 from freshgo._args import checks
 from freshgo._args.arrays import tensor_digest
-from freshgo._args.hints import among, did_you_mean, listed
+from freshgo._args.hints import among, did_you_mean, listed, shortened
 from freshgo.errors import DTypeError, FreshgoError, InvalidArgumentError
 
 T = TypeVar("T")
@@ -136,7 +136,7 @@ class Types:
             example = self.node_types[0]
             raise DTypeError(
                 f"input_nodes must be a node type such as {example!r}, a pair such as ({example!r}, ids), or a mapping "
-                f"from node types to ids, for the node types {listed(self.node_types)}; got {_short(value)}"
+                f"from node types to ids, for the node types {listed(self.node_types)}; got {shortened(value)}"
             )
         for node_type in given:
             if node_type not in self.num_nodes:
@@ -275,8 +275,3 @@ def _nodes(node_type: str, value: object, count: int, split: Callable[[str, str]
 
 def _is_are(names: Sequence[object]) -> str:
     return "is" if len(names) == 1 else "are"
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{type(value).__name__} {text[:60]}..."

@@ -17,8 +17,7 @@ from freshgo._data.source import Source
 from freshgo._device.rows import PLACE, Part, parts_of
 from freshgo._native import loader as native_loader
 from freshgo._native.header import AUTO
-from freshgo._native.loader import Loader as NativeLoader
-from freshgo._native.options import LoaderOptions, loader_options
+from freshgo._native.options import LoaderOptions
 from freshgo.errors import InvalidArgumentError
 from freshgo.policies import Resolved
 
@@ -154,22 +153,6 @@ def hottest_bytes(scores: Tensor, parts: list[Part], n_bytes: int) -> Tensor:
 def read_rows(source: Source, ids: Tensor, options: LoaderOptions) -> Iterator[dict[str, Tensor]]:
     """The rows of ``ids`` of every node-level tensor, in their order, some at a time."""
     rows = max(1, _CHUNK_BYTES // max(1, *(part.width for part in parts_of(source))))
-    alone = loader_options(  # without hops
-        seeds=ids,
-        batch_size=rows,
-        prefetch=2,
-        cache="none",
-        feature_cache=0,
-        neighbor_cache=0,
-        feature_dtype="stored",
-        io=options["io"],
-        checksums=options["checksums"],
-        aggregate=options.get("aggregate"),
-    )
-    loader = NativeLoader(source.native, alone)
-    try:
-        loader.start(0, 0)
-        while (batch := loader.next()) is not None:
-            yield {name: batch.tensors[name] for name in source.row_bytes}
-    finally:
-        loader.close()
+    more = {name: options.get(name) for name in ("io", "checksums", "aggregate")}
+    for tensors in native_loader.stored_rows(source.native, ids, rows, **more):
+        yield {name: tensors[name] for name in source.row_bytes}

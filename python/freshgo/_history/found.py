@@ -15,7 +15,7 @@ from torch import fx, nn
 
 from freshgo._args.types import Layout, Row
 from freshgo._history.layer_forms import by_relation
-from freshgo._traced.levels import CONSTANT, EDGES, ENDS, OTHER, ROWS, level, mapped
+from freshgo._traced.levels import CONSTANT, EDGES, ENDS, OTHER, ROWS, level, mapped, nodes_in
 from freshgo._traced.recording import Traced, UntraceableError, call_model, refused, trace_model
 from freshgo._traced.rowwise import name_of
 from freshgo._traced.sample import Given, Sample, counts, random_ends, random_rows
@@ -178,7 +178,7 @@ class _Chain:
                 f"{called} is given rows of sources and of targets: give it one tensor, history makes the pair",
                 _line(node),
             )
-        if typed != isinstance(second, dict) or not all(level(of).kind == ENDS for of in _nodes_in(second)):
+        if typed != isinstance(second, dict) or not all(level(of).kind == ENDS for of in nodes_in(second)):
             raise refused(f"{called} is not called as layer(h, edge_index, ...)", _line(node))
         if not typed and isinstance(first, fx.Node) and level(first).of:
             raise refused(
@@ -186,7 +186,7 @@ class _Chain:
                 "dicts of rows and edges of all types, as HeteroConv, HGTConv or what to_hetero makes of one layer",
                 _line(node),
             )
-        rows = [of for of in _nodes_in(values) if self._of.get(of)]
+        rows = [of for of in nodes_in(values) if self._of.get(of)]
         self._check(rows, number - 1, f"{called} reads rows", _line(node))
         self._found.append(module)
         self._of[node] = frozenset([number])
@@ -216,12 +216,6 @@ class _Chain:
                 waiting += node.all_input_nodes
         several: Iterator[fx.Node] = (node for node in self._nodes if node in behind and len(self._of[node]) > 1)
         return next(several, None)
-
-
-def _nodes_in(value: Any) -> list[fx.Node]:
-    found: list[fx.Node] = []
-    mapped(value, found.append)
-    return found
 
 
 def _line(node: fx.Node) -> Any:

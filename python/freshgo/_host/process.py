@@ -34,10 +34,7 @@ _lock = threading.RLock()  # a loader may be collected while another is opened
 
 
 def _forget_in_child() -> None:
-    """A child that kept the connection would keep the server."""
     global _served, _lock
-    if _served is not None:
-        _served.connection.close()
     _served, _lock = None, threading.RLock()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from socket import SHUT_RDWR
@@ -41,18 +40,6 @@ class StepPart:
     """The tensor with the nodes of the rows."""
 
 
-_tables: weakref.WeakSet[ServedTable] = weakref.WeakSet()
-
-
-def _forget_in_child() -> None:
-    """A child that kept the connections would keep its parent alive for the server."""
-    for table in list(_tables):
-        table._connection.close()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)
-
-
 class ServedTable:
     """A native table whose methods ask the server and wait for its answer."""
 
@@ -65,7 +52,6 @@ class ServedTable:
         self._token, self._closing, self._process = token, closing, os.getpid()
         self._lock, self._num_requests, self.closed = threading.RLock(), 0, False
         self._connection = wire.connected(server)
-        _tables.add(self)
 
     @property
     def pointer(self) -> str:

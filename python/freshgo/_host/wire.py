@@ -12,6 +12,7 @@ import os
 import pickle
 import socket
 import struct
+import weakref
 from typing import Any
 
 from freshgo.errors import ServerError
@@ -25,6 +26,18 @@ Sent = tuple[int, list[tuple[Any, ...]]]
 """A batch as it is sent: the number of its seeds, and the members of a place in shared memory for each tensor."""
 
 
+_connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """A child that kept the connections would keep its parent alive for the server, and the server for its parent."""
+    for connection in list(_connections):
+        connection.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
 def listening() -> tuple[socket.socket, str]:
     """Return a socket that accepts connections, and its name, which nobody can guess."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -35,7 +48,7 @@ def listening() -> tuple[socket.socket, str]:
 
 
 def connected(name: str) -> socket.socket:
-    """Return a connection to the socket of this name.
+    """Return a connection to the socket of this name. Forked children do not have it.
 
     Raises:
         ServerError: there is none, or it belongs to somebody else.
@@ -49,6 +62,7 @@ def connected(name: str) -> socket.socket:
     if not ours(connection):
         connection.close()
         raise ServerError("the process that serves this loader belongs to another user")
+    _connections.add(connection)
     return connection
 
 

@@ -55,15 +55,6 @@ def _close_loaders() -> None:
                 loader.close()
 
 
-def _forget_in_child() -> None:
-    """A child that kept the connections would keep its parent alive for the server."""
-    for loader in list(_loaders):
-        loader._connection.close()
-
-
-os.register_at_fork(after_in_child=_forget_in_child)
-
-
 class SharedLoader:
     """Batches of one rank, made by the process that serves all ranks of the host.
 

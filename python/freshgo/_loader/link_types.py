@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from freshgo._args.hints import among, listed
+from freshgo._args.hints import among, listed, shortened
 from freshgo._args.types import UNNAMED, EdgeType, Types, reverse_names
 from freshgo.errors import DTypeError, InvalidArgumentError
 
@@ -27,7 +27,7 @@ def split(value: object) -> tuple[tuple[str, ...] | None, Any]:
         if len(value) != 2 or not is_type(value[0]):
             raise DTypeError(
                 "edge_label_index must be edges, an edge type such as ('user', 'rates', 'item'), or both as "
-                f"(edge type, edges), got {_short(value)}"
+                f"(edge type, edges), got {shortened(value)}"
             )
         return tuple(value[0]), value[1]
     return None, value
@@ -91,8 +91,3 @@ def reverse(value: object, of: EdgeType, types: Types) -> EdgeType:
         f"edge type that leads back, or give True; from {target!r} to {source!r} lead {listed(back)}, the graph has "
         f"{listed(types.edge_types)}"
     )
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{type(value).__name__} {text[:60]}..."

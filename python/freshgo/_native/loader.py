@@ -9,7 +9,7 @@ import atexit
 import contextlib
 import ctypes
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -20,7 +20,7 @@ from freshgo._native import abi, dlpack, header
 from freshgo._native.graph import Graph, source_handles
 from freshgo._native.handle import POLL_MS, Handle, run_job
 from freshgo._native.history import HistoryCalls
-from freshgo._native.options import LoaderOptions, filled, pointer_to, raw_options
+from freshgo._native.options import LoaderOptions, filled, loader_options, pointer_to, raw_options
 from freshgo._native.store import Store
 from freshgo.errors import FreshgoError
 
@@ -226,6 +226,17 @@ def hotness(source: Store | Graph, num_nodes: int, options: LoaderOptions) -> to
     raw = raw_options(options)
     run_job("fg_hotness", *source_handles(source), ctypes.byref(raw), pointer_to(out, ctypes.c_float), num_nodes)
     return out
+
+
+def stored_rows(
+    source: Store | Graph, ids: torch.Tensor, rows: int, **options: Any
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield the rows of nodes as they are stored, in the order of ``ids``, ``rows`` at a time, and keep none."""
+    alone = {"prefetch": 2, "cache": "none", "feature_cache": 0, "neighbor_cache": 0, "feature_dtype": "stored"}
+    with contextlib.closing(Loader(source, loader_options(seeds=ids, batch_size=rows, **alone, **options))) as loader:
+        loader.start(0, 0)
+        while (batch := loader.next()) is not None:
+            yield batch.tensors
 
 
 def simulate(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from freshgo._native.table import Table
 from freshgo._nn.initial import blocks
+from freshgo._staging.workplace import sync
 from freshgo.errors import ClosedError, InvalidArgumentError
 
 _PIECE = 1 << 17
@@ -171,7 +171,7 @@ class TableFile:
             raise
         self.path.rename(before)
         wider.rename(self.path)
-        _sync(self.path.parent)
+        sync(self.path.parent)
         self.table = self.table.reopened(self.path)  # whoever opened the old table until now was refused
         shutil.rmtree(before)
         self._describe()
@@ -221,11 +221,3 @@ def mended(path: Path, open_table: Callable[[Path], Any]) -> Any:
 def _beside(path: Path) -> tuple[Path, Path]:
     """Return where a table with rows of another form is written, and where the old one waits until that is in place."""
     return path.with_name(f".{path.name}.wider"), path.with_name(f".{path.name}.before")
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

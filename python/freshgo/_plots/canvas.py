@@ -1,4 +1,4 @@
-"""An empty figure of matplotlib, which is optional."""
+"""An empty figure of matplotlib, which is optional, and the frame of its axes."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def new_figure(**options: Any) -> Any:
         return Shown(layout="constrained", **options)
     except ImportError as error:
         raise LibraryError(f"pictures need matplotlib ({error}): pip install 'freshgo[plot]'") from None
+
+
+def open_frame(axes: Any) -> None:
+    """Leave the upper and the right side of the frame away."""
+    axes.spines[["top", "right"]].set_visible(False)

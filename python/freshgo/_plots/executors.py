@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from freshgo._plots.canvas import new_figure
+from freshgo._plots.canvas import new_figure, open_frame
 
 _COLORS = {"sampling": "C0", "training": "C2", "standing in": "C1"}
 
@@ -26,7 +26,7 @@ def figure(spans: Sequence[tuple[int, str, float, float]], stats: dict[str, Any]
     axes.margins(x=0.01)
     axes.set(title=_title(stats), xlabel="seconds since the first of these")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_frame(axes)
     return result
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from freshgo._plots.canvas import new_figure
+from freshgo._plots.canvas import new_figure, open_frame
 
 _MIB = 2**20
 
@@ -21,7 +21,7 @@ def figure(stats: dict[str, Any]) -> Any:
     if "error" in axes:
         draw_error(axes["error"], stats["error"])
     for one in axes.values():
-        one.spines[["top", "right"]].set_visible(False)
+        open_frame(one)
     return result
 
 

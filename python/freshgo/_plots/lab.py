@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Sized
 from typing import Any, Protocol
 
-from freshgo._plots.canvas import new_figure
+from freshgo._plots.canvas import new_figure, open_frame
 
 
 class Simulated(Protocol):
@@ -51,7 +51,7 @@ def figure(curves: list[Curve], sizes: list[int], num_nodes: int, unique: int) -
     for axes in (hits, reads):
         axes.set(xlabel=f"cache, % of {num_nodes:,} nodes", ylim=(0, None))
         axes.grid(color="0.92")
-        axes.spines[["top", "right"]].set_visible(False)
+        open_frame(axes)
     _legend(reads, curves)
     result.suptitle(f"{accesses:,} accesses to {unique:,} rows in {len(curves[0][1][0].reads_per_batch):,} batches")
     return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from freshgo._plots.canvas import new_figure
+from freshgo._plots.canvas import new_figure, open_frame
 from freshgo._plots.table import by_size
 
 _MIB = 2**20
@@ -72,7 +72,7 @@ def draw_memory(axes: Any, plan: Planned) -> None:
     axes.invert_yaxis()
     axes.margins(x=0.18)
     axes.set(title="the memory is divided into", xlabel="MiB")
-    _bare(axes)
+    open_frame(axes)
 
 
 def draw_seconds(axes: Any, options: _Options) -> None:
@@ -134,7 +134,7 @@ def draw_windows(axes: Any, plan: Planned) -> None:
     axes.set(title=title, xlabel="batch", ylabel="seconds")
     axes.margins(y=0.2)  # for the legend
     axes.legend(frameon=False, ncols=2, loc="upper right")
-    _bare(axes)
+    open_frame(axes)
 
 
 def _bars(axes: Any, options: _Options, parts: list[tuple[list[float], list[str]]], form: str) -> None:
@@ -146,8 +146,4 @@ def _bars(axes: Any, options: _Options, parts: list[tuple[list[float], list[str]
     axes.bar_label(bars, [" " + form.format(n) for n in left])
     axes.invert_yaxis()
     axes.margins(x=0.18)
-    _bare(axes)
-
-
-def _bare(axes: Any) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
+    open_frame(axes)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from freshgo._args.size import format_size
-from freshgo._plots.canvas import new_figure
+from freshgo._plots.canvas import new_figure, open_frame
 from freshgo._plots.table import html_table, html_title
 
 _STAGES = {
@@ -114,7 +114,7 @@ def draw_epochs(
     axes.set(title=title, ylabel=unit, xlabel="epoch")
     if limits:
         axes.set_ylim(*limits)
-    _bare(axes)
+    open_frame(axes)
 
 
 def _found_share(epoch: dict[str, Any]) -> float:
@@ -130,7 +130,7 @@ def draw_time(axes: Any, stats: dict[str, Any]) -> None:
     axes.invert_yaxis()
     axes.margins(x=0.2)
     axes.set(title="where time went", xlabel="seconds, summed over threads")
-    _bare(axes)
+    open_frame(axes)
 
 
 def draw_cache(axes: Any, stats: dict[str, Any]) -> None:
@@ -147,7 +147,7 @@ def draw_cache(axes: Any, stats: dict[str, Any]) -> None:
         bottom += share
     axes.set(title=f"rows: {stats['rows']:,}", ylim=(0, 1), yticks=[], xticks=[])
     axes.set_xlabel(f"{format_size(stats['bytes_read'])} read\n{stats['requests']:,} requests, {stats['engine']}")
-    _bare(axes)
+    open_frame(axes)
 
 
 def draw_memory(axes: Any, stats: dict[str, Any]) -> None:
@@ -164,8 +164,4 @@ def draw_memory(axes: Any, stats: dict[str, Any]) -> None:
     axes.invert_yaxis()
     axes.margins(x=0.15)
     axes.set(title="memory, at most", xlabel="MiB")
-    _bare(axes)
-
-
-def _bare(axes: Any) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
+    open_frame(axes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from freshgo._plots.canvas import new_figure
+from freshgo._plots.canvas import new_figure, open_frame
 
 _LABELS = {
     "sampling": "samples a window",
@@ -49,5 +49,5 @@ def timeline(plan: Timed) -> Any:
     else:
         title = "nothing was planned"
     axes.set(title=title, xlabel="seconds since the loader was opened")
-    axes.spines[["top", "right"]].set_visible(False)
+    open_frame(axes)
     return result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import Any
 
@@ -13,8 +12,8 @@ from torch_geometric.data import FeatureStore, TensorAttr
 
 from freshgo._args.checks import shown
 from freshgo._args.hints import only
+from freshgo._remote.reader import Reader
 from freshgo.errors import DTypeError, InvalidArgumentError
-from freshgo.loader import Loader
 from freshgo.store import Store
 
 
@@ -28,8 +27,7 @@ class StoreFeatures(FeatureStore):  # type: ignore[misc]  # PyG has no type hint
     def __init__(self, store: Store, options: dict[str, Any]) -> None:
         super().__init__()
         self.store, self._options = store, options
-        self._loader: Loader | None = None
-        self._lock = threading.Lock()
+        self._reader = Reader(store, [], options)
         self._sampled: dict[int, tuple[Any, Any]] = {}
 
     def get_all_tensor_attrs(self) -> list[Any]:
@@ -42,10 +40,7 @@ class StoreFeatures(FeatureStore):  # type: ignore[misc]  # PyG has no type hint
 
     def close(self) -> None:
         """Close what reads rows; the store stays open."""
-        with self._lock:
-            if self._loader is not None:
-                self._loader.close()
-                self._loader = None
+        self._reader.close()
 
     def keep(self, nodes: Tensor, rows: Any) -> None:
         """Remember the rows that came with sampled nodes, for as long as the tensor of nodes lives."""
@@ -90,14 +85,9 @@ class StoreFeatures(FeatureStore):  # type: ignore[misc]  # PyG has no type hint
         if not ids.numel():
             nodes = self._nodes(of)
             return {name: torch.empty((0, *info.shape[1:]), dtype=info.dtype) for name, info in nodes.tensors.items()}
-        with self._lock:
-            if self._loader is None:
-                types = {name: None for name, of_type in self.store._contents.nodes.items() if of_type.num_nodes}
-                inputs = None if not self.store.node_types else types
-                self._loader = Loader(self.store, [], inputs, **self._options)
-            loader = self._loader
-        batch = loader.sample(ids if not self.store.node_types else {of: ids})
-        return batch[of] if self.store.node_types else batch
+        if not self.store.node_types:
+            return self._reader.sample(ids)
+        return self._reader.sample({of: ids})[of]
 
     def _get_tensor_size(self, attr: Any) -> tuple[int, ...] | None:
         owner = self.store[attr.group_name] if isinstance(attr.group_name, tuple) else self._nodes(attr.group_name)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, SamplerOutput
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from freshgo._remote.features import StoreFeatures
+from freshgo._remote.reader import Reader
 from freshgo.errors import InvalidArgumentError
-from freshgo.loader import Loader
 from freshgo.store import Store
 
 
@@ -20,8 +19,7 @@ class StoreSampler(BaseSampler):  # type: ignore[misc]  # PyG has no type hints
 
     def __init__(self, features: StoreFeatures, num_neighbors: Any, options: dict[str, Any]) -> None:
         self._features, self._num_neighbors, self._options = features, num_neighbors, options
-        self._lock = threading.Lock()
-        self._loader: Loader | None = None
+        self._reader = Reader(features.store, num_neighbors, options)
 
     @property
     def _store(self) -> Store:
@@ -47,19 +45,10 @@ class StoreSampler(BaseSampler):  # type: ignore[misc]  # PyG has no type hints
 
     def close(self) -> None:
         """Close what draws; the store stays open."""
-        with self._lock:
-            if self._loader is not None:
-                self._loader.close()
-                self._loader = None
+        self._reader.close()
 
     def _sample(self, seed: Any, seed_time: Any = None, **kwargs: Any) -> Any:
-        with self._lock:
-            if self._loader is None:
-                types = {name: None for name, of in self._store._contents.nodes.items() if of.num_nodes}
-                inputs = None if not self._store.node_types else types
-                self._loader = Loader(self._store, self._num_neighbors, inputs, **self._options)
-            loader = self._loader
-        batch = loader.sample(seed, seed_time)
+        batch = self._reader.sample(seed, seed_time)
         return self._typed(batch) if self._store.node_types else self._plain(batch)
 
     def _plain(self, batch: Any) -> Any:

@@ -59,6 +59,13 @@ def mapped(value: Any, change: Callable[[Any], Any], kind: type = fx.Node) -> An
     return value
 
 
+def nodes_in(value: Any) -> list[fx.Node]:
+    """The operations in an argument, in its order."""
+    found: list[fx.Node] = []
+    mapped(value, found.append)
+    return found
+
+
 def tensors(value: Any) -> Iterator[Tensor]:
     """The tensors in a value."""
     found: list[Tensor] = []

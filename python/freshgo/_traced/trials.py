@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from freshgo._traced.levels import COUNT, EDGES, ROWS, STACKED, level, mapped, tensors
+from freshgo._traced.levels import COUNT, EDGES, ROWS, STACKED, level, mapped, nodes_in, tensors
 from freshgo._traced.recording import Traced, compute, refused
 from freshgo._traced.rowwise import name_of
 from freshgo._traced.sample import Sample
@@ -89,16 +89,10 @@ def check_same(traced: Traced, returned: Any, found: Any) -> None:
     Raises:
         UntraceableError: it does not.
     """
-    want = tensors([node.meta["value"] for node in _nodes(found)])
+    want = tensors([node.meta["value"] for node in nodes_in(found)])
     if any(not equal(a, b) for a, b in zip(tensors(returned), want, strict=True)):
         raise refused(
             "the model returns other rows when it is called than when it is traced: it is random, it "
             "changes a tensor in place that it reads later, or it has hooks",
             None,
         )
-
-
-def _nodes(value: Any) -> list[fx.Node]:
-    found: list[fx.Node] = []
-    mapped(value, found.append)
-    return found

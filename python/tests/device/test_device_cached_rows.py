@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import left
 import numpy as np
 import pytest
 import torch
-from device_fakes import LateStreams, take_the_place_of_cuda
+from device_fakes import ROW, LateStreams, in_place_of_cuda
 from graphs import Form, Graph, random_graph
 from oracle import assert_batches_equal
 
@@ -20,20 +19,12 @@ from freshgo._device import row_cache
 
 CPU = torch.device("cpu")
 GIVEN: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 64, "shuffle": True, "seed": 3}
-WIDTH = 115
-"""The bytes of a row of all tensors of the nodes of a graph with one node type."""
 
 
-@pytest.fixture(autouse=True)
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A loader that is asked for CUDA takes streams over memory of the host."""
-    yield from take_the_place_of_cuda(monkeypatch)
+fake = in_place_of_cuda()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def nothing_left() -> Iterator[None]:
-    with left.nothing_left():
-        yield
+nothing_left = left.fixture("module")
 
 
 def check(data: Any, room: str, inputs: Any, **more: Any) -> dict[str, Any]:
@@ -57,8 +48,8 @@ def test_cached_rows_are_not_sent(form: Form, where: str, cache: str) -> None:
     assert 0 < stats["held"] < stats["rows"]
     if form.several:
         return
-    assert stats["device_cache_rows"] == 40_000 // WIDTH
-    assert stats["device_cache_bytes"] == WIDTH * stats["device_cache_rows"]
+    assert stats["device_cache_rows"] == 40_000 // ROW
+    assert stats["device_cache_bytes"] == ROW * stats["device_cache_rows"]
     sent = sum(copy.numel() for copy in LateStreams.last.copies if copy.dim() == 2 and copy.dtype == torch.float32)
     assert sent <= 24 * (stats["rows"] - stats["held"])  # a repeated seed is sent once
     # The hottest rows take more than their share.
@@ -74,7 +65,7 @@ def test_rows_are_held_as_they_are_stored(
 ) -> None:
     with freshgo.convert(graph, tmp_path / "graph", dtype={"x": stored}, progress=False) as store:
         stats = check(store, "20kB", "train", feature_dtype=feature_dtype, memory="32MiB", feature_cache="50kB")
-        held = WIDTH - 96 + width
+        held = ROW - 96 + width
         assert stats["device_cache_rows"] == 20_000 // held
         assert stats["device_cache_bytes"] == held * stats["device_cache_rows"]
         assert 0 < stats["held"] < stats["rows"]
@@ -109,7 +100,7 @@ def test_a_cache_with_room_for_everything() -> None:
 def test_the_ranking_is_that_of_the_cache(graph: dict[str, Any]) -> None:
     scores = torch.zeros(3000)
     scores[100:140] = 1.0
-    with Loader(graph, **GIVEN, input_nodes="train", cache=scores, device="cuda", device_cache=20 * WIDTH) as loader:
+    with Loader(graph, **GIVEN, input_nodes="train", cache=scores, device="cuda", device_cache=20 * ROW) as loader:
         delivery: Any = loader._engine.delivery
         held = delivery._cache.row_of_node
         assert held[100:120].tolist() == list(range(20))  # of equal scores, the lower ids

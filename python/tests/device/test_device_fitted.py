@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import left
 import pytest
 import torch
-from device_fakes import LateStreams, take_the_place_of_cuda
+from device_fakes import MARGIN_OF_32, ROW, LateStreams, in_place_of_cuda, leave_room
 from graphs import Form
 from oracle import assert_batches_equal, assert_equal
 
@@ -22,26 +21,12 @@ from freshgo.errors import BudgetError
 CPU = torch.device("cpu")
 REAL = device_streams.CudaStreams
 GIVEN: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 16, "shuffle": True, "seed": 3}
-ROW = 115
-"""The bytes of a row of all tensors of the nodes of a graph with one node type."""
 
 
-@pytest.fixture(autouse=True)
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A loader that is asked for CUDA takes streams over memory of the host, of a device with 32 rows as the margin."""
-    monkeypatch.setattr(LateStreams, "total", 32 * 32 * ROW)
-    yield from take_the_place_of_cuda(monkeypatch)
+fake = in_place_of_cuda(total=MARGIN_OF_32)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def nothing_left() -> Iterator[None]:
-    with left.nothing_left():
-        yield
-
-
-def room(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Leave the device room for a cache of ``count`` rows."""
-    monkeypatch.setattr(LateStreams, "left", 2 * (count + 32) * ROW)
+nothing_left = left.fixture("module")
 
 
 def same_epochs(plain: Any, moved: Any, epochs: int = 2) -> None:
@@ -51,7 +36,7 @@ def same_epochs(plain: Any, moved: Any, epochs: int = 2) -> None:
 
 @pytest.mark.parametrize("where", ["memory", "store"])
 def test_the_cache_comes_after_the_first_steps(form: Form, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    room(monkeypatch, 700)
+    leave_room(monkeypatch, 700)
     data = form.data if where == "memory" else form.path
     given = {**GIVEN, "batch_size": 8, "input_nodes": form.inputs("train"), "memory": "32MiB", "feature_cache": "50kB"}
     with Loader(data, **given) as plain, Loader(data, **given, device="cuda") as moved:
@@ -90,7 +75,7 @@ def test_what_is_left_on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_of_a_short_epoch_the_next_one_has_it(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    room(monkeypatch, 5000)
+    leave_room(monkeypatch, 5000)
     given = {**GIVEN, "batch_size": 16, "input_nodes": range(20 * 16)}
     with Loader(graph, **given) as plain, Loader(graph, **given, device="cuda") as moved:
         same_epochs(plain, moved, 1)
@@ -101,7 +86,7 @@ def test_of_a_short_epoch_the_next_one_has_it(graph: dict[str, Any], monkeypatch
 
 
 def test_few_batches_are_not_worth_it(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    room(monkeypatch, 5000)
+    leave_room(monkeypatch, 5000)
     with Loader(graph, **GIVEN, input_nodes=range(16), device="cuda") as loader:
         for epoch in range(fitting.STEPS + 1):
             assert loader.stats()["openings"] == 1, epoch
@@ -113,7 +98,7 @@ def test_few_batches_are_not_worth_it(graph: dict[str, Any], monkeypatch: pytest
 def test_a_cache_of_less_than_a_hundredth_is_none(
     graph: dict[str, Any], left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room(monkeypatch, left)
+    leave_room(monkeypatch, left)
     with Loader(graph, **GIVEN, device="cuda") as loader:
         list(loader)
         list(loader)
@@ -141,7 +126,7 @@ def test_two_loaders_take_one_half_after_the_other(graph: dict[str, Any], monkey
 def test_where_memory_ends_the_next_epoch_takes_less(
     graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    room(monkeypatch, 1000)
+    leave_room(monkeypatch, 1000)
     with Loader(graph, **GIVEN) as plain, Loader(graph, **GIVEN, device="cuda") as moved:
         same_epochs(plain, moved, 1)
         monkeypatch.setattr(LateStreams, "failed", 1)  # a step of the model
@@ -161,7 +146,7 @@ def test_where_memory_ends_the_next_epoch_takes_less(
 
 
 def test_out_of_memory_names_the_cache(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    room(monkeypatch, 1000)
+    leave_room(monkeypatch, 1000)
     copy = LateStreams.copy
     full = [False]
 
@@ -188,7 +173,7 @@ def test_out_of_memory_names_the_cache(graph: dict[str, Any], monkeypatch: pytes
 
 def test_what_does_not_fit_is_halved(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The device has less in one piece than it says."""
-    room(monkeypatch, 1000)
+    leave_room(monkeypatch, 1000)
     fill = row_cache.DeviceCache.fill
     tried: list[int] = []
 
@@ -210,7 +195,7 @@ def test_memory_of_the_host_that_is_too_small(
     graph: dict[str, Any], where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is for batches first."""
-    room(monkeypatch, 1000)
+    leave_room(monkeypatch, 1000)
 
     def small(*given: Any, **more: Any) -> Any:
         raise BudgetError("memory is too small", 1)
@@ -237,14 +222,14 @@ def test_memory_of_the_host_that_is_too_small(
     ids=str,
 )
 def test_where_there_is_none(store_path: Any, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    room(monkeypatch, 1000)
+    leave_room(monkeypatch, 1000)
     monkeypatch.setattr(fitting, "Fitting", None)
     with Loader(store_path, **{**GIVEN, "input_nodes": "train", "device": "cuda", **more}) as loader:
         assert next(iter(loader)).x.size(0) > 0
 
 
 def test_graphs_without_rows(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    room(monkeypatch, 1000)
+    leave_room(monkeypatch, 1000)
     for own in ({}, {"place": torch.zeros(3000)}):
         data = {"num_nodes": 3000, "edge_index": graph["edge_index"], **own}
         with Loader(data, **GIVEN, device="cuda") as loader:
@@ -270,7 +255,7 @@ def test_graphs_without_rows(graph: dict[str, Any], monkeypatch: pytest.MonkeyPa
     ids=str,
 )
 def test_every_kind_of_batch(store_path: Any, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    room(monkeypatch, 700)
+    leave_room(monkeypatch, 700)
     given = {**GIVEN, "input_nodes": "train", **more}
     plain_given = {name: value for name, value in given.items() if name != "memory"}
     with Loader(store_path, **plain_given) as plain, Loader(store_path, **given, device="cuda") as moved:
@@ -279,7 +264,7 @@ def test_every_kind_of_batch(store_path: Any, more: dict[str, Any], monkeypatch:
 
 
 def test_links(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    room(monkeypatch, 700)
+    leave_room(monkeypatch, 700)
     links = torch.randint(0, 3000, (2, 1000))
     given = {**GIVEN, "edge_label_index": links, "neg_sampling": "binary"}
     with LinkLoader(graph, **given) as plain, LinkLoader(graph, **given, device="cuda") as moved:
@@ -288,7 +273,7 @@ def test_links(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_state_goes_on_whatever_the_cache_is(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    room(monkeypatch, 700)
+    leave_room(monkeypatch, 700)
     with Loader(graph, **GIVEN) as plain, Loader(graph, **GIVEN, device="cuda") as moved:
         iterator = iter(moved)
         for _ in range(fitting.STEPS + 5):

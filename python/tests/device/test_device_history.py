@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import left
 import pytest
 import torch
-from device_fakes import LateStreams, take_the_place_of_cuda
+from device_fakes import MARGIN_OF_32, LateStreams, in_place_of_cuda, leave_room
 from graphs import Graph, random_graph
 from test_device_loader import contents, levels, same, train_by_hand
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,21 +21,12 @@ from freshgo._loader.openings import Openings
 from freshgo._native.options import Settings
 
 GIVEN: dict[str, Any] = {"num_neighbors": [4, 3], "batch_size": 64, "shuffle": True, "seed": 3}
-ROW = 115
-"""The bytes of a row of all tensors of the nodes of a graph with one node type."""
 
 
-@pytest.fixture(autouse=True)
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A loader that is asked for CUDA takes streams over memory of the host, of a device with 32 rows as the margin."""
-    monkeypatch.setattr(LateStreams, "total", 32 * 32 * ROW)
-    yield from take_the_place_of_cuda(monkeypatch)
+fake = in_place_of_cuda(total=MARGIN_OF_32)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def nothing_left() -> Iterator[None]:
-    with left.nothing_left():
-        yield
+nothing_left = left.fixture("module")
 
 
 def trained(data: Any, epochs: int = 3, train: Any = train_by_hand, **given: Any) -> tuple[list[Any], dict[str, Any]]:
@@ -120,18 +110,13 @@ def test_rows_that_nobody_reads_are_zeros(graph: dict[str, Any], tmp_path: Path,
     assert 0 < stats["held"] < stats["rows"]
 
 
-def room_for(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Leave the device room for a cache of ``count`` rows."""
-    monkeypatch.setattr(LateStreams, "left", 2 * (count + 32) * ROW)
-
-
 @pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize("batch_size", [8, 64])
 def test_a_history_goes_on_where_the_device_takes_rows(
     graph: dict[str, Any], batch_size: int, outside: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the first epoch, or where that is short before another one; the buffer is the loader's or of the device."""
-    room_for(monkeypatch, 700)
+    leave_room(monkeypatch, 700)
     given = {"input_nodes": "train", "batch_size": batch_size}
     want, plain = trained(graph, **given)
     if outside:
@@ -144,7 +129,7 @@ def test_a_history_goes_on_where_the_device_takes_rows(
 
 
 def test_a_bound_of_the_age_goes_on_too(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    room_for(monkeypatch, 700)
+    leave_room(monkeypatch, 700)
 
     def bounded(history: History, batch: Any) -> None:
         train_by_hand(history, batch)
@@ -160,7 +145,7 @@ def test_a_bound_of_the_age_goes_on_too(graph: dict[str, Any], monkeypatch: pyte
 def test_where_memory_would_change_what_is_pruned_the_device_holds_nothing(
     graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room_for(monkeypatch, 700)
+    leave_room(monkeypatch, 700)
     want, _ = trained(graph, input_nodes="train")
     lag, change = entries._lag, Openings.change
     calls, changed = [], []
@@ -184,7 +169,7 @@ def test_where_memory_would_change_what_is_pruned_the_device_holds_nothing(
 
 def test_the_buffer_comes_first(graph: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a history begins late, the cache leaves it its memory all the same."""
-    room_for(monkeypatch, 700)
+    leave_room(monkeypatch, 700)
     monkeypatch.setattr(Settings, "outside", True)
     history = History(memory="1MiB", policy="gradient", keep="rows", start=3.0)
     room, seen = fitting.Fitting._room, []

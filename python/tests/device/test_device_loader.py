@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import left
 import pytest
 import torch
-from device_fakes import LateStreams, take_the_place_of_cuda, until
+from device_fakes import LateStreams, in_place_of_cuda, until
 from torch import Tensor
 
 from freshgo import Loader, errors
@@ -20,15 +19,10 @@ from freshgo.history import History
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    yield from take_the_place_of_cuda(monkeypatch)
+fake = in_place_of_cuda(autouse=False)
 
 
-@pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    with left.nothing_left():
-        yield
+nothing_left = left.fixture()
 
 
 def options(**more: Any) -> dict[str, Any]:

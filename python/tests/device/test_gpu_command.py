@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -11,24 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scripts
 
-HERE = Path(__file__).resolve().parents[3] / "bench" / "gpu"
+HERE = scripts.ROOT / "bench" / "gpu"
 
 
 @pytest.fixture(scope="module")
 def command() -> Any:
     """A function that imports a module of the command."""
-    if not HERE.is_dir():
-        pytest.skip("the benchmarks are not beside the tests")
 
     def load(name: str) -> Any:
-        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module  # where dataclasses, and the other modules of the command, look for it
-        spec.loader.exec_module(module)
-        return module
+        return scripts.load(f"bench/gpu/{name}.py", register=True)
 
     before = set(sys.modules)
     yield load

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scripts
 import torch
 
 from freshgo import LinkLoader
@@ -43,14 +43,7 @@ def test_negatives_and_edges_of_ddi(real_graph: Any) -> None:
 
 @pytest.fixture(scope="module")
 def example() -> Any:
-    script = Path(__file__).resolve().parents[3] / "examples" / "links.py"
-    if not script.exists():
-        pytest.skip("the examples are not beside the tests")
-    spec = importlib.util.spec_from_file_location("links_example", script)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("examples/links.py")
 
 
 def test_the_example_learns(example: Any, real_graph: Any) -> None:

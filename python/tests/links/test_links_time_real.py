@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scripts
 from oracle import assert_equal
 
 import freshgo
 from freshgo import LinkLoader
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_nothing_from_the_future(real_graph: Any, tmp_path: Path) -> None:
@@ -52,14 +50,7 @@ def test_nothing_from_the_future(real_graph: Any, tmp_path: Path) -> None:
 
 def test_the_example_learns(real_graph: Any, tmp_path: Path) -> None:
     pytest.importorskip("torch_geometric")
-    script = ROOT / "examples" / "temporal_links.py"
-    if not script.exists():
-        pytest.skip("the examples are not beside the tests")
-    spec = importlib.util.spec_from_file_location("temporal_links", script)
-    assert spec is not None
-    assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    example = scripts.load("examples/temporal_links.py")
     short = ["--epochs", "1", "--batches", "12", "--batch-size", "256", "--test", "150"]
     options = [str(real_graph("sx-mathoverflow")), *short]
     results = example.main(options)

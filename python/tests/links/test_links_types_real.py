@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
+import scripts
 import torch
 
 from freshgo import LinkLoader, convert
@@ -16,21 +16,7 @@ pytest.importorskip("torch_geometric")
 
 @pytest.fixture(scope="module")
 def example() -> Any:
-    script = next(
-        (
-            p / "examples" / "links_hetero.py"
-            for p in Path(__file__).resolve().parents
-            if (p / "examples" / "links_hetero.py").exists()
-        ),
-        None,
-    )
-    if script is None:
-        pytest.skip("there is no examples/links_hetero.py above the tests")
-    spec = importlib.util.spec_from_file_location("links_hetero_example", script)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("examples/links_hetero.py")
 
 
 def test_memory_and_store_learn_alike(example: Any, real_graph: Any, tmp_path: Path) -> None:

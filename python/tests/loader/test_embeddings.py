@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import left
 import numpy as np
 import pytest
 import torch
 from graphs import num_nodes
-from left import nothing_left
 from table_training import (
     DIM,
     OPTIMISERS,
@@ -44,10 +44,7 @@ LOADERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    with nothing_left():
-        yield
+nothing_left = left.fixture()
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)

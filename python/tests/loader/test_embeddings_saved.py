@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import left
 import numpy as np
 import pytest
 import torch
-from left import nothing_left
 from table_training import OPTIONS, Sage, epochs, everything, in_memory, table, train
 from torch import Tensor
 
@@ -28,11 +28,7 @@ from freshgo.errors import (
     StoreNotFoundError,
 )
 
-
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    with nothing_left():
-        yield
+nothing_left = left.fixture()
 
 
 def test_a_training_goes_on_from_what_was_saved(store: Any, tmp_path: Path) -> None:

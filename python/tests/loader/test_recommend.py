@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scripts
 import torch
 from seeds import seed as seed_of
 
 pytest.importorskip("torch_geometric")
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "recommend.py"
-
 
 @pytest.fixture(scope="module")
 def recommend() -> Any:
-    spec = importlib.util.spec_from_file_location("recommend", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("examples/recommend.py")
 
 
 def communities(users: int, items: int, count: int, each: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

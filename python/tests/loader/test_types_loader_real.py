@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
+import scripts
 
 pytest.importorskip("torch_geometric")
 
 from freshgo import convert
 
-ROOT = Path(__file__).resolve().parents[3]
-
 
 @pytest.fixture(scope="module")
 def example() -> Any:
-    path = ROOT / "examples" / "hetero.py"
-    if not path.exists():
-        pytest.skip("the examples are not beside the tests")
-    spec = importlib.util.spec_from_file_location("hetero", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("examples/hetero.py")
 
 
 def test_rgcn_on_dblp(example: Any, real_graph: Any, tmp_path: Path) -> None:

@@ -38,10 +38,7 @@ DTYPES = [torch.bool, torch.uint8, torch.uint16, torch.uint32, torch.uint64, tor
           torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64]  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    with left.nothing_left():
-        yield
+nothing_left = left.fixture()
 
 
 @pytest.fixture(scope="module")

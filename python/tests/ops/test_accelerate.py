@@ -357,7 +357,7 @@ def test_hooks_and_foreign_inputs_take_pygs_way() -> None:
             torch.testing.assert_close(mine, expected)
 
 
-def test_heterogeneous_models() -> None:
+def papers_and_authors() -> tuple[dict[str, Tensor], dict[tuple[str, str, str], Tensor]]:
     torch.manual_seed(seed_of(0))
     x = {"paper": torch.randn(30, 6), "author": torch.randn(20, 6)}
     edges = {
@@ -365,6 +365,11 @@ def test_heterogeneous_models() -> None:
         ("paper", "cites", "paper"): torch.randint(30, (2, 90)),
         ("paper", "rev", "author"): torch.stack([torch.randint(30, (70,)), torch.randint(20, (70,))]),
     }
+    return x, edges
+
+
+def test_heterogeneous_models() -> None:
+    x, edges = papers_and_authors()
     kinds: list[Callable[[], Any]] = [
         lambda: pyg.SAGEConv((-1, -1), 5),
         lambda: pyg.GATConv((-1, -1), 5, add_self_loops=False),
@@ -423,13 +428,7 @@ def test_relations_of_embeddings_take_pygs_way() -> None:
 
 def test_models_made_heterogeneous() -> None:
     """to_hetero: a layer for each kind of edge, none of them sorted, sources and targets of different numbers."""
-    torch.manual_seed(seed_of(0))
-    x = {"paper": torch.randn(30, 6), "author": torch.randn(20, 6)}
-    edges = {
-        ("author", "writes", "paper"): torch.stack([torch.randint(20, (80,)), torch.randint(30, (80,))]),
-        ("paper", "cites", "paper"): torch.randint(30, (2, 90)),
-        ("paper", "rev", "author"): torch.stack([torch.randint(30, (70,)), torch.randint(20, (70,))]),
-    }
+    x, edges = papers_and_authors()
     for kind in (pyg.GraphSAGE, pyg.GAT):
         options = {"add_self_loops": False} if kind is pyg.GAT else {}
         model = kind((-1, -1), 8, num_layers=2, out_channels=3, **options)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+import scripts
 import torch
 from seeds import seed as seed_of
 from torch import Tensor, nn
@@ -22,8 +21,6 @@ import torch_geometric.nn as pyg
 
 from freshgo._ops import conv
 from freshgo.nn import accelerate
-
-SCRIPT = Path(__file__).resolve().parents[3] / "bench" / "ops" / "launches.py"
 
 CALLS = {
     "SAGE": ({"fg_aggregate": 3}, {"fg_aggregate": 2}),
@@ -40,15 +37,9 @@ OPERATORS = {"SAGE": 34, "GCN": 38, "GIN": 54, "GAT": 39}
 """Operators of PyTorch beside them, the loss included. Those of PyG's layers: 71, 107, 72 and 209."""
 
 
-@pytest.mark.skipif(not SCRIPT.exists(), reason="the benchmarks are not beside the tests")
 @pytest.mark.parametrize("kind", CALLS)
 def test_launches_of_a_step(kind: str) -> None:
-    spec = importlib.util.spec_from_file_location("launches", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    launches: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(launches)
-    found = launches.counts(kind)
+    found = scripts.load("bench/ops/launches.py").counts(kind)
     ours = found["freshgo"]
     called = tuple({name: n for name, n in way.items() if name.startswith("fg_") and n} for way in ours)
     assert called == CALLS[kind]

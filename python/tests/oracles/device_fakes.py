@@ -291,11 +291,28 @@ class HostKernels:
             ctypes.memmove(g.out + i * g.row_bytes, source, g.row_bytes)
 
 
-def take_the_place_of_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give loaders that ask for CUDA streams over memory of the host, until the test ends."""
-    host = torch.device("cpu")
-    monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else host)
-    monkeypatch.setattr(streams, "CudaStreams", LateStreams)
-    monkeypatch.setattr(rows, "assembler", lambda device: LateStreams.last.assemble)
-    yield
-    LateStreams.last = None  # type: ignore[assignment]
+def in_place_of_cuda(*, total: int = 0, autouse: bool = True) -> Any:
+    """A fixture: loaders that ask for CUDA get streams over memory of the host, on a device of ``total`` bytes."""
+
+    @pytest.fixture(autouse=autouse)
+    def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        host = torch.device("cpu")
+        monkeypatch.setattr(delivery, "resolve", lambda device: None if device in (None, "cpu") else host)
+        monkeypatch.setattr(streams, "CudaStreams", LateStreams)
+        monkeypatch.setattr(rows, "assembler", lambda device: LateStreams.last.assemble)
+        monkeypatch.setattr(LateStreams, "total", total)
+        yield
+        LateStreams.last = None  # type: ignore[assignment]
+
+    return fake
+
+
+ROW = 115
+"""The bytes of a row of all tensors of the nodes of a graph with one node type."""
+MARGIN_OF_32 = 32 * 32 * ROW
+"""The bytes of a device whose margin beside a cache is 32 rows."""
+
+
+def leave_room(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Leave a device with a margin of 32 rows room for a cache of ``count`` rows."""
+    monkeypatch.setattr(LateStreams, "left", 2 * (count + 32) * ROW)

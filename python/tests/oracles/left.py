@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 from freshgo._native.process import counters
 
@@ -17,3 +20,14 @@ def nothing_left() -> Iterator[None]:
     yield
     gc.collect()
     assert counters() == before
+
+
+def fixture(scope: Any = "function") -> Any:
+    """A fixture that checks this around each test, or around all tests of a module."""
+
+    @pytest.fixture(autouse=True, scope=scope)
+    def check() -> Iterator[None]:
+        with nothing_left():
+            yield
+
+    return check

@@ -15,17 +15,19 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import warm
 from flat_options import grouped
 from torch.nn.parallel import DistributedDataParallel
 
-from freshgo import Loader, distributed
+from freshgo import LinkLoader, Loader, distributed
 
 if TYPE_CHECKING:
     import pytest
 
+NODES = 400
 PATIENCE = 120
 """Seconds after which a rank is taken to hang."""
 
@@ -143,9 +145,27 @@ def _tensors(values: dict[Any, Any]) -> dict[str, torch.Tensor]:
     return found
 
 
+def drawn_graph(rng: np.random.Generator, *, skewed: bool = False) -> dict[str, Any]:
+    """A graph with rows of features; in a skewed one few nodes have most of the edges."""
+    ends = NODES * rng.random((2, 4000)) ** 2 if skewed else rng.integers(NODES, size=(2, 4000))
+    x = rng.standard_normal((NODES, 128), dtype=np.float32)
+    return {"num_nodes": NODES, "edge_index": ends.astype(np.int64), "x": x}
+
+
 def open_loader(data: Any, **options: Any) -> Loader:
     usual = {"num_neighbors": [4, 3], "batch_size": 23, "shuffle": True, "seed": 3}
     return Loader(data, **grouped(**{**usual, **options}))
+
+
+def open_links(data: Any, **options: Any) -> Loader:
+    ends = torch.arange(400, dtype=torch.int64).view(2, 200)
+    options = {"neg_sampling": "binary", "batch_size": 23, "shuffle": True, "seed": 3, **grouped(**options)}
+    return LinkLoader(data, [4, 3], ends, **options)
+
+
+def open_typed(data: Any, **options: Any) -> Loader:
+    """A loader of users and items."""
+    return open_loader(data, input_nodes={"user": None, "item": torch.arange(0, 200, 3)}, **options)
 
 
 def epochs(file: str, rank: int, world: int, data: Any, options: dict[str, Any]) -> tuple[int, list[list[str]]]:

@@ -11,31 +11,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 if __name__ == "__main__":  # of a host, run without pytest
     sys.path.insert(0, str(Path(__file__).parent))
 
-from flat_options import grouped
-from rank_jobs import digest, group, open_loader
+from rank_jobs import digest, group, open_links, open_loader, open_typed
 
-from freshgo import LinkLoader, Loader, errors
+from freshgo import Loader, errors
 from freshgo._row_exchange import schedule
 
-
-def links(data: Any, **options: Any) -> Loader:
-    ends = torch.arange(400, dtype=torch.int64).view(2, 200)
-    options = {"neg_sampling": "binary", "batch_size": 23, "shuffle": True, "seed": 3, **grouped(**options)}
-    return LinkLoader(data, [4, 3], ends, **options)
-
-
-def typed(data: Any, **options: Any) -> Loader:
-    inputs = {"user": None, "item": torch.arange(0, 200, 3)}
-    return Loader(data, [4, 3], inputs, **grouped(**{"batch_size": 23, "shuffle": True, "seed": 3, **options}))
-
-
-KINDS = {"nodes": open_loader, "links": links, "typed": typed}
+KINDS = {"nodes": open_loader, "links": open_links, "typed": open_typed}
 
 Case = tuple[str, Any, dict[str, Any]]
 """A kind of loader, its data and its options."""

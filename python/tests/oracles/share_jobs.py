@@ -12,26 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from flat_options import grouped
-from rank_jobs import digest, group, open_loader
+from rank_jobs import digest, group, open_links, open_loader, open_typed
 
-from freshgo import Labor, LinkLoader, Loader, RandomWalk, errors
+from freshgo import Labor, Loader, RandomWalk, errors
 from freshgo._host_loader import client
-
-
-def links(data: Any, **options: Any) -> Loader:
-    ends = torch.arange(400, dtype=torch.int64).view(2, 200)
-    options = {"neg_sampling": "binary", "batch_size": 23, "shuffle": True, "seed": 3, **grouped(**options)}
-    return LinkLoader(data, [4, 3], ends, **options)
 
 
 def typed(data: Any, **options: Any) -> Loader:
     """Of the heterogeneous store beside the other."""
-    inputs = {"user": None, "item": torch.arange(0, 200, 3)}
-    options = {"batch_size": 23, "shuffle": True, "seed": 3, **grouped(**options)}
-    return Loader(Path(data).with_name("typed"), [4, 3], inputs, **options)
+    return open_typed(Path(data).with_name("typed"), **options)
 
 
 KINDS: dict[str, Callable[..., Loader]] = {
@@ -42,7 +32,7 @@ KINDS: dict[str, Callable[..., Loader]] = {
     "walks": lambda data, **o: open_loader(data, num_neighbors=[RandomWalk(6, 2, top=3)] * 2, **o),
     "induced": lambda data, **o: open_loader(data, subgraph_type="induced", **o),
     "times": lambda data, **o: open_loader(data, time_attr="t", **o),
-    "links": links,
+    "links": open_links,
     "types": typed,
     "planned": lambda data, **o: open_loader(data, cache="belady", feature_cache=100_000, **o),
     "lru": lambda data, **o: open_loader(data, cache="lru", feature_cache=100_000, **o),

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scripts
 import torch
 
-ADAPTERS = Path(__file__).resolve().parents[3] / "bench" / "adapters"
+ADAPTERS = scripts.ROOT / "bench" / "adapters"
 
 pytestmark = pytest.mark.skipif(not ADAPTERS.exists(), reason="the benchmarks are not beside the tests")
 
@@ -26,12 +27,7 @@ NODES, COLUMNS, FANOUTS = 300, 16, [3, 2]
 
 
 def load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ADAPTERS / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load(f"bench/adapters/{name}.py", register=True)
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import subprocess
 import sys
@@ -11,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scripts
 
-RESULTS = Path(__file__).resolve().parents[3] / "bench" / "results.py"
+RESULTS = scripts.ROOT / "bench" / "results.py"
 
 pytestmark = pytest.mark.skipif(not RESULTS.exists(), reason="the benchmarks are not beside the tests")
 
@@ -38,11 +38,7 @@ def compared(base: Path, new: Path) -> list[str]:
 
 @functools.cache
 def program() -> Any:
-    spec = importlib.util.spec_from_file_location("bench_results", RESULTS)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("bench/results.py")
 
 
 def test_figures_are_kept_with_machine_and_commit_and_drawn(tmp_path: Path) -> None:

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import importlib.util
 import io
 import re
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
+import scripts
 
-ROOT = Path(__file__).resolve().parents[3]
-EXAMPLES = ROOT / "examples"
+EXAMPLES = scripts.ROOT / "examples"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.ipynb"))
 
 LESS = {  # what is written in place of what, so that a run takes a second
@@ -56,10 +54,7 @@ def read(name: str) -> Any:
 
 def writer() -> Any:
     """docs/site/notebooks.py, by which outputs are stored."""
-    spec = importlib.util.spec_from_file_location("notebooks", ROOT / "docs" / "site" / "notebooks.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("docs/site/notebooks.py")
 
 
 def outputs(notebook: Any) -> list[dict[str, Any]]:

@@ -18,23 +18,21 @@ import pytest
 import rank_jobs
 import torch
 from factored_steps import Clock, Net
-from rank_jobs import open_loader
+from rank_jobs import NODES, drawn_graph, open_loader
 from seeds import seed
 
 from freshgo import History, LinkLoader, Loader, MemoryBudget, convert, errors
 from freshgo._factored.parameters import Parameters
 from freshgo.factored import Training, train
 
-NODES, BATCHES = 400, 18
+BATCHES = 18
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(seed(5))
     graph = {
-        "num_nodes": NODES,
-        "edge_index": rng.integers(NODES, size=(2, 4000)),
-        "x": rng.standard_normal((NODES, 128), dtype=np.float32),
+        **drawn_graph(rng),
         "t": rng.integers(100, size=NODES),
     }
     path = tmp_path_factory.mktemp("factored") / "graph"

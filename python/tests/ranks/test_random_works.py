@@ -4,21 +4,20 @@ that waits for ever."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import rank_jobs
-from rank_jobs import Leaving, Ranks, Ways, digest, of_rank, open_loader, well
+from rank_jobs import NODES, Leaving, Ranks, Ways, digest, drawn_graph, of_rank, open_loader, well
 from seeds import seed
 
 from freshgo import convert, shard
 
 pytestmark = pytest.mark.explore
 
-NODES, ACTIONS = 400, 9
+ACTIONS = 9
 
 
 @pytest.fixture(scope="module")
@@ -26,21 +25,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(seed(5))
     place = tmp_path_factory.mktemp("works")
     graph = {
-        "num_nodes": NODES,
-        "edge_index": (NODES * rng.random((2, 4000)) ** 2).astype(np.int64),
-        "x": rng.standard_normal((NODES, 128), dtype=np.float32),
+        **drawn_graph(rng, skewed=True),
         "y": rng.integers(7, size=NODES),
     }
     convert(graph, place / "whole", progress=False).close()
     shard(place / "whole", place / "parts", parts=3, progress=False)
     return place
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    workers = Ranks(3, tmp_path_factory.mktemp("groups"))
-    yield workers
-    workers.close()
 
 
 def drawn(rng: random.Random, place: Path) -> Ways:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +10,20 @@ import numpy as np
 import pytest
 import rank_jobs
 import torch
-from rank_jobs import Ranks, digest, of_rank, open_loader
+from rank_jobs import NODES, Ranks, digest, drawn_graph, of_rank, open_loader
 from seeds import seed
 
 from freshgo import convert, distributed, errors
 
-NODES, BATCHES = 400, 18
+BATCHES = 18
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rng = np.random.default_rng(seed(5))
-    graph = {
-        "num_nodes": NODES,
-        "edge_index": rng.integers(NODES, size=(2, 4000)),
-        "x": rng.standard_normal((NODES, 128), dtype=np.float32),
-    }
+    graph = drawn_graph(np.random.default_rng(seed(5)))
     path = tmp_path_factory.mktemp("ranks") / "graph"
     convert(graph, path, progress=False).close()
     return path
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    workers = Ranks(4, tmp_path_factory.mktemp("groups"))
-    yield workers
-    workers.close()
 
 
 @pytest.fixture(scope="module")

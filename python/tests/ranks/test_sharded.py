@@ -19,13 +19,12 @@ import pytest
 import rank_jobs
 import sharded_jobs
 import torch
-from rank_jobs import Ranks, digest, of_rank, open_loader, well
+from rank_jobs import NODES, Ranks, digest, drawn_graph, of_rank, open_loader, well
 from seeds import seed
 
 from freshgo import History, MemoryBudget, convert, errors, factored, shard
 
-NODES, SEEDS = 400, 22
-BATCHES = 19
+SEEDS, BATCHES = 22, 19
 WIDTH = 128 * 4 + 9 * 2 + 8 + 20 + 20 + 11
 """Bytes of a node's rows that are divided."""
 
@@ -36,9 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(seed(5))
     place = tmp_path_factory.mktemp("sharded")
     graph = {
-        "num_nodes": NODES,
-        "edge_index": (NODES * rng.random((2, 4000)) ** 2).astype(np.int64),
-        "x": rng.standard_normal((NODES, 128), dtype=np.float32),
+        **drawn_graph(rng, skewed=True),
         "y": rng.integers(7, size=NODES),
         "half": torch.from_numpy(rng.standard_normal((NODES, 9))).bfloat16(),
         "rows": rng.standard_normal((NODES, 20), dtype=np.float32),
@@ -64,13 +61,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for parts in (2, 3):
             shard(place / kind, place / f"{kind}-{parts}", parts=parts, progress=False)
     return place
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    workers = Ranks(3, tmp_path_factory.mktemp("groups"))
-    yield workers
-    workers.close()
 
 
 SMALL = {"memory": "8MiB", "feature_cache": 1_100_000, "batch_size": SEEDS}

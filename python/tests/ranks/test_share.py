@@ -15,22 +15,20 @@ import rank_jobs
 import share_jobs
 import torch
 import warm
-from rank_jobs import Ranks, digest, of_rank, open_loader, well
+from rank_jobs import NODES, Ranks, digest, drawn_graph, of_rank, open_loader, well
 from seeds import seed
 from share_jobs import KINDS, servers, wait_until
 
 from freshgo import History, MemoryBudget, convert, errors, policies, shard
 
-NODES, BATCHES = 400, 18
+BATCHES = 18
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(seed(5))
     graph = {
-        "num_nodes": NODES,
-        "edge_index": rng.integers(NODES, size=(2, 4000)),
-        "x": rng.standard_normal((NODES, 128), dtype=np.float32),
+        **drawn_graph(rng),
         "t": rng.integers(100, size=NODES),
         "w": rng.random(4000, dtype=np.float32),
     }
@@ -273,6 +271,25 @@ serving.serve()
 def test_a_rank_that_comes_is_not_taken_for_one_that_has_ended() -> None:
     """Though it has the same descriptor."""
     warm.run(CHURN)
+
+
+CHILD = """
+import os
+from freshgo._host import wire
+
+listener, name = wire.listening()
+connection = wire.connected(name)
+child = os.fork()
+if child == 0:
+    os._exit(connection.fileno() != -1)
+assert os.waitpid(child, 0)[1] == 0, "the child has the connection"
+assert connection.fileno() != -1
+"""
+
+
+def test_a_forked_child_has_no_connection() -> None:
+    """It would keep the server alive after its parent."""
+    warm.run(CHILD)
 
 
 def test_wrong_use(ranks: Ranks, path: Path) -> None:

@@ -32,14 +32,6 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
-    workers = Ranks(3, tmp_path_factory.mktemp("groups"))
-    yield workers
-    workers.close()
-    assert wait_until(lambda: not servers(), rank_jobs.PATIENCE)
-
-
 @pytest.fixture(autouse=True)
 def no_server_is_left() -> Iterator[None]:
     yield
