@@ -96,7 +96,7 @@ class Embedding(nn.Module):
         }
         if dtype not in _DTYPES:
             raise DTypeError(f"dtype must be torch.float32 or torch.bfloat16, got {dtype!r}")
-        place, seed = Path(os.path.abspath(os.fspath(path))), checks.count("seed", seed, None)  # noqa: PTH100
+        place, seed = _place(path), checks.count("seed", seed, None)
 
         def make() -> None:
             rows, dim = given["num_embeddings"], given["embedding_dim"]
@@ -147,7 +147,7 @@ class Embedding(nn.Module):
         num_rows, dim = map(int, array.shape)
         pieces = (array[first : first + count] for first, count in blocks(num_rows))
         drawn = (torch.as_tensor(np.array(rows) if isinstance(rows, np.ndarray) else rows.detach()) for rows in pieces)
-        place = Path(os.path.abspath(os.fspath(path)))  # noqa: PTH100
+        place = _place(path)
         _check_place(place)
         made(place, num_rows, Form(dim, dtype), drawn)
         return cls(path)
@@ -343,6 +343,17 @@ class Embedding(nn.Module):
         trained = "" if file.trained is None else f", {file.trained.name}"
         closed = ", closed" if file.table.closed else ""
         return f"{self.num_embeddings}, {self.embedding_dim}, {file.path}, {self.dtype}{trained}{closed}"
+
+
+def _place(path: object) -> Path:
+    """Return the absolute path of a table.
+
+    Raises:
+        DTypeError: it is no path
+    """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise DTypeError(f"the path of a table must be a string or an os.PathLike, got {checks.shown(path)}")
+    return Path(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100
 
 
 def _check_place(path: Path) -> None:

@@ -182,6 +182,14 @@ def test_a_table_has_one_writer(store: Any, store_path: Path, tmp_path: Path) ->
         Loader(store, [2], embeddings=emb).close()
 
 
+def test_the_path_of_a_table_must_be_one() -> None:
+    for wrong in (3, None, ["t.emb"]):
+        with pytest.raises(DTypeError, match=r"path of a table must be a string or an os\.PathLike, got"):
+            nn.Embedding(wrong, num_embeddings=3, embedding_dim=2)  # type: ignore[arg-type]
+        with pytest.raises(DTypeError, match="path of a table"):
+            nn.Embedding.from_array(wrong, torch.ones(3, 2))  # type: ignore[arg-type]
+
+
 def test_what_does_not_go_together_is_refused(store: Any, graph: Any, tmp_path: Path) -> None:
     with table(tmp_path / "t.emb", 3000) as emb, table(tmp_path / "u.emb", 2999) as short:
         cases: list[tuple[str, dict[str, Any]]] = [
