@@ -166,12 +166,14 @@ def test_interrupts_by_a_timer_lose_nothing(store_path: Path) -> None:
         with open_loader(store_path) as loader:
             batches: list[Any] = []
             iterator = iter(loader)
+            ended: list[Any] = []  # kept, so that no interrupt strikes in their finalizers
             for delay in delays:
                 signal.setitimer(signal.ITIMER_REAL, delay)
                 try:
                     armed = True
                     for batch in iterator:
                         batches.append(batch)  # noqa: PERF402  # an interrupted extend() would lose what it holds
+                    ended.append(iterator)
                     iterator = iter(loader)
                     armed = False
                 except KeyboardInterrupt:
