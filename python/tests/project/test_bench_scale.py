@@ -88,7 +88,7 @@ def test_the_store_has_the_shape(bench: Any, task: Any) -> None:
 )
 def test_a_batch_that_differs_is_found(task: Any, spoil: str) -> None:
     shape = task.shape
-    with Store.open(task.store) as store, task.loader(store) as loader:
+    with Store.open(task.store) as store, task.loader(store, task.seeds()) as loader:
         batch = next(iter(loader))
     shape.check(batch)
     part = shape.part(batch, shape.owner if spoil == "x" else next(iter(shape.relations)))
@@ -109,7 +109,7 @@ def test_epochs_have_their_figures_beside_the_floor(bench: Any, task: Any, capsy
     opened, first, *epochs = lines(capsys)
     assert opened["stage"] == f"open, {task.memory}" and first["batches"] == 1
     assert [line["epoch"] for line in epochs] == [1, 2] and all(line["batches"] == 6 for line in epochs)
-    with Store.open(task.store) as store, task.loader(store) as loader:
+    with Store.open(task.store) as store, task.loader(store, task.seeds()) as loader:
         rows = [sum(len(task.shape.part(of, task.shape.owner)) for of in loader.trace(number)) for number in (0, 1)]
     assert [line["rows"] for line in epochs] == rows
     for line in epochs:
@@ -136,11 +136,11 @@ def test_policies_are_counted(
 ) -> None:
     """With room for a twentieth of the rows."""
     rivals, shape = bench("rivals"), task.shape
-    with Store.open(task.store) as store, task.loader(store) as loader:
+    with Store.open(task.store) as store, task.loader(store, task.seeds()) as loader:
         traces = [[shape.part(of, shape.owner).numpy() for of in loader.trace(number)] for number in (0, 1)]
     capacity = shape.nodes // 20
     capsys.readouterr()
-    with Store.open(task.store) as store, task.loader(store, memory=task.memory) as loader:
+    with Store.open(task.store) as store, task.loader(store, task.seeds(), memory=task.memory) as loader:
         room = rivals.room(loader, task.memory)
         assert 0 < room < rivals.parse_size("memory", task.memory) - rivals.kept(loader)
     monkeypatch.setattr(rivals, "room", lambda _loader, _memory: capacity * shape.row_bytes)
@@ -166,7 +166,7 @@ def test_a_memory_map_has_what_lists_leave(
     memory = rivals.parse_size("memory", task.memory)
     assert limits == [1000 + memory - opened["floor"]["read"] + rivals.SLACK]
     assert mapped["batches"] == 2 and mapped["system"] == "memory map"
-    with Store.open(task.store) as store, task.loader(store) as loader:
+    with Store.open(task.store) as store, task.loader(store, task.seeds()) as loader:
         trace = [task.shape.part(of, task.shape.owner) for of in loader.trace(0)]
     assert mapped["rows"] == sum(map(len, trace[:2]))
 
