@@ -185,7 +185,7 @@ func (p *belady) gather(b uint32, slots []int32) (wanting int64) {
 		if p.leave.left != nil && p.leave.left.Has(int64(base)+int64(i)) {
 			slots[i] = missLeft
 		}
-		if use != none {
+		if then != none {
 			wanting++
 		}
 		p.misses, p.then = append(p.misses, uint32(i)), append(p.then, then)

@@ -251,13 +251,12 @@ func idCheck(a *Array, limit int64) func(off int64, piece []byte) error {
 	return func(off int64, piece []byte) error {
 		var at int
 		var value int64
-		switch width := a.DType.Size(); {
-		case a.DType == manifest.DType_UINT40:
-			return a.eachUint40(off, piece, limit, nil)
-		case width == 4 && pairsBelow(mem.View[uint64](piece), limit):
+		if a.DType.Size() == 4 && pairsBelow(mem.View[uint64](piece), limit) {
 			return nil
 		}
 		switch a.DType {
+		case manifest.DType_UINT40:
+			return a.eachUint40(off, piece, limit, nil)
 		case manifest.DType_INT32:
 			at, value = outside(mem.View[int32](piece), limit)
 		case manifest.DType_UINT32:

@@ -145,7 +145,7 @@ func (w *Batch) takeFrom(f *fetch.Filler, column, width int, tensors [][]byte, d
 	}
 }
 
-// moveTo moves positions of a plan to those of the batch.
+// moveTo replaces positions of a plan by the positions that the rows have now.
 func moveTo(now, positions []int32) {
 	asm.Prefetch(now, positions)
 	for k, pos := range positions {
